@@ -14,21 +14,21 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from mars_viz import figures, frames
-from mars_viz.analysis.metrics import Basis, basis, judged_rounds, summary
-from mars_viz.analysis.positions import OUTCOMES, Positions, positions
+from mars_viz import figures
+from mars_viz.analysis.metrics import Basis, basis, judged_rounds
+from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.figures import spoken_title
 from mars_viz.figures.svg import token_bars, token_strip
 from mars_viz.records import Outcome
 from mars_viz.report import bibtex, report_html
-from mars_viz.rules import RULES, Scale, rule_named
-from mars_viz.run import Piece, Run
+from mars_viz.rules import RULES, Scale
+from mars_viz.run import Piece
 from mars_viz.run_with_map import mapped, shown
 from mars_viz.ui import share
 from mars_viz.words import THIN_SPACE, counted, exact_setting, number, ranged, setting
-from tests.factories import ToySpeculator, processed, rank, toy_map, toy_run, toy_tree
+from tests.factories import ToySpeculator, long_run, processed, rank, toy_map, toy_run, toy_tree
 from tests.test_metrics import small_run
 from tests.test_report import mapped_toy
 
@@ -64,28 +64,27 @@ def texts(svg: str) -> list[str]:
 
 
 def test_the_strip_has_every_token_in_order_with_its_mark_and_bars_are_one_for_each():
+    def units(run):
+        return sum(len(round_.speculation) + (round_.emission is not None) for round_ in run.rounds)
+
+    def bars(run, **how):
+        return len(list(ElementTree.fromstring(token_bars(run, **how)).iter(f"{SVG}rect")))
+
     run = toy_run(rule="mars", dial=0.8)
     found = texts(token_strip(run))
-    emitted = sum(round_.emission is not None for round_ in run.rounds)
-    assert len(found) == sum(len(round_.speculation) for round_ in run.rounds) + emitted + 1  # and the caption
+    assert len(found) == units(run) + 1  # and the caption
     outcomes = [outcome for round_ in run.rounds for outcome in round_.outcomes]
     for mark, outcome in (("◆", Outcome.RELAXED), ("×", Outcome.REJECTED)):
         assert sum(text.endswith(mark) for text in found[:-1]) == outcomes.count(outcome) > 0
     assert found[-1].startswith("MARS, θ = 0.80, γ = 6") and "block-local" not in found[-1]
+    few = toy_run(rule="strict", max_new_tokens=3)
+    assert (bars(run, most=50), bars(few), bars(replace(few, rounds=()))) == (50, units(few), 0)
     run = mapped_toy()
     there = token_strip(run, 0.6, 2)
     assert there == token_strip(run.dial_map.at(0.6, 2)) and "block-local" not in there and "γ = 2" in there
     assert "block-local" in token_strip(run, 0.1) and "block-local" in token_strip(toy_run(dial=0.9), 0.5)
     with pytest.raises(BadInput):
         token_strip(run, 7.0)
-    few = toy_run(rule="strict", max_new_tokens=3)
-    count = sum(len(r.speculation) + (r.emission is not None) for r in few.rounds)
-    for svg, bars in (
-        (token_bars(run, most=50), 50),
-        (token_bars(few), count),
-        (token_bars(replace(few, rounds=())), 0),
-    ):
-        assert len(list(ElementTree.fromstring(svg).iter(f"{SVG}rect"))) == bars
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -134,18 +133,6 @@ def test_unknown_settings_are_refused_everywhere():
 
 def lines(figure):
     return [(shape.x0, shape.line.color) for shape in figure.layout.shapes if shape.x0 == shape.x1]
-
-
-def many(count):
-    rng = np.random.default_rng(0)
-    z1, ratio = rng.normal(18, 3, count).astype(np.float32), rng.beta(6, 2, count)
-    codes = rng.choice([OUTCOMES.index(o) for o in OUTCOMES if o.drafted], count).astype(np.int8)
-    return Positions(
-        rule=rule_named("mars"), dial=0.9, basis=Basis.EXACT, rounds=count // 6 + 1, round_index=np.arange(count) // 6,
-        z1=z1, z2=(z1 * ratio).astype(np.float32), ratio=ratio, runner_up=rng.random(count) < 0.5,
-        movable=rng.random(count) < 0.2, outcomes=codes,
-        strict_outcomes=np.where(codes == OUTCOMES.index(Outcome.RELAXED), OUTCOMES.index(Outcome.REJECTED), codes),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", list(RULES))
@@ -205,30 +192,28 @@ def test_savings_are_counted_against_stricts_own_text_where_that_is_known():
     run = toy_run(rule="mars", gamma=4, seed=1, max_new_tokens=40, model_seed=4)
     made = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (4,), model_seed=4)[0]
     run, strict = mapped(run, made), made.segments[-1]
+
+    def lost(decode, place):
+        ends = np.cumsum([len(r.token_ids) for r in decode.rounds])
+        return sum(r.rolled_back for r, end in zip(decode.rounds, ends, strict=True) if end <= place)
+
     for segment in made.segments:
-        told, flat = summary(*shown(run, segment.low, 4)), positions(*shown(run, segment.low, 4))
-        figure = figures.savings(flat, figures.LIGHT)
+        figure = figures.savings(positions(*shown(run, segment.low, 4)), figures.LIGHT)
         (line,) = figure.data
-        assert line.y[-1] == told.drafts_spared_strict
         assert line.x[-1] == max(len(segment.token_ids), len(strict.token_ids))
-        assert "exact" in figure.layout.yaxis.title.text and "block-local" not in flat.words
-        for place, spared in zip(line.x, line.y, strict=True):
-            lost = []
-            for each in (strict, segment):
-                ends = np.cumsum([len(r.token_ids) for r in each.rounds])
-                lost.append(sum(r.rolled_back for r, end in zip(each.rounds, ends, strict=True) if end <= place))
-            assert spared == lost[0] - lost[1]
+        assert "exact" in figure.layout.yaxis.title.text
+        assert list(line.y) == [lost(strict, place) - lost(segment, place) for place in line.x]
 
 
-@pytest.mark.parametrize("make", figures.ALONG_THE_DIAL)
-def test_a_million_positions_make_a_small_figure_and_none_an_empty_one(make):
-    figure = make(many(1_000_000), figures.DARK)
-    assert sum(len(trace.x) for trace in figure.data) < 60_000 and THIN_SPACE in spoken_title(figure)
-    if make is figures.round_bars:
-        heights = np.sum([bar.y for bar in make(many(6 * 1000), figures.LIGHT).data], axis=0)
-        assert len(heights) <= 120 and heights[:-1] == pytest.approx(6)
-    figure = make(positions(replace(small_run(), rounds=())), figures.LIGHT)
-    assert spoken_title(figure).startswith("No ") and any("yet" in note.text for note in figure.layout.annotations)
+def test_very_many_positions_make_a_small_figure_and_none_an_empty_one():
+    many, none = positions(long_run(50_000)), positions(replace(small_run(), rounds=()))
+    assert len(many) > 80_000
+    for make in figures.ALONG_THE_DIAL:
+        figure, empty = make(many, figures.DARK), make(none, figures.LIGHT)
+        assert sum(len(trace.x) for trace in figure.data) < 60_000 and THIN_SPACE in spoken_title(figure)
+        assert spoken_title(empty).startswith("No ") and any("yet" in note.text for note in empty.layout.annotations)
+    heights = np.sum([bar.y for bar in figures.round_bars(many, figures.LIGHT).data], axis=0)
+    assert len(heights) <= 120 and heights == pytest.approx(6)
 
 
 def test_numbers_are_printed_with_the_digits_they_support():
@@ -256,12 +241,12 @@ DRAFTED = "q_x coin breakpoint gap_from node sibling q_max q_entropy total_varia
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run():
     return toy_run(rule="mars-sampling", temperature=0.8, top_p=0.95, dial=0.85, seed=3)
 
 
 @pytest.fixture(scope="module")
-def frame(run: Run) -> pd.DataFrame:
+def frame(run):
     return run.to_frame()
 
 
@@ -297,18 +282,15 @@ def test_there_is_a_row_for_every_draft_and_every_emission(run, frame):
     assert len(empty) == 0 and empty.dtypes.equals(frame.dtypes) and greedy.dtypes.equals(frame.dtypes)
 
 
-def test_a_row_says_what_the_models_said(run: Run, frame: pd.DataFrame) -> None:
-    toy = ToySpeculator(run.settings)
-    s = run.settings
-    context = [*run.prompt_ids, *run.token_ids]
+def test_a_row_says_what_the_models_said(run, frame):
+    toy, s, context = ToySpeculator(run.settings), run.settings, [*run.prompt_ids, *run.token_ids]
     for _, rows in frame.groupby("round"):
         before = context[run.rounds[int(rows["round"].iloc[0])].speculation.start - 1]
         drafts = {-1: before} | dict(zip(rows.node.dropna(), rows.token_id[rows.node.notna()], strict=True))
         for row in rows.itertuples():
             z = toy.target[drafts[row.parent]]
             best = np.sort(z)[::-1]
-            law = processed(z, s.temperature, s.top_k, s.top_p)
-            plain = processed(z, 0.0)
+            law, plain = processed(z, s.temperature, s.top_k, s.top_p), processed(z, 0.0)
             assert (row.z1, row.z2, row.z_x) == (best[0], best[1], z[row.token_id])
             assert row.ratio == float(best[1]) / float(best[0]) and row.margin == float(best[0]) - float(best[1])
             assert row.rank == rank(z, row.token_id)
@@ -317,14 +299,13 @@ def test_a_row_says_what_the_models_said(run: Run, frame: pd.DataFrame) -> None:
             assert row.entropy == pytest.approx(-(plain * np.log(plain)).sum(), rel=1e-5)
             if row.outcome not in ("CORRECTED", "BONUS"):
                 q = processed(toy.drafter[drafts[row.parent]], s.temperature, s.top_k, s.top_p)
-                assert row.q_x == pytest.approx(q[row.token_id], rel=1e-5)
-                assert row.q_max == pytest.approx(q.max(), rel=1e-5)
+                assert (row.q_x, row.q_max) == pytest.approx((q[row.token_id], q.max()), rel=1e-5)
                 assert row.total_variation == pytest.approx(abs(law - q).sum() / 2, rel=1e-4)
 
 
-def test_gaps_decide() -> None:
+def test_gaps_decide():
     runs = [toy_run(rule="cascade-token-acceptance", temperature=1.0, seed=seed) for seed in range(12)]
-    frame, at = pd.concat([frames.run_frame(run) for run in runs]), runs[0].settings.dial
+    frame, at = pd.concat([run.to_frame() for run in runs]), runs[0].settings.dial
     told = frame[frame.gap_from.notna() & (frame.outcome != "DISCARDED")]
     inside = (told.gap_from <= at) & (at < told.breakpoint)
     assert len(told) > len(told[inside]) > 0
@@ -340,12 +321,10 @@ def test_a_text_cut_inside_a_block_has_no_correction_row_and_trees_are_listed_by
     frame = (run := toy_tree()).to_frame()
     for index, round_ in enumerate(run.rounds):
         spec, rows = round_.speculation, frame[(frame["round"] == index) & frame.node.notna()]
-        nodes = [*map(int, rows.node)]
-        assert nodes == sorted(range(len(spec)), key=lambda node: int(spec.depths[node]))
-        for name in ("token_id", "parent", "outcome", "z1"):
-            outcomes, z1 = [each.name for each in round_.outcomes], spec.top_logits[spec.judging_rows, 0]
-            column = {"token_id": spec.tokens, "parent": spec.parents, "outcome": outcomes, "z1": z1}[name]
-            assert list(rows[name]) == [column[node] for node in nodes], name
+        nodes = sorted(range(len(spec)), key=lambda node: int(spec.depths[node]))
+        columns = {"node": range(len(spec)), "token_id": spec.tokens, "parent": spec.parents}
+        columns |= {"z1": spec.top_logits[spec.judging_rows, 0], "outcome": [each.name for each in round_.outcomes]}
+        assert all(list(rows[name]) == [column[node] for node in nodes] for name, column in columns.items())
 
 
 def test_ties_and_odd_texts_are_told(run):

@@ -23,10 +23,9 @@ from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
-from mars_viz.figures import ALONG_THE_DIAL, LIGHT, two_logits
+from mars_viz.figures import ALONG_THE_DIAL, LIGHT
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
 from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed
-from mars_viz.report.prerendered_figures import prerendered_figures
 from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
 from mars_viz.run_with_map import shown as shown_at
@@ -77,30 +76,6 @@ def test_less_detail_leaves_out_what_it_says_and_nothing_of_the_first_text(detai
         assert rule["keep"][: None if known else nodes].tolist() == whole["keep"][: None if known else nodes].tolist()
         assert known or set(rule["keep"][nodes:].tolist()) <= {UNSAID}
     assert detail.words.startswith("To stay small")
-
-
-def test_figures_come_as_they_are_made_and_marks_as_rows_of_the_payload() -> None:
-    run = mapped_toy()
-    rows = run_payload(run)["rows"]
-    made = prerendered_figures(run, 4, rows, most=20)
-    best, clouds = rows["top_logit"].reshape(-1, rows["top"])[:, :2], 0
-    for dial, _, _, words, *indices in made["settings"]:
-        at = positions(*shown_at(run, dial, 4))
-        assert words == at.words
-        for figure, index in zip([make(at, LIGHT) for make in ALONG_THE_DIAL], indices, strict=True):
-            spec = made["specs"][index]
-            assert spec["layout"]["title"]["text"] == figure.layout.title.text
-            for trace, sent_as in zip(figure.data, (made["traces"][i] for i in spec["data"]), strict=True):
-                assert sent_as["name"] == trace.name
-                if "cloud" not in sent_as:
-                    np.testing.assert_allclose(sent_as["y"], np.array(trace.y, float), rtol=1e-5)
-                    continue
-                clouds += 1
-                at_rows, at_rounds = (np.cumsum(sent_as["cloud"][name]) for name in ("rows", "rounds"))
-                np.testing.assert_array_equal(best[at_rows], np.stack([trace.x, trace.y], axis=1))
-                np.testing.assert_array_equal(at_rounds, trace.customdata[:, 0])
-                np.testing.assert_allclose(rows["ratio"][at_rows], trace.customdata[:, 1], rtol=1e-6)
-    assert clouds and len(made["traces"]) < sum(len(spec["data"]) for spec in made["specs"])
 
 
 def test_nothing_is_fetched_only_known_scripts_run_and_a_model_s_text_is_nowhere_in_the_html() -> None:
@@ -251,10 +226,12 @@ def test_dial_text_and_figures_work_offline(opened) -> None:
         assert shown(tab, "rolled_back") == expected.rolled_back
         expect(tab.locator("#savings .g-gtitle")).to_contain_text(f"{value:.2f}")
         drawn_at(tab, value)
-        cloud = two_logits(positions(*shown_at(run, value, 4)), LIGHT).data
-        marks = tab.locator("#two_logits").evaluate("({ data }) => data.map(({ x, y }) => [[...x], [...y]])")
-        for trace, drawn in zip(cloud, marks, strict=True):
-            np.testing.assert_allclose(drawn, [trace.x, trace.y], rtol=1e-5)
+        for make in ALONG_THE_DIAL:
+            traces = make(positions(*shown_at(run, value, 4)), LIGHT).data
+            marks = tab.locator(f"#{make.__name__}").evaluate("({ data }) => data.map(({ name, y }) => [name, [...y]])")
+            for trace, (name, drawn) in zip(traces, marks, strict=True):
+                assert name == trace.name
+                np.testing.assert_allclose(np.array(drawn, float), np.array(trace.y, float), rtol=1e-5)
     turn(tab, 0.2)
     expect(tab.locator("#basis")).to_contain_text("Block-local")
     turn(tab, 1.0)

@@ -201,8 +201,12 @@ def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_pat
     assert equal(result, toy_sweep(tmp_path / "at-once", 7).finish())
 
 
-def test_folders_and_ranges_that_cannot_be_swept_are_refused(tmp_path):
-    toy_sweep(tmp_path / "sweep", 1).finish()
+def test_folders_and_ranges_that_cannot_be_swept_are_refused_and_old_ones_read(tmp_path):
+    sheet = toy_sweep(tmp_path / "sweep", 1).finish().folder / "sweep.json"
+    found = json.loads(sheet.read_text())
+    del found["plan"]["later_turns"], found["plan"]["checked"]
+    sheet.write_text(json.dumps(found | {"schema": 1}))
+    assert toy_sweep(tmp_path / "sweep", 1, resume=True).finish().complete
     (tmp_path / "notes.txt").write_text("mine")
     taken = {"sweep": "--resume", ".": "not empty", "notes.txt": "no folder", "notes.txt/sweep": "cannot be written"}
     for place, why in taken.items():
@@ -228,8 +232,7 @@ def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path):
     result, expected = sweep.finish(), toy_sweep(tmp_path / "without", 5).finish()
     assert [(failure.id, "shorten" in failure.reason) for failure in result.failures] == [("long", True)]
     assert result.complete and list(result.prompts["id"]) == ["p0", "p1", "p2", "p3", "p4"]
-    assert np.array_equal(result.lines["tokens"], expected.lines["tokens"])
-    assert np.array_equal(result.starts, expected.starts)
+    assert all(np.array_equal(ours, expected.lines[name]) for name, ours in result.lines.items() if name != "seconds")
     assert [texts.read(result.folder, index) is None for index in range(6)] == [index == 3 for index in range(6)]
     with pytest.raises(BadInput, match="No prompt of the set can be decoded"):
         Sweep(table_backend(letters=2), toy_prompts(2), SETTINGS, span, tmp_path / "none")
@@ -283,18 +286,6 @@ def test_damaged_folders_are_refused(tmp_path):
         changed = table.set_column(place, table.schema.field("right"), pa.array(right, pa.int8()))
         pq.write_table(changed, tmp_path / "wrong", compression="zstd", write_page_checksum=True)
         refused(second, (tmp_path / "wrong").read_bytes(), "contradict each other")
-
-
-def test_sweeps_of_older_schemas_are_read(tmp_path):
-    sheet = toy_sweep(tmp_path / "sweep", 2).finish().folder / "sweep.json"
-    found = json.loads(sheet.read_text())
-    del found["plan"]["later_turns"], found["plan"]["checked"]
-    sheet.write_text(json.dumps(found | {"schema": 1}))
-    assert load_sweep(tmp_path / "sweep").complete
-    assert toy_sweep(tmp_path / "sweep", 2, resume=True).progress.finished == 2
-    result = toy_sweep(tmp_path / "trees", 2, settings := replace(TREES, temperature=0.5)).finish()
-    assert json.loads((result.folder / "sweep.json").read_text())["schema"] == 5
-    assert load_sweep(result.folder).plan.settings == replace(settings, dial=1.0)
 
 
 def test_bins_and_distances():

@@ -7,6 +7,7 @@ import json
 import shlex
 from dataclasses import replace
 from math import nan
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,38 +56,26 @@ def lines_at(result, column, dial):
     return np.array(found)
 
 
-def test_curves_are_the_pooled_lines_everywhere(result):
-    known = measures(result)
+def test_curves_are_the_pooled_lines_everywhere_and_bands_agree_with_them(result):
+    known, names = measures(result), ("tokens", "rounds", "right", "kept", "drafted")
     curves = {name: curve(result, measure) for name, measure in known.items()}
-    dials = [*np.random.default_rng(0).uniform(0, 1, 10).tolist(), *result.edges[:-1:3].tolist(), 1.0]
-    for dial in dials:
-        tokens, rounds, right = (lines_at(result, name, dial).sum() for name in ("tokens", "rounds", "right"))
-        assert curves["tau"].at(dial) == pytest.approx(tokens / rounds)
-        assert curves["accuracy"].at(dial) == pytest.approx(right / 12)
-        assert curves["speed_up"].at(dial) == pytest.approx(float(modelled_speed_up(COSTS, tokens, rounds, 3)))
-        strict = lines_at(result, "tokens", 1.0).sum() / lines_at(result, "rounds", 1.0).sum()
-        assert curves["speed_up_strict"].at(dial) == pytest.approx(tokens / rounds / strict)
-        assert curves["acceptance"].at(dial) == pytest.approx(
-            lines_at(result, "kept", dial).sum() / lines_at(result, "drafted", dial).sum()
-        )
+    at_strict = strict_tokens, strict_rounds, strict_right = [lines_at(result, name, 1.0) for name in names[:3]]
+    strict = at_strict[0].sum() / at_strict[1].sum()
+    for dial in [*np.random.default_rng(0).uniform(0, 1, 10).tolist(), *result.edges[:-1:3].tolist(), 1.0]:
+        tokens, rounds, right, kept, drafted = (lines_at(result, name, dial).sum() for name in names)
+        expected = {"tau": tokens / rounds, "accuracy": right / 12, "speed_up_strict": tokens / rounds / strict}
+        expected |= {"speed_up": float(modelled_speed_up(COSTS, tokens, rounds, 3)), "acceptance": kept / drafted}
+        assert {name: curves[name].at(dial) for name in expected} == pytest.approx(expected)
     assert [curves[name].at(1.0) for name in ("accuracy_change", "same", "edits")] == [0, 1, 0]
-    assert all(len(each) <= len(result.edges) - 1 for each in curves.values())
-
-
-def test_bands_are_paired_and_agree_with_the_curves(result):
     dials = places(result)
-    assert (dials[0], dials[-1]) == (0.0, 1.0)
-    assert len(places(result, 5)) == 5
-    for measure in measures(result).values():
-        band = band_at(result, measure, dials)
-        np.testing.assert_allclose(band.estimate, [curve(result, measure).at(dial) for dial in dials])
-    known, loose = measures(result), dials[0]
-    tokens, rounds, right = (lines_at(result, name, loose) for name in ("tokens", "rounds", "right"))
-    tokens1, rounds1, right1 = (lines_at(result, name, 1.0) for name in ("tokens", "rounds", "right"))
-    assert value_at(result, known["tau"], loose) == ratio(tokens, rounds)
-    assert value_at(result, known["accuracy_change"], loose) == difference(right, right1)
-    ours = value_at(result, known["speed_up_strict"], loose)
-    theirs = ratio_of_ratios((tokens, rounds), (tokens1, rounds1))
+    assert (dials[0], dials[-1], len(places(result, 5))) == (0.0, 1.0, 5)
+    for name, measure in known.items():
+        np.testing.assert_allclose(band_at(result, measure, dials).estimate, [curves[name].at(dial) for dial in dials])
+    tokens, rounds, right = (lines_at(result, name, 0.0) for name in names[:3])
+    assert value_at(result, known["tau"], 0.0) == ratio(tokens, rounds)
+    assert value_at(result, known["accuracy_change"], 0.0) == difference(right, strict_right)
+    ours = value_at(result, known["speed_up_strict"], 0.0)
+    theirs = ratio_of_ratios((tokens, rounds), (strict_tokens, strict_rounds))
     np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
 
 
@@ -114,12 +103,10 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path):
 
 
 def test_the_frontier_goes_through_the_curves_at_short_dial_values(result):
-    path, known, raw = frontier(result), measures(result), places(result)
-    assert path.over == "the target alone"
-    np.testing.assert_allclose(path.accuracy.estimate, [curve(result, known["accuracy"]).at(d) for d in path.dials])
-    np.testing.assert_allclose(path.speed_up.estimate, [curve(result, known["speed_up"]).at(d) for d in path.dials])
-    bare = replace(result, costs=None)
-    assert frontier(bare).over == "strict" and "speed_up" not in measures(bare)
+    path, known, raw, bare = frontier(result), measures(result), places(result), replace(result, costs=None)
+    for name, band in (("accuracy", path.accuracy), ("speed_up", path.speed_up)):
+        np.testing.assert_allclose(band.estimate, [curve(result, known[name]).at(dial) for dial in path.dials])
+    assert (path.over, frontier(bare).over) == ("the target alone", "strict") and "speed_up" not in measures(bare)
     assert (path.dials[0], path.dials[-1]) == (raw[0], raw[-1])
     for column in ("tokens", "right"):  # `places` has the last stretch twice, by its begin and by its end
         each, short = (np.unique(result.at(column, dials), axis=1) for dials in (raw, path.dials))
@@ -284,53 +271,55 @@ def test_engines_get_settings_where_they_have_the_rule():
         ("sglang-single", "SGLang", "--speculative-accept-threshold-single 0.3"),
         ("mars", "", ""),
     ):
-        found = engine_settings(Settings(rule=rule), 0.3)
-        assert tuple(each.engine for each in found) == ENGINES
-        assert [each.engine for each in found if each.text] == ([engine] if engine else [])
-        assert all(needed in each.text for each in found if each.text)
-        assert all("does not exist there" in each.note for each in found if not each.text)
+        found = {each.engine: each for each in engine_settings(Settings(rule=rule), 0.3)}
+        assert tuple(found) == ENGINES and [name for name in found if found[name].text] == [engine] * bool(engine)
+        assert not engine or needed in found[engine].text
+        assert all("does not exist there" in each.note for each in found.values() if not each.text)
     tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
     shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
     assert engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text.startswith(shape)
     for rule in ("vllm-thinking", "tensorrt-llm"):
-        found = engine_settings(replace(tree, rule=rule), 0.3)
-        assert not any(each.text for each in found) and any("tree of 8 nodes" in each.note for each in found)
+        made = engine_settings(replace(tree, rule=rule), 0.3)
+        assert not any(each.text for each in made) and any("tree of 8 nodes" in each.note for each in made)
+
+
+def options_of(*given):
+    parser = argparse.ArgumentParser()
+    sweep_command.arguments(parser)
+    return parser.parse_args(given)
 
 
 def command(*given):
-    parser = argparse.ArgumentParser()
-    sweep_command.arguments(parser)
-    sweep_command.run(parser.parse_args(given))
+    sweep_command.run(options_of(*given))
 
 
 def test_the_command_sweeps_adds_prompts_and_writes_the_evidence(pair, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
-    prompts, out, pack = tmp_path / "set.jsonl", tmp_path / "out", tmp_path / "evidence"
+    monkeypatch.chdir(tmp_path)
     lines = [{"prompt": "Add 12 and 30.\n", "answer": "42"}, {"prompt": "Tom saw a dog. " * 300}, {"prompt": "Once"}]
-    prompts.write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
-    small = ["--set", str(prompts), "--grader", "last-number", "--out", str(out), "--low", "0.8"]
-    small += ["--gamma", "2", "--max-new-tokens", "6"]
+    Path("set.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
+    small = "--set set.jsonl --grader last-number --out out --low 0.8 --gamma 2 --max-new-tokens 6"
     with pytest.raises(BadInput, match="line 4"):
-        command(*small)
-    assert not out.exists()
-    small.append("--skip-bad")
-    command(*small, "--limit", "1")
+        command(*small.split())
+    assert not Path("out").exists()
+    small += " --skip-bad"
+    command(*small.split(), "--limit", "1")
     printed, err = capsys.readouterr()
     assert "has 1 that are graded" in printed and "Line 4" in err
-    written = {path: path.read_bytes() for path in (out / "results").iterdir()}
-    timed = ["--wall-clock", "--timed", "1", "--repetitions", "1", "--evidence", str(pack)]
-    command(*small, "--resume", "--limit", "3", "--json", *timed)
+    written = {path: path.read_bytes() for path in Path("out", "results").iterdir()}
+    timed = "--resume --limit 3 --json --wall-clock --timed 1 --repetitions 1 --evidence pack"
+    command(*small.split(), *timed.split())
     printed, err = capsys.readouterr()
     found = json.loads(printed)
-    assert "line-2" in err and (pack / "evidence.md").is_file()
+    assert "line-2" in err and Path("pack", "evidence.md").is_file()
     assert (found["prompts"], found["off_is_strict"], found["wall_clock"]["strict_same_as_target"]) == (2, 2, 1)
     assert [failure["id"] for failure in found["failures"]] == ["line-2"]
     assert found["costs"]["rest"] if found["costs"] else "Measure again" in found["costs_objection"]  # if disturbed
-    assert all(path.read_bytes() == data for path, data in written.items()) and load_sweep(out).complete
+    assert all(path.read_bytes() == data for path, data in written.items()) and load_sweep("out").complete
     refused = {"": "--resume", "--gamma 3 --resume": "gamma was 2", "--resume --limit 1": r"prompts was \d and is 1"}
     for more, why in refused.items():
         with pytest.raises(BadInput, match=why):
-            command(*small, *more.split())
+            command(*small.split(), *more.split())
 
 
 def test_bad_options_are_refused_before_anything_is_made(tmp_path):
@@ -352,41 +341,32 @@ def test_bad_options_are_refused_before_anything_is_made(tmp_path):
         assert not (tmp_path / "out").exists()
 
 
-def options_of(line):
-    parser = argparse.ArgumentParser()
-    sweep_command.arguments(parser)
-    words = shlex.split(line)
-    assert words[:2] == ["mars-viz", "sweep"]
-    return parser.parse_args(words[2:])
-
-
 def test_the_command_has_every_setting_and_repeats_what_was_chosen(result, tmp_path):
-    for number, settings in enumerate(
-        (
-            replace(TREES, temperature=0.8, seed=3, top_p=0.9, top_k=20),
-            replace(SETTINGS, rule="lenience", gamma=4, max_new_tokens=12, stop=("the end", "it's")),
-        )
-    ):
-        sweep_over(tmp_path / str(number), toy_prompts(2), settings)
-        made = load_sweep(tmp_path / str(number))
-        options = options_of(reproduction(made, Terms()).command)
+    def repeated(result, terms=None, **how):
+        made = reproduction(result, terms or Terms(), **how)
+        program, name, *words = shlex.split(made.command)
+        assert (program, name) == ("mars-viz", "sweep")
+        return made, options_of(*words)
+
+    odd = replace(SETTINGS, rule="lenience", gamma=4, max_new_tokens=12, stop=("the end", "it's"))
+    for settings in (replace(TREES, temperature=0.8, seed=3, top_p=0.9, top_k=20), odd):
+        sweep_over(folder := tmp_path / settings.rule, toy_prompts(2), settings)
+        options, plan = repeated(load_sweep(folder))[1], load_sweep(folder).plan
         asked = decoding.settings_of(options)
-        assert replace(asked, dial=made.plan.settings.dial) == made.plan.settings
-        assert mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))[1] == made.plan.span
-    plain = options_of(reproduction(result, Terms()).command)
+        assert replace(asked, dial=plan.settings.dial) == plan.settings
+        assert mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))[1] == plan.span
+    plain = repeated(result)[1]
     assert (plain.dial, plain.loss, plain.confidence) == (None, 1, 0.95)
     assert (plain.intervals, plain.wall_clock) == ("bca", False)
     terms = Terms(2.5, Bootstrap(0.9, Method.PERCENTILE))
-    said = options_of(reproduction(result, terms, dial=0.7, timing=timing()).command)
+    said = repeated(result, terms, dial=0.7, timing=timing())[1]
     assert (said.dial, said.loss, said.confidence, said.intervals) == (0.7, 2.5, 0.9, "percentile")
     assert (said.wall_clock, said.timed, said.repetitions) == (True, 3, 2)
-    assert options_of(reproduction(result, terms, grid="k=1,2").command).grid == "k=1,2"
+    assert repeated(result, terms, grid="k=1,2")[1].grid == "k=1,2"
     path = tmp_path / "my set's prompts.jsonl"
     path.write_bytes(to_jsonl(toy_prompts(9)))
-    some = load_prompts(path, limit=4)
-    sweep_over(tmp_path / "sweep2", some)
-    made = reproduction(load_sweep(tmp_path / "sweep2"), Terms())
-    options = options_of(made.command)
+    sweep_over(tmp_path / "sweep2", some := load_prompts(path, limit=4))
+    made, options = repeated(load_sweep(tmp_path / "sweep2"))
     assert (options.set, options.limit, options.grader) == (path.name, 4, "contains")
     assert "SHA-256" in made.needs[0] and path.name in made.needs[0]
     assert load_prompts(path, grader=options.grader, limit=options.limit).items == some.items
@@ -414,18 +394,16 @@ def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result):
 def test_the_chosen_setting_and_the_terms(result):
     found, nothing = recommended(result, 60, 0.6), recommended(result, 0.1, 0.95)
     assert nothing is not None and nothing.dial is None
-    for dial, advice, by_hand, origin in (
-        (found.dial, found, None, SettingOrigin.RECOMMENDED),
-        (found.dial, found, True, SettingOrigin.RECOMMENDED),
-        (0.123, found, None, SettingOrigin.BY_HAND),
-        (0.9, nothing, None, SettingOrigin.DEFAULT),
-        (0.9, nothing, True, SettingOrigin.BY_HAND),
+    recommended_, by_hand_, default = SettingOrigin.RECOMMENDED, SettingOrigin.BY_HAND, SettingOrigin.DEFAULT
+    for dial, advice, origin, chosen in (
+        (found.dial, found, recommended_, recommended_),
+        (0.123, found, by_hand_, by_hand_),
+        (0.9, nothing, default, by_hand_),
     ):
-        assert origin_of(result, dial, advice, by_hand=by_hand) is origin
-    for dial, advice, by_hand in ((found.dial, found, False), (0.123, found, True), (0.9, nothing, False)):
+        assert [origin_of(result, dial, advice, by_hand=by_hand) for by_hand in (None, True)] == [origin, chosen]
         data = evidence_of(result, dial, recommendation=advice)
         told = "was chosen by hand" in data["chosen"]["words"]
-        assert told == ("--dial" in data["reproduction"]["command"]) == by_hand
+        assert told == ("--dial" in data["reproduction"]["command"]) == (origin is by_hand_)
     terms = Terms(3, Bootstrap(0.8))
     files = evidence_files(result, dial=0.9, recommendation=advised(result, 3, 0.8), terms=terms)
     text = files["evidence.md"].decode()
@@ -438,7 +416,7 @@ def test_the_chosen_setting_and_the_terms(result):
             Terms(points, Bootstrap(confidence))
 
 
-def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result):
+def test_each_task_has_what_a_sweep_of_it_alone_has_and_its_loss_is_named(tmp_path, result):
     rows = by_task(result, 0.6)
     assert [(row.task, row.prompts, row.graded) for row in rows] == [("even", 6, 6), ("odd", 6, 6), (TOGETHER, 12, 12)]
     items = toy_prompts(12).items
@@ -454,14 +432,14 @@ def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result):
     even, odd, whole = by_task(load_sweep(tmp_path / "half"), 0.6)
     assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
     assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "half"), 0.6))
-
-
-def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result):
-    def row(task, low, change, high):
-        found = {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)}
-        return TaskResults(task, 9, 9, {}, found)
-
-    rows = [row("a", -0.08, -0.05, -0.03), row("b", -0.02, 0.01, 0.04), row(TOGETHER, -0.03, -0.02, -0.015)]
+    rows = [
+        TaskResults(task, 9, 9, {}, {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)})
+        for task, low, change, high in (
+            ("a", -0.08, -0.05, -0.03),
+            ("b", -0.02, 0.01, 0.04),
+            (TOGETHER, -0.03, -0.02, -0.01),
+        )
+    ]
     assert "a −5 points (−8 to −3)" in losing(rows, Terms(1), "strict")
     assert losing(rows, Terms(3.5), "strict") == losing(rows[1:], Terms(1), "strict") == ""
 

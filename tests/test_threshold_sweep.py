@@ -13,16 +13,14 @@ from sweep_cases import COSTS, toy_prompts
 from mars_viz import cli
 from mars_viz.analysis.recommendation import Finding
 from mars_viz.chat import EncodedPrompt
-from mars_viz.commands import decoding
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.costs import Cost, at_ends, drafts_seconds, length_costs, per_token
 from mars_viz.dialmap import controller_span, span_of
 from mars_viz.errors import BadInput
-from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.speculator import DraftAndScore
-from mars_viz.sweep import Sweep, SweepResult, difference_at, frontier, load_sweep, measures, value_at
+from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
 from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.sweep.grid import Advised, best_of, grid_of, grid_table
 from mars_viz.sweep.grid_sweep import GridSweep
@@ -51,8 +49,7 @@ def threshold_sweep(out, name="confidence", settings=GREEDY, *, costs=DEAR, coun
 
 
 def independent(prompt, settings, name, threshold):
-    tokens = table_backend().tokenizer.encode(prompt)
-    return alone(settings, name, threshold, prompt=tokens)
+    return alone(settings, name, threshold, prompt=table_backend().tokenizer.encode(prompt))
 
 
 @pytest.mark.parametrize("name", sorted(CONTROLLERS))
@@ -154,26 +151,11 @@ def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
         assert why in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_the_command_sweeps_a_threshold_as_separate_runs_say(pair, tmp_path, capsys, monkeypatch, unmeasured):
-    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
-    (tmp_path / "set.jsonl").write_text(json.dumps({"prompt": (prompt := "Add 12 and 345.\n")}))
-    asked = "sweep --set set.jsonl --over controller --controller svip:0.3 --dial 0.8 --max-new-tokens 10"
-    monkeypatch.chdir(tmp_path)
-    assert cli.main([*asked.split(), "--out", "a", "--evidence", "e"]) == 0
-    assert "SVIP with MARS at θ = 0.80" in capsys.readouterr().out
-    result = load_sweep(tmp_path / "a")
-    run = Recording(pair, prompt, Settings(dial=0.8, max_new_tokens=10, controller="svip:0.4")).finish()
-    lengths, row = [len(each.speculation) for each in run.rounds], result.rows(np.array([0.4]))[0, 0]
-    assert result.lines["lengths"][row].tolist() == [lengths.count(n) for n in range(7)]
-    assert (tmp_path / "e" / "evidence.md").read_text().startswith("# SVIP with MARS at θ = 0.80 at λ = 0.3")
-
-
 def pair_grid(folder, count=12, costs=DEAR):
-    base, controller = replace(GREEDY, dial=None), CONTROLLERS["confidence"]
-    grid = grid_of(rule_named("mars"), "threshold=0.3,0.6", controller)
-    span = span_of(rule_named("mars"), None, None, (3,))
+    grid = grid_of(rule_named("mars"), "threshold=0.3,0.6", CONTROLLERS["confidence"])
+    asked, span = grid.settings(replace(GREEDY, dial=None)), span_of(rule_named("mars"), None, None, (3,))
     sweeps = GridSweep(
-        table_backend(), toy_prompts(count), grid.settings(base), list(grid.folders(folder)), span, costs=lambda: costs
+        table_backend(), toy_prompts(count), asked, list(grid.folders(folder)), span, costs=lambda: costs
     )
     for _ in sweeps:
         pass
@@ -222,22 +204,15 @@ def settings(one, left, other, right):
 
 
 @pytest.fixture(scope="module")
-def confidence(tmp_path_factory):
-    return threshold_sweep(tmp_path_factory.mktemp("pairs") / "confidence", costs=UNSURE, count=8)
+def swept(tmp_path_factory):
+    folder, names = tmp_path_factory.mktemp("pairs"), ("confidence", "svip")
+    made = {name: threshold_sweep(folder / name, name, costs=UNSURE, count=8) for name in names}
+    theta = toy_sweep(folder / "theta", 8, replace(GREEDY, dial=None)).finish()
+    return made | {"theta": replace(theta, costs=UNSURE)}
 
 
-@pytest.fixture(scope="module")
-def svip(tmp_path_factory):
-    return threshold_sweep(tmp_path_factory.mktemp("pairs") / "svip", "svip", costs=UNSURE, count=8)
-
-
-@pytest.fixture(scope="module")
-def theta(tmp_path_factory):
-    made = toy_sweep(tmp_path_factory.mktemp("pairs") / "theta", 8, replace(GREEDY, dial=None)).finish()
-    return replace(made, costs=UNSURE)
-
-
-def test_two_thresholds_are_compared_as_the_sweep_compares_them(confidence, svip, theta):
+def test_two_thresholds_are_compared_as_the_sweep_compares_them(swept):
+    confidence, svip, theta = (swept[name] for name in ("confidence", "svip", "theta"))
     both, known = settings(confidence, 0.0, confidence, 0.6), measures(confidence)
     found = {each.measure.name: each for each in compared(both, NAMES)}
     assert set(found) == set(NAMES) and found["drafted"].change.high < 0
@@ -254,8 +229,8 @@ def test_two_thresholds_are_compared_as_the_sweep_compares_them(confidence, svip
 
 
 @pytest.mark.parametrize("beside", ["svip", "theta"])
-def test_the_difference_of_modelled_speed_ups_holds_the_costs_that_both_stand_on(beside, confidence, request):
-    other: SweepResult = request.getfixturevalue(beside)
+def test_the_difference_of_modelled_speed_ups_holds_the_costs_that_both_stand_on(beside, swept):
+    confidence, other = swept["confidence"], swept[beside]
     passes = tuple(Cost(each.seconds, each.seconds, each.seconds) for each in UNSURE.target_pass)
     sure = replace(UNSURE, target_pass=passes, drafter_step=Cost(0.004, 0.004, 0.004))
     (found,) = compared(settings(confidence, 0.6, other, 0.4), ("speed_up",))
@@ -287,12 +262,11 @@ PROMPTS = [EncodedPrompt(f"prompt {place}") for place in range(3)]
 AT = {"confidence": 0.5, "threshold": 0.5, "svip": 0.3, "adaedl": 0.4, "specdec++": 0.6}
 
 
-def clocked(settings, *, fixed=True, backend=None, **options):
-    options = {"prompts": PROMPTS, "repetitions": 2, "costs": DEAR, **options}
-    clock = WallClock(backend or table_backend(), options.pop("prompts"), settings, fixed=fixed, **options)
+def clocked(settings, *, fixed=True, costs=DEAR):
+    clock = WallClock(table_backend(), PROMPTS, settings, fixed=fixed, repetitions=2, costs=costs)
     for _ in clock:
         pass
-    return clock
+    return clock.check()
 
 
 @pytest.mark.parametrize(("name", "settings"), [*((name, GREEDY) for name in AT), ("svip", SAMPLED)])
@@ -305,7 +279,7 @@ def test_by_the_clock_a_drafter_takes_the_passes_that_its_controller_lets_it_tak
         return drafted(self, prefix, steps, count)
 
     monkeypatch.setattr(DraftAndScore, "drafted", spied)
-    check = clocked(replace(settings, controller=f"{name}:{AT[name]}")).check()
+    check = clocked(replace(settings, controller=f"{name}:{AT[name]}"))
     lengths = []
     for place in range(3):
         for way, at in ((check.strict, controller.longest), (check.chosen, AT[name])):
@@ -320,7 +294,7 @@ def test_by_the_clock_a_drafter_takes_the_passes_that_its_controller_lets_it_tak
 
 def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths():
     cut = replace(GREEDY, controller="confidence:0.5")
-    check, controller, paces = clocked(cut).check(), CONTROLLERS["confidence"], []
+    check, controller, paces = clocked(cut), CONTROLLERS["confidence"], []
     for way, at in ((check.chosen, 0.5), (check.strict, 0.0)):
         rounds = [each for place in range(3) for each in independent(f"prompt {place}", GREEDY, "confidence", at)]
         drafted = [count for _, count, _ in rounds]
@@ -328,9 +302,9 @@ def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths():
     assert math.isclose(check.modelled_over_strict, paces[0] / paces[1])
     assert math.isclose(check.modelled_over_target, paces[0] * DEAR.passes[0].seconds)
     assert check.modelled_low < check.modelled_over_target < check.modelled_high
-    bare = clocked(cut, costs=None).check()
+    bare = clocked(cut, costs=None)
     assert math.isnan(bare.modelled_over_strict) and "modelled" not in words.timed(bare)[0]
-    dialled = clocked(cut, fixed=False).check()
+    dialled = clocked(cut, fixed=False)
     assert (dialled.dial, dialled.over, dialled.controller) == (0.8, "", "confidence:0.5")
     strict = [independent(f"prompt {place}", replace(GREEDY, dial=1.0), "confidence", 0.5) for place in range(3)]
     assert dialled.strict.rounds.tolist() == [*map(len, strict)]
@@ -351,7 +325,7 @@ def test_a_check_is_read_back_and_belongs_to_its_own_sweep(tmp_path):
         keep_check(cut.folder, replace(timing(), controller=controller))
     assert [each.controller for each in kept_checks(cut.folder, cut.plan).found] == ["svip:0.3"]
     strict = replace(GREEDY, rule="strict", dial=None)  # a rule without a dial is timed where drafts are cut alone
-    check = clocked(replace(strict, controller="svip:0.3")).check()
+    check = clocked(replace(strict, controller="svip:0.3"))
     assert (check.dial, check.over) == (0.3, "svip") and math.isnan(check.at) and check.same_as_target == 3
     with pytest.raises(BadInput, match="a rule with a dial"):
         WallClock(table_backend(), PROMPTS, strict)
