@@ -69,8 +69,7 @@ def test_the_largest_values_can_be_shown(tmp_path):
     run = run_with_map(0.8, gammas=(1, 2), max_new_tokens=6)
     read = codec.decode(described(codec.encode(run), {"settings.max_new_tokens": TOKENS}))
     assert read.settings == replace(run.settings, max_new_tokens=TOKENS)
-    assert RunPayload.of(read, read.settings.gamma).windows >= 0
-    assert run_pane(read) and report_html(read, most_steps=2)
+    assert RunPayload.of(read, read.settings.gamma).windows >= 0 and run_pane(read) and report_html(read, most_steps=2)
     run = replace(toy_run(), provenance=Provenance(vocabulary_size=VOCABULARY))
     assert load_run(run.save(tmp_path / "run")).token_ids == run.token_ids
     with pytest.raises(BadInput, match="beyond the models' vocabulary of 7"):

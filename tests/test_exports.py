@@ -115,20 +115,18 @@ def test_every_figure_of_explore_is_a_method_of_a_run_and_a_notebook_shows_the_r
 
 
 def test_unknown_settings_are_refused_everywhere():
+    with_map, without = mapped_toy(), toy_run(gamma=4)
+    refused = [(without.plot_map, "no dial map"), (partial(with_map.plot_map, "luck"), "luck")]
+    refused.append((partial(toy_run().plot_margins, 3.0), ""))
     for gamma in (0, 7):
-        mapped = mapped_toy()
-        calls = [partial(mapped.dial_map.at, 0.9, gamma), partial(mapped.dial_map.segment, 0.9, gamma)]
-        for run in (mapped, toy_run(gamma=4)):
+        calls = [partial(with_map.dial_map.at, 0.9, gamma), partial(with_map.dial_map.segment, 0.9, gamma)]
+        for run in (with_map, without):
             calls += [partial(getattr(run, name), gamma=gamma) for name in PLOTS[:-1]]
             calls += [partial(token_strip, run, gamma=gamma), partial(run_payload, run, gamma)]
-        for call in calls:
-            with pytest.raises(BadInput, match=f"γ = {gamma} "):
-                call()
-    for call, why in ((toy_run().plot_map, "no dial map"), (partial(mapped.plot_map, "luck"), "luck")):
+        refused += [(call, f"γ = {gamma} ") for call in calls]
+    for call, why in refused:
         with pytest.raises(BadInput, match=why):
             call()
-    with pytest.raises(BadInput):
-        toy_run().plot_margins(3.0)
 
 
 def lines(figure):

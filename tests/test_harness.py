@@ -141,7 +141,8 @@ def test_what_cannot_be_swept_is_refused(tmp_path):
 
 
 def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair, tmp_path):
-    (tmp_path / "own.py").write_text("def graded(doc, results):\n    return {'half': 0.5, 'whole': 1}\n")
+    own = tmp_path / "own.py"
+    own.write_text("def graded(doc, results):\n    return {'half': 0.5, 'whole': 1}\n")
     metrics = [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("half", "whole")]
     path = gsm8k_form(tmp_path, 1, metric_list=metrics, filter_list=None)
     path.write_text(path.read_text() + "process_results: !function own.graded\n")
@@ -149,7 +150,7 @@ def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair, t
         begun(pair, load_task(str(path)), tmp_path / "half").finish()
     result = begun(pair, load_task(str(path), metric="whole"), tmp_path / "whole").finish()
     assert at(result, "right") == [1] and at(result, "half,none") == [0.5]
-    (tmp_path / "own.py").write_text("def graded(doc, results):\n    return 1 / 0\n")
+    own.write_text("def graded(doc, results):\n    return 1 / 0\n")
     path.write_text(path.read_text() + "\n")
     harness.scores.cache_clear()
     with pytest.raises(PromptError, match="cannot grade a text: ZeroDivisionError"):

@@ -145,6 +145,8 @@ def test_the_number_of_prompts_needed_by_hand():
 
 def test_bad_intervals_and_grades_are_refused():
     good, one = graded(10, [0, 0, 0, 0]), np.array([0.0, 1.0])
+    terms = (0, 0.95), (101, 0.95), (math.nan, 0.95), (1, 1.0), (1, 0.4)
+    needs = (0, 0.95, 0.1), (1, 1.0, 0.1), (1, 0.95, 1.1), (math.nan, 0.95, 0.1)
     for refused, why in (
         (lambda: Bootstrap(confidence=1.0), "onfidence"),
         (lambda: Bootstrap(confidence=math.nan), "onfidence"),
@@ -155,15 +157,11 @@ def test_bad_intervals_and_grades_are_refused():
         (lambda: Graded(good.steps, 1), "not an end"),
         (lambda: Graded(Steps(one, np.array([[0.5]])), 0), "graded set"),
         (lambda: Graded(Steps(one, np.array([1])), 0), "graded set"),
+        *((functools.partial(recommend, good, *each), "") for each in terms),
+        *((functools.partial(prompts_needed, *each), "") for each in needs),
     ):
         with pytest.raises(BadInput, match=why):
             refused()
-    for bad_arguments in ((0, 0.95, 0.1), (1, 1.0, 0.1), (1, 0.95, 1.1), (math.nan, 0.95, 0.1)):
-        with pytest.raises(BadInput):
-            prompts_needed(*bad_arguments)
-    for points, confidence in ((0, 0.95), (101, 0.95), (math.nan, 0.95), (1, 1.0), (1, 0.4)):
-        with pytest.raises(BadInput):
-            recommend(good, points, confidence)
 
 
 @st.composite

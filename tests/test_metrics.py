@@ -20,8 +20,7 @@ from mars_viz.ui.lessons import trees
 from mars_viz.walk import Ending
 from tests.factories import make_speculation, toy_map, toy_run
 
-EOS = 7
-LIMIT = 7
+EOS, LIMIT = 7, 7
 
 
 def row(best, z1, second=6, z2=1.0):

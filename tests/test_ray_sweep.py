@@ -174,10 +174,8 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
         sweep = swept(pool, tmp_path / "apart", toy_prompts(6))
         assert finished(sweep).complete and len(sweep.progress.workers) == 1
     assert len(said) == 1 and "turned away" in said[0] and "device is Toy" in said[0]
-    asked = (
-        f"sweep --set builtin:counting --limit 4 --low 0.8 --max-new-tokens 16 --out {tmp_path / 'command'} --ray auto"
-    )
-    assert cli.main([*asked.split(), "--ray-workers", "1", "--json"]) == 0
+    asked = "sweep --set builtin:counting --limit 4 --low 0.8 --max-new-tokens 16 --ray auto --ray-workers 1 --json"
+    assert cli.main([*asked.split(), "--out", str(tmp_path / "command")]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out[told.out.index("{") :])["prompts"] == 4 and "Mapped by 1 worker: 4 prompts." in told.err
     prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"

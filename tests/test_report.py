@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +29,8 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
 from mars_viz.run_with_map import shown as shown_at
 from mars_viz.runfiles import load_run
+from mars_viz.samples import RUNS
 from tests.factories import toy_map, toy_run
-
-SAMPLES = Path(__file__).parent.parent / "sample_runs"
 
 
 def mapped_toy(**asked: object) -> Run:
@@ -41,18 +39,12 @@ def mapped_toy(**asked: object) -> Run:
     return mapped(run, replace(made, frame=run.without_rounds))
 
 
-def sent(html: str, name: str) -> tuple[dict[str, Any], bytes]:
-    """What stands in a report under that name: its JSON, and the bytes behind it."""
-    text = re.search(rf'id="{name}">([^<]*)<', html)[1]
-    head, _, data = gzip.decompress(b64decode(text)).partition(b"\n")
-    return json.loads(head), data
-
-
 def test_a_report_carries_the_explorer_s_own_payload() -> None:
     for run in (mapped_toy(), toy_run(rule="strict")):
-        head, data = sent(report_html(run, most_steps=0), "run")
+        text = re.search(r'id="run">([^<]*)<', report_html(run, most_steps=0))[1]
+        head, _, data = gzip.decompress(b64decode(text)).partition(b"\n")
         expected = packed({"payload": run_payload(run)})
-        assert head["payload"] == json.loads(json.dumps(expected.head))["payload"]
+        assert json.loads(head)["payload"] == json.loads(json.dumps(expected.head))["payload"]
         assert data == expected.data.tobytes()
 
 
@@ -104,7 +96,7 @@ def test_facts_and_citations_are_in_the_report() -> None:
 
 
 def test_sizes_fall_with_the_detail_and_a_long_report_keeps_to_its_limit(monkeypatch) -> None:
-    story = load_run(SAMPLES / "1-story-mars")
+    story = load_run(RUNS / "1-story-mars")
     sizes = [len(gzip.compress(packed(detailed(run_payload(story), detail)).data)) for detail in LEVELS]
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 0.55 * sizes[0] and MAX_BYTES == 3_000_000
 

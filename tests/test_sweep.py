@@ -33,8 +33,6 @@ from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.sweep import sweep_prompts
 from tests.tables import TableTarget, table_backend, tables
 
-PIECES = table_backend().tokenizer.pieces
-
 
 @pytest.mark.parametrize(
     "settings",
@@ -75,7 +73,7 @@ def test_every_line_is_what_an_independent_walk_says(tmp_path, settings):
             }
             assert {name: lines[name] for name in expected} == expected
             kept = texts.read(result.folder, place).text(row - result.starts[place])
-            assert kept.tokens == text and kept.pieces == tuple(map(PIECES.get, text))
+            assert kept.tokens == text and kept.pieces == tuple(map(BACKEND.tokenizer.pieces.get, text))
             assert sum(lines["relaxed_by_share"]) == len(relaxed)
         own = emitted(alone(item.prompt, settings, None, rule="strict"))
         assert result.prompts["target_right"][place] == grade(item.answer, "".join(f" w{t}" for t in own if t))
@@ -131,13 +129,11 @@ def test_two_processes_or_sweeps_do_not_share_a_folder(tmp_path):
     with pytest.raises(BadInput, match="this very process"):
         next(iter(other))
     going.close()
-    steps = [progress.finished for progress in other]
-    assert (steps[0], steps[-1]) == (2, 4) and not (folder / ".lock").exists()
+    assert next(iter(other)).finished == 2 and other.finish().complete and not (folder / ".lock").exists()
     with locks.held(tmp_path):
-        for left in ("", "{", '{"process": "x"}'):
-            (tmp_path / ".lock").write_text(left)
-            with pytest.raises(BadInput, match="another process is sweeping into it"):
-                locks.check_nobody(tmp_path)
+        (tmp_path / ".lock").write_text('{"process": "x"}')
+        with pytest.raises(BadInput, match="another process is sweeping into it"):
+            locks.check_nobody(tmp_path)
     locks.check_nobody(tmp_path)
 
 
@@ -187,9 +183,7 @@ def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_pat
     more = Sweep(BACKEND, toy_prompts(7), SETTINGS, span, folder, resume=True, open_=lambda: counting)
     assert (more.progress.finished, more.progress.prompts) == (4, 7)
     assert load_sweep(folder).complete, "until it goes on, nothing is changed"
-    going = iter(more)
-    next(now for now in going if now.finished == 5)
-    going.close()
+    next(now for now in more if now.finished == 5)
     half = load_sweep(folder)
     assert (half.finished, half.plan.prompts, half.plan.graded) == (5, 7, 7)
     known = store_module.open_store(folder).prompts()
@@ -323,7 +317,7 @@ def small_batches(monkeypatch):
 
 
 def test_texts_are_packed_and_damaged_ones_named(tmp_path):
-    folder = toy_sweep(tmp_path / "sweep", 3).finish().folder
+    folder, whole = toy_sweep(tmp_path / "sweep", 3).finish().folder, toy_sweep(tmp_path / "whole", 6).finish().folder
     path, third = (folder / "texts" / f"prompt-00000{place}.parquet" for place in (1, 2))
     data = path.read_bytes()
     for damaged in (data[:-40], b"", data[:40] + bytes(80) + data[120:]):
@@ -343,6 +337,5 @@ def test_texts_are_packed_and_damaged_ones_named(tmp_path):
         texts.pack(folder)
     names = ["batch-000000", "prompt-000004", "prompt-000005"]
     assert sorted(file.stem for file in (folder / "texts").iterdir()) == names
-    whole = toy_sweep(tmp_path / "whole", 6).finish()
-    for ours, theirs in ((texts.read(each, index) for each in (folder, whole.folder)) for index in range(6)):
+    for ours, theirs in ((texts.read(each, index) for each in (folder, whole)) for index in range(6)):
         assert np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces

@@ -152,11 +152,9 @@ def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
 
 
 def pair_grid(folder, count=12, costs=DEAR):
-    grid = grid_of(rule_named("mars"), "threshold=0.3,0.6", CONTROLLERS["confidence"])
+    grid, prompts = grid_of(rule_named("mars"), "threshold=0.3,0.6", CONTROLLERS["confidence"]), toy_prompts(count)
     asked, span = grid.settings(replace(GREEDY, dial=None)), span_of(rule_named("mars"), None, None, (3,))
-    sweeps = GridSweep(
-        table_backend(), toy_prompts(count), asked, list(grid.folders(folder)), span, costs=lambda: costs
-    )
+    sweeps = GridSweep(table_backend(), prompts, asked, list(grid.folders(folder)), span, costs=lambda: costs)
     for _ in sweeps:
         pass
     assert grid.values == (0.0, 0.3, 0.6) and grid.folders(folder)[1].name == "mars-confidence0.3"

@@ -57,9 +57,9 @@ def test_both_texts_and_their_order(swept, tmp_path):
         sent = texts_payload("", *(TextPane("a", "", *side) for side in sides), kept.both.found.unit)
         assert json.loads(json.dumps(sent)) == sent
     assert 0 < differing < COUNT
-    margin = toy_sweep(tmp_path / "margin", 3, settings_ := replace(SETTINGS, rule="mars-margin")).finish()
-    other = pair(SweepSetting(swept, 0.3), SweepSetting(margin, 2.0))
-    assert two_texts.kept(other, 1).right.tokens == emitted(alone("prompt 1", settings_, 2.0))
+    margin = replace(SETTINGS, rule="mars-margin")
+    other = pair(SweepSetting(swept, 0.3), SweepSetting(toy_sweep(tmp_path / "margin", 3, margin).finish(), 2.0))
+    assert two_texts.kept(other, 1).right.tokens == emitted(alone("prompt 1", margin, 2.0))
     assert all(entry.change is Change.SAME for entry in two_texts.entries(settings(swept, 0.3, 0.3)))
 
 
