@@ -117,7 +117,7 @@ def test_every_figure_of_explore_is_a_method_of_a_run_and_a_notebook_shows_the_r
 def test_unknown_settings_are_refused_everywhere():
     with_map, without = mapped_toy(), toy_run(gamma=4)
     refused = [(without.plot_map, "no dial map"), (partial(with_map.plot_map, "luck"), "luck")]
-    refused.append((partial(toy_run().plot_margins, 3.0), ""))
+    refused.append((partial(toy_run().plot_margins, 3.0), None))
     for gamma in (0, 7):
         calls = [partial(with_map.dial_map.at, 0.9, gamma), partial(with_map.dial_map.segment, 0.9, gamma)]
         for run in (with_map, without):

@@ -157,8 +157,8 @@ def test_bad_intervals_and_grades_are_refused():
         (lambda: Graded(good.steps, 1), "not an end"),
         (lambda: Graded(Steps(one, np.array([[0.5]])), 0), "graded set"),
         (lambda: Graded(Steps(one, np.array([1])), 0), "graded set"),
-        *((functools.partial(recommend, good, *each), "") for each in terms),
-        *((functools.partial(prompts_needed, *each), "") for each in needs),
+        *((functools.partial(recommend, good, *each), None) for each in terms),
+        *((functools.partial(prompts_needed, *each), None) for each in needs),
     ):
         with pytest.raises(BadInput, match=why):
             refused()
