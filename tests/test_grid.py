@@ -239,9 +239,9 @@ def test_a_resumed_sweep_has_the_dtype_that_it_was_begun_in(tmp_path, monkeypatc
 
     monkeypatch.setattr(loading, "load_backend", load_backend)
     settings = replace(VLLM, rule="vllm-thinking:k=1" if grid else VLLM.rule)
-    for device in ("Toy", "NVIDIA Toy"):
+    for device in ("Toy, 4 threads", "NVIDIA Toy"):
         backend, place = replace(table_backend(), processor=device, dtype="bfloat16"), tmp_path / device
         Sweep(backend, toy_prompts(1), settings, WHOLE, place / "vllm-thinking-k1" if grid else place)
-    for out, *dtype in (("Toy",), ("Toy", "--dtype", "float32"), ("NVIDIA Toy",), ("new",)):
+    for out, *dtype in (("Toy, 4 threads",), ("Toy, 4 threads", "--dtype", "float32"), ("NVIDIA Toy",), ("new",)):
         assert cli.main([*ASKED, *grid, "--out", str(tmp_path / out), "--resume", *dtype]) == 2
     assert loaded == ["bfloat16", "float32", "auto", "auto"]
