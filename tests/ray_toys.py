@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from mars_viz.errors import ModelError
-from mars_viz.walk import Prefix
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from mars_viz.speculators.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +20,16 @@ class ToyModels:
     apart: bool = False  # whether no two workers run on the same processor
     letters: int = 10_000  # at most, in a prompt
 
-    def backend(self) -> Backend:
+    def backend(self):
         if self.refused:
             raise ModelError(self.refused)
         from tests.tables import TableTarget, table_backend
 
         made = table_backend(letters=self.letters)
-        encode = made.tokenizer.encode
-        first = {name: encode(name)[:3] for name in (self.slow, self.deadly) if name}
+        first = {name: made.tokenizer.encode(name)[:3] for name in (self.slow, self.deadly) if name}
 
         class Target(TableTarget):
-            def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Tensor:
+            def score(self, prefixes, tokens):
                 asked = {prefix[:3] for prefix in prefixes}
                 if toy.deadly and first[toy.deadly] in asked:
                     os._exit(9)
@@ -46,6 +37,6 @@ class ToyModels:
                     time.sleep(toy.pause)
                 return super().score(prefixes, tokens)
 
-        toy, table = self, made.target.open()._table.numpy()  # type: ignore[attr-defined]
+        toy, table = self, made.target.open()._table.numpy()
         target = replace(made.target, open=lambda: Target(table))
         return replace(made, target=target, processor=f"Toy {os.getpid()}" if self.apart else made.processor)

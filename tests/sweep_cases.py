@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,20 +51,11 @@ def toy_prompts(count: int, graded: bool = True) -> PromptSet:
 
 def conversations(questions: int, turns: int) -> PromptSet:
     """Questions of so many turns; every turn is graded."""
-    each = [(n, turn) for n in range(questions) for turn in range(1, turns + 1)]
-    items = [
-        PromptItem(
-            f"q{n}/{turn}",
-            "talk",
-            f"question {n}, turn {turn}",
-            f"w{(n + turn) % 31 + 1}",
-            "contains",
-            0,
-            f"q{n}",
-            turn,
-        )
-        for n, turn in each
-    ]
+    items = []
+    for n in range(questions):
+        for turn in range(1, turns + 1):
+            text, answer = f"question {n}, turn {turn}", f"w{(n + turn) % 31 + 1}"
+            items.append(PromptItem(f"q{n}/{turn}", "talk", text, answer, "contains", 0, f"q{n}", turn))
     return PromptSet("talks", tuple(items))
 
 
@@ -73,26 +65,17 @@ def first_turns(prompts: PromptSet) -> PromptSet:
     return replace(prompts, items=tuple(firsts))
 
 
-def toy_sweep(
-    out: Path,
-    count: int = 6,
-    settings: Settings = SETTINGS,
-    *,
-    graded: bool = True,
-    resume: bool = False,
-    low: float | None = None,
-) -> Sweep:
+def toy_sweep(out: Path, count: int = 6, settings: Settings = SETTINGS, *, graded: bool = True, **how: Any) -> Sweep:
     """A sweep over the whole dial, or from `low` on."""
-    return _sweep(out, toy_prompts(count, graded), settings, resume, low)
+    return _sweep(out, toy_prompts(count, graded), settings, **how)
 
 
 def sweep_over(out: Path, prompts: PromptSet, settings: Settings = SETTINGS) -> None:
     """The same over these prompts, made at once."""
-    for _ in _sweep(out, prompts, settings, resume=False):
-        pass
+    _sweep(out, prompts, settings).finish()
 
 
-def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool, low: float | None = None) -> Sweep:
+def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool = False, low: float | None = None) -> Sweep:
     span = span_of(rule_named(settings.rule), low, None, (settings.gamma,))
     costs = replace(
         COSTS, rest=COSTS.rest[:1] * settings.gamma, target_pass=COSTS.target_pass[:1] * (settings.gamma + 1)

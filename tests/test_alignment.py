@@ -15,7 +15,6 @@ from tests.factories import toy_run
 
 PIECES = [b"a", b"b", b" a", b" b", b" c", b"\n", "é".encode(), b"\xf0\x9f", b"\x98\x80", b"", b"the cat sat on it "]
 END = Piece(b"<end>", special=True)
-UNITS = st.sampled_from(list(Unit))
 
 
 @st.composite
@@ -28,12 +27,6 @@ def texts(draw):
     return Written(tokens, tuple(END if i == len(PIECES) else Piece(PIECES[i]) for i in tokens), tuple(starts))
 
 
-@st.composite
-def relatives(draw):
-    left, right, head, tail = (draw(texts()) for _ in range(4))
-    return joined(head, left, tail), joined(head, right, tail)
-
-
 def joined(*parts):
     tokens, pieces, starts = (), (), ()
     for part in parts:
@@ -42,30 +35,21 @@ def joined(*parts):
     return Written(tokens, pieces, starts)
 
 
-def content(text, unit):
-    return tuple(text.tokens) if unit is Unit.TOKENS else tuple(text.text)
-
-
-@given(relatives(), UNITS)
-def test_stretches_one_after_the_other_are_both_texts_and_the_first_is_the_longest_prefix(pair, unit):
+@given(texts(), texts(), texts(), texts(), st.sampled_from(list(Unit)))
+def test_stretches_rounds_and_marks_are_those_of_both_texts(head, left, right, tail, unit):
+    pair = joined(head, left, tail), joined(head, right, tail)
     found = align(*pair, unit)
-    ours, theirs = (content(text, unit) for text in pair)
+    ours, theirs = (tuple(text.tokens if unit is Unit.TOKENS else text.text) for text in pair)
     assert sum((ours[s.left.start : s.left.stop] for s in found.stretches), ()) == ours
     assert sum((theirs[s.right.start : s.right.stop] for s in found.stretches), ()) == theirs
     for one in found.stretches:
         if one.same:
             assert ours[one.left.start : one.left.stop] == theirs[one.right.start : one.right.stop] != ()
     assert all(a.same != b.same for a, b in zip(found.stretches, found.stretches[1:], strict=False) if not b.same)
-    assert found.identical == (ours == theirs)
-    assert ours[: found.prefix] == theirs[: found.prefix]
+    assert found.identical == (ours == theirs) and ours[: found.prefix] == theirs[: found.prefix]
     assert found.prefix in (len(ours), len(theirs)) or ours[found.prefix] != theirs[found.prefix]
     assert not found.prefix or found.stretches[0].same and len(found.stretches[0].left) == found.prefix
     assert found.common <= min(len(ours), len(theirs))
-
-
-@given(relatives(), UNITS)
-def test_every_round_is_there_once_and_pairs_start_at_one_place(pair, unit):
-    found = align(*pair, unit)
     assert [p.left for p in found.rounds if p.left is not None] == list(range(len(pair[0].starts)))
     assert [p.right for p in found.rounds if p.right is not None] == list(range(len(pair[1].starts)))
     assert [p.place for p in found.rounds] == sorted(p.place for p in found.rounds)
@@ -79,47 +63,37 @@ def test_every_round_is_there_once_and_pairs_start_at_one_place(pair, unit):
                 elif not set(text.pieces) & {Piece(b"\xf0\x9f"), Piece(b"\x98\x80")}:
                     assert len(head.text) == one.place
         if None in (one.left, one.right) and unit is Unit.TOKENS:
-            other = pair[1] if one.right is None else pair[0]
-            assert one.place not in other.starts
-
-
-@given(relatives(), UNITS)
-def test_sides_mark_tokens_as_the_stretches_say(pair, unit):
-    found = align(*pair, unit)
+            assert one.place not in pair[one.right is None].starts
     for text, side, name in zip(pair, (found.left, found.right), ("left", "right"), strict=True):
-        assert len(side.common) == len(text.tokens)
         until = len(text.tokens) if side.parts is None else side.parts
+        assert len(side.common) == len(text.tokens) and side.common[:until].all(), "before the parting all is common"
         if unit is Unit.TOKENS:
             marked = np.zeros(len(text.tokens), bool)
             for stretch in found.stretches:
                 marked[list(getattr(stretch, name))] = stretch.same
-            assert side.common.tolist() == marked.tolist()
-            assert until == found.prefix
-        assert side.common[:until].all(), "before the parting all is common"
-        assert side.parts is None or found.prefix < len(content(text, unit))
+            assert side.common.tolist() == marked.tolist() and until == found.prefix
+        assert side.parts is None or found.prefix < len(ours if name == "left" else theirs)
 
 
 def flat(found):
     return [(s.same, len(s.left), len(s.right)) for s in found.stretches]
 
 
-def spelled(*words):
-    ids = {word: i for i, word in enumerate(sorted({"a", "b", "c", "d", "e", "x", "y", "z"}))}
-    return Written(tuple(ids[w] for w in words), tuple(Piece(f" {w}".encode()) for w in words), (0,))
+def spelled(words):
+    return Written(tuple(map(ord, words)), tuple(Piece(f" {w}".encode()) for w in words), (0,))
 
 
 def test_texts_that_meet_again(monkeypatch):
-    found = align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)
+    found = align(spelled("abxcde"), spelled("abyycde"), Unit.TOKENS)
     assert flat(found) == [(True, 2, 2), (False, 1, 2), (True, 3, 3)]
     assert (found.prefix, found.common, found.left.parts, found.right.parts) == (2, 5, 2, 2)
-    short = align(spelled(*"abxcd"), spelled(*"abycd"), Unit.TOKENS)
+    short = align(spelled("abxcd"), spelled("abycd"), Unit.TOKENS)
     assert flat(short) == [(True, 2, 2), (False, 3, 3)], "two tokens are too few to mean anything"
-    found = align(spelled(*"abc"), spelled(*"abcde"), Unit.TOKENS)
+    found = align(spelled("abc"), spelled("abcde"), Unit.TOKENS)
     assert (found.left.parts, found.right.parts, found.identical) == (None, 3, False)
-    monkeypatch.setattr(alignment, "LONGEST", 5)  # five tokens after the parting are still searched
-    assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS))[-1] == (True, 3, 3)
-    monkeypatch.setattr(alignment, "LONGEST", 4)
-    assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)) == [(True, 2, 2), (False, 4, 5)]
+    for longest, end in ((5, (True, 3, 3)), (4, (False, 4, 5))):  # five tokens after the parting are still searched
+        monkeypatch.setattr(alignment, "LONGEST", longest)
+        assert flat(align(spelled("abxcde"), spelled("abyycde"), Unit.TOKENS))[-1] == end
     monkeypatch.undo()
     left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
     found = align(numbered(left), numbered(right), Unit.TOKENS)
@@ -130,12 +104,6 @@ def numbered(tokens):
     return Written(tuple(tokens), tuple(Piece(f" {token}".encode()) for token in tokens), ())
 
 
-def met_again(left, right):
-    head = align(numbered(left), numbered(right), Unit.TOKENS).prefix
-    blocks = SequenceMatcher(None, left[head:], right[head:], autojunk=False).get_matching_blocks()
-    return [(head + a, head + b, size) for a, b, size in blocks if size >= alignment.SHORTEST]
-
-
 def shared(found):
     later = [stretch for stretch in found.stretches if stretch.same and stretch.left.start >= found.prefix]
     return [(stretch.left.start, stretch.right.start, len(stretch.left)) for stretch in later]
@@ -143,16 +111,19 @@ def shared(found):
 
 @given(*[st.lists(st.integers(0, 4), max_size=60)] * 2)
 def test_what_is_met_again_is_what_difflib_finds(left, right):
-    assert shared(align(numbered(left), numbered(right), Unit.TOKENS)) == met_again(left, right)
+    found = align(numbered(left), numbered(right), Unit.TOKENS)
+    head = found.prefix
+    blocks = SequenceMatcher(None, left[head:], right[head:], autojunk=False).get_matching_blocks()
+    again = [(head + a, head + b, size) for a, b, size in blocks if size >= alignment.SHORTEST]
+    assert shared(found) == again
 
 
 def test_other_vocabularies_are_compared_by_characters():
     run = toy_run()
     last = run.token_ids[-1]
     wider = replace(run, pieces={**run.pieces, last: Piece(run.pieces[last].data + b"!")})
-    assert align_runs(run, run).unit is Unit.TOKENS
     found = align_runs(run, wider)
-    assert found.unit is Unit.CHARACTERS
+    assert found.unit is Unit.CHARACTERS and align_runs(run, run).unit is Unit.TOKENS
     assert found.prefix == first_difference(written(run).text, written(wider).text)
     assert written(run).text == run.text
     assert written(run).starts == tuple(r.speculation.start - len(run.prompt_ids) for r in run.rounds)
@@ -164,11 +135,8 @@ def test_other_vocabularies_are_compared_by_characters():
     other = align(whole, replace(parts, pieces=(*parts.pieces[:3], Piece(b"en"))), Unit.CHARACTERS)
     assert (other.prefix, other.left.parts, other.right.parts) == (6, 1, 3)
     assert other.left.common.tolist() == [True, False] and other.right.common.tolist() == [True, True, True, False]
-    smile = Written((1, 2), (Piece(b"\xf0\x9f\x98"), Piece(b"\x80")), (0,))
-    frown = Written((1, 3), (Piece(b"\xf0\x9f\x98"), Piece(b"\x81")), (0,))
+    smile, frown = (Written((1, end), (Piece(b"\xf0\x9f\x98"), Piece(bytes([end]))), (0,)) for end in (0x80, 0x81))
     assert [align(smile, frown, unit).prefix for unit in (Unit.CHARACTERS, Unit.TOKENS)] == [0, 1]
-    run = toy_run()
-    found = align_runs(replace(run, rounds=()), run)
+    found = align_runs(none := replace(run, rounds=()), run)
     assert flat(found) == [(False, 0, len(run.token_ids))]
-    assert found.left.parts is None and found.right.parts == 0
-    assert align_runs(replace(run, rounds=()), replace(run, rounds=())).stretches == ()
+    assert found.left.parts is None and found.right.parts == 0 and align_runs(none, none).stretches == ()

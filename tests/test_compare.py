@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mars_viz.analysis.alignment import align_runs
 from mars_viz.analysis.differences import NumberFormat, Stands, differences
@@ -24,16 +22,12 @@ from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece
 from mars_viz.run_with_map import mapped
-from mars_viz.runfiles import list_runs
 from mars_viz.ui.compare import compare_view, compare_words, sweep_pair
 from mars_viz.ui.compare.compare_view import Across, Choice, CompareView
 from mars_viz.ui.compare.page_state import Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run, toy_tree
-
-DIALS = st.none() | st.floats(0, 1)
-CHOICES = st.builds(Choice, st.text(min_size=1, max_size=12), DIALS, st.none() | st.integers(1, 64))
 
 
 def charted(**settings):
@@ -52,18 +46,6 @@ def shelf_of(**runs):
     return RunCatalogue(runs, {})
 
 
-# ---- choices and links
-
-
-@given(CHOICES)
-def test_a_choice_survives_its_key(choice):
-    assert Choice.read(choice.key) == choice
-    assert not any(map(Choice.read, ("", "~0.9~", "a~much~", "a~0.9~six", "a~nan~", "a~~²")))
-
-
-# ---- the texts to leaf through
-
-
 def test_contenders_are_the_exact_texts_of_the_map(run):
     shelf, memory = shelf_of(a=run), Comparison()
     for gamma, segments in ((None, run.dial_map.segments), (2, run.dial_map.segments_for(2))):
@@ -73,35 +55,23 @@ def test_contenders_are_the_exact_texts_of_the_map(run):
         assert len(set(choices)) == len(choices) > 2
         assert {each.settings.gamma for each in found} == {gamma or run.settings.gamma}
     own, strict = (compare_view.contender(Choice("a", dial), shelf) for dial in (None, 1.0))
-    assert own.recorded and not strict.recorded
-    assert compare_view.contender(Choice("a", 0.9, run.settings.gamma), shelf).recorded, "its own setting, in full"
-    assert strict.run.token_ids == run.dial_map.at(1.0).token_ids and strict.run.dial_map is None
+    assert own.recorded and not strict.recorded and strict.run.dial_map is None
     found = [memory.contender(choice, shelf) for choice in (Choice("a"), Choice("a", 0.9), Choice("a", None, 6))]
     assert found[0] is found[1] is found[2] and list(memory.known) == [Choice("a")]
     for choice in (Choice("b"), Choice("a", 0.2), Choice("a", 3.0), Choice("a", 0.9, 5)):
         with pytest.raises(BadInput):
             compare_view.contender(choice, shelf)
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 60), st.data())
-def test_round_values_and_windows_hold_what_they_are_around(low, high, count, data):
-    value = compare_view.roundest(low, high)
-    assert value == low if low >= high else low <= value < high
-    assert compare_view.roundest(0.8731, 0.8912) == 0.88 and compare_view.roundest(0.5, 0.6) == 0.5
-    at = data.draw(st.integers(0, count - 1))
-    seen = compare_view.window([Choice("a")] * count, at, 24)
-    assert at in seen and len(seen) == min(count, 24) and seen[0] >= 0 and seen[-1] < count
-
-
-def test_a_first_visit_has_strict_beside_the_runs_own_setting(run):
     assert compare_view.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
-    strict = charted(dial=1.0)
-    assert compare_view.first_pair("a", strict) == (Choice("a"), Choice("a", 0.9))
-    alone = toy_run(rule="strict")
-    assert compare_view.first_pair("a", alone) == (Choice("a"), Choice("a"))
+    assert compare_view.first_pair("a", charted(dial=1.0)) == (Choice("a"), Choice("a", 0.9))
     runs = {"a": toy_run(), "b": toy_run(rule="strict"), "c": replace(toy_run(), prompt="another")}
+    assert compare_view.first_pair("b", runs["b"]) == (Choice("b"), Choice("b"))
     assert compare_view.field(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
     assert len(compare_view.field(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
+    assert [compare_view.roundest(*ends) for ends in ((0.8731, 0.8912), (0.5, 0.6), (0.3, 0.3))] == [0.88, 0.5, 0.3]
+    for count, at in ((60, 0), (60, 30), (60, 59), (5, 4)):
+        seen = compare_view.window([Choice("a")] * count, at, 24)
+        assert at in seen and len(seen) == min(count, 24) and seen[0] >= 0 and seen[-1] < count
+    assert not any(map(Choice.read, ("", "~0.9~", "a~much~", "a~0.9~six", "a~nan~", "a~~²")))
 
 
 def test_texts_are_lined_up_and_notices_collected(run):
@@ -131,11 +101,7 @@ def test_texts_are_lined_up_and_notices_collected(run):
     assert memory.view == CompareView()
     same = CompareView(reference=Choice("a"), shown=Choice("a", run.settings.dial, run.settings.gamma))
     shown = lined_up(memory := Comparison(view=same))
-    assert shown.left.choice == Choice("a") != shown.right.choice
-    assert shown.left.run.token_ids != shown.right.run.token_ids and len(memory.notices) == 1
-
-
-# ---- numbers
+    assert shown.left.choice == Choice("a") != shown.right.choice and len(memory.notices) == 1
 
 
 def test_differences_and_shares(run):
@@ -143,51 +109,50 @@ def test_differences_and_shares(run):
     rows = {row.name: row for row in differences(strict, run, timed=False)}
     for name, field in (("τ", "tau"), ("rounds", "rounds"), ("rolled back", "rolled_back")):
         assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
-    assert {row.stands for row in rows.values()} == {Stands.EXACT}
     assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
     assert {row.stands for row in differences(run, run, timed=True)} == {Stands.EXACT, Stands.MEASURED}
     assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
     share = replace(rows["τ"], left=0.3, right=0.2, scale=NumberFormat.SHARE)
     assert compare_words.change(share) == "−10.0\u202fpoints"
     share = Interval(0.5, 0.4, 0.625, 0.95, Method.PERCENTILE)
-    assert sweep_pair.words(share, percent=True) == "50\u202f% (40 to 62)"
     assert sweep_pair.words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62)"
     assert sweep_pair.words(share) == "0.50 (0.40 to 0.62)"
     assert sweep_pair.words(replace(share, low=math.nan, high=math.nan), percent=True) == "50\u202f%"
 
 
-@pytest.mark.parametrize("task", tasks.Task)
-def test_every_exercise_is_recognised_with_its_answer(task):
-    for exercise in islice(tasks.instances(task, 7, held_out=True), 60):
-        found = recognised(exercise.prompt)
-        assert found is not None and (found.answer, found.category) == (exercise.answer, task.value)
-        assert recognised(exercise.prompt.rstrip()).answer == exercise.answer
-        assert final_line(found.answer, exercise.completion)
-
-
-def test_other_prompts_are_not_graded():
+def test_exercises_alone_are_recognised_and_graded():
+    for task in tasks.Task:
+        for exercise in islice(tasks.instances(task, 7, held_out=True), 40):
+            found = recognised(exercise.prompt)
+            assert found is not None and (found.answer, found.category) == (exercise.answer, task.value)
+            assert recognised(exercise.prompt.rstrip()).answer == exercise.answer
+            assert final_line(found.answer, exercise.completion)
     story = "Story: A fox.\nQuestion: Who saw the cat?\n"
-    for prompt in ("", "Once upon a time", "Add 2 and.\n", "Sort these words: .\n", story):
-        assert recognised(prompt) is None
+    assert not any(map(recognised, ("", "Once upon a time", "Add 2 and.\n", "Sort these words: .\n", story)))
     pieces = {i: b" 5" for i in range(1, 32)} | {1: b"Answer: 5\n"}
     run = replace(toy_run(pieces=pieces), prompt="Add 2 and 3.\n")
     texts = {"a": run, "b": replace(run, prompt="Add 2 and 4.\n"), "c": replace(run, prompt="A story")}
-    right = {name: compare_view.contender(Choice(name), shelf_of(**texts)).right for name in texts}
-    assert right["c"] is None and right["b"] is False
-    assert right["a"] == final_line("5", run.text)
+    right = [compare_view.contender(Choice(name), shelf_of(**texts)).right for name in texts]
+    assert right == [final_line("5", run.text), False, None]
 
 
-# ---- sentences
+def sentence(left, right):
+    found, names = align_runs(left.run, right.run), compare_words.named(left, right)
+    return compare_words.finding(left, right, found, names, Across.SETTINGS)
 
 
-def sentence(left, right, across=Across.SETTINGS):
-    names = compare_words.named(left, right)
-    return compare_words.finding(left, right, align_runs(left.run, right.run), names, across)
+def names_of(*runs):
+    shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
+    return compare_words.named(*(compare_view.contender(Choice(each), shelf) for each in "ab"))
+
+
+def with_models(run, target, drafter, **changed):
+    return replace(run, provenance=replace(run.provenance, target=target, drafter=drafter), **changed)
 
 
 def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     other = replace(toy_run(), pieces={i: Piece(f" w{i} ".encode()) for i in range(32)})
-    shelf = shelf_of(a=run, b=other)
+    shelf = shelf_of(a=run, b=other, c=replace(run, title="Full"), d=replace(run, rounds=(), title="Empty"))
     strict, own, blocks = (compare_view.contender(Choice("a", *at), shelf) for at in ((1.0,), (None,), (1.0, 2)))
     found, text = align_runs(strict.run, own.run), sentence(strict, own)
     for one in (own, strict):
@@ -196,31 +161,7 @@ def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     assert compare_words.named(strict, blocks).right == "strict, γ = 2"
     assert "same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
     assert "by characters" in sentence(own, compare_view.contender(Choice("b"), shelf))
-
-
-def test_names_of_runs_without_a_common_dial():
-    one, strict, hub = toy_run(), toy_run(rule="strict"), "meta-llama/Llama-3.1-70B-Instruct"
-    same_words = {"prompt_ids": (4, 5), "pieces": {i: Piece(f" v{i}".encode()) for i in range(40)}}
-    for left, right, name in (
-        (one, strict, "trict"),
-        (one, replace(one, prompt_ids=(4, 5), prompt="more", title="Else"), "Else"),
-        (with_models(one, "built-in/target", "d"), with_models(one, hub, "d"), "Llama-3.1-70B-Instruct"),
-        (with_models(one, "x/model", "d"), with_models(one, "y/model", ""), "an unnamed drafter"),
-        (with_models(one, "t", "d"), with_models(one, hub, "d", **same_words), "Llama-3.1-70B-Instruct"),
-    ):
-        assert name in names_of(left, right).right
-    names = names_of(one, one)
-    assert names.left != names.right
-    names = names_of(with_models(one, "t", "d"), with_models(strict, hub, "d"))
-    assert names.left.endswith("MARS at θ = 0.90") and names.right.startswith("⁨Llama-3.1"), "both are said to differ"
-    assert "\u202e" not in names_of(one, with_models(one, "\u202eevil", "d")).right
-    tree = toy_tree()
-    chain = toy_run(max_new_tokens=24, gamma=4, dial=0.9, vocabulary=300, model_seed=15)
-    assert names_of(tree, chain) == compare_words.Names("tree of 10 nodes, depth 4, branching 3", "γ = 4")
-    empty = replace(one, rounds=(), title="Empty")
-    full, none = (
-        compare_view.contender(Choice(each), shelf_of(a=replace(one, title="Full"), b=empty)) for each in "ab"
-    )
+    full, none = (compare_view.contender(Choice(each), shelf) for each in "cd")
     assert "writes nothing" in sentence(full, none) and "τ" not in sentence(full, none)
     assert "Both write nothing" in sentence(none, replace(none, choice=Choice("c")))
     said = compare_words.quoted(Piece("\u202eevil\u2069".encode()))
@@ -229,48 +170,29 @@ def test_names_of_runs_without_a_common_dial():
     assert len(compare_words.quoted(Piece(b"x" * 900))) < 40
 
 
-def with_models(run, target, drafter, **changed):
-    return replace(run, provenance=replace(run.provenance, target=target, drafter=drafter), **changed)
-
-
-def names_of(*runs):
-    shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
-    return compare_words.named(*(compare_view.contender(Choice(each), shelf) for each in "ab"))
-
-
-@pytest.mark.parametrize("same", ["title", "prompt"])
-def test_texts_of_one_title_are_called_by_their_keys(same):
-    keys = ["a", *(f"{20 * 'long'}-{each}" for each in "bcde")]
-    prompts, seeds = ("abcde", [0] * 5) if same == "title" else ("aaaaa", range(5))
-    runs = {
-        key: replace(toy_run(rule="strict", seed=seed), title="One title", prompt=prompt)
-        for key, prompt, seed in zip(keys, prompts, seeds, strict=True)
-    }
-    runs["a"] = replace(toy_run(), title="One title" if same == "title" else "Another", prompt="a")
-    lanes = [compare_view.contender(Choice(key), shelf_of(**runs)) for key in keys]
-    called = compare_words.lane_names(*lanes[:2], lanes)
-    assert len(set(called)) == len(runs) and all(name.count("One title") <= 1 for name in called)
-
-
-@pytest.mark.parametrize("across", [Across.RULES, Across.RUNS])
-def test_a_damaged_run_blocks_no_comparison(across, tmp_path):
-    for name in "abc":
-        replace(toy_run(), title=name).save(tmp_path / name)
-    table = tmp_path / "b" / "nodes.parquet"
-    table.write_bytes(bytes(len(table.read_bytes())))  # of the right size, so that it shows only when it is loaded
-    damaged, asked = RunCatalogue({}, {entry.path.name: entry for entry in list_runs(tmp_path)}), CompareView(across)
-    shown = line_up(Comparison(view=asked), "a", damaged.opened("a"), damaged)
-    assert (shown.left.choice, shown.right.choice) == (Choice("a"), Choice("c"))
-    assert len(shown.unread) == 1 and "nodes.parquet" in shown.unread[0]
-    memory = Comparison(view=replace(asked, shown=Choice("b")))
-    assert line_up(memory, "a", damaged.opened("a"), damaged).right.choice == Choice("c")
-    assert ["nodes.parquet" in said for said in memory.notices] == [True]
-    few = RunCatalogue({}, {name: damaged.recorded[name] for name in "ab"})
-    with pytest.raises(BadInput, match="nodes.parquet"):
-        line_up(Comparison(view=CompareView(Across.RUNS)), "a", few.opened("a"), few)
-
-
-# ---- what is sent
+def test_names_of_runs_without_a_common_dial():
+    one, strict, hub = toy_run(), toy_run(rule="strict"), "meta-llama/Llama-3.1-70B-Instruct"
+    same_words = {"prompt_ids": (4, 5), "pieces": {i: Piece(f" v{i}".encode()) for i in range(40)}}
+    chain = toy_run(max_new_tokens=24, gamma=4, dial=0.9, vocabulary=300, model_seed=15)
+    for left, right, name in (
+        (one, strict, "trict"),
+        (one, replace(one, prompt_ids=(4, 5), prompt="more", title="Else"), "Else"),
+        (with_models(one, "x/model", "d"), with_models(one, "y/model", ""), "an unnamed drafter"),
+        (with_models(one, "t", "d"), with_models(one, hub, "d", **same_words), "Llama-3.1-70B-Instruct"),
+        (chain, toy_tree(), "tree of 10 nodes, depth 4, branching 3"),
+    ):
+        assert name in names_of(left, right).right
+    names = names_of(with_models(one, "t", "d"), with_models(strict, hub, "d"))
+    assert names.left.endswith("MARS at θ = 0.90") and names.right.startswith("⁨Llama-3.1"), "both are said to differ"
+    assert "\u202e" not in names_of(one, with_models(one, "\u202eevil", "d")).right
+    keys = ["a", *(f"{20 * 'long'}-{each}" for each in "bcd")]
+    for prompts, seeds in (("abcd", [0] * 4), ("aaaa", range(4))):
+        asked = zip(prompts, seeds, strict=True)
+        made = [replace(toy_run(rule="strict", seed=seed), title="One title", prompt=prompt) for prompt, seed in asked]
+        shelf = shelf_of(**dict(zip(keys, made, strict=True)))
+        lanes = [compare_view.contender(Choice(key), shelf) for key in keys]
+        called = compare_words.lane_names(*lanes[:2], lanes)
+        assert len(set(called)) == 4 and all(name.count("One title") <= 1 for name in called)
 
 
 def test_panes_and_bars_are_the_whole_texts(run):
@@ -281,16 +203,15 @@ def test_panes_and_bars_are_the_whole_texts(run):
         assert sum(length for _, length in rows) == len(run.token_ids) == lane["tokens"]
     counted = Counter(outcomes(run))
     of_rounds = Counter(outcome for round_ in run.rounds for outcome in (*round_.outcomes, round_.emission))
-    kinds = (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS)
-    assert [counted[kind] for kind in kinds] == [of_rounds[kind] for kind in kinds]
+    for kind in (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS):
+        assert counted[kind] == of_rounds[kind]
     assert lane["parts"] == found.prefix
     panes = (Pane("a", "strict", "", strict), Pane("b", "θ", "", own))
     sent = pair_payload(*panes, found, tuple(run_pane(pane.run) for pane in panes))
     assert json.loads(json.dumps(sent)) == sent
     left, right = sent["left"]["partners"], sent["right"]["partners"]
-    assert len(left) == len(strict.rounds) and len(right) == len(own.rounds)
+    assert (len(left), len(right)) == (len(strict.rounds), len(own.rounds))
     assert all(there is None or right[there] == here for here, there in enumerate(left))
     assert sum(there is not None for there in left) == sum(there is not None for there in right) > 0
     alone, whole = run_pane(own), plain(run_payload(own))
-    assert alone["rules"] == [] and len(whole["rules"]) > 20
-    assert {**alone, "id": "", "rules": []} == {**whole, "id": "", "rules": []}
+    assert alone["rules"] == [] and {**alone, "id": "", "rules": []} == {**whole, "id": "", "rules": []}

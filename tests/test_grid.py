@@ -37,41 +37,21 @@ WHOLE = Span(0.0, 1.0, (3,))
 GRID = grid_of(rule_named("vllm-thinking"), "k=1,2,3,5")
 
 
-def toy_grid(out, *, count=5, backend=None, **how):
+def toy_grid(out, *, count=5, **how):
     settings, folders = [replace(VLLM, rule=rule.name) for rule in GRID.rules], GRID.folders(out)
-    backend = backend or table_backend()
-    return GridSweep(backend, toy_prompts(count), settings, folders, WHOLE, costs=lambda: COSTS, **how)
-
-
-def finished(sweep):
-    for _ in sweep:
-        pass
-    return [one.result() for one in sweep.sweeps]
-
-
-def counted_backend():
-    opened = []
-
-    class Counted(Backend):
-        def speculator(self, settings):
-            opened.append(Counting(VLLM))
-            return opened[-1]
-
-    return Counted(**{each.name: getattr(table_backend(), each.name) for each in fields(Backend)}), opened
+    return GridSweep(table_backend(), toy_prompts(count), settings, folders, WHOLE, costs=lambda: COSTS, **how)
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    return finished(toy_grid(tmp_path_factory.mktemp("grid") / "out", count=8))
-
-
-# ---- what a grid is
+    for _ in (sweep := toy_grid(tmp_path_factory.mktemp("grid") / "out", count=8)):
+        pass
+    return [one.result() for one in sweep.sweeps]
 
 
 def test_a_grid_is_read_with_its_folders_or_refused():
-    assert GRID.values == (1, 2, 3, 5)
     names = ["vllm-thinking:k=1", "vllm-thinking:k=2", "vllm-thinking", "vllm-thinking:k=5"]
-    assert [rule.name for rule in GRID.rules] == names
+    assert GRID.values == (1, 2, 3, 5) and [rule.name for rule in GRID.rules] == names
     assert [path.name for path in GRID.folders(Path("o"))] == [f"vllm-thinking-k{k}" for k in (1, 2, 3, 5)]
     assert grid_of(rule_named("fly"), " W = 5, 4,4.0").values == (4, 5)
     for rule, text, why in (
@@ -90,68 +70,48 @@ def test_a_grid_is_read_with_its_folders_or_refused():
             grid_of(rule_named(rule), text)
 
 
-# ---- sweeping
-
-
 @pytest.mark.parametrize("batch", [3, None])
-def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_path, batch):
-    backend, opened = counted_backend()
-    results = finished(toy_grid(tmp_path / "grid", backend=backend, batch=batch))
+@pytest.mark.parametrize("prompts", [toy_prompts(5), talks()], ids=["prompts", "talks"])
+def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_path, batch, prompts):
+    opened = []
+
+    class Counted(Backend):
+        def speculator(self, settings):
+            opened.append(Counting(VLLM))
+            return opened[-1]
+
+    backend = Counted(**{each.name: getattr(table_backend(), each.name) for each in fields(Backend)})
+    settings = [replace(VLLM, rule=rule.name) for rule in GRID.rules]
+    grid = GridSweep(backend, prompts, settings, GRID.folders(tmp_path), WHOLE, batch=batch)
+    folders = [one.folder for one in grid.sweeps]
+    with locks.held(folders[-1]):
+        with pytest.raises(BadInput, match="is in use"):
+            next(iter(grid))
+        assert not opened and not any(locks.holder(folder) for folder in folders[:-1])
+    for _ in grid:
+        assert all(locks.holder(folder) is not None for folder in folders)
+    results = [one.result() for one in grid.sweeps]
     asked = [prefix for one in opened for batch_ in one.batches for prefix in batch_]
-    assert len(asked) == len(set(asked)) and len(opened) <= 2
+    assert len(asked) == len(set(asked)) and len(grid._shared) == 0 and len(opened) <= 2
     apart = 0
-    for rule, result in zip(GRID.rules, results, strict=True):
-        alone = toy_sweep(tmp_path / rule.slug, 5, replace(VLLM, rule=rule.name)).finish()
-        assert equal(alone, result) and result.complete and result.costs == COSTS
+    for each, result in zip(settings, results, strict=True):
+        alone = Sweep(table_backend(), prompts, each, WHOLE, tmp_path / f"alone-{each.rule}").finish()
+        assert equal(alone, result) and result.complete
         apart += alone.positions
     assert len({tuple(result.lines["tokens"].tolist()) for result in results}) > 2  # the variants do differ
     assert 3 * len(asked) < apart  # positions, three a prefix: sharing did save something
 
 
-def test_of_conversations_no_prefix_is_asked_twice(tmp_path):
-    backend, opened = counted_backend()
-    settings = [replace(VLLM, rule=rule.name) for rule in GRID.rules]
-    grid = GridSweep(backend, talks(), settings, GRID.folders(tmp_path), WHOLE, batch=2)
-    results = finished(grid)
-    asked = [prefix for one in opened for batch in one.batches for prefix in batch]
-    assert len(asked) == len(set(asked)) and len(grid._shared) == 0
-    assert equal(results[3], Sweep(table_backend(), talks(), settings[3], WHOLE, tmp_path / "alone").finish())
-
-
-def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path):
-    backend, opened = counted_backend()
-    sweep = toy_grid(tmp_path / "grid", count=2, backend=backend)
-    folders = [one.folder for one in sweep.sweeps]
-    with locks.held(folders[-1]):
-        with pytest.raises(BadInput, match="is in use"):
-            next(iter(sweep))
-        assert not opened and not any(locks.holder(folder) for folder in folders[:-1])
-    for _ in sweep:
-        assert all(locks.holder(folder) is not None for folder in folders)
-    assert not any(locks.holder(folder) for folder in folders)
-
-
 def test_answers_are_shared_no_longer_than_needed(tmp_path):
     sweep, most, total = toy_grid(tmp_path / "grid", count=12, batch=1), 0, 0
-    for _ in sweep:
+    for progress in sweep:
         most, total = max(most, len(sweep._shared)), max(total, sweep._shared.last)
-    assert len(sweep._shared) == 0 and total == 12
+        assert progress.finished == min(one.progress.finished for one in sweep.sweeps) and 0 <= progress.share <= 1
     prefixes = sweep.sweeps[-1].result().positions / 3  # of twelve prompts, by the loosest variant alone
-    assert 0 < most < prefixes / 2
-    for progress in (part := toy_grid(tmp_path / "part", count=3)):
-        assert progress.finished == min(one.progress.finished for one in part.sweeps) and 0 <= progress.share <= 1
-        if progress.finished == 1:
-            break
-    again = toy_grid(tmp_path / "part", count=3, resume=True)
-    assert again.progress.finished == 1 and progress.prompts == 3
-    results, wholes = finished(again), finished(toy_grid(tmp_path / "whole", count=3))
-    assert all(equal(one, other) for one, other in zip(results, wholes, strict=True))
+    assert len(sweep._shared) == 0 and total == 12 and 0 < most < prefixes / 2
 
 
-# ---- tables and evidence
-
-
-def test_the_evidence_holds_every_sweeps_own_values(swept):
+def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
     variants = [Advised.of(result, 1.0, 0.95, 4) for result in swept]
     chosen = variants[2]
     files = evidence_files(chosen.result, dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
@@ -175,9 +135,14 @@ def test_the_evidence_holds_every_sweeps_own_values(swept):
         assert f"| k = {row['value']:g} | {tau} |" in text
     alone = evidence_files(swept[2], dial=0.5)
     assert "setting_grid.csv" not in alone and json.loads(alone["evidence.json"])["setting_grid"] is None
-
-
-def test_sweeps_that_are_no_grid_are_refused(swept, tmp_path):
+    narrow = toy_sweep(tmp_path / "n", 8, replace(VLLM, rule="vllm-thinking:k=5"), low=0.5).finish()
+    files = evidence_files(swept[2], dial=0.3, beside=[Advised(narrow, None)])
+    lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
+    dials = dial_grid(swept[2], 0.3).tolist()
+    assert 0.3 in dials and [float(line["dial"]) for line in lines] == 2 * [dial for dial in dials if dial >= 0.5]
+    values = np.linspace(0, 1, 21).tolist()
+    assert few_dials(values, (values[3], 0.123)) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
+    assert few_dials([0.5]) == [0.5] and few_dials([]) == []
     half = toy_sweep(tmp_path / "half", 8, replace(VLLM, rule="vllm-thinking:k=7"))
     next(progress for progress in half if progress.finished == 2)
     for other, why in (
@@ -213,36 +178,15 @@ def test_the_fastest_safe_variant_is_recommended_at_the_asked_confidence(swept):
     assert taus[-1, 0] > taus[1, 0] > taus[0, 0]
 
 
-def test_few_dial_values_of_all_sweeps_are_shown(swept, tmp_path):
-    narrow = toy_sweep(tmp_path / "n", 8, replace(VLLM, rule="vllm-thinking:k=5"), low=0.5).finish()
-    files = evidence_files(swept[2], dial=0.3, beside=[Advised(narrow, None)])
-    lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
-    dials = dial_grid(swept[2], 0.3).tolist()
-    assert 0.3 in dials and [float(line["dial"]) for line in lines] == 2 * [dial for dial in dials if dial >= 0.5]
-    assert "r = 0.30 is no column" in files["evidence.md"].decode()
-    values = np.linspace(0, 1, 21).tolist()
-    assert few_dials(values, (values[3], 0.123)) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
-    assert few_dials([0.5]) == [0.5] and few_dials([]) == []
+ASKED = ["sweep", "--rule", "vllm-thinking", "--gamma", "3", "--max-new-tokens", "16", "--limit", "1"]
 
 
-# ---- the command line
-
-
-@pytest.fixture
-def toy_models(monkeypatch):
-
+def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys, monkeypatch):
     def begun(_, prompts, settings, folders, span, **how):
         return GridSweep(table_backend(), prompts, settings, folders, span, costs=lambda: COSTS, **how)
 
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(command, "sweep_grid", begun)
-
-
-ASKED = ["sweep", "--rule", "vllm-thinking", "--gamma", "3", "--max-new-tokens", "16", "--limit", "1"]
-
-
-@pytest.mark.usefixtures("toy_models")
-def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys):
     out, pack = tmp_path / "grid", tmp_path / "pack"
     assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(out), "--evidence", str(pack), "--dial", "0.3"]) == 0
     text = capsys.readouterr().out
@@ -259,10 +203,10 @@ def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys):
 
 
 def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(tmp_path, capsys, monkeypatch):
-    taken, begun = (tmp_path / name / "vllm-thinking-k5" for name in ("taken", "begun"))
+    taken = tmp_path / "taken" / "vllm-thinking-k5"
     taken.mkdir(parents=True)
     (taken / "mine.txt").write_text("")
-    toy_sweep(begun, 5, replace(VLLM, rule="vllm-thinking:k=5", seed=4)).finish()
+    toy_sweep(tmp_path / "begun" / "vllm-thinking-k5", 5, replace(VLLM, rule="vllm-thinking:k=5", seed=4)).finish()
     toy_sweep(tmp_path / "one", 2).finish()
     for folder, resume, why in (("taken", False, "is not empty"), ("begun", True, "seed was 4 and is 0")):
         with pytest.raises(BadInput, match=why):
@@ -298,7 +242,6 @@ def test_a_resumed_sweep_has_the_dtype_that_it_was_begun_in(tmp_path, monkeypatc
     for device in ("Toy, 4 threads", "NVIDIA Toy"):
         backend, place = replace(table_backend(), processor=device, dtype="bfloat16"), tmp_path / device
         Sweep(backend, toy_prompts(1), settings, WHOLE, place / "vllm-thinking-k1" if grid else place)
-    asked = (("Toy, 4 threads",), ("Toy, 4 threads", "--dtype", "float32"), ("NVIDIA Toy",), ("new",))
-    for out, *dtype in asked:
+    for out, *dtype in (("Toy, 4 threads",), ("Toy, 4 threads", "--dtype", "float32"), ("NVIDIA Toy",), ("new",)):
         assert cli.main([*ASKED, *grid, "--out", str(tmp_path / out), "--resume", *dtype]) == 2
     assert loaded == ["bfloat16", "float32", "auto", "auto"]

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from harness_tasks import FLEXIBLE, STRICT, Greedy, documents, evaluated, graded, gsm8k_form, written
-from lm_eval import simple_evaluate
+from harness_tasks import FLEXIBLE, STRICT, Blank, evaluated, graded, gsm8k_form, written
 from lm_eval.api.instance import Instance
-from lm_eval.tasks import TaskManager
 
 from mars_viz import cli
 from mars_viz.commands import decoding
@@ -49,35 +43,17 @@ def at(result, column, dial=1.0):
     return [float(each) for each in result.at(column, np.array([dial]))[:, 0]]
 
 
-@pytest.mark.long
-def test_prompts_grades_and_accuracy_are_the_harness_own_document_by_document(pair, tmp_path):
-    path = gsm8k_form(tmp_path, 8, flexible=0)
-    theirs = Greedy(pair)
-    found = evaluated(theirs, path, gen_kwargs={"max_gen_toks": 80})
-    task = load_task(str(path))
-    result = begun(pair, task, tmp_path / "sweep").finish()
-    assert [item.prompt for item in task.prompts.items] == theirs.asked
-    assert at(result, "right") == graded(found, STRICT) and at(result, FLEXIBLE) == graded(found, FLEXIBLE)
-    assert 0 < sum(at(result, "right")) < 8  # or there is nothing to tell apart
-    assert at(result, "right") != at(result, FLEXIBLE)
-    for name, score in (("accuracy", STRICT), (FLEXIBLE, FLEXIBLE)):
-        assert value_at(result, measures(result)[name], 1.0).estimate == found["results"]["additions"][score]
-
-
-@pytest.mark.parametrize("fewshot", [None, 0, 3])
-def test_examples_before_a_prompt_are_those_that_the_harness_draws(pair, tmp_path, monkeypatch, fewshot):
+def test_examples_before_a_prompt_are_those_that_the_harness_draws(tmp_path):
     path = gsm8k_form(tmp_path, 5, num_fewshot=2, description="Add.\n", generation_kwargs=None)
-    theirs = Greedy(pair)
-    monkeypatch.setattr(Greedy, "_text", lambda self, prompt, about: self.asked.append(prompt) or "")
-    evaluated(theirs, path, num_fewshot=fewshot, limit=4)
-    task = load_task(str(path), fewshot=fewshot, limit=4)
-    assert [item.prompt for item in task.prompts.items] == theirs.asked and len(theirs.asked) == 4
-    assert theirs.asked[0].count("Add ") == (3 if fewshot is None else fewshot + 1)
-    assert task.stop == ("\n\n",)
+    for fewshot, count in ((None, 3), (0, 1), (3, 4)):
+        evaluated(theirs := Blank(), path, num_fewshot=fewshot, limit=4)
+        task = load_task(str(path), fewshot=fewshot, limit=4)
+        assert [item.prompt for item in task.prompts.items] == theirs.asked and len(theirs.asked) == 4
+        assert theirs.asked[0].count("Add ") == count and task.stop == ("\n\n",)
     assert load_task(str(path)).prompts.items[:4] == load_task(str(path), limit=4).prompts.items  # so more can be added
 
 
-def test_the_score_that_decides_can_be_chosen(pair, tmp_path):
+def test_the_score_that_decides_can_be_chosen(tmp_path):
     path = gsm8k_form(tmp_path, 4)
     for metric, decides, other in (("exact_match", STRICT, FLEXIBLE), (FLEXIBLE, FLEXIBLE, STRICT)):
         task = load_task(str(path), metric=metric)
@@ -88,7 +64,7 @@ def test_the_score_that_decides_can_be_chosen(pair, tmp_path):
     assert grader.grade(answer, f"It is {total}") and not grader.grade(answer, f"{total}, or 5")
     assert grader.scores is not None and grader.scores(answer, f"It is {total}") == {STRICT: 0.0, FLEXIBLE: 1.0}
     assert grader.grade(answer, f"It is {total}, carry 1.\n6, so 5")  # what stands after a stop string does not count
-    docs = [{"question": doc["question"], "answer": [doc["answer"], "forty"]} for doc in documents(2, [Task.SORTING])]
+    docs = [{"question": "Sort.", "answer": ["ten", "forty"]}]
     files = {"test": written(tmp_path, "many.jsonl", docs)}
     told = {"dataset_kwargs": {"data_files": files}, "training_split": None, "fewshot_split": None}
     path = gsm8k_form(tmp_path, 1, **told, doc_to_target="answer", filter_list=None)
@@ -120,6 +96,7 @@ def test_a_sweep_is_resumed_and_opens_where_there_is_no_harness(pair, tmp_path, 
 
 
 def test_what_cannot_be_swept_is_refused(tmp_path):
+    metric = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": False}
     for changes, why in (
         ({"output_type": "loglikelihood"}, "generate_until"),
         ({"group": "some", "task": ["additions"]}, "group"),
@@ -130,12 +107,12 @@ def test_what_cannot_be_swept_is_refused(tmp_path):
         ({"dataset_kwargs": {"data_files": {"test": "/none.jsonl"}}}, "data is there"),
         ({"doc_to_text": "{{ fail() }}"}, "UndefinedError"),
         ({"doc_to_text": "{{ '' }} "}, "is blank"),
-        ({"metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": False}]}, "no metric"),
-        ({"metric_list": [{"metric": "bleu", "aggregation": "bleu", "higher_is_better": True}]}, "no metric"),
+        ({"metric_list": [metric]}, "no metric"),
+        ({"metric_list": [metric | {"metric": "bleu", "aggregation": "bleu", "higher_is_better": True}]}, "no metric"),
     ):
         with pytest.raises(PromptError, match=why):
             load_task(str(gsm8k_form(tmp_path, 2, **changes)))
-    path = gsm8k_form(tmp_path, 2)
+    path, file = gsm8k_form(tmp_path, 2), tmp_path / "prompts.jsonl"
     (tmp_path / "task.json").write_text(path.read_text())
     (tmp_path / "bad.yaml").write_text("task: [")
     for name, asked, why in (
@@ -149,13 +126,23 @@ def test_what_cannot_be_swept_is_refused(tmp_path):
     ):
         with pytest.raises(PromptError, match=why):
             load_task(str(tmp_path / name), **asked)
+    task = load_task(str(path))
+    file.write_bytes(to_jsonl(task.prompts))
+    assert load_prompts(file, own=True).items == task.prompts.items
+    for how, why in (({}, "line 1: 'grader'"), ({"grader": "lm-eval:x:y"}, "--grader")):
+        with pytest.raises(PromptError, match=why):
+            load_prompts(file, **how)
+    for doc in ({"at": object()}, {1: "a"}, ["a"], {"a": (1,)}):
+        with pytest.raises(PromptError, match="cannot be kept as JSON"):
+            harness.document(doc)
     until = {"until": [f"{n}" for n in range(17)]}
     with pytest.raises(SettingError, match="17 stop strings"):
         load_task(str(gsm8k_form(tmp_path, 1, generation_kwargs=until))).settings(Settings())
 
 
 def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair, tmp_path):
-    (tmp_path / "own.py").write_text("def graded(doc, results):\n    return {'half': 0.5, 'whole': 1}\n")
+    own = tmp_path / "own.py"
+    own.write_text("def graded(doc, results):\n    return {'half': 0.5, 'whole': 1}\n")
     metrics = [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("half", "whole")]
     path = gsm8k_form(tmp_path, 1, metric_list=metrics, filter_list=None)
     path.write_text(path.read_text() + "process_results: !function own.graded\n")
@@ -163,24 +150,11 @@ def test_a_score_between_right_and_wrong_stops_the_sweep_with_a_sentence(pair, t
         begun(pair, load_task(str(path)), tmp_path / "half").finish()
     result = begun(pair, load_task(str(path), metric="whole"), tmp_path / "whole").finish()
     assert at(result, "right") == [1] and at(result, "half,none") == [0.5]
-    (tmp_path / "own.py").write_text("def graded(doc, results):\n    return 1 / 0\n")
+    own.write_text("def graded(doc, results):\n    return 1 / 0\n")
     path.write_text(path.read_text() + "\n")
     harness.scores.cache_clear()
     with pytest.raises(PromptError, match="cannot grade a text: ZeroDivisionError"):
         begun(pair, load_task(str(path), metric="whole"), tmp_path / "broken").finish()
-
-
-def test_what_json_cannot_hold_and_foreign_tasks_are_refused(tmp_path):
-    task, file = load_task(str(gsm8k_form(tmp_path, 1))), tmp_path / "prompts.jsonl"
-    file.write_bytes(to_jsonl(task.prompts))
-    assert load_prompts(file, own=True).items == task.prompts.items
-    with pytest.raises(PromptError, match="line 1: 'grader'"):
-        load_prompts(file)
-    with pytest.raises(PromptError, match="--grader"):
-        load_prompts(file, grader="lm-eval:x:y")
-    for doc in ({"at": object()}, {1: "a"}, ["a"], {"a": (1,)}):
-        with pytest.raises(PromptError, match="cannot be kept as JSON"):
-            harness.document(doc)
 
 
 def test_the_command_refuses_options_that_do_not_go_together(tmp_path, capsys, monkeypatch):
@@ -199,9 +173,8 @@ def test_the_command_refuses_options_that_do_not_go_together(tmp_path, capsys, m
     assert "Name one (--task)" in capsys.readouterr().err
 
 
-def test_the_command_sweeps_a_task_and_adds_to_it(pair, tmp_path, capsys, monkeypatch):
+def test_the_command_sweeps_a_task_and_adds_to_it(pair, tmp_path, capsys, monkeypatch, unmeasured):
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
-    monkeypatch.setattr("mars_viz.sweep.sweep.measured", lambda *_: None)
     path = gsm8k_form(tmp_path, 3, generation_kwargs={"until": [], "max_gen_toks": 40, "temperature": 0.5})
     asked = ["sweep", "--task", str(path), "--low", "0.9", "--out", str(tmp_path / "out")]
     assert cli.main([*asked, "--limit", "1"]) == 0
@@ -220,88 +193,74 @@ def loaded(pair, monkeypatch):
     monkeypatch.setattr("mars_viz.speculators.loading.load_backend", lambda *_, **__: pair)
 
 
-def request_of(prompt, **about):
-    return Instance("generate_until", {}, (prompt, about), 0)
-
-
 @pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize("dial", [1.0, RELAXED])
-def test_scores_and_tau_are_those_of_a_sweep_at_that_dial(pair, tmp_path, dial):
-    path = gsm8k_form(tmp_path, 6, kind=Task.COUNTING, flexible=0)
-    found = evaluated(MarsVizLM(rule="mars", dial=dial), path, gen_kwargs={"max_gen_toks": 120})
-    task = load_task(str(path))
-    settings, at = task.settings(Settings(rule="mars"), 120), np.array([dial])
+def test_scores_and_tau_are_those_of_a_sweep_at_that_dial(pair, tmp_path):
+    path = gsm8k_form(tmp_path, 4, kind=Task.COUNTING, flexible=0)
+    task, taus = load_task(str(path)), []
+    settings = task.settings(Settings(rule="mars"), 80)
     span = span_of(rule_named("mars"), RELAXED, None, (settings.gamma,))
     result = Sweep(pair, task.prompts, settings, span, tmp_path / "sweep").finish()
-    for score, column in ((STRICT, "right"), (FLEXIBLE, FLEXIBLE)):
-        assert graded(found, score) == result.at(column, at)[:, 0].tolist()
-    decoded = found["config"]["mars_viz"]["decoded"]
-    tokens, rounds = (int(result.at(name, at).sum()) for name in ("tokens", "rounds"))
-    assert (decoded["prompts"], decoded["tokens"], decoded["rounds"]) == (6, tokens, rounds)
-    assert decoded["tau"] == tokens / rounds and decoded["tokens_per_second"] > 0
-    json.dumps(found["config"]["mars_viz"])
-    if dial == RELAXED:
-        assert tokens / rounds > float(np.divide(*(result.at(n, np.array([1.0])).sum() for n in ("tokens", "rounds"))))
+    for dial in (1.0, RELAXED):
+        found = evaluated(MarsVizLM(rule="mars", dial=dial), path, gen_kwargs={"max_gen_toks": 80})
+        for score, column in ((STRICT, "right"), (FLEXIBLE, FLEXIBLE)):
+            assert graded(found, score) == at(result, column, dial)
+            measure = measures(result)[column.replace("right", "accuracy")]
+            assert value_at(result, measure, dial).estimate == found["results"]["additions"][score]
+        decoded = found["config"]["mars_viz"]["decoded"]
+        tokens, rounds = (sum(at(result, name, dial)) for name in ("tokens", "rounds"))
+        assert (decoded["prompts"], decoded["tokens"], decoded["rounds"]) == (4, tokens, rounds)
+        assert decoded["tau"] == tokens / rounds and decoded["tokens_per_second"] > 0
+        json.dumps(found["config"]["mars_viz"])
+        taus.append(tokens / rounds)
+    assert taus[1] > taus[0]
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_request_is_decoded_as_it_says_and_as_the_arguments_say(pair):
+def test_requests_are_decoded_as_they_and_the_arguments_say(pair):
+    def request(prompt, **about):
+        return Instance("generate_until", {}, (prompt, about), 0)
+
     prompt = "Add 12 and 345.\n"
     whole = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=30)).finish().text
-    model = MarsVizLM(rule="strict", max_new_tokens=30)
-    (text,) = model.generate_until([request_of(prompt, until=[])])
-    assert text == whole
-    stop = whole[8:11]
-    texts = model.generate_until([request_of(prompt, until=stop), request_of(prompt, until=["", stop], max_gen_toks=4)])
-    assert texts[0] == whole.partition(stop)[0]
-    assert texts[1] == Recording(pair, prompt, Settings(rule="strict", max_new_tokens=4)).finish().text
-    asked = model._asked({"do_sample": True, "temperature": 0.7, "top_p": 0.5, "until": []})
-    assert (asked.temperature, asked.top_p) == (0.7, 0.5)
-    assert model._asked({"do_sample": False, "temperature": 0.7, "until": []}).temperature == 0
-    chosen = MarsVizLM(rule="strict", temperature=0.3)._asked({"do_sample": True, "temperature": 0.7, "until": []})
-    assert chosen.temperature == 0.3  # what is given to the model stands above what the task says
+    model, stop = MarsVizLM(rule="strict", max_new_tokens=30), whole[8:11]
+    asked = {"until": []}, {"until": stop}, {"until": ["", stop], "max_gen_toks": 4}
+    texts = model.generate_until([request(prompt, **about) for about in asked])
+    short = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=4)).finish().text
+    assert texts == [whole, whole.partition(stop)[0], short]
+    sampled = {"do_sample": True, "temperature": 0.7, "until": []}
+    found = model._asked(sampled | {"top_p": 0.5})
+    assert (found.temperature, found.top_p) == (0.7, 0.5)
+    assert model._asked(sampled | {"do_sample": False}).temperature == 0
+    assert MarsVizLM(rule="strict", temperature=0.3)._asked(sampled).temperature == 0.3  # the model's stands above
     with pytest.raises(SettingError, match="asks for num_beams, which is not done here"):
-        model.generate_until([request_of(prompt, until=[], num_beams=4)])
-
-
-@pytest.mark.usefixtures("loaded")
-def test_neighbours_that_are_decoded_alike_go_together_and_keep_their_order():
-    prompts = [f"Add {n} and {n + 7}.\n" for n in range(12, 17)]
-    lengths = [8, 8, 5, 8, 8]
-    asked = [request_of(each, until=[], max_gen_toks=n) for each, n in zip(prompts, lengths, strict=True)]
-    model = MarsVizLM(rule="mars", dial=0.5, batch_size="3")
+        model.generate_until([request(prompt, until=[], num_beams=4)])
+    asked = [request(f"Add {n} and {n + 7}.\n", until=[], max_gen_toks=8 if n != 14 else 5) for n in range(12, 17)]
+    model = MarsVizLM(rule="mars", dial=0.5, batch_size="3")  # neighbours go together and keep their order
     together = model.generate_until(asked)
     assert together == [MarsVizLM(rule="mars", dial=0.5).generate_until([each])[0] for each in asked]
     assert "5 prompts" in model.told and "θ = 0.5" in model.told
 
 
-def test_bad_arguments_and_requests_are_refused():
+@pytest.mark.usefixtures("loaded")
+def test_bad_arguments_and_requests_are_refused(tmp_path):
     for arguments, why in (
         ("dail=0.9", "no dail. There are target, drafter, rule, dial"),
         ("rule=luck", "'luck'"),
         ("rule=mars,dial=7", "must lie"),
         ("gamma=0", "gamma is 0"),
         ("tree=oak", "oak"),
-        ("target=/no/such,drafter=/no/such", "/no/such"),
         ("device=gpu", "'gpu'"),
         ("chat=perhaps", "chat is 'perhaps'"),
     ):
         with pytest.raises(BadInput, match=why):
             MarsVizLM.create_from_arg_string(arguments, {"batch_size": 1, "device": "cuda:0"})
-
-
-@pytest.mark.usefixtures("loaded")
-def test_what_is_no_text_to_write_is_refused(tmp_path):
     model = MarsVizLM()
-    for refused in (model.loglikelihood, model.loglikelihood_rolling):
-        with pytest.raises(SettingError, match="rule changes nothing"):
+    for refused, why in ((model.loglikelihood, "changes nothing"), (model.apply_chat_template, "chat=True")):
+        with pytest.raises(SettingError, match=why):
             refused([])
-    with pytest.raises(SettingError, match="chat=True"):
-        model.apply_chat_template([])
     path = gsm8k_form(tmp_path, 1, output_type="loglikelihood", generation_kwargs=None, metric_list=None)
-    how: dict[str, Any] = {"tasks": [str(path)], "task_manager": TaskManager(include_defaults=False)}
     with pytest.raises(SettingError, match="generate_until"):
-        simple_evaluate(model="mars-viz", model_args="rule=mars,dial=0.9", **how)
+        evaluated("mars-viz", path, model_args="rule=mars,dial=0.9")
 
 
 def test_the_command_hands_on_what_it_is_given(capsys, monkeypatch):
@@ -315,16 +274,3 @@ def test_the_command_hands_on_what_it_is_given(capsys, monkeypatch):
     monkeypatch.setattr("lm_eval._cli.HarnessCLI.execute", lambda *_: {}["Tasks not found: a"])
     assert cli.main(["eval", "--tasks", "a"]) == 2 and sys.argv == argv
     assert "KeyError: Tasks not found: a" in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_the_command_evaluates_a_task_of_a_file_from_end_to_end(tmp_path):
-    path = gsm8k_form(tmp_path, 4)
-    asked = ["--model_args", "rule=mars,dial=0.3", "--tasks", str(path), "--output_path", str(tmp_path / "out")]
-    command, around = Path(sys.executable).with_name("mars-viz"), {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""}
-    done = subprocess.run([command, "eval", *asked], capture_output=True, encoding="utf-8", env=os.environ | around)
-    assert done.returncode == 0 and "|additions|" in done.stdout and "after 4 prompts, τ = " in done.stderr
-    (results,) = (tmp_path / "out").rglob("results_*.json")
-    found = json.loads(results.read_text())
-    assert found["config"]["model"] == "mars-viz" and found["config"]["mars_viz"]["decoded"]["prompts"] == 4
-    assert 0 <= found["results"]["additions"][STRICT] <= 1

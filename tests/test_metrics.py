@@ -2,22 +2,25 @@
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 
+from mars_viz.analysis.lesson_sums import expected_tokens
 from mars_viz.analysis.metrics import Basis, judged_rounds, speed, summary
 from mars_viz.analysis.positions import positions
+from mars_viz.analysis.tree_gain import ChildChances, Choices, child_chances, choices, tree_tokens
 from mars_viz.errors import BadInput
 from mars_viz.records import Outcome, Round, Timing
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.run_with_map import mapped, shown
+from mars_viz.ui.lessons import trees
 from mars_viz.walk import Ending
 from tests.factories import make_speculation, toy_map, toy_run
 
-EOS = 7
-LIMIT = 7
+EOS, LIMIT = 7, 7
 
 
 def row(best, z1, second=6, z2=1.0):
@@ -80,22 +83,29 @@ def test_the_small_run_by_hand():
     run = small_run(dial=1.0)  # records [1 4] [2] [2], so three tokens stand before the last block
     run = replace(run, settings=replace(run.settings, max_new_tokens=4))
     assert [len(round_.token_ids) for round_ in judged_rounds(run, 0.5)] == [4, 2, 1]
+    found = summary(toy_run(rule="strict"))
+    assert (found.dial, found.strict_tau, found.passes_saved_strict) == (None, found.tau, 0)
+    for refused, dial, why in ((toy_run(rule="strict"), 0.5, "no dial"), (run, 1.5, "between 0 and 1")):
+        with pytest.raises(BadInput, match=why):
+            summary(refused, dial)
+    found = summary(empty := replace(run, rounds=()))
+    assert (found.tokens, found.rounds, found.passes_saved_strict, found.first_difference) == (0, 0, 0, None)
+    assert math.isnan(found.tau) and math.isnan(found.acceptance_rate) and math.isnan(speed(empty).draft_share)
+    assert len(positions(empty)) == 0
 
 
-@pytest.mark.parametrize(("rule", "forced"), [("mars", 1), ("mars-sampling", 1), ("mars-code", 0), ("top-k-set", 0)])
-def test_nothing_is_forced_by_a_rule_that_reads_a_ratio_below_zero_or_none(rule, forced):
-    run = small_run()
-    judged = [replace(r, verdicts=rule_named(rule).judge(r.speculation)) for r in run.rounds]
-    dial = rule_named(rule).dial.default
-    other = replace(run, rounds=tuple(judged), settings=replace(run.settings, rule=rule, dial=dial))
-    assert summary(other).forced_strict == forced
+def test_nothing_is_forced_by_a_rule_that_reads_a_ratio_below_zero_or_none():
+    for rule, forced in (("mars", 1), ("mars-sampling", 1), ("mars-code", 0), ("top-k-set", 0)):
+        run, dial = small_run(), rule_named(rule).dial.default
+        judged = tuple(replace(r, verdicts=rule_named(rule).judge(r.speculation)) for r in run.rounds)
+        other = replace(run, rounds=judged, settings=replace(run.settings, rule=rule, dial=dial))
+        assert summary(other).forced_strict == forced
 
 
 def test_on_a_map_strict_is_its_own_text_however_long():
     run = toy_run(rule="mars", gamma=4, seed=1, max_new_tokens=40, model_seed=4)
     made = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (4,), model_seed=4)[0]
-    run, short = mapped(run, made), made.segments[1]
-    strict = made.segments[-1]
+    run, short, strict = mapped(run, made), made.segments[1], made.segments[-1]
     assert len(short.token_ids) < len(strict.token_ids)
     found = summary(*shown(run, short.low, 4))
     assert (found.strict_basis, found.strict_tau) == (Basis.EXACT, strict.tau)
@@ -105,38 +115,72 @@ def test_on_a_map_strict_is_its_own_text_however_long():
     off = summary(run, short.low)  # judged on the recorded blocks; strict is what it is all the same
     assert (off.basis, off.strict_basis) == (Basis.BLOCK_LOCAL, Basis.EXACT)
     assert (off.strict_passes, off.strict_rolled_back) == (found.strict_passes, found.strict_rolled_back)
-    part = toy_map(replace(run.settings, dial=None), 0.3, 0.95, (4,), model_seed=4)[0]
-    assert summary(mapped(replace(run, dial_map=None), part)).strict_basis is Basis.BLOCK_LOCAL, (
-        "the map does not reach the strict end"
-    )
-
-
-def test_runs_without_a_dial_or_rounds():
-    found = summary(toy_run(rule="strict"))
-    assert (found.dial, found.strict_tau, found.passes_saved_strict) == (None, found.tau, 0)
-    with pytest.raises(BadInput, match="no dial"):
-        summary(toy_run(rule="strict"), 0.5)
-    with pytest.raises(BadInput, match="between 0 and 1"):
-        judged_rounds(small_run(), 1.5)
-    empty = replace(small_run(), rounds=())
-    found = summary(empty)
-    assert (found.tokens, found.rounds, found.passes_saved_strict, found.first_difference) == (0, 0, 0, None)
-    assert math.isnan(found.tau) and math.isnan(found.acceptance_rate)
-    assert len(positions(empty)) == 0
-    assert math.isnan(speed(empty).draft_share)
+    part = toy_map(replace(run.settings, dial=None), 0.3, 0.95, (4,), model_seed=4)[0]  # not to the strict end
+    assert summary(mapped(replace(run, dial_map=None), part)).strict_basis is Basis.BLOCK_LOCAL
 
 
 def test_speed_and_positions_by_hand():
-    found = speed(small_run())
+    found, flat = speed(small_run()), positions(small_run())
     assert (found.seconds, found.prefill_seconds, found.device) == (2.0, 0.5, "a processor")
-    assert found.tokens_per_second == pytest.approx(3.5)
-    assert found.milliseconds_per_round == pytest.approx(2000 / 3)
-    assert found.draft_share == pytest.approx(0.2)
-    flat = positions(small_run())
+    times = found.tokens_per_second, found.milliseconds_per_round, found.draft_share
+    assert times == pytest.approx((3.5, 2000 / 3, 0.2))
     assert flat.round_index.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert flat.are(Outcome.RELAXED).tolist() == [False, True, False, False, False, False, True, False, False]
+    assert np.flatnonzero(flat.are(Outcome.RELAXED)).tolist() == [1, 6]
     assert np.flatnonzero(flat.strictly(Outcome.REJECTED)).tolist() == [1, 3, 6]
     assert np.flatnonzero(flat.runner_up).tolist() == [1, 3, 5, 6]
     assert np.flatnonzero(flat.movable).tolist() == [1, 3, 6]  # not the one whose best logit is below 0
     assert flat.ratio[1] == pytest.approx(0.95)
     assert flat.per_round(flat.are(Outcome.RELAXED)).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("alpha", "rescued"), [(0.6, 0.5), (0.3, 0.9), (0.5, 0.0)])
+def test_no_tree_of_as_many_nodes_yields_more(alpha, rescued):
+    accept = (alpha, (1 - alpha) * rescued)
+    every = [tuple(map(int, np.base_repr(i, 2)[1:])) for i in range(2, 32)]
+    found = tree_tokens(alpha, rescued, 4)
+    for nodes in range(1, 5):
+        whole = (
+            tree
+            for tree in combinations(every, nodes)
+            if all(len(path) == 1 or path[:-1] in tree for path in tree) and all(len(path) <= nodes for path in tree)
+        )
+        most = max(sum(np.prod([accept[rank] for rank in path]) for path in tree) for tree in whole)
+        assert found[nodes - 1] == pytest.approx(1 + most)
+
+
+def test_without_a_second_choice_the_best_tree_is_a_chain_and_never_worse_than_one():
+    for alpha in trees.ALPHAS:
+        chain = [float(expected_tokens(alpha, n)) for n in range(1, 33)]
+        assert tree_tokens(alpha, 0.0, 32).tolist() == pytest.approx(chain)
+        assert all(np.all(tree_tokens(alpha, rescued, 32) >= np.array(chain) - 1e-12) for rescued in trees.SECONDS)
+    run = toy_run()
+    assert "no drafter's second choice" not in trees.LESSON.lacks(run)
+    assert "3" in trees.LESSON.lacks(toy_run(rule="rejection-sampling", temperature=1.0))
+    assert [knob.start for knob in trees.dials(Choices(100, 62, 19))][:2] == [0.6, 0.5]
+    assert trees.dials(Choices(4, 4, 0))[1].start == 0.0 and np.isnan(choices(replace(run, rounds=())).alpha)
+
+
+LONG_TREES = {"tree": "dynamic:depth=4,topk=3", "gamma": 10, "dial": 0.9, "vocabulary": 300, "model_seed": 15}
+
+
+@pytest.mark.parametrize("how", [{"dial": 0.9}, LONG_TREES], ids=["chains", "trees"])
+def test_a_runs_choices_and_chances_of_children_by_hand(how):
+    run, ranks, places = toy_run(max_new_tokens=60, **how), [0] * 11, 0
+    for round_ in run.rounds:
+        spec = round_.speculation
+        for row in (0, *(node + 1 for node in round_.decision.kept[: round_.kept])):
+            children = [node for node in range(len(spec)) if spec.judging_rows[node] == row]
+            if children:
+                places += 1
+                listed = spec.draft_ids[children[0]].tolist()
+                best = int(spec.top_ids[row, 0])
+                ranks[listed.index(best) if best in listed else 10] += 1
+    found = choices(run)
+    assert found == Choices(places, ranks[0], ranks[1]) and found.second > 0
+    assert (found.alpha, found.rescued) == (ranks[0] / places, ranks[1] / (places - ranks[0]))
+    shares = sorted((count / places for count in ranks[:10] if count >= 0.01 * places), reverse=True)
+    found = child_chances(run)
+    assert found.places == places >= 20 and found.accept == pytest.approx(tuple(shares), abs=5.1e-4)
+    short = replace(run, rounds=run.rounds[:3])
+    assert child_chances(short) == ChildChances((), choices(short).places)
+    assert not child_chances(toy_run(temperature=0.8, max_new_tokens=60)).accept

@@ -8,11 +8,9 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,22 +49,20 @@ from tests.ray_toys import ToyModels
 from tests.tables import table_backend
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[1]
 SPAN = Span(0.0, 1.0, (3,))
 PATIENCE = 240  # seconds; a busy machine is no reason to fail
-SOON = {"health_check_period_ms": 500, "health_check_timeout_ms": 2000, "health_check_failure_threshold": 4}
-"""A machine that is gone is known to be so within seconds."""
 
 
 @pytest.fixture(scope="module")
 def cluster():
     home = tempfile.mkdtemp(prefix="mr-")  # short, for sockets' names
     Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)  # a first `Cluster` on a machine writes there unasked
+    soon = {"health_check_period_ms": 500, "health_check_timeout_ms": 2000, "health_check_failure_threshold": 4}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ray_cluster._SAID.items():
             patch.setenv(name, value)
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 80 << 20, "temp_dir": home}
-        made = Cluster(initialize_head=True, head_node_args={**head, "_system_config": SOON})
+        made = Cluster(initialize_head=True, head_node_args={**head, "_system_config": soon})
         made.add_node(num_cpus=2, object_store_memory=80 << 20)
         ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
         with joined_cluster("auto"):
@@ -81,65 +77,34 @@ def unmeasured_workers(monkeypatch):
     monkeypatch.setattr(ray_mapper, "costs_for", lambda *_: None)
 
 
-def pool_of(models, tell=lambda said: None, **request):
-    return WorkerPool(models, SETTINGS, RayRequest("auto", **request), "cpu", tell)
-
-
-def all_of(pool, count):
-    end = time.monotonic() + PATIENCE
-    while len(pool.ready) < count:
-        assert time.monotonic() < end
-        pool.grow()
-        pool.settle(pool.wait(0.5))
+@contextmanager
+def pool_of(models, tell=lambda said: None, wait=lambda pool: False, **request):
+    """A pool of workers, once `wait` is over."""
+    with closing(WorkerPool(models, SETTINGS, RayRequest("auto", **request), "cpu", tell)) as pool:
+        end = time.monotonic() + PATIENCE
+        while wait(pool):
+            assert time.monotonic() < end
+            pool.grow()
+            pool.settle(pool.wait(0.5))
+        yield pool
 
 
 def swept(pool, out, prompts, *, batch=2, resume=False):
     return sweep_on_ray(pool, prompts, SETTINGS, SPAN, out, batch=batch, resume=resume)
 
 
-def steps(sweep):
+def finished(sweep, each=lambda: None):
     end = time.monotonic() + PATIENCE
-    for progress in sweep:
+    for _ in sweep:
         assert time.monotonic() < end, "it does not end"
-        yield progress
-
-
-def finished(sweep):
-    for _ in steps(sweep):
-        pass
+        each()
     return sweep.result()
 
 
-@pytest.fixture(scope="module")
-def two(cluster):
-    with closing(pool_of(ToyModels(pause=0.05, slow="prompt 0", letters=30), tell=TOLD.append)) as pool:
-        yield pool
-
-
-TOLD: list[str] = []
-
-
-@pytest.fixture
-def workers(two):
-    all_of(two, 2)
-    two.gone.clear()
-    for worker in two.workers:
-        worker.mapped = 0
-    TOLD.clear()
-    return two
-
-
-@pytest.fixture
-def cores(cluster, two):
-    two.close()
-
-
-def plain(out, prompts, letters=10000):
-    Sweep(table_backend(letters=letters), prompts, SETTINGS, SPAN, out).finish()
-    return out
-
-
-def check_same(one, other):
+def check_same(one, prompts, letters=10000):
+    """Check that the files are those of a sweep in one process; return its result."""
+    other = one.with_name(f"plain {one.name}")
+    result = Sweep(table_backend(letters=letters), prompts, SETTINGS, SPAN, other).finish()
     names = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) for folder in (one, other)]
     assert names[0] == names[1]
     for name in names[0]:
@@ -155,27 +120,32 @@ def check_same(one, other):
             assert plans[0] == plans[1]
         elif ours.is_file():
             assert ours.read_bytes() == theirs.read_bytes(), name
+    return result
 
 
-def test_the_files_are_those_of_one_process_even_if_a_worker_is_killed(workers, tmp_path, monkeypatch):
+def test_the_files_are_those_of_one_process_even_if_a_worker_is_killed(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "BATCH", 4)
-    sweep, talk = swept(workers, tmp_path / "ray", toy_prompts(10), batch=4), talks(6)
-    assert finished(sweep).complete
-    by_worker = sweep.progress.workers
-    assert len(by_worker) == 2 and min(by_worker) > 0 and sum(by_worker) == 10
-    check_same(tmp_path / "ray", plain(tmp_path / "plain", toy_prompts(10)))
-    next(progress for progress in swept(workers, tmp_path / "talk", talk) if progress.finished == 4)
-    result = finished(swept(workers, tmp_path / "talk", talk, resume=True))
-    assert result.failures == load_sweep(plain(tmp_path / "plain talk", talk, 30)).failures != ()
-    check_same(tmp_path / "talk", tmp_path / "plain talk")
-    sweep, killed = swept(workers, tmp_path / "killed", toy_prompts(12)), None
-    for _ in steps(sweep):
-        if killed is None and (busy := [worker for worker in workers.ready if 0 in worker.tasks]):
-            killed = busy[0]
-            os.kill(killed.facts.process, signal.SIGKILL)
-    assert workers.gone == [killed] and any("is lost" in message for message in TOLD)
-    assert sweep.progress.finished == 12
-    check_same(tmp_path / "killed", plain(tmp_path / "plain killed", toy_prompts(12)))
+    toys, told, talk, killed = ToyModels(pause=0.05, slow="prompt 0", letters=30), [], talks(6), []
+    with pool_of(toys, told.append, lambda pool: len(pool.ready) < 2) as pool:
+        sweep = swept(pool, tmp_path / "ray", toy_prompts(10), batch=4)
+        assert finished(sweep).complete
+        by_worker = sweep.progress.workers
+        assert len(by_worker) == 2 and min(by_worker) > 0 and sum(by_worker) == 10
+        check_same(tmp_path / "ray", toy_prompts(10))
+        next(progress for progress in swept(pool, tmp_path / "talk", talk) if progress.finished == 4)
+        result = finished(swept(pool, tmp_path / "talk", talk, resume=True))
+        assert result.failures == check_same(tmp_path / "talk", talk, 30).failures != ()
+        sweep = swept(pool, tmp_path / "killed", toy_prompts(12))
+
+        def kill():
+            if not killed and (busy := [worker for worker in pool.ready if 0 in worker.tasks]):
+                killed.append(busy[0])
+                os.kill(busy[0].facts.process, signal.SIGKILL)
+
+        finished(sweep, kill)
+        assert pool.gone == killed != [] and any("is lost" in message for message in told)
+        assert sweep.progress.finished == 12
+        check_same(tmp_path / "killed", toy_prompts(12))
 
 
 def test_few_prompts_are_not_all_the_first_workers():
@@ -190,47 +160,36 @@ def test_few_prompts_are_not_all_the_first_workers():
 
 
 @pytest.mark.long
-def test_prompts_models_and_clusters_without_a_worker_are_refused(cores, tmp_path):
-    pool = pool_of(ToyModels(deadly="prompt 3"), workers=1)
-    with closing(pool), pytest.raises(BadInput, match="3 workers ended while they had p3"):
-        finished(swept(pool, tmp_path / "ray", toy_prompts(6), batch=1))
-    assert open_store(tmp_path / "ray").finished() == 3
-    with closing(pool_of(ToyModels(refused="No such model."))) as pool, pytest.raises(BadInput, match="No such model."):
+def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, capsys, monkeypatch, unmeasured):
+    with pool_of(ToyModels(deadly="prompt 3"), workers=1) as pool, pytest.raises(BadInput, match="ended while they ha"):
+        finished(swept(pool, tmp_path / "dead", toy_prompts(6), batch=1))
+    assert open_store(tmp_path / "dead").finished() == 3
+    with pool_of(ToyModels(refused="No such model.")) as pool, pytest.raises(BadInput, match="No such model."):
         swept(pool, tmp_path / "refused", toy_prompts(2))
     assert not (tmp_path / "refused").exists()
-    with pytest.raises(SettingError, match="64 cores"):
-        pool_of(ToyModels(), cpus=64)
-
-
-@pytest.mark.long
-def test_a_worker_of_another_kind_is_turned_away_and_says_why(cores, tmp_path):
+    with pytest.raises(SettingError, match="64 cores"), pool_of(ToyModels(), cpus=64):
+        pass
     said: list[str] = []
-    with closing(pool_of(ToyModels(apart=True), said.append)) as pool:
-        sweep = swept(pool, tmp_path / "ray", toy_prompts(6))
-        end = time.monotonic() + PATIENCE
-        while not said:
-            assert time.monotonic() < end
-            pool.grow()
-            pool.settle(pool.wait(0.5))
+    with pool_of(ToyModels(apart=True), said.append, lambda pool: not said) as pool:
+        sweep = swept(pool, tmp_path / "apart", toy_prompts(6))
         assert finished(sweep).complete and len(sweep.progress.workers) == 1
     assert len(said) == 1 and "turned away" in said[0] and "device is Toy" in said[0]
-
-
-COMMAND = ["sweep", "--set", "builtin:counting", "--limit", "4", "--low", "0.8", "--max-new-tokens", "16"]
-
-
-@pytest.mark.long
-def test_the_command_writes_the_files_that_it_writes_without_ray(cores, tmp_path, capsys, monkeypatch, unmeasured):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert cli.main([*COMMAND, "--out", str(tmp_path / "ray"), "--ray", "auto", "--ray-workers", "1", "--json"]) == 0
+    asked = "sweep --set builtin:counting --limit 4 --low 0.8 --max-new-tokens 16 --ray auto --ray-workers 1 --json"
+    assert cli.main([*asked.split(), "--out", str(tmp_path / "command")]) == 0
     told = capsys.readouterr()
-    assert json.loads(told.out)["prompts"] == 4 and "Mapped by 1 worker: 4 prompts." in told.err
-    command = [sys.executable, "-m", "mars_viz", *COMMAND, "--out", str(tmp_path / "plain")]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)  # with one thread, as the worker
-    check_same(tmp_path / "ray", tmp_path / "plain")
+    assert json.loads(told.out[told.out.index("{") :])["prompts"] == 4 and "Mapped by 1 worker: 4 prompts." in told.err
+    prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"
+    span, request = span_of(rule_named("mars"), 0.9, None, (6,)), RayRequest("auto", 1)
+    make = partial(tasks.sweep_on_ray, prompts, Settings(max_new_tokens=12), span, folder, False, request, BUILT_IN)
+    job = pickle.loads(pickle.dumps(SweepJob(folder, make, "a sweep", elsewhere=True)))
+    models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
+    job.begin()
+    until(lambda: job.progress.state.finished or job.work(models))
+    assert (job.progress.state, job.progress.finished, job.progress.workers) == (JobState.DONE, 2, (2,))
+    assert load_sweep(folder).finished == 2
 
 
-def test_bad_options_are_refused(tmp_path, capsys):
+def test_bad_options_and_missing_clusters_are_refused(tmp_path, capsys, monkeypatch):
     for options, why in (
         ("--ray --ray-workers 0", "--ray-workers 0"),
         ("--ray --ray-cpus 0", "--ray-cpus 0"),
@@ -243,39 +202,7 @@ def test_bad_options_are_refused(tmp_path, capsys):
         ("--ray --target /nowhere", "no folder or file /nowhere"),
     ):
         assert cli.main(["sweep", "--out", str(tmp_path / "ray"), *options.split()]) == 2
-        assert why in capsys.readouterr().err and not (tmp_path / "ray").exists()
-
-
-def test_without_ray_or_a_cluster_the_command_is_refused(tmp_path, capsys, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
-    assert cli.main(["sweep", "--out", str(tmp_path / "ray"), "--ray"]) == 2
-    assert "pip install -r requirements-ray.txt" in capsys.readouterr().err
-    with pytest.raises(ModelError, match="not installed"), joined_cluster("auto"):
-        pass
-    assert not (tmp_path / "ray").exists()
-    for address in ("nonsense", "127.0.0.1:9", "127.0.0.1:99999", ":"):
-        with pytest.raises(SettingError, match="cannot be joined"):
-            ray_cluster._check_reachable(address)
-
-
-@pytest.mark.long
-def test_a_job_of_tune_is_mapped_by_workers_and_loads_nothing_here(cluster, tmp_path):
-    prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "sweep"
-    span = span_of(rule_named("mars"), 0.9, None, (6,))
-    make = partial(
-        tasks.sweep_on_ray, prompts, Settings(max_new_tokens=12), span, folder, False, RayRequest("auto", 1), BUILT_IN
-    )
-    job = pickle.loads(pickle.dumps(SweepJob(folder, make, "a sweep", elsewhere=True)))
-    models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
-    job.begin()
-    until(lambda: job.progress.state.finished or job.work(models))
-    assert (job.progress.state, job.progress.finished, job.progress.workers) == (JobState.DONE, 2, (2,))
-    assert load_sweep(folder).finished == 2
-    until(lambda: {each["State"] for each in ray._private.state.actors().values()} == {"DEAD"}, pause=0.2)
-
-
-def test_tune_refuses_a_cluster_in_a_sentence(tmp_path, monkeypatch):
+        assert why in capsys.readouterr().err and not list(tmp_path.iterdir())
     wish = SweepRequest(toy_prompts(2), ("mars",), Settings(), ray="auto")
     for changed, may, said in (
         (wish, False, "may name folders"),
@@ -285,4 +212,13 @@ def test_tune_refuses_a_cluster_in_a_sentence(tmp_path, monkeypatch):
         monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
         with pytest.raises(BadInput, match=said):
             sweep_requests.begin(changed, tmp_path)
+    for address in ("nonsense", "127.0.0.1:9", "127.0.0.1:99999", ":"):
+        with pytest.raises(SettingError, match="cannot be joined"):
+            ray_cluster._check_reachable(address)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
+    assert cli.main(["sweep", "--out", str(tmp_path / "ray"), "--ray"]) == 2
+    assert "pip install -r requirements-ray.txt" in capsys.readouterr().err
+    with pytest.raises(ModelError, match="not installed"), joined_cluster("auto"):
+        pass
     assert not list(tmp_path.iterdir())

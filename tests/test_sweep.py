@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,8 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import Counting
-from hypothesis import given
-from hypothesis import strategies as st
 from sweep_cases import COSTS, SETTINGS, SHORT, TREES, alone, conversations, equal, toy_prompts, toy_sweep
 
 from mars_viz import locks
@@ -27,18 +24,14 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, grader_named
 from mars_viz.records import emitted, first_difference
 from mars_viz.rules import rule_named
-from mars_viz.run import Piece, Settings
+from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, texts
 from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, share_bins
 from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.sweep import sweep_prompts
-from mars_viz.sweep.texts import PromptTexts
 from tests.tables import TableTarget, table_backend, tables
-
-TESTS = Path(__file__).parent
-PIECES = table_backend().tokenizer.pieces
 
 
 @pytest.mark.parametrize(
@@ -52,14 +45,14 @@ PIECES = table_backend().tokenizer.pieces
 )
 def test_every_line_is_what_an_independent_walk_says(tmp_path, settings):
     result = toy_sweep(tmp_path / "sweep", 4, settings).finish()
-    rule, prompts = rule_named(settings.rule), toy_prompts(4)
-    strict_tokens = [emitted(alone(item.prompt, settings, rule.dial.strict)) for item in prompts.items]
+    rule, grade = rule_named(settings.rule), grader_named("contains").grade
     dials = np.concatenate([np.random.default_rng(0).uniform(rule.dial.low, rule.dial.high, 12), result.edges[:-1]])
     rows = result.rows(dials)
-    for place, item in enumerate(prompts.items):
+    for place, item in enumerate(toy_prompts(4).items):
+        strict = emitted(alone(item.prompt, settings, rule.dial.strict))
         for dial, row in zip(dials.tolist(), rows[place], strict=True):
             rounds = alone(item.prompt, settings, dial)
-            text, strict = emitted(rounds), strict_tokens[place]
+            text = emitted(rounds)
             lines = {name: values[row].tolist() for name, values in result.lines.items()}
             relaxed = [(r, n) for r in rounds for n in r.decision.kept[: r.kept] if not r.verdicts.keep_strict[n]]
             ranks = np.array([r.speculation.ranks[n] for r, n in relaxed], int)
@@ -76,16 +69,19 @@ def test_every_line_is_what_an_independent_walk_says(tmp_path, settings):
                 "first_divergence": -1 if parted is None else parted,
                 "same": text == strict,
                 "edit_distance": edit_distance(text, strict),
-                "right": grader_named("contains").grade(item.answer or "", "".join(f" w{t}" for t in text if t)),
+                "right": grade(item.answer or "", "".join(f" w{t}" for t in text if t)),
             }
             assert {name: lines[name] for name in expected} == expected
             kept = texts.read(result.folder, place).text(row - result.starts[place])
-            assert kept.tokens == text and kept.pieces == tuple(map(PIECES.get, text))
+            assert kept.tokens == text and kept.pieces == tuple(map(BACKEND.tokenizer.pieces.get, text))
             assert sum(lines["relaxed_by_share"]) == len(relaxed)
-    assert result.prompts["off_is_strict"].all()
-    for item, right in zip(prompts.items, result.prompts["target_right"], strict=True):
         own = emitted(alone(item.prompt, settings, None, rule="strict"))
-        assert right == grader_named("contains").grade(item.answer, "".join(f" w{t}" for t in own if t))
+        assert result.prompts["target_right"][place] == grade(item.answer, "".join(f" w{t}" for t in own if t))
+    assert result.prompts["off_is_strict"].all()
+
+
+BACKEND, ITEMS, WHOLE = table_backend(), toy_prompts(6).items, Span(0.1234567, 1.0, (3,))
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 class Stateful(TableTarget):
@@ -103,52 +99,15 @@ def test_the_strict_texts_are_compared_with_plain_passes_of_the_target(tmp_path)
     cases = "mars 0 strict,mars 0.7 mars-margin,typical 0.7 mars,mars-sampling 1 rejection-sampling"
     for rule, temperature, reference in map(str.split, cases.split(",")):
         assert strict_reference(rule_named(rule), float(temperature)).name == reference
-    target, _ = tables()
-    right = table_backend()
-    wrong = replace(right, target=replace(right.target, open=lambda: Stateful(target)))
-    same = {}
-    for backend in (right, wrong):
-        out, span = tmp_path / str(backend is right), Span(0.0, 1.0, (SHORT.gamma,))
-        same[backend is right] = Sweep(backend, toy_prompts(40), SHORT, span, out, costs=None).finish()
-    assert same[True].prompts["off_is_strict"].all()
-    agree = same[False].prompts["off_is_strict"]
+    wrong = replace(BACKEND, target=replace(BACKEND.target, open=lambda: Stateful(tables()[0])))
+    same, stateful = (
+        Sweep(backend, toy_prompts(40), SHORT, Span(0.0, 1.0, (SHORT.gamma,)), tmp_path / name, costs=None).finish()
+        for backend, name in ((BACKEND, "right"), (wrong, "wrong"))
+    )
+    assert same.prompts["off_is_strict"].all()
+    agree = stateful.prompts["off_is_strict"]
     assert agree[[i for i in range(40) if not (i < 8 or i == 32)]].all() and not agree[:8].any()
-    assert same[True].plan.checked and sum(map(same[True].plan.checks, range(40))) == 9
-
-
-KILLED = """
-import os, random, signal, sys, time
-sys.path[:0] = {paths!r}
-from pathlib import Path
-from sweep_cases import SHORT, toy_sweep
-from mars_viz.sweep import shards, store
-shards.BATCH = 4
-folder, before, rng = Path({folder!r}), 0, random.Random(7)
-for kill in range(6):
-    began, child = len([*folder.glob("results/[!.]*")]), os.fork()
-    if child == 0:
-        toy_sweep(folder, 30, SHORT, resume=True).finish()
-        os._exit(0)
-    while kill % 3 and len([*folder.glob("results/[!.]*")]) == began and os.waitpid(child, os.WNOHANG)[0] == 0:
-        time.sleep(0.0005)
-    time.sleep(rng.uniform(0, 0.03))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    now = store.open_store(folder).finished() if (folder / "sweep.json").is_file() else 0
-    assert now >= before, (now, before)
-    before = now
-    print(before, flush=True)
-"""
-
-
-def test_a_sweep_killed_at_random_points_loses_nothing(tmp_path):
-    killed = tmp_path / "killed"
-    code = KILLED.format(paths=[str(TESTS), str(TESTS.parent)], folder=str(killed))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0 and len(set(done.stdout.split())) > 2, done
-    ours, theirs = toy_sweep(killed, 30, SHORT, resume=True).finish(), toy_sweep(tmp_path / "whole", 30, SHORT).finish()
-    assert ours.complete and equal(ours, theirs)
-    assert not [path for path in killed.rglob("*") if path.name.startswith(".")]
+    assert same.plan.checked and sum(map(same.plan.checks, range(40))) == 9
 
 
 def test_two_processes_or_sweeps_do_not_share_a_folder(tmp_path):
@@ -156,36 +115,33 @@ def test_two_processes_or_sweeps_do_not_share_a_folder(tmp_path):
     begun = toy_sweep(folder, 4, SHORT)
     holding = "import sys; from pathlib import Path; from mars_viz.locks import held\n"
     holding += "with held(Path(sys.argv[1])): print('held', flush=True), sys.stdin.read()"
-    command, environment = [sys.executable, "-c", holding, str(folder)], {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as other:
-        assert other.stdout is not None and other.stdout.readline() == "held\n"
-        assert locks.holder(folder).process == other.pid
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": HERE}
+    with subprocess.Popen([sys.executable, "-c", holding, str(folder)], **pipes) as other:
+        assert other.stdout.readline() == "held\n" and locks.holder(folder).process == other.pid
         for late in (begun.finish, lambda: toy_sweep(folder, 4, SHORT, resume=True)):
             with pytest.raises(BadInput, match=f"process {other.pid}"):
                 late()
         other.kill()
     assert (folder / ".lock").is_file() and locks.holder(folder) is None
     one, other = (toy_sweep(folder, 4, SHORT, resume=True) for _ in range(2))
-    for progress in one:
-        if progress.finished == 2:
-            with pytest.raises(BadInput, match="this very process"):
-                next(iter(other))
-            break
+    going = iter(one)
+    next(progress for progress in going if progress.finished == 2)
+    with pytest.raises(BadInput, match="this very process"):
+        next(iter(other))
+    going.close()
     steps = [progress.finished for progress in other]
     assert (steps[0], steps[-1]) == (2, 4) and not (folder / ".lock").exists()
-    assert equal(load_sweep(folder), toy_sweep(tmp_path / "alone", 4, SHORT).finish())
     with locks.held(tmp_path):
-        for left in ("", "{", '{"process": "x"}'):
-            (tmp_path / ".lock").write_text(left)
-            with pytest.raises(BadInput, match="another process is sweeping into it"):
-                locks.check_nobody(tmp_path)
+        (tmp_path / ".lock").write_text('{"process": "x"}')
+        with pytest.raises(BadInput, match="another process is sweeping into it"):
+            locks.check_nobody(tmp_path)
     locks.check_nobody(tmp_path)
 
 
 def test_batches_of_finished_prompts_are_one_plain_data_set(tmp_path, monkeypatch):
     result = toy_sweep(tmp_path / "sweep", 10).finish()
-    names = sorted(path.name for path in (result.folder / "results").iterdir())
-    assert names == ["batch-000000.parquet", "batch-000001.parquet", "prompt-000008.parquet", "prompt-000009.parquet"]
+    names = sorted(path.stem for path in (result.folder / "results").iterdir())
+    assert names == ["batch-000000", "batch-000001", "prompt-000008", "prompt-000009"]
     table = pq.read_table(result.folder / "results").to_pandas()
     assert list(table.columns) == list(COLUMNS) and len(table) == len(result.lines["low"])
     assert sorted(set(table["prompt"])) == list(range(10)) and result.costs == COSTS
@@ -199,12 +155,10 @@ def test_batches_of_finished_prompts_are_one_plain_data_set(tmp_path, monkeypatc
     assert len(list((sweep.folder / "results").iterdir())) == 2
 
 
-BACKEND, ITEMS, WHOLE = table_backend(), toy_prompts(6).items, Span(0.1234567, 1.0, (3,))
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
+def test_a_resume_with_other_settings_is_refused(tmp_path):
+    given: dict[str, Any] = {"prompts": toy_prompts(4), "settings": SETTINGS, "span": WHOLE}
+    Sweep(BACKEND, **given, out=tmp_path / "sweep")
+    for change, what in (
         ({"settings": replace(SETTINGS, gamma=2), "span": replace(WHOLE, gammas=(2,))}, "gamma was 3 and is 2"),
         ({"settings": replace(TREES, gamma=3)}, "tree was chain and is dynamic:depth=3,topk=2"),
         ({"settings": replace(SETTINGS, rule="vllm-thinking")}, "rule was mars and is vllm-thinking"),
@@ -216,15 +170,10 @@ BACKEND, ITEMS, WHOLE = table_backend(), toy_prompts(6).items, Span(0.1234567, 1
         ({"processor": "Another, 1 threads"}, "device was Toy and is Another"),
         ({"versions": {"numpy": "3"}}, "numpy was 2 and is 3"),
         ({"span": Span(0.1234568, 1.0, (3,))}, r"low end was 0\.1234567 and is 0\.1234568"),
-    ],
-)
-def test_a_resume_with_other_settings_is_refused(tmp_path, change, what):
-    given: dict[str, Any] = {"prompts": toy_prompts(4), "settings": SETTINGS, "span": WHOLE}
-    Sweep(BACKEND, **given, out=tmp_path / "sweep")
-    of_backend = {name: value for name, value in change.items() if name not in given}
-    with pytest.raises(BadInput, match=what):
-        other = replace(BACKEND, **of_backend)
-        Sweep(other, **{name: change.get(name, given[name]) for name in given}, out=tmp_path / "sweep", resume=True)
+    ):
+        other = replace(BACKEND, **{name: value for name, value in change.items() if name not in given})
+        with pytest.raises(BadInput, match=what):
+            Sweep(other, **{name: change.get(name, given[name]) for name in given}, out=tmp_path / "sweep", resume=True)
     threads = replace(BACKEND, processor="Toy, 8 threads")
     assert Sweep(threads, **given, out=tmp_path / "sweep", resume=True).progress.prompts == 4
 
@@ -235,9 +184,7 @@ def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_pat
     more = Sweep(BACKEND, toy_prompts(7), SETTINGS, span, folder, resume=True, open_=lambda: counting)
     assert (more.progress.finished, more.progress.prompts) == (4, 7)
     assert load_sweep(folder).complete, "until it goes on, nothing is changed"
-    going = iter(more)
-    next(now for now in going if now.finished == 5)
-    going.close()
+    next(now for now in more if now.finished == 5)
     half = load_sweep(folder)
     assert (half.finished, half.plan.prompts, half.plan.graded) == (5, 7, 7)
     known = store_module.open_store(folder).prompts()
@@ -249,8 +196,12 @@ def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_pat
     assert equal(result, toy_sweep(tmp_path / "at-once", 7).finish())
 
 
-def test_folders_and_ranges_that_cannot_be_swept_are_refused(tmp_path):
-    toy_sweep(tmp_path / "sweep", 1).finish()
+def test_folders_and_ranges_that_cannot_be_swept_are_refused_and_old_ones_read(tmp_path):
+    sheet = toy_sweep(tmp_path / "sweep", 1).finish().folder / "sweep.json"
+    found = json.loads(sheet.read_text())
+    del found["plan"]["later_turns"], found["plan"]["checked"]
+    sheet.write_text(json.dumps(found | {"schema": 1}))
+    assert toy_sweep(tmp_path / "sweep", 1, resume=True).finish().complete
     (tmp_path / "notes.txt").write_text("mine")
     taken = {"sweep": "--resume", ".": "not empty", "notes.txt": "no folder", "notes.txt/sweep": "cannot be written"}
     for place, why in taken.items():
@@ -276,20 +227,18 @@ def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path):
     result, expected = sweep.finish(), toy_sweep(tmp_path / "without", 5).finish()
     assert [(failure.id, "shorten" in failure.reason) for failure in result.failures] == [("long", True)]
     assert result.complete and list(result.prompts["id"]) == ["p0", "p1", "p2", "p3", "p4"]
-    assert np.array_equal(result.lines["tokens"], expected.lines["tokens"])
-    assert np.array_equal(result.starts, expected.starts)
+    assert all(np.array_equal(ours, expected.lines[name]) for name, ours in result.lines.items() if name != "seconds")
     assert [texts.read(result.folder, index) is None for index in range(6)] == [index == 3 for index in range(6)]
     with pytest.raises(BadInput, match="No prompt of the set can be decoded"):
         Sweep(table_backend(letters=2), toy_prompts(2), SETTINGS, span, tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
-def test_a_full_disk_leaves_what_is_finished(tmp_path, monkeypatch, at=5):
-    real, calls = os.fsync, [0]
+def test_a_full_disk_leaves_what_is_finished(tmp_path, monkeypatch):
+    real, calls = os.fsync, iter(range(99))
 
     def full(file):
-        calls[0] += 1
-        if calls[0] > at:
+        if next(calls) >= 5:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(file)
 
@@ -299,7 +248,7 @@ def test_a_full_disk_leaves_what_is_finished(tmp_path, monkeypatch, at=5):
     assert not list(tmp_path.rglob(".*"))
     monkeypatch.undo()
     sweep = toy_sweep(tmp_path / "sweep", 8, resume=True)
-    assert sweep.progress.finished == max(0, (at - 2) // 2)  # the prompts and the sheet come first; two files a prompt
+    assert sweep.progress.finished == 1  # the prompts and the sheet come first; two files a prompt
     assert equal(sweep.finish(), toy_sweep(tmp_path / "whole", 8).finish())
 
 
@@ -334,27 +283,10 @@ def test_damaged_folders_are_refused(tmp_path):
         refused(second, (tmp_path / "wrong").read_bytes(), "contradict each other")
 
 
-def test_sweeps_of_older_schemas_are_read(tmp_path):
-    sheet = toy_sweep(tmp_path / "sweep", 2).finish().folder / "sweep.json"
-    found = json.loads(sheet.read_text())
-    del found["plan"]["later_turns"], found["plan"]["checked"]
-    sheet.write_text(json.dumps(found | {"schema": 1}))
-    assert load_sweep(tmp_path / "sweep").complete
-    assert toy_sweep(tmp_path / "sweep", 2, resume=True).progress.finished == 2
-    for name, each, schema in (("chains", SETTINGS, 2), ("trees", TREES, 5)):
-        settings = replace(each, temperature=0.5)
-        result = toy_sweep(tmp_path / name, 2, settings).finish()
-        found = json.loads((result.folder / "sweep.json").read_text())
-        assert (found["schema"], "tree" in found["plan"]["settings"]) == (schema, settings.drafts_trees)
-        assert load_sweep(result.folder).plan.settings == replace(settings, dial=1.0)
-    assert toy_sweep(tmp_path / "trees", 4, settings, resume=True).finish().finished == 4
-
-
 def test_bins_and_distances():
     assert rank_bins(np.array([1, 2, 2, 3, 4, 5, 8, 9, 16, 17, 900])).tolist() == [1, 2, 1, 1, 2, 2, 2]
     shares = np.array([0.0, 0.005, 0.01, 0.15, 0.2, 0.95, 1.0, 1.0000001])
-    assert share_bins(shares).tolist() == [2, 1, 0, 1, 1, 0, 0, 0, 3]
-    assert len(share_bins(np.zeros(0))) == len(SHARES)
+    assert share_bins(shares).tolist() == [2, 1, 0, 1, 1, 0, 0, 0, 3] and len(share_bins(np.zeros(0))) == len(SHARES)
 
     def slow(a, b):
         if not a or not b:
@@ -367,22 +299,15 @@ def test_bins_and_distances():
         assert edit_distance(a, b) == slow(a, b)
 
 
-@pytest.mark.parametrize("holds_prompts", [True, False])
-def test_a_sweep_from_before_tasks_were_mixed_goes_on_in_its_own_order(tmp_path, holds_prompts):
+def test_a_sweep_from_before_tasks_were_mixed_goes_on_in_its_own_order(tmp_path):
     before, mixed, folder, span = toy_prompts(8).grouped(), toy_prompts(8), tmp_path / "sweep", Span(0.0, 1.0, (3,))
     next(now for now in Sweep(BACKEND, before, SETTINGS, span, folder, costs=COSTS) if now.finished == 3)
-    plan = store_module.open_store(folder).plan
-    if not holds_prompts:
-        (folder / "prompts.jsonl").unlink()
     assert store_module.in_begun_order(folder, mixed).items == before.items
+    (folder / "prompts.jsonl").unlink()
     sweep = sweep_prompts(BACKEND, mixed, SETTINGS, span, folder, resume=True)
-    seen = list(sweep)
-    assert [each.finished for each in seen] == sorted(each.finished for each in seen)
-    assert {each.finished for each in seen} == {3, 4, 5, 6, 7, 8} and any(each.share > 0 for each in seen)
-    assert all(0 <= each.share <= 1 and each.prompts == 8 and each.failed == 0 for each in seen)
+    assert [*dict.fromkeys(each.finished for each in sweep)] == [3, 4, 5, 6, 7, 8]
     result = sweep.result()
-    assert result.complete and result.plan == plan
-    assert result.prompts["id"].tolist() == [item.id for item in before.items]
+    assert result.complete and result.prompts["id"].tolist() == [item.id for item in before.items]
     assert store_module.in_begun_order(tmp_path / "other", mixed) is mixed
     assert store_module.in_begun_order(folder, toy_prompts(3)) == toy_prompts(3), "not all that was swept"
 
@@ -392,26 +317,9 @@ def small_batches(monkeypatch):
     monkeypatch.setattr(parts_module, "BATCH", 4)
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=6), min_size=1, max_size=5),
-    st.binary(max_size=8),
-    st.booleans(),
-)
-def test_any_bytes_come_back_as_they_were(tmp_path_factory, lines, data, special):
-    folder = tmp_path_factory.mktemp("sweep")
-    flat = [token for line in lines for token in line]
-    pieces = {token: Piece(data + str(token).encode(), special) for token in sorted(set(flat))}
-    lengths = np.array([len(line) for line in lines], np.int32)
-    texts.write(folder, 7, PromptTexts(lengths, np.array(flat, np.int32), pieces))
-    read = texts.read(folder, 7)
-    assert read is not None and read.pieces == pieces
-    assert [list(read.text(place).tokens) for place in range(len(lines))] == lines
-    shutil.rmtree(folder)
-
-
-def test_damaged_texts_are_named_and_not_packed(tmp_path):
-    folder = toy_sweep(tmp_path / "sweep", 3).finish().folder
-    first, path, third = (folder / "texts" / f"prompt-00000{place}.parquet" for place in range(3))
+def test_texts_are_packed_and_damaged_ones_named(tmp_path):
+    folder, whole = toy_sweep(tmp_path / "sweep", 3).finish().folder, toy_sweep(tmp_path / "whole", 6).finish().folder
+    path, third = (folder / "texts" / f"prompt-00000{place}.parquet" for place in (1, 2))
     data = path.read_bytes()
     for damaged in (data[:-40], b"", data[:40] + bytes(80) + data[120:]):
         path.write_bytes(damaged)
@@ -422,22 +330,13 @@ def test_damaged_texts_are_named_and_not_packed(tmp_path):
     path.write_bytes(b"no")
     result = toy_sweep(folder, 6, resume=True).finish()
     assert result.complete and (folder / "results" / "batch-000000.parquet").is_file()
-    with pytest.raises(BadInput, match="damaged"):
-        texts.pack(folder)
-    with pytest.raises(BadInput, match="damaged"):
-        texts.read(folder, 1)
-    assert texts.read(folder, 0) is not None and first.is_file()
-
-
-def test_texts_are_packed(tmp_path):
-    whole = toy_sweep(tmp_path / "whole", 10).finish()
-    folder = toy_sweep(tmp_path / "sweep", 6).finish().folder
+    for again in (lambda: texts.pack(folder), lambda: texts.read(folder, 1)):
+        with pytest.raises(BadInput, match="damaged"):
+            again()
+    path.write_bytes(data)
     for _ in range(2):
         texts.pack(folder)
     names = ["batch-000000", "prompt-000004", "prompt-000005"]
     assert sorted(file.stem for file in (folder / "texts").iterdir()) == names
-    toy_sweep(folder, 10, resume=True).finish()
-    texts.pack(folder)
-    assert len(list((folder / "texts").iterdir())) == 4
-    for ours, theirs in ((texts.read(each, index) for each in (folder, whole.folder)) for index in range(10)):
+    for ours, theirs in ((texts.read(each, index) for each in (folder, whole)) for index in range(6)):
         assert np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces

@@ -7,6 +7,7 @@ import json
 import shlex
 from dataclasses import replace
 from math import nan
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sweep_cases import COSTS, SETTINGS, SHORT, TREES, sweep_over, timing, toy_p
 
 from mars_viz.analysis.intervals import Bootstrap, Interval, Method, difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
-from mars_viz.analysis.steps import plain_within, stacked, total
+from mars_viz.analysis.steps import plain_within, stacked
 from mars_viz.commands import decoding
 from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
@@ -48,45 +49,30 @@ def result(tmp_path_factory):
 
 
 def lines_at(result, column, dial):
-    found = []
-    for start, end in zip(result.starts, result.starts[1:], strict=False):
-        rows = [row for row in range(start, end) if result.lines["low"][row] <= dial]
-        found.append(result.lines[column][rows[-1]])
-    return np.array(found)
+    spans = [slice(*ends) for ends in zip(result.starts, result.starts[1:], strict=False)]
+    return np.array([result.lines[column][span][result.lines["low"][span] <= dial][-1] for span in spans])
 
 
-def test_curves_are_the_pooled_lines_everywhere(result):
-    known = measures(result)
+def test_curves_are_the_pooled_lines_everywhere_and_bands_agree_with_them(result):
+    known, names = measures(result), ("tokens", "rounds", "right", "kept", "drafted")
     curves = {name: curve(result, measure) for name, measure in known.items()}
-    dials = [*np.random.default_rng(0).uniform(0, 1, 10).tolist(), *result.edges[:-1:3].tolist(), 1.0]
-    for dial in dials:
-        tokens, rounds, right = (lines_at(result, name, dial).sum() for name in ("tokens", "rounds", "right"))
-        assert curves["tau"].at(dial) == pytest.approx(tokens / rounds)
-        assert curves["accuracy"].at(dial) == pytest.approx(right / 12)
-        assert curves["speed_up"].at(dial) == pytest.approx(float(modelled_speed_up(COSTS, tokens, rounds, 3)))
-        strict = lines_at(result, "tokens", 1.0).sum() / lines_at(result, "rounds", 1.0).sum()
-        assert curves["speed_up_strict"].at(dial) == pytest.approx(tokens / rounds / strict)
-        assert curves["acceptance"].at(dial) == pytest.approx(
-            lines_at(result, "kept", dial).sum() / lines_at(result, "drafted", dial).sum()
-        )
+    at_strict = strict_tokens, strict_rounds, strict_right = [lines_at(result, name, 1.0) for name in names[:3]]
+    strict = at_strict[0].sum() / at_strict[1].sum()
+    for dial in [*np.random.default_rng(0).uniform(0, 1, 10).tolist(), *result.edges[:-1:3].tolist(), 1.0]:
+        tokens, rounds, right, kept, drafted = (lines_at(result, name, dial).sum() for name in names)
+        expected = {"tau": tokens / rounds, "accuracy": right / 12, "speed_up_strict": tokens / rounds / strict}
+        expected |= {"speed_up": float(modelled_speed_up(COSTS, tokens, rounds, 3)), "acceptance": kept / drafted}
+        assert {name: curves[name].at(dial) for name in expected} == pytest.approx(expected)
     assert [curves[name].at(1.0) for name in ("accuracy_change", "same", "edits")] == [0, 1, 0]
-    assert all(len(each) <= len(result.edges) - 1 for each in curves.values())
-
-
-def test_bands_are_paired_and_agree_with_the_curves(result):
     dials = places(result)
-    assert (dials[0], dials[-1]) == (0.0, 1.0)
-    assert len(places(result, 5)) == 5
-    for measure in measures(result).values():
-        band = band_at(result, measure, dials)
-        np.testing.assert_allclose(band.estimate, [curve(result, measure).at(dial) for dial in dials])
-    known, loose = measures(result), dials[0]
-    tokens, rounds, right = (lines_at(result, name, loose) for name in ("tokens", "rounds", "right"))
-    tokens1, rounds1, right1 = (lines_at(result, name, 1.0) for name in ("tokens", "rounds", "right"))
-    assert value_at(result, known["tau"], loose) == ratio(tokens, rounds)
-    assert value_at(result, known["accuracy_change"], loose) == difference(right, right1)
-    ours = value_at(result, known["speed_up_strict"], loose)
-    theirs = ratio_of_ratios((tokens, rounds), (tokens1, rounds1))
+    assert (dials[0], dials[-1], len(places(result, 5))) == (0.0, 1.0, 5)
+    for name, measure in known.items():
+        np.testing.assert_allclose(band_at(result, measure, dials).estimate, [curves[name].at(dial) for dial in dials])
+    tokens, rounds, right = (lines_at(result, name, 0.0) for name in names[:3])
+    assert value_at(result, known["tau"], 0.0) == ratio(tokens, rounds)
+    assert value_at(result, known["accuracy_change"], 0.0) == difference(right, strict_right)
+    ours = value_at(result, known["speed_up_strict"], 0.0)
+    theirs = ratio_of_ratios((tokens, rounds), (strict_tokens, strict_rounds))
     np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
 
 
@@ -104,8 +90,7 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path):
     assert band.high == pytest.approx([wide, wide, 0], abs=1e-6)
     agreed = known["accuracy_change"].agreed
     every, turned = agreed(-1.0, 6, 0.95), agreed(1.0, 6, 0.95)  # all six lost, all six won
-    assert every[0] == -1 and -1 < every[1] < 0
-    assert turned == (-every[1], 1)
+    assert every[0] == -1 and -1 < every[1] < 0 and turned == (-every[1], 1)
     for part, count in itertools.product((-0.5, -1 / 3, 0.25, 0.9), (2, 10, 40)):  # each question loses or wins a part
         low, high = agreed(part, count, 0.95)
         assert -1 <= low < part < high <= 1 and agreed(-part, count, 0.95)[0] == pytest.approx(-high)
@@ -115,12 +100,10 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path):
 
 
 def test_the_frontier_goes_through_the_curves_at_short_dial_values(result):
-    path, known, raw = frontier(result), measures(result), places(result)
-    assert path.over == "the target alone"
-    np.testing.assert_allclose(path.accuracy.estimate, [curve(result, known["accuracy"]).at(d) for d in path.dials])
-    np.testing.assert_allclose(path.speed_up.estimate, [curve(result, known["speed_up"]).at(d) for d in path.dials])
-    bare = replace(result, costs=None)
-    assert frontier(bare).over == "strict" and "speed_up" not in measures(bare)
+    path, known, raw, bare = frontier(result), measures(result), places(result), replace(result, costs=None)
+    for name, band in (("accuracy", path.accuracy), ("speed_up", path.speed_up)):
+        np.testing.assert_allclose(band.estimate, [curve(result, known[name]).at(dial) for dial in path.dials])
+    assert (path.over, frontier(bare).over) == ("the target alone", "strict") and "speed_up" not in measures(bare)
     assert (path.dials[0], path.dials[-1]) == (raw[0], raw[-1])
     for column in ("tokens", "right"):  # `places` has the last stretch twice, by its begin and by its end
         each, short = (np.unique(result.at(column, dials), axis=1) for dials in (raw, path.dials))
@@ -144,7 +127,7 @@ def test_the_recommendation_rests_on_every_prompts_grades(result):
         assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
 
 
-def test_strict_low_ends_and_missing_grades(tmp_path):
+def test_strict_low_ends_missing_grades_and_values_within_the_range(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 6, Settings(rule="tensorrt-llm", gamma=3, max_new_tokens=16)).finish()
     assert result.graded_steps().strict == 0
     assert curve(result, measures(result)["same"]).at(0.0) == 1
@@ -159,6 +142,16 @@ def test_strict_low_ends_and_missing_grades(tmp_path):
     assert "no accuracy" in evidence_files(result, dial=0.9)["evidence.md"].decode()
     with pytest.raises(BadInput, match="goes from 0 to 1"):
         result.acceptance(1.5)
+    settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)
+    result = toy_sweep(tmp_path / "sweep3", 6, settings).finish()
+    right = (result.lines["low"] < 4).astype(np.int8)  # looser than that, every answer is wrong
+    found = recommended(replace(result, lines={**result.lines, "right": right}), 20, 0.5)
+    assert found is not None and found.dial is not None and 3 <= found.dial < 64
+    assert found.dial.is_integer() and found.sentence.startswith(f"k = {found.dial:.0f} is the loosest")
+    span = Span(0.12345678, 1.0, (3,))
+    result = Sweep(table_backend(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep4").finish()
+    assert dial_grid(replace(result, plan=replace(result.plan, low=0.1234564)), 0.9)[0] == 0.1234564
+    assert dial_grid(result, 0.9)[0] >= 0.12345678
 
 
 def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(tmp_path):
@@ -167,15 +160,14 @@ def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(tmp_path):
     assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
     assert check.facts()["repetitions"] == 2
     result = toy_sweep(tmp_path / "sweep", 2, SHORT).finish()
-    first = replace(timing(SHORT.gamma), created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
-    assert kept_checks(result.folder, result.plan).found == ()
+    first = replace(timing(SHORT.gamma), created="2026-01-01", modelled_over_target=nan)
     for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
         path = keep_check(result.folder, check)
     found = kept_checks(result.folder, result.plan)
-    assert [check.created[-2:] for check in found.found] == ["00", "02", "03"] and found.problems == ()
+    assert [check.created[-2:] for check in found.found] == ["01", "02", "03"] and found.problems == ()
     assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
     latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
-    assert [None if each is None else each.created[:10] for each in latest] == ["2026-01-03", "2026-01-02", None]
+    assert [each and each.created for each in latest] == ["2026-01-03", "2026-01-02", None]
     assert load_sweep(result.folder).complete and toy_sweep(result.folder, 2, SHORT, resume=True).finish().complete
     (tmp_path / "checks").write_text("a file where the folder should be")
     with pytest.raises(BadInput, match="was not kept"):
@@ -212,23 +204,26 @@ def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
     assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
     low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
     assert low < length == data["engines"][0]["length"] < high and engines[8]["length"] == ""  # LM Studio has none
-    accuracy = {name: each["wilson"]["estimate"] for name, each in data["accuracy"].items()}
-    assert float(tables["grid"][-1]["accuracy"]) == accuracy["strict"]
     alone, strict, chosen = tables["summary"]
     assert (alone["dial"], float(strict["dial"]), float(chosen["dial"])) == ("", 1.0, 0.9)
     tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]
     ends = [float(chosen[f"tau{end}"]) for end in ("", "_low", "_high")]
     assert ends == [tau[k] for k in ("estimate", "low", "high")] and tau["dial"] == 0.9
     assert float(alone["tokens_per_second"]) == data["wall_clock"]["tokens_per_second"]["target"]["estimate"]
-    assert alone["tau"] == "" and float(alone["accuracy"]) == accuracy["target"]
+    assert alone["tau"] == "" and float(alone["accuracy"]) == data["accuracy"]["target"]["wilson"]["estimate"]
     assert float(chosen["measured_over_target_low"]) == data["wall_clock"]["measured_over_target"]["low"]
     tokens = [int(line["chosen_tokens"]) for line in tables["prompts"]]
     assert tokens == lines_at(result, "tokens", 0.9).tolist()
-    with pytest.raises(BadInput, match="exists already"):
-        write_evidence(path, result, dial=0.9)
+    lines = tables["stretches"]
+    assert len(lines) == len(result.edges) - 1
+    assert float(lines[0]["dial_from"]) == 0 and float(lines[-1]["dial_to"]) == 1
+    for line in lines[:: max(1, len(lines) // 9)]:
+        for name in ("tokens", "rounds", "relaxed", "right"):
+            assert int(line[name]) == result.at(name, np.array([float(line["dial_from"])])).sum()
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot be written"):
-        write_evidence(tmp_path / "file" / "pack", result, dial=0.9)
+    for place, why in ((path, "exists already"), (tmp_path / "file" / "pack", "cannot be written")):
+        with pytest.raises(BadInput, match=why):
+            write_evidence(place, result, dial=0.9)
 
 
 def test_the_evidence_of_trees_and_without_costs(result, tmp_path):
@@ -238,46 +233,29 @@ def test_the_evidence_of_trees_and_without_costs(result, tmp_path):
     assert len(made["synthetic_acceptance"]["rates"]) == 3  # a place each on the longest path
     assert "speed_up" in measures(trees)
     assert "speed_up" not in measures(replace(trees, costs=replace(trees.costs, tree="chain", drafting=())))
-    files = evidence_files(replace(result, costs=None), dial=1.0)
+    files = evidence_files(replace(result, costs=None), dial=1.0, references="@misc{one}")
+    assert files["references.bib"] == b"@misc{one}"
     assert json.loads(files["evidence.json"])["tokens_per_second"] == NOT_MEASURED
-    assert "No token was relaxed" in files["evidence.md"].decode() and "references.bib" not in files
+    assert "No token was relaxed" in files["evidence.md"].decode()
     fine = 0.98765432
     summary = "\n".join(summary_lines(result, fine, timing()))
     assert all(each in summary for each in ("θ = 1", f"θ = {fine}", "θ = 0", "12 of 12", "Tokens a second"))
     assert {row["figure"]: row for row in table_of(result, 0.9)}["speed_up"]["basis"] == "modelled"
     assert str(fine) in engine_settings(Settings(rule="sglang-acc"), fine)[1].text
-    assert [exactly(value) for value in (0.9, 1.0, 0.1 + 0.2)] == ["0.9", "1", "0.30000000000000004"]
     assert [exact_setting("θ", value) for value in (0.9, fine)] == ["θ = 0.90", f"θ = {fine}"]
 
 
 def test_numbers_and_times_are_printed_in_their_units():
     printed = {1.0: "1", 1.0042: "1.004", 0.9961: "0.996", 1.0096: "1.01", 1.2: "1.20", 0.99999: "1.00", nan: "–"}
     assert [times(value) for value in printed] == [*printed.values()]
-    for name, values, text in (
-        ("accuracy_change", (-0.0467, -0.0767, 0), "−4.7 points (−7.7 to 0)"),
-        ("same", (0.5, 0.25, 1), "50 % (25 to 100)"),
-        ("speed_up_strict", (1.0042, 1.0021, 1.0061), "1.004 (1.002 to 1.006)"),
-        ("speed_up_strict", (1.0042, 1, 1.2), "1.00 (1 to 1.20)"),
-        ("tau", (1.0042, 1, 1.2), "1.00 (1 to 1.20)"),
-    ):
-        assert told(name, values) == text
+    assert told("accuracy_change", (-0.0467, -0.0767, 0)) == "−4.7 points (−7.7 to 0)"
+    assert told("same", (0.5, 0.25, 1)) == "50 % (25 to 100)"
+    assert told("speed_up_strict", (1.0042, 1.0021, 1.0061)) == "1.004 (1.002 to 1.006)"
+    assert told("speed_up_strict", (1.0042, 1, 1.2)) == told("tau", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
     rows = table(["", "b"], [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]]).splitlines()
     assert rows[2:] == ["| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |", "| \\--- | \\# \\*\\*f\\*\\* |"]
     texts = [str(place) for place in range(9)]
     assert (spread_over(texts, 5), spread_over(texts, 1), spread_over(texts, 20)) == (texts[::2], ["0"], texts)
-
-
-def test_recommended_and_listed_dial_values_are_within_the_range(tmp_path):
-    settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)
-    result = toy_sweep(tmp_path / "sweep", 6, settings).finish()
-    right = (result.lines["low"] < 4).astype(np.int8)  # looser than that, every answer is wrong
-    found = recommended(replace(result, lines={**result.lines, "right": right}), 20, 0.5)
-    assert found is not None and found.dial is not None and 3 <= found.dial < 64
-    assert found.dial.is_integer() and found.sentence.startswith(f"k = {found.dial:.0f} is the loosest")
-    span = Span(0.12345678, 1.0, (3,))
-    result = Sweep(table_backend(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep2").finish()
-    assert dial_grid(replace(result, plan=replace(result.plan, low=0.1234564)), 0.9)[0] == 0.1234564
-    assert dial_grid(result, 0.9)[0] >= 0.12345678
 
 
 def test_engines_get_settings_where_they_have_the_rule():
@@ -289,61 +267,55 @@ def test_engines_get_settings_where_they_have_the_rule():
         ("sglang-single", "SGLang", "--speculative-accept-threshold-single 0.3"),
         ("mars", "", ""),
     ):
-        found = engine_settings(Settings(rule=rule), 0.3)
-        assert tuple(each.engine for each in found) == ENGINES
-        assert [each.engine for each in found if each.text] == ([engine] if engine else [])
-        assert all(needed in each.text for each in found if each.text)
-        assert all("does not exist there" in each.note for each in found if not each.text)
+        found = {each.engine: each for each in engine_settings(Settings(rule=rule), 0.3)}
+        assert tuple(found) == ENGINES and [name for name in found if found[name].text] == [engine] * bool(engine)
+        assert not engine or needed in found[engine].text
+        assert all("does not exist there" in each.note for each in found.values() if not each.text)
     tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
     shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
     assert engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text.startswith(shape)
     for rule in ("vllm-thinking", "tensorrt-llm"):
-        found = engine_settings(replace(tree, rule=rule), 0.3)
-        assert not any(each.text for each in found) and any("tree of 8 nodes" in each.note for each in found)
+        made = engine_settings(replace(tree, rule=rule), 0.3)
+        assert not any(each.text for each in made) and any("tree of 8 nodes" in each.note for each in made)
 
 
-@pytest.fixture
-def loaded(pair, monkeypatch):
-    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
+def options_of(*given):
+    parser = argparse.ArgumentParser()
+    sweep_command.arguments(parser)
+    return parser.parse_args(given)
 
 
 def command(*given):
-    parser = argparse.ArgumentParser()
-    sweep_command.arguments(parser)
-    sweep_command.run(parser.parse_args(given))
+    sweep_command.run(options_of(*given))
 
 
-@pytest.mark.usefixtures("loaded")
-def test_the_command_sweeps_adds_prompts_and_writes_the_evidence(tmp_path, capsys):
-    prompts, out, pack = tmp_path / "set.jsonl", tmp_path / "out", tmp_path / "evidence"
+def test_the_command_sweeps_adds_prompts_and_writes_the_evidence(pair, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pair)
+    monkeypatch.chdir(tmp_path)
     lines = [{"prompt": "Add 12 and 30.\n", "answer": "42"}, {"prompt": "Tom saw a dog. " * 300}, {"prompt": "Once"}]
-    prompts.write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
-    small = ["--set", str(prompts), "--grader", "last-number", "--out", str(out), "--low", "0.8"]
-    small += ["--gamma", "2", "--max-new-tokens", "6"]
+    Path("set.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
+    small = "--set set.jsonl --grader last-number --out out --low 0.8 --gamma 2 --max-new-tokens 6"
     with pytest.raises(BadInput, match="line 4"):
-        command(*small)
-    assert not out.exists()
-    small.append("--skip-bad")
-    command(*small, "--limit", "1")
+        command(*small.split())
+    assert not Path("out").exists()
+    small += " --skip-bad"
+    command(*small.split(), "--limit", "1")
     printed, err = capsys.readouterr()
     assert "has 1 that are graded" in printed and "Line 4" in err
-    written = {path: path.read_bytes() for path in (out / "results").iterdir()}
-    timed = ["--wall-clock", "--timed", "1", "--repetitions", "1", "--evidence", str(pack)]
-    command(*small, "--resume", "--limit", "3", "--json", *timed)
+    written = {path: path.read_bytes() for path in Path("out", "results").iterdir()}
+    timed = "--resume --limit 3 --json --wall-clock --timed 1 --repetitions 1 --evidence pack"
+    command(*small.split(), *timed.split())
     printed, err = capsys.readouterr()
     found = json.loads(printed)
-    assert "line-2" in err and (pack / "evidence.md").is_file()
+    assert "line-2" in err and Path("pack", "evidence.md").is_file()
     assert (found["prompts"], found["off_is_strict"], found["wall_clock"]["strict_same_as_target"]) == (2, 2, 1)
     assert [failure["id"] for failure in found["failures"]] == ["line-2"]
     assert found["costs"]["rest"] if found["costs"] else "Measure again" in found["costs_objection"]  # if disturbed
-    assert all(path.read_bytes() == data for path, data in written.items()) and load_sweep(out).complete
-    for more, why in (
-        ([], "--resume"),
-        (["--gamma", "3", "--resume"], "gamma was 2 and is 3"),
-        (["--resume", "--limit", "1"], r"number of prompts was \d and is 1"),
-    ):
+    assert all(path.read_bytes() == data for path, data in written.items()) and load_sweep("out").complete
+    refused = {"": "--resume", "--gamma 3 --resume": "gamma was 2", "--resume --limit 1": r"prompts was \d and is 1"}
+    for more, why in refused.items():
         with pytest.raises(BadInput, match=why):
-            command(*small, *more)
+            command(*small.split(), *more.split())
 
 
 def test_bad_options_are_refused_before_anything_is_made(tmp_path):
@@ -365,63 +337,39 @@ def test_bad_options_are_refused_before_anything_is_made(tmp_path):
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("column", ["tokens", "right", "agreed"])
-def test_sums_of_all_prompts_at_once_are_those_of_one_after_the_other(result, column):
-    for chosen in (None, result.graded, np.arange(len(result)) % 3 == 1):
-        fast, slow = result.summed(column, chosen), total(result.each(column, chosen))
-        assert np.array_equal(fast.edges, slow.edges) and np.array_equal(fast.values, slow.values)
-    with pytest.raises(BadInput):
-        result.summed(column, np.zeros(len(result), bool))
+def test_the_command_has_every_setting_and_repeats_what_was_chosen(result, tmp_path):
+    def repeated(result, terms=None, **how):
+        made = reproduction(result, terms or Terms(), **how)
+        program, name, *words = shlex.split(made.command)
+        assert (program, name) == ("mars-viz", "sweep")
+        return made, options_of(*words)
 
-
-def options_of(line):
-    parser = argparse.ArgumentParser()
-    sweep_command.arguments(parser)
-    words = shlex.split(line)
-    assert words[:2] == ["mars-viz", "sweep"]
-    return parser.parse_args(words[2:])
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        SETTINGS,
-        replace(TREES, temperature=0.8, seed=3, top_p=0.9, top_k=20),
-        replace(SETTINGS, rule="lenience", gamma=4, max_new_tokens=12, stop=("the end", "it's")),
-    ],
-)
-def test_the_command_has_every_setting(tmp_path, settings):
-    sweep_over(tmp_path / "sweep", toy_prompts(2), settings)
-    result = load_sweep(tmp_path / "sweep")
-    options = options_of(reproduction(result, Terms()).command)
-    asked = decoding.settings_of(options)
-    assert replace(asked, dial=result.plan.settings.dial) == result.plan.settings
-    assert mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))[1] == result.plan.span
-
-
-def test_the_command_repeats_what_was_chosen(result, tmp_path):
-    terms = Terms(2.5, Bootstrap(0.9, Method.PERCENTILE))
-    plain = options_of(reproduction(result, Terms()).command)
+    odd = replace(SETTINGS, rule="lenience", gamma=4, max_new_tokens=12, stop=("the end", "it's"))
+    for settings in (replace(TREES, temperature=0.8, seed=3, top_p=0.9, top_k=20), odd):
+        sweep_over(folder := tmp_path / settings.rule, toy_prompts(2), settings)
+        options, plan = repeated(load_sweep(folder))[1], load_sweep(folder).plan
+        asked = decoding.settings_of(options)
+        assert replace(asked, dial=plan.settings.dial) == plan.settings
+        assert mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))[1] == plan.span
+    plain = repeated(result)[1]
     assert (plain.dial, plain.loss, plain.confidence) == (None, 1, 0.95)
     assert (plain.intervals, plain.wall_clock) == ("bca", False)
-    said = options_of(reproduction(result, terms, dial=0.7, timing=timing()).command)
+    terms = Terms(2.5, Bootstrap(0.9, Method.PERCENTILE))
+    said = repeated(result, terms, dial=0.7, timing=timing())[1]
     assert (said.dial, said.loss, said.confidence, said.intervals) == (0.7, 2.5, 0.9, "percentile")
     assert (said.wall_clock, said.timed, said.repetitions) == (True, 3, 2)
-    assert options_of(reproduction(result, terms, grid="k=1,2").command).grid == "k=1,2"
+    assert repeated(result, terms, grid="k=1,2")[1].grid == "k=1,2"
     path = tmp_path / "my set's prompts.jsonl"
     path.write_bytes(to_jsonl(toy_prompts(9)))
-    some = load_prompts(path, limit=4)
-    sweep_over(tmp_path / "sweep2", some)
-    made = reproduction(load_sweep(tmp_path / "sweep2"), Terms())
-    options = options_of(made.command)
+    sweep_over(tmp_path / "sweep2", some := load_prompts(path, limit=4))
+    made, options = repeated(load_sweep(tmp_path / "sweep2"))
     assert (options.set, options.limit, options.grader) == (path.name, 4, "contains")
     assert "SHA-256" in made.needs[0] and path.name in made.needs[0]
     assert load_prompts(path, grader=options.grader, limit=options.limit).items == some.items
 
 
 def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result):
-    found = stretches(result, np.linspace(0, 1, 21), TOLD)
-    known = measures(result)
+    found, known = stretches(result, np.linspace(0, 1, 21), TOLD), measures(result)
     names = [name for name in TOLD if name in known]
 
     def read(dial):
@@ -429,45 +377,29 @@ def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result):
 
     for row in found:
         inside = np.append(np.random.default_rng(0).uniform(row.low, row.high, 5), [row.low, *row.shown])
-        assert all(
-            read(float(dial)) == read(row.dial) for dial in inside if row.low <= dial and (row.last or dial < row.high)
-        )
+        kept = [float(dial) for dial in inside if row.low <= dial and (row.last or dial < row.high)]
+        assert all(read(dial) == read(row.dial) for dial in kept)
         assert row.low <= row.shown[0] <= row.shown[1] <= row.high
-        if row.low > 0:
-            assert read(float(np.nextafter(row.low, 0))) != read(row.dial)
-        if not row.last:
-            assert read(row.high) != read(row.dial)
+        assert row.low == 0 or read(float(np.nextafter(row.low, 0))) != read(row.dial)
+        assert row.last or read(row.high) != read(row.dial)
     assert [row.low for row in found] == sorted({row.low for row in found}), "no row twice"
-
-
-def test_rows_of_the_dial_are_stretches(tmp_path):
-    result = toy_sweep(tmp_path / "sweep", 2).finish()
     rows = evidence_of(result, 0.9)["grid"]
-    assert len(rows) <= len(result.edges) - 1
     assert [row["to"] for row in rows[:-1]] <= [row["from"] for row in rows[1:]]
-    lines = list(csv.DictReader(evidence_files(result, dial=0.9)["stretches.csv"].decode().splitlines()))
-    assert len(lines) == len(result.edges) - 1
-    assert float(lines[0]["dial_from"]) == 0 and float(lines[-1]["dial_to"]) == 1
-    for line in lines[:: max(1, len(lines) // 9)]:
-        for name in ("tokens", "rounds", "relaxed", "right"):
-            assert int(line[name]) == result.at(name, np.array([float(line["dial_from"])])).sum()
 
 
 def test_the_chosen_setting_and_the_terms(result):
     found, nothing = recommended(result, 60, 0.6), recommended(result, 0.1, 0.95)
     assert nothing is not None and nothing.dial is None
-    for dial, advice, by_hand, origin in (
-        (found.dial, found, None, SettingOrigin.RECOMMENDED),
-        (found.dial, found, True, SettingOrigin.RECOMMENDED),
-        (0.123, found, None, SettingOrigin.BY_HAND),
-        (0.9, nothing, None, SettingOrigin.DEFAULT),
-        (0.9, nothing, True, SettingOrigin.BY_HAND),
+    recommended_, by_hand_, default = SettingOrigin.RECOMMENDED, SettingOrigin.BY_HAND, SettingOrigin.DEFAULT
+    for dial, advice, origin, chosen in (
+        (found.dial, found, recommended_, recommended_),
+        (0.123, found, by_hand_, by_hand_),
+        (0.9, nothing, default, by_hand_),
     ):
-        assert origin_of(result, dial, advice, by_hand=by_hand) is origin
-    for dial, advice, by_hand in ((found.dial, found, False), (0.123, found, True), (0.9, nothing, False)):
+        assert [origin_of(result, dial, advice, by_hand=by_hand) for by_hand in (None, True)] == [origin, chosen]
         data = evidence_of(result, dial, recommendation=advice)
         told = "was chosen by hand" in data["chosen"]["words"]
-        assert told == ("--dial" in data["reproduction"]["command"]) == by_hand
+        assert told == ("--dial" in data["reproduction"]["command"]) == (origin is by_hand_)
     terms = Terms(3, Bootstrap(0.8))
     files = evidence_files(result, dial=0.9, recommendation=advised(result, 3, 0.8), terms=terms)
     text = files["evidence.md"].decode()
@@ -480,17 +412,7 @@ def test_the_chosen_setting_and_the_terms(result):
             Terms(points, Bootstrap(confidence))
 
 
-def test_lengths_count_what_is_past_the_end_and_references_are_packed(result):
-    files, data = evidence_files(result, dial=0.5, references="@misc{one}"), evidence_of(result, 0.5)
-    assert files["references.bib"] == b"@misc{one}" and "\n## References\n" in files["evidence.md"].decode()
-    made, vllm = data["acceptance"], data["engines"][0]["length"]
-    tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]["estimate"]
-    assert made["tokens"] / made["rounds"] == pytest.approx(tau)
-    assert (made["tokens"] + made["past_the_end"]) / made["rounds"] == pytest.approx(vllm)
-    assert made["past_the_end"] > 0, "or the sentence would not be tested"
-
-
-def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result):
+def test_each_task_has_what_a_sweep_of_it_alone_has_and_its_loss_is_named(tmp_path, result):
     rows = by_task(result, 0.6)
     assert [(row.task, row.prompts, row.graded) for row in rows] == [("even", 6, 6), ("odd", 6, 6), (TOGETHER, 12, 12)]
     items = toy_prompts(12).items
@@ -506,14 +428,14 @@ def test_each_task_has_what_a_sweep_of_it_alone_has(tmp_path, result):
     even, odd, whole = by_task(load_sweep(tmp_path / "half"), 0.6)
     assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
     assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "half"), 0.6))
-
-
-def test_a_task_that_loses_too_much_is_named_whatever_all_together_lose(result):
-    def row(task, low, change, high):
-        found = {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)}
-        return TaskResults(task, 9, 9, {}, found)
-
-    rows = [row("a", -0.08, -0.05, -0.03), row("b", -0.02, 0.01, 0.04), row(TOGETHER, -0.03, -0.02, -0.015)]
+    rows = [
+        TaskResults(task, 9, 9, {}, {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)})
+        for task, low, change, high in (
+            ("a", -0.08, -0.05, -0.03),
+            ("b", -0.02, 0.01, 0.04),
+            (TOGETHER, -0.03, -0.02, -0.01),
+        )
+    ]
     assert "a −5 points (−8 to −3)" in losing(rows, Terms(1), "strict")
     assert losing(rows, Terms(3.5), "strict") == losing(rows[1:], Terms(1), "strict") == ""
 
