@@ -33,6 +33,7 @@ COMMON: dict[str, Any] = {
 DELTA = {f"linear_num_{name}_heads": count for name, count in (("key", 2), ("value", 4))} | dict.fromkeys(
     ("linear_key_head_dim", "linear_value_head_dim"), 16
 )
+HALVES = ["sliding_attention", "full_attention"] * 2
 ORIGINAL = {"original_max_position_embeddings": 24}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
 KINDS: dict[str, tuple[Rewind, dict[str, Any]]] = {
@@ -41,6 +42,10 @@ KINDS: dict[str, tuple[Rewind, dict[str, Any]]] = {
     "mamba": (Rewind.STEPS, {"state_size": 8}),
     "recurrent_gemma": (Rewind.WHOLE, {"lru_width": 64, "attention_window_size": 16, "head_dim": 16}),
     "gemma3_text": (Rewind.CROP, {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16}),
+    "gpt_oss": (
+        Rewind.CROP,
+        {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8, "layer_types": HALVES},
+    ),
     "phi3": (Rewind.CROP, ORIGINAL | {"rope_parameters": LONGROPE | ORIGINAL}),
 }
 PROMPT = (5, 17, 60, 3, 71, 22, 9, 40)
@@ -86,6 +91,17 @@ def test_strict_writes_the_targets_own_text(name: str) -> None:
         run = mars_viz.record(PROMPT, backend=backend, rule="strict", gamma=gamma, max_new_tokens=24)
         assert mars_viz.records.emitted(run.rounds) == own
     assert any(0 < round_.kept < len(round_.speculation) for round_ in run.rounds)  # it went back within a block
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_text", "mamba", "gemma3_text", "phi3"])
+def test_a_map_equals_separate_runs(name: str) -> None:
+    backend = backend_of(opener(made(name), SIZE), opener(made(name, 0.02 if name == "mamba" else 0.1), SIZE))
+    dial_map = mars_viz.dial_map(PROMPT, backend=backend, gamma=4, max_new_tokens=20, low=0.5)
+    assert len(dial_map.segments) > 1
+    for segment in dial_map.segments[:3]:
+        middle = (segment.low + segment.high) / 2  # at an edge the last bits of a batch decide
+        run = mars_viz.record(PROMPT, backend=backend, gamma=4, max_new_tokens=20, dial=middle)
+        assert mars_viz.records.emitted(run.rounds) == segment.token_ids
 
 
 @pytest.mark.parametrize("name", ["qwen3_5_text", "gemma3_text", "phi3"])

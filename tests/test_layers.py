@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import runpy
-import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +18,6 @@ from factories import toy_run
 from sweep_cases import toy_sweep
 
 import mars_viz
-from mars_viz import cli
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("mars_viz", "pages", "training")
@@ -148,63 +145,6 @@ def test_runs_and_every_page_open_without_model_libraries(tmp_path: Path, monkey
     """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
     assert len(free) > 50 and done.returncode == 0, done.stderr.decode()
-
-
-PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))), "docs/rules/README.md"]
-FENCE = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SMALLER = {  # options that are appended to a command
-    "record": ["--max-new-tokens", "12"],
-    "map": ["--max-new-tokens", "12"],
-    "sweep": ["--limit", "1", "--max-new-tokens", "12", "--timed", "1", "--repetitions", "1"],
-    "eval": ["--limit", "1"],
-    "heads": ["--limit", "3", "--tokens", "16"],
-}
-SLOW = ("docs/lm-eval.md", "docs/faq.md", "docs/tune.md", "docs/models.md")
-
-
-def commands(script: str) -> Iterator[list[str]]:
-    """The words of each command of ours, without environment variables in front of it."""
-    for line in script.replace("\\\n", " ").splitlines():
-        program, *words = [*shlex.split(re.sub(r"^([A-Z_]+=\S+ )+", "", line), comments=True), ""]
-        if program == "mars-viz":
-            yield words[:-1]
-
-
-@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.long if page in SLOW else ()) for page in PAGES])
-@pytest.mark.usefixtures("unmeasured", "small_reports")
-def test_commands_and_code_of_a_page_run(page: str, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs of the app"))
-    names: dict[str, object] = {}
-    for language, note, text in FENCE.findall((ROOT / page).read_text("utf-8")):
-        if note.startswith("file="):
-            Path(note.removeprefix("file=")).write_text(text, "utf-8")
-        elif language == "python" and note != "norun":
-            exec(compile(text, page, "exec"), names)
-        elif language == "bash" and note != "norun":
-            for arguments in commands(text):
-                code = cli.main([*arguments, *SMALLER.get(arguments[0], [])])
-                assert code == 0, f"{arguments}: {capsys.readouterr().err}"
-
-
-def test_what_is_not_run_parses_links_lead_somewhere_and_generated_pages_are_up_to_date(capsys) -> None:
-    for page in [*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]:
-        text = (ROOT / page).read_text("utf-8")
-        for language, _, code in FENCE.findall(text):
-            if language == "python":
-                ast.parse(code)
-            for arguments in commands(code) if language == "bash" else ():
-                cli._parser().parse_args(arguments)
-        for link in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", FENCE.sub("", text)):
-            path, _, anchor = "".join(link).partition("#")
-            target = (ROOT / page).parent / path if path else ROOT / page
-            assert "://" in path or target.exists(), f"{page} links to {path}"
-            if anchor and "://" not in path:
-                headings = re.findall(r"^#+ (.+)$", FENCE.sub("", target.read_text("utf-8")), re.MULTILINE)
-                anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-                assert anchor in anchors, f"{page} links to {path}#{anchor}"
-    script = runpy.run_path(str(ROOT / "docs" / "cli_page.py"))
-    assert script["main"](["--check"]) == 0, f"Run `{script['COMMAND']}`."
 
 
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
