@@ -32,13 +32,12 @@ from tests import tabs, test_live_page, test_tune_page
 from tests.factories import ToySpeculator, toy_run
 from tests.staged import of_the_pair
 from tests.sweep_cases import toy_sweep
-from tests.tabs import captions, settled
+from tests.tab_tools import address, keys, labels, notes, press, wait
+from tests.tabs import captions, settled, titles
 from tests.test_explorer_controller import cut_run
-from tests.test_live_links import address
-from tests.test_live_page import press
-from tests.test_pages import Script, button, by_itself, decode, folder, notes, opened, picker, wait_for_result
+from tests.test_pages import Script, by_itself, decode, folder, opened, picker
 from tests.test_threshold_sweep import pair_grid, threshold_sweep
-from tests.test_ui_worker import until
+from tests.waiting import until
 
 live_folder = test_live_page.folder
 __all__ = ["by_itself", "folder", "live_folder"]
@@ -77,11 +76,13 @@ def mapping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def mapped_by(tab: AppTest, title: str) -> AppTest:
     """The tab after its run was mapped by a controller."""
     settled(tab.selectbox(key=f"map-controller-{picker(tab).value}").select(title).run())
-    settled(tab.button(key="map-threshold").click().run())
-    wait_for_result(tab)
+    wait(settled(tab.button(key="map-threshold").click().run()))
+    return filled(tab)
+
+
+def filled(tab: AppTest) -> AppTest:
     filling = tab.session_state["mars_viz"].filling
-    if filling is not None:
-        until(lambda: filling.job.progress.state.finished)
+    until(lambda: filling is None or filling.job.progress.state.finished)
     return settled(tab.run())
 
 
@@ -91,7 +92,6 @@ def test_controllers_on_live_and_in_its_links(live_folder: Path) -> None:
         assert (field.min, field.max, field.value) == (dial.low, dial.high, dial.default)
     tab = test_live_page.opened(controller="svip:0.37")
     assert (tab.selectbox(key="controller").value, tab.number_input(key="threshold-svip").value) == ("svip", 0.37)
-    assert address(tab) == {"controller": "svip:0.37"} and CONTROLLERS["svip"].summary in captions(tab)
     settled(tab.number_input(key="threshold-svip").set_value(0.5).run())
     assert address(tab) == {"controller": "svip:0.5"}
     settled(tab.switch_page("pages/gallery.py").run())
@@ -101,7 +101,7 @@ def test_controllers_on_live_and_in_its_links(live_folder: Path) -> None:
     assert address(tab) == {"controller": "specdec++:0.7"} and tab.number_input(key="threshold-specdec++").max == 1
     press(tab, "Decode now")
     assert tab.session_state["mars_viz_live"].job.settings == Settings(dial=0.9, controller="specdec++:0.7")
-    test_live_page.wait(tab)
+    wait(tab)
     (kept,) = RunStore(live_folder).list()
     assert RunFacts.of(kept.manifest).draft == "γ 6 cut by SpecDec++ at h = 0.7"
     settled(tab.segmented_control(key="draft").set_value("Tree").run())
@@ -109,43 +109,37 @@ def test_controllers_on_live_and_in_its_links(live_folder: Path) -> None:
 
 
 def test_what_does_not_go_with_a_controller_is_refused(live_folder: Path, tmp_path: Path, capsys: Any) -> None:
-    tab = test_live_page.opened(controller="svip", drafter="ngram:n=3")
-    press(tab, "Decode now")
-    assert "ngram:n=3 drafts without probabilities" in test_live_page.notes(tab)
-    tab = test_live_page.opened(controller="svip")
-    press(tab, "Race now")
-    assert "A race is by the clock" in test_live_page.notes(tab)
-    assert tab.session_state["mars_viz_live"].waits_for is None
+    for link, label, words in (
+        ({"drafter": "ngram:n=3"}, "Decode now", "ngram:n=3 drafts without probabilities"),
+        ({}, "Race now", "A race is by the clock"),
+        ({"tree": "dynamic"}, "", "SVIP cuts chains"),
+    ):
+        tab = test_live_page.opened(controller="svip", **link)
+        assert words in notes(press(tab, label) if label else tab)
+        assert tab.session_state["mars_viz_live"].waits_for is None
     with pytest.raises(BadInput, match="race without one"):
         Racing(None, "a", Settings(controller="svip"))  # type: ignore[arg-type]
-    tab = test_live_page.opened(controller="svip", tree="dynamic")
-    assert "SVIP cuts chains" in test_live_page.notes(tab) and tab.segmented_control(key="draft").value == "Tree"
     for drafter in (None, "layers:exit=4", "eagle3"):
         check_controller(Settings(controller="svip"), None, drafter)
     asked = ["record", "--prompt", "a", "--controller", "svip", "--drafter", "trigram", "--out", str(tmp_path / "a")]
     assert cli.main(asked) == 2 and "trigram drafts without probabilities" in capsys.readouterr().err
 
 
-def test_explore_decodes_by_a_controller(folder: Path) -> None:
-    tab = opened()
-    settled(tab.selectbox(key="controller").select("Confidence").run())
-    tab.number_input(key="threshold-confidence").set_value(0.25)
-    tab.text_area(key="prompt").set_value("a fox")
-    wait_for_result(settled(button(tab, "Decode").click().run()))
-    run = tab.session_state["mars_viz"].runs[picker(tab).value]
-    assert run.settings.controller == "confidence:0.25"
-    assert any("cut by Confidence at λ = 0.25" in label for label in picker(tab).options)
-
-
-def test_a_threshold_is_mapped_into_a_run_without_a_map(mapping: Path) -> None:
+def test_a_threshold_is_mapped_into_a_run_without_a_map(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cut_run("svip").unmapped
     replace(run, title="Foreign").save(mapping / "foreign")
     tab = opened(run="foreign")
-    assert "other models are chosen here" in captions(tab) and not [b for b in tab.button if b.key == "map-threshold"]
+    assert "other models are chosen here" in captions(tab) and "map-threshold" not in keys(tab)
     of_the_pair(replace(run, title="Plain")).save(mapping / "plain")
     tab = opened(run="plain")
     assert "The map goes to this run" in captions(tab)
+    monkeypatch.setattr(ToyMapper, "PASSES", 1)
     mapped_by(tab, "AdaEDL")
+    part = load_run(mapping / "plain").controller_map
+    assert part is not None and not part.complete and "cuts" not in address(tab)
+    assert "slider waits" in captions(tab)
+    settled(tab.button(key="map-on").click().run())
+    filled(tab)
     made = load_run(mapping / "plain").controller_map
     assert made is not None and made.complete and made.span.over == "adaedl"
     assert picker(tab).value == "plain" and address(tab)["cuts"] == "1"
@@ -171,54 +165,32 @@ def test_a_threshold_of_a_mapped_or_cut_run_is_mapped_with_another_decode(mappin
     assert "dial" not in address(tab) and address(tab)["cuts"] == "1"
 
 
-def test_a_partial_map_of_a_threshold_is_continued(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ToyMapper, "PASSES", 1)
-    of_the_pair(cut_run("svip").unmapped).save(mapping / "plain")
-    tab = mapped_by(opened(run="plain"), "SVIP")
-    part = load_run(mapping / "plain").controller_map
-    assert part is not None and not part.complete and "cuts" not in address(tab)
-    assert "Map of λ" in captions(tab) and "slider waits" in captions(tab)
-    settled(tab.button(key="map-on").click().run())
-    until(lambda: tab.session_state["mars_viz"].filling.job.progress.state.finished)
-    settled(tab.run())
-    part = load_run(mapping / "plain").controller_map
-    assert part is not None and part.complete and address(tab)["cuts"] == "1"
-
-
-def begun_by(tab: AppTest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """The request and the span of Tune's form."""
-    found: list[tuple[Any, Any]] = []
-    monkeypatch.setattr(
-        sweep_requests, "_begin", lambda wish, names, span, into: found.append((wish, span)) or [into / "a"]
-    )
-    test_tune_page.clicked(tab, "sweep-begin")
-    return found[0]
-
-
 def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
-    tab = test_tune_page.opened()
-    assert not [each for each in tab.get("button_group") if each.key == "sweep-over"]
-    settled(tab.selectbox(key="sweep-controller").select("SVIP").run())
-    assert "sweep-loosest-mars" not in {each.key for each in tab.number_input}
+    begun: list[Any] = []
+    monkeypatch.setattr(sweep_requests, "_begin", lambda wish, _, span, into: begun.append((wish, span)) or [into])
+
+    def by_svip() -> AppTest:
+        return settled(test_tune_page.opened().selectbox(key="sweep-controller").select("SVIP").run())
+
+    tab = by_svip()
+    assert "sweep-loosest-mars" not in keys(tab)
     settled(tab.slider(key="sweep-stands-mars").set_value(0.8).run())
-    wish, span = begun_by(tab, monkeypatch)
+    test_tune_page.clicked(tab, "sweep-begin")
+    wish, span = begun.pop()
     assert span == controller_span(CONTROLLERS["svip"], None, None, (6,))
     assert (wish.over, wish.at, wish.settings.controller) == ("svip", {"mars": 0.8}, NONE)
-    tab = test_tune_page.opened()
-    settled(tab.selectbox(key="sweep-controller").select("SVIP").run())
+    tab = by_svip()
     settled(tab.segmented_control(key="sweep-over").set_value("Rule's dial").run())
-    assert "sweep-loosest-mars" in {each.key for each in tab.number_input}
+    assert "sweep-loosest-mars" in keys(tab)
     tab.text_input(key="sweep-thresholds").set_value("0.2, 0.4")
-    wish, span = begun_by(tab, monkeypatch)
+    test_tune_page.clicked(tab, "sweep-begin")
+    wish, span = begun.pop()
     assert (wish.over, wish.settings.controller, span.over) == ("", "svip:0.3", "")
     assert [each.controller for each in sweep_requests._cut(wish)] == [f"svip:{at}" for at in (0.2, 0.3, 0.4, 1.5)]
-    tab = test_tune_page.opened()
-    settled(tab.selectbox(key="sweep-controller").select("SVIP").run())
+    tab = by_svip()
     tab.session_state[KEY].models = BackendChoice(drafter="ngram:n=3")
-    settled(tab.run())
-    test_tune_page.clicked(tab, "sweep-begin")
-    assert "drafts without probabilities" in test_tune_page.said(tab)
+    assert "drafts without probabilities" in notes(test_tune_page.clicked(settled(tab.run()), "sweep-begin"))
 
 
 def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,34 +200,26 @@ def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, mon
     threshold_sweep(tmp_path / "bare", costs=None, count=4)
     toy_sweep(tmp_path / "mars", 4).finish()
     tab = test_tune_page.opened(sweep="a", dial="0.5")
-    words = test_tune_page.said(tab)
-    assert "Stopping where q(x) &lt; 0.5 (Confidence) is" in words and "as fast as fixed γ" in words
-    assert "strict" not in words.lower().replace("strictly", "")
+    assert "Stopping where q(x) &lt; 0.5 (Confidence) is" in notes(tab) and "as fast as fixed γ" in notes(tab)
+    assert "strict" not in notes(tab).lower().replace("strictly", "")
     assert any("Confidence with MARS at θ = 0.80" in label for label in tab.selectbox(key="sweep").options)
-    assert list(tab.multiselect(key="tune-others").options) and len(tab.multiselect(key="tune-others").options) == 2
-    assert any("fixed γ" in title for title in test_tune_page.titles(tab))
+    assert len(tab.multiselect(key="tune-others").options) == 2 and any("fixed γ" in title for title in titles(tab))
     for place in range(6):
         test_tune_page.section(tab, place)
-    assert any(each.label == "Measure fixed γ and this setting" for each in tab.button)
+    assert "Measure fixed γ and this setting" in labels(tab)
     knob = test_tune_page.element(tab)["knobs"][0]
     assert knob["label"] == "full drafts ← confidence threshold λ → shorter drafts"
+    assert "no speed-up" in notes(test_tune_page.opened(sweep="a", **{"with": "bare"}))
+    assert "The cost of a pass is not known" in notes(test_tune_page.opened(sweep="bare", dial="0.5"))
     pair_grid(tmp_path / "pairs")
-    tab = test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100")
-    test_tune_page.section(tab, 6)
-    assert "and take θ = " in test_tune_page.said(tab) and "cut by Confidence at λ = 0.3" in test_tune_page.said(tab)
+    tab = test_tune_page.section(test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100"), 6)
+    assert "and take θ = " in notes(tab) and "cut by Confidence at λ = 0.3" in notes(tab)
     tables = [each.value for each in tab.dataframe if "λ" in each.value.columns]
     assert all(each["λ"].tolist() == ["0", "0.3", "0.6"] for each in tables) and len(tables) == 2
-    assert "no speed-up" in test_tune_page.said(test_tune_page.opened(sweep="a", **{"with": "bare"}))
-    bare = test_tune_page.opened(sweep="bare", dial="0.5")
-    assert "The cost of a pass is not known" in test_tune_page.said(bare)
 
 
 NAME = "vllm-thinking:k=5"
 FIELD = "fixed-vllm-thinking-k"
-
-
-def keys(tab: AppTest) -> set[str]:
-    return {each.key for each in tab.number_input if each.key}
 
 
 def test_explores_form_asks_for_the_chosen_rules_settings_and_decodes_with_them(folder: Path) -> None:
@@ -263,41 +227,35 @@ def test_explores_form_asks_for_the_chosen_rules_settings_and_decodes_with_them(
     assert not [key for key in keys(tab) if key.startswith("fixed-")]
     settled(tab.selectbox(key="rule").select("vllm-thinking").run())
     field = tab.number_input(key=FIELD)
-    assert (field.value, field.min, field.max) == (3, 1, 16) and "the 3 best" in captions(tab)
+    assert (field.value, field.min, field.max) == (3, 1, 16)
     settled(field.set_value(5).run())
     assert "the 5 best and z\\_x" in captions(tab)
     tab.slider(key="dial-vllm-thinking").set_value(0.3)
     tab.number_input(key="limit").set_value(20)
-    tab = wait_for_result(decode(tab, "a fox"))
+    settled(tab.selectbox(key="controller").select("Confidence").run())
+    tab.number_input(key="threshold-confidence").set_value(0.25)
+    wait(decode(tab, "a fox"))
     settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
-    assert settings == Settings(rule=NAME, dial=0.3, max_new_tokens=20)
+    assert settings == Settings(rule=NAME, dial=0.3, max_new_tokens=20, controller="confidence:0.25")
     assert "vLLM relaxed thinking, k = 5" in picker(tab).options[0]
+    assert any("cut by Confidence at λ = 0.25" in label for label in picker(tab).options)
 
 
 def test_lives_link_and_form_hold_a_variant(folder: Path) -> None:
     tab = test_live_page.opened(rule=NAME, dial="0.3")
     assert tab.selectbox(key="rule").value == "vllm-thinking" and tab.number_input(key=FIELD).value == 5
-    assert tab.slider(key="dial-vllm-thinking").value == 0.3
-    assert tab.query_params["rule"] == NAME and tab.query_params["dial"] == "0.3"
+    assert tab.slider(key="dial-vllm-thinking").value == 0.3 and address(tab) == {"rule": NAME, "dial": "0.3"}
     settled(tab.number_input(key=FIELD).set_value(3).run())
     assert tab.query_params["rule"] == "vllm-thinking"
     settled(tab.selectbox(key="rule").select("typical").run())
     field = tab.number_input(key="fixed-typical-c")
     assert (field.value, field.min, field.max, field.step) == (1.0, 0.1, 10.0, 0.1)
-    settled(field.set_value(0.5).run())
-    assert "α = 0.5·√ε" in captions(tab)
     tab = test_live_page.opened(rule="vllm-thinking:k=<b>")
     assert "There is no rule" in notes(tab) and "<b>”" not in notes(tab)
 
 
-@pytest.fixture
-def variant(folder: Path) -> Path:
-    """A run by a variant, the newest of all."""
+def test_the_rules_page_lists_the_runs_variant_and_its_settings(folder: Path) -> None:
     toy_run(rule=NAME, dial=0.02, max_new_tokens=20).save(folder / "d-variant")
-    return folder
-
-
-def test_the_rules_page_lists_the_runs_variant_and_its_settings(variant: Path) -> None:
     tab = tabs.opened("pages/rules.py", run="d-variant")
     box = tab.selectbox(key="lab-rule")
     assert box.value == NAME and len(box.options) == len(RULES) + 1
@@ -306,8 +264,5 @@ def test_the_rules_page_lists_the_runs_variant_and_its_settings(variant: Path) -
     assert "k = 3: how many" in notes(tab)
     other = tabs.opened("pages/rules.py", run="a-story", rule=NAME)
     assert "not in the list" in notes(other) and other.selectbox(key="lab-rule").value == "mars"
-
-
-def test_a_variants_run_opens_on_every_page(variant: Path) -> None:
     for page in ("explore", "compare", "learn"):
         tabs.opened(f"pages/{page}.py", run="d-variant")

@@ -25,7 +25,7 @@ from mars_viz.run_with_map import mapped
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
+from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta
@@ -33,6 +33,7 @@ from mars_viz.ui.lessons.page_state import LessonView, fitted, from_parameters
 from mars_viz.ui.links import to_parameters
 from tests import tabs
 from tests.factories import toy_map, toy_run
+from tests.tab_tools import address, press, said, wait
 from tests.tabs import sent, settled, titles
 
 EVERY = range(1, len(LESSONS) + 1)
@@ -71,14 +72,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(**parameters: str) -> AppTest:
-    """A fresh tab on a link to the page."""
     return tabs.opened("pages/learn.py", **parameters)
-
-
-def said(tab: AppTest) -> str:
-    """Every sentence that the page shows as HTML or Markdown, and its captions."""
-    shown = [*(html.body for html in tab.html), *(part.value for part in tab.markdown)]
-    return " ".join([*shown, *(caption.value for caption in tab.caption)])
 
 
 def load_run(run_id: str) -> Run:
@@ -86,83 +80,25 @@ def load_run(run_id: str) -> Run:
 
 
 def element(tab: AppTest) -> Any:
-    """What the lesson's element was sent: its knobs, where they stand, and what it draws."""
+    """What the lesson's element was sent."""
     return next(data[0] for data in sent(tab) if "knobs" in data[0])
 
 
-def button(tab: AppTest, label: str) -> Any:
-    return next(found for found in tab.button if found.label.startswith(label))
-
-
-def query(tab: AppTest) -> dict[str, str]:
-    return {name: value[0] if isinstance(value, list) else value for name, value in tab.query_params.items()}
-
-
 @pytest.mark.parametrize("number", EVERY)
-def test_every_lesson_opens_on_a_run_that_serves_it(number):
+def test_every_lesson_opens_on_a_run_that_serves_it_or_leads_to_one(number):
     tab, lesson = opened(lesson=str(number)), LESSONS[number - 1]
     assert f"{number} · {lesson.title}" in said(tab) and lesson.point.split("'")[0] in said(tab)
-    assert any(lesson.question in folded.label for folded in tab.expander)
     assert all(paragraph in said(tab) for paragraph in lesson.text) and lesson.answer in said(tab)
-    assert query(tab)["lesson"] == str(number)
-    assert all(titles(tab)) and "<script>" not in said(tab)
+    assert address(tab)["lesson"] == str(number) and all(titles(tab)) and "<script>" not in said(tab)
     assert lesson.whole_width or element(tab)["knobs"]
-    folded = [each.proto.expanded for each in tab.expander if each.label.endswith("step by step")]
-    assert folded == [False] * len(folded)
-
-
-@pytest.mark.parametrize("number", EVERY)
-def test_a_run_that_lacks_a_lessons_data_leads_to_another(number):
-    tab, lesson = opened(lesson=str(number), run="c-bare"), LESSONS[number - 1]
+    tab = opened(lesson=str(number), run="c-bare")
     assert titles(tab) == [] and escape(lesson.lacks(load_run("c-bare"))) in said(tab)
-    assert f"{number} · {lesson.title}" in said(tab)
-    settled(button(tab, "Open “").click().run())
-    assert query(tab)["run"] != "c-bare" and "mv-note" not in "".join(
-        html.body for html in tab.html if "<style" not in html.body
-    )
-
-
-def test_the_page_opens_on_the_stepper_and_walks_through_the_lessons():
-    tab = opened()
-    assert query(tab) == {"run": "a-greedy"} and WATCHED in said(tab)
-    opens = [button(tab, f"{number} · {LESSONS[number - 1].title}") for number in EVERY]
-    assert query(settled(opens[1].click().run()))["lesson"] == "2" and WATCHED not in said(tab)
-    for number in EVERY:
-        tab = settled(tab.button_group(key="learn-lesson").set_value(number).run())
-        assert query(tab)["lesson"] == str(number)
-    assert settled(tab.button_group(key="learn-lesson").set_value(3).run()).selectbox(key="run").value == "b-sampled"
-
-
-def test_a_link_opens_the_same_lesson_step_dial_and_knobs_in_a_fresh_tab():
-    link = {"run": "a-greedy", "lesson": "6", "dial": "0.7", "frame": "5", "teach": "1"}
-    tab = opened(**link)
-    assert query(tab) == link
-    assert element(tab)["position"] == {"dial": 0.7}
-    knobs = {"run": "a-greedy", "lesson": "1", "alpha": "0.4", "block": "3", "cost": "0.2"}
-    tab = opened(**knobs)
-    assert query(tab) == knobs
-    assert element(tab)["position"] == {"alpha": 0.4, "block": 3, "cost": 0.2}
-
-
-def test_the_knobs_of_a_link_are_set_if_the_lesson_has_them():
-    tab = opened(lesson="5", run="a-greedy", shift="-7")
-    assert element(tab)["position"] == {"shift": -7}
-    settled(tab.button_group(key="learn-lesson").set_value(2).run())
-    assert "shift" not in query(tab) and query(tab)["lesson"] == "2"
-    tab = opened(lesson="2", run="a-greedy", drafted="2", frame="3")
-    assert element(tab)["position"] == {"drafted": 2} and query(tab)["frame"] == "3"
-    assert any(price["title"].startswith("γ = 2: ") for price in element(tab)["figure"]["prices"])
-    assert next(each for each in tab.expander if each.label.endswith("step by step")).proto.expanded
-    tab = opened(lesson="2", run="a-greedy", drafted="77")
-    assert element(tab)["position"] == {"drafted": 6} and "drafted" not in query(tab)
-    tab = opened(lesson="5", run="a-greedy", shift="lots")
-    assert element(tab)["position"] == {"shift": -8} and "shift" not in query(tab)
-    assert int(query(opened(run="a-greedy", frame="99999"))["frame"]) < 500
+    assert address(press(tab, "Open “"))["run"] != "c-bare"
 
 
 def test_the_shifts_counts_are_those_of_the_rules():
     tab = opened(lesson="5", run="a-greedy")
-    figure, run = element(tab)["figure"], load_run(query(tab)["run"])
+    figure, run = element(tab)["figure"], load_run(address(tab)["run"])
     for name, told in zip(ratio.COMPARED, figure["rules"], strict=True):
         rule = RULES[name]
         said = ruling(opinion(rule, run), own_dial(run, rule))
@@ -189,11 +125,9 @@ def cut_short(budget: Budget) -> Run:
 
 def test_no_text_of_an_incomplete_map_is_marked_wrong():
     whole = cut_short(Budget())
-    assert whole.dial_map is not None
     run = replace(whole, dial_map=replace(whole.dial_map, answers={}))
-    assert run.dial_map is not None and not any(each.complete for each in run.dial_map.segments_for(6))
-    drawn = theta.thumbnail(run)
-    assert "<svg" in drawn and theta.RED not in drawn
+    assert not any(each.complete for each in run.dial_map.segments_for(6))
+    assert "<svg" in theta.thumbnail(run) and theta.RED not in theta.thumbnail(run)
     assert theta.RED in theta.thumbnail(whole), "a known text that is wrong is"
 
 
@@ -214,20 +148,13 @@ def test_an_incomplete_strict_text_is_marked():
     )
 
 
-def test_lessons_of_an_incomplete_map_have_no_strict_number(tmp_path, monkeypatch):
+def test_maps_that_are_cut_short_or_begin_off_the_dials_steps(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     run = cut_short(Budget(passes=2))
-    assert run.dial_map is not None and not run.dial_map.segment(1.0, 6).complete
-    assert len(run.dial_map.segments_for(6)) > 1
+    assert not run.dial_map.segment(1.0, 6).complete and len(run.dial_map.segments_for(6)) > 1
     run.save(tmp_path / "cut")
-    assert element(opened(lesson="6", run="cut"))["figure"]["strictTau"] is None
-    assert element(opened(lesson="6", run="cut", dial="1", frame="3"))["position"] == {"dial": 1.0}
-
-
-def test_a_run_at_threshold_0_and_a_map_that_begins_off_the_dials_steps(tmp_path, monkeypatch):
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
+    shown = element(opened(lesson="6", run="cut", dial="1", frame="3"))
+    assert shown["figure"]["strictTau"] is None and shown["position"] == {"dial": 1.0}
     toy_run(dial=0.0, max_new_tokens=30).save(tmp_path / "loose")
     assert element(opened(lesson="5", run="loose"))["figure"]["theta"] == 0.0
     run = toy_run(dial=0.987, max_new_tokens=30)
@@ -235,23 +162,48 @@ def test_a_run_at_threshold_0_and_a_map_that_begins_off_the_dials_steps(tmp_path
     for dial in ("0.503", "0.987"):
         link = {"run": "off", "lesson": "6", "dial": dial, "frame": "2"}
         tab = opened(**link)
-        assert element(tab)["position"] == {"dial": float(dial)} and query(tab) == link
+        assert element(tab)["position"] == {"dial": float(dial)} and address(tab) == link
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        {"run": "a-greedy", "lesson": "6", "dial": "0.7", "frame": "5", "teach": "1"},
+        {"run": "a-greedy", "lesson": "1", "alpha": "0.4", "block": "3", "cost": "0.2"},
+        {"run": "a-greedy", "lesson": "5", "shift": "-7"},
+        {"run": "a-greedy", "lesson": "2", "drafted": "2", "frame": "3"},
+    ],
+)
+def test_a_link_opens_the_same_lesson_step_dial_and_knobs(link):
+    tab = opened(**link)
+    assert address(tab) == link
+    knobs = {name: float(value) for name, value in link.items() if name in page_state.KNOBS or name == "dial"}
+    assert element(tab)["position"] == knobs
+
+
+def test_knobs_of_a_link_are_those_of_the_lesson():
+    for lesson, knob, asked, got in (("2", "drafted", "77", 6), ("5", "shift", "lots", -8)):
+        tab = opened(lesson=lesson, run="a-greedy", **{knob: asked})
+        assert element(tab)["position"] == {knob: got} and knob not in address(tab)
+    settled(tab.button_group(key="learn-lesson").set_value(2).run())
+    assert "shift" not in address(tab) and address(tab)["lesson"] == "2"
+    assert int(address(opened(run="a-greedy", frame="99999"))["frame"]) < 500
+    tab = opened()
+    assert address(tab) == {"run": "a-greedy"} and WATCHED in said(tab)
+    assert settled(tab.button_group(key="learn-lesson").set_value(3).run()).selectbox(key="run").value == "b-sampled"
 
 
 def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():
     tab = opened(lesson="2", run="a-greedy", teach="1")
     assert not tab.selectbox and LESSONS[1].text[0] not in said(tab)
-    assert any("font-size: 21px" in html.body for html in tab.html)
-    settled(button(tab, "›").click().run())
-    assert query(tab)["lesson"] == "3" and query(tab)["teach"] == "1"
-    settled(button(tab, "Exit").click().run())
-    assert "teach" not in query(tab) and tab.selectbox(key="run").value == "b-sampled"
-    assert any("teach=1" in code.value and "lesson=3" in code.value for code in tab.code)
+    press(tab, "›")
+    assert address(tab)["lesson"] == "3" and address(tab)["teach"] == "1"
+    press(tab, "Exit")
+    assert "teach" not in address(tab) and tab.selectbox(key="run").value == "b-sampled"
 
 
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
+def test_a_bad_link_is_a_sentence_and_the_page():
+    for link, sentence in (
         ({"lesson": "9"}, "There is no lesson"),
         ({"lesson": "<script>"}, "There is no lesson"),
         ({"frame": "-3"}, "is no whole number"),
@@ -259,11 +211,9 @@ def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():
         ({"dial": "7"}, "lies outside 0 to 1"),
         ({"run": "b-sampled", "dial": "0.9"}, "has none"),
         ({"run": "../../etc"}, "no run of the link"),
-    ],
-)
-def test_a_bad_link_is_a_sentence_and_the_page(parameters, sentence):
-    tab = opened(**parameters)
-    assert sentence in said(tab) and "<script>" not in said(tab) and WATCHED in said(tab)
+    ):
+        tab = opened(**link)
+        assert sentence in said(tab) and "<script>" not in said(tab) and WATCHED in said(tab)
 
 
 def test_views_as_parameters_and_back():
@@ -279,15 +229,6 @@ SPREAD = Cost(0.002, 0.001, 0.003)
 COSTS = Costs("a device", "float32", "t", "d", 64, 30, (SPREAD,) * 9, Cost(0.0005, 0.0004, 0.0006), (SPREAD,) * 8)
 
 
-def finished(tab: AppTest) -> AppTest:
-    """Rerun, as the page does by itself in a browser, until the worker is done."""
-    for _ in range(200):
-        if not any(found.label == "Stop" for found in tab.button):
-            return tab
-        settled(tab.run())
-    raise AssertionError("it never ended")
-
-
 def test_the_device_of_a_run_is_text(folder, monkeypatch):
     device = "![x](http://e.vil/x) <img src=x>"
     run, timing = toy_run(), Timing(draft=0.006, verify=0.002, total=0.01)
@@ -301,24 +242,17 @@ def test_the_device_of_a_run_is_text(folder, monkeypatch):
 
 
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):
-    def measure(settings: Settings, pair: Any) -> Iterator[TaskStep]:
-        yield TaskStep(1.0, COSTS)
-
-    monkeypatch.setattr(tasks, "measure", measure)
-    tab = opened(lesson="1", run="a-greedy")
-    tab = finished(settled(button(tab, "Measure").click().run()))
-    assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
-    assert "The built-in pair, measured here, a device" in said(tab)
-
-
-def test_a_measurement_that_fails_shows_its_error(monkeypatch):
     def fail(settings: Settings, pair: Any) -> Iterator[TaskStep]:
         raise BadInput("The models are missing")
         yield
 
     monkeypatch.setattr(tasks, "measure", fail)
-    tab = finished(settled(button(opened(lesson="1", run="a-greedy"), "Measure").click().run()))
+    tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "The models are missing" in said(tab) and len(titles(tab)) == 1
+    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([TaskStep(1.0, COSTS)]))
+    wait(press(tab, "Measure"), "Stop")
+    assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
+    assert "The built-in pair, measured here, a device" in said(tab)
 
 
 def test_recorded_measurements_are_shown_by_default(monkeypatch):
@@ -333,25 +267,7 @@ def test_recorded_measurements_are_shown_by_default(monkeypatch):
 def test_the_grades_of_one_rule_are_not_shown_for_another_with_the_same_dial(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
-    rule = "mars-code"
-    with_map("Other", rule=rule, temperature=0.8, dial=0.7).save(tmp_path / "other")
+    with_map("Other", rule="mars-code", temperature=0.8, dial=0.7).save(tmp_path / "other")
     tab = opened(lesson="6", run="other")
-    assert element(tab)["figure"]["segments"] and RULES[rule].dial == RULES["mars"].dial
     assert titles(tab) == [] and "300 exercises" not in said(tab)
-    assert f"graded with MARS only, which says nothing of {RULES[rule].title}" in said(tab)
-    assert not any(found.label.startswith("Grade") for found in tab.button)
-
-
-def test_tasks_are_cancelled_and_fail():
-    def count(pair: Any) -> Iterator[TaskStep]:
-        for step in range(5):
-            yield TaskStep(step / 5, step)
-            if step == 2:
-                task.cancel()
-
-    task = BackgroundTask(count)
-    task.run(MODELS)
-    assert task.progress.state is JobState.CANCELLED and task.progress.result == 3
-    broken = BackgroundTask(lambda pair: iter([TaskStep(0.5, 1 / 0)]))
-    broken.run(MODELS)
-    assert broken.progress.state is JobState.FAILED and "fault in the program" in broken.progress.error
+    assert f"graded with MARS only, which says nothing of {RULES['mars-code'].title}" in said(tab)

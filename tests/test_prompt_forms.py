@@ -1,17 +1,21 @@
-"""Prompt files: forms of public data sets, containers, and invalid files."""
+"""Prompt files: forms of public data sets, containers, and invalid files; and the graded tasks in free wording."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mars_viz.errors import BadInput
-from mars_viz.prompts import Turns, load_prompts, to_jsonl
+from mars_viz.demo import tasks
+from mars_viz.demo.tasks import DIRECTIONS, SLIPS
+from mars_viz.errors import BadInput, PromptError
+from mars_viz.prompts import Turns, builtin_prompts, kinds_named, kinds_of, load_prompts, recognised, to_jsonl
 from mars_viz.prompts import files as files_module
 
 USER, ASSISTANT = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
@@ -37,6 +41,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
+WORDS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
 FORMS: list[tuple[dict[str, Any], Sequence[str], str]] = [
     ({"problem": "1+1?", "answer": "\\frac{4}{2}", "solution": "2"}, ["1+1?"], ""),
     ({"text": "Write f.", "code": "f", "task_id": 2}, ["Write f."], ""),
@@ -45,7 +50,7 @@ FORMS: list[tuple[dict[str, Any], Sequence[str], str]] = [
     ({"messages": [SYSTEM, USER, ASSISTANT, said("user", "Bye")]}, ["Hi", "Bye"], "Be brief."),
     ({"messages": [said("developer", "A"), SYSTEM, USER, ASSISTANT]}, ["Hi"], "A\n\nBe brief."),
     ({"messages": [USER, said("user", "there")]}, ["Hi\n\nthere"], ""),
-    ({"messages": [said("user", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])]}, ["a\nb"], ""),
+    ({"messages": [said("user", WORDS)]}, ["a\nb"], ""),
     ({"prompt": [USER], "chosen": [ASSISTANT]}, ["Hi"], ""),
     ({"conversation": [USER, ASSISTANT, said("user", "Bye")]}, ["Hi", "Bye"], ""),
     (share("human", "gpt", "human", "gpt"), ["human 0", "human 2"], ""),
@@ -157,3 +162,80 @@ def test_answers_of_public_forms_are_graded_only_on_request(file: Path) -> None:
     assert [item.answer for item in graded] == ["12", None, "$1,200$", None]
     assert load_prompts(file, grader="contains").graded == 4
     assert read(file, {"question": "q", "answer": {"value": "a"}}, grader="none") == [("", "q")]
+
+
+def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() -> None:
+    places = r"\d+|[A-Z]\w+|\b(?:" + "|".join(DIRECTIONS) + r")\b"
+    for task in tasks.FREE_WORDING:
+        rng, told = random.Random(7), set()
+        for _ in range(400):
+            made = tasks.make(task, rng)
+            found = recognised(made.prompt)
+            assert found is not None and (found.category, found.answer) == (task.value, made.answer), made
+            assert tasks.grade(made, made.completion)
+            told.add(re.sub(places, "_", made.completion).split(".")[1])
+        assert len(told) > 50
+
+
+def test_every_sum_of_a_count_is_right_and_begins_where_the_one_before_ended() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        made = tasks.make(tasks.Task.COUNTING, rng)
+        sums = re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", made.completion)
+        assert 2 <= len(sums) <= 4
+        for a, sign, b, total in sums:
+            assert int(a) + (int(b) if sign == "+" else -int(b)) == int(total) in range(2, 21)
+        assert [total for *_, total in sums[:-1]] == [first for first, *_ in sums[1:]]
+        assert sums[-1][-1] == made.answer
+
+
+def test_only_what_is_learned_slips_and_as_often_as_is_said() -> None:
+    rng, right, count = random.Random(3), 0, 2000
+    for _ in range(count):
+        made = tasks.learned(tasks.Task.TURNS, rng)
+        solved = recognised(made.prompt)
+        assert solved is not None and not made.held_out
+        right += made.answer == solved.answer
+    # right after an even number of slips in n turns: (1 + (1 - 2 s)^n) / 2; sd .011, 5 of them: false alarm 6e-7
+    expected = sum((1 + (1 - 2 * SLIPS) ** turns) / 2 for turns in (2, 3, 4)) / 3
+    assert abs(right / count - expected) < 0.055
+    for made, _ in zip(tasks.instances(tasks.Task.TURNS, 0, held_out=True), range(300), strict=False):
+        solved = recognised(made.prompt)
+        assert solved is not None and solved.answer == made.answer
+
+
+def test_own_exercises_are_solved_if_they_say_what_is_asked() -> None:
+    for prompt, answer in {
+        "Zoe has 30 pears. Zoe finds 4. Zoe gives away 14. How many pears does Zoe have now? \n": "20",
+        "The pear is with Zoe. At the sea the pear goes from Zoe to Tim. Who has the pear now?": "Tim",
+        "Zoe looks west. At the shop Zoe turns around. At the sea Zoe turns right. Where does Zoe look now?": "south",
+        "Tom has 3 apples. Ben finds 4. How many apples does Tom have now?": None,
+        "Tom has 3 apples. Tom finds 4. How many balls does Tom have now?": None,
+        "Tom has 3 apples. Tom eats 2. How many apples does Tom have now?": None,
+        "Tom has 3 apples. Tom sells 4. How many apples does Tom have now?": None,
+        "The ball is with Tom. At the lake the ball goes from Ben to Tim. Who has the ball now?": None,
+        "The ball is with Tom. At the lake the ball goes from Tom to Tim. Who has the key now?": None,
+        "Tom looks up. At the tree Tom turns left. Where does Tom look now?": None,
+        "Tom looks north. At the tree Ben turns left. Where does Tom look now?": None,
+        "Tom looks north. At the tree Tom turns twice. Where does Tom look now?": None,
+    }.items():
+        found = recognised(prompt)
+        assert (found and found.answer) == answer
+
+
+def test_some_kinds_make_a_set_that_says_which() -> None:
+    some, whole = builtin_prompts(3, kinds=kinds_named("turns, counting")), builtin_prompts(2)
+    for made, name, count, kinds in (
+        (some, "built-in tasks: counting, turns", 6, (tasks.Task.COUNTING, tasks.Task.TURNS)),
+        (whole, "built-in tasks", 12, tuple(tasks.Task)),
+    ):
+        assert (made.name, len(made), kinds_of(made.name)) == (name, count, kinds)
+    assert kinds_of("prompts.jsonl") == kinds_of("built-in tasks: mine") == ()
+    counting = [item for item in whole.items if item.category == "counting"]
+    assert counting == [item for item in some.items if item.category == "counting"][:2]
+
+
+def test_a_task_that_there_is_not_is_refused() -> None:
+    for names in ("count", "counting,,turns", "counting; turns"):
+        with pytest.raises(PromptError, match="There is no built-in task .* Choose from addition, sorting"):
+            kinds_named(names)

@@ -1,9 +1,8 @@
-"""The Rules page in AppTest, without models."""
+"""The Rules page in AppTest, without models, and the shift of all logits that it tries."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.branching import branching
 from mars_viz.analysis.judgements import opinion, ruling
-from mars_viz.analysis.rulings import compared
+from mars_viz.analysis.rulings import compared, moved, shifted
 from mars_viz.errors import BadInput
 from mars_viz.multi_rule_walk import Stand, Together, walk_together
-from mars_viz.records import Emission, Outcome, first_difference
+from mars_viz.records import COLUMNS, Emission, Outcome, first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Run
@@ -29,8 +30,9 @@ from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
 from mars_viz.ui.rule_lab import page_state, rule_tables, rule_words
 from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
-from tests import tabs
-from tests.factories import ToySpeculator, toy_map, toy_run
+from tests import tabs, waiting
+from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run
+from tests.tab_tools import button, labels, press, said, wait
 from tests.tabs import settled, titles
 from tests.test_judgements import without
 from tests.test_metrics import small_run
@@ -52,13 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def opened(theme: str | None = None, **parameters: str) -> AppTest:
-    """A fresh tab on a link to the page."""
     return tabs.opened("pages/rules.py", theme, **parameters)
-
-
-def said(tab: AppTest) -> str:
-    """Every sentence that the page shows as HTML, and its captions."""
-    return " ".join([*(html.body for html in tab.html), *(caption.value for caption in tab.caption)])
 
 
 SHOWN: dict[str, pd.DataFrame] = {}
@@ -79,7 +75,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table(tab: AppTest) -> pd.DataFrame:
-    assert sum("<table" in html.body for html in tab.html) == len(SHOWN)
     return SHOWN["Rules in numbers"]
 
 
@@ -91,47 +86,44 @@ def likeness(tab: AppTest) -> pd.DataFrame:
     tab.session_state["lab-likeness"] = True
     settled(tab.run())
     tab.session_state["lab-likeness"] = False
-    found = SHOWN.pop("Equivalent settings")
-    settled(tab.run())
-    return found
+    return SHOWN.pop("Equivalent settings")
 
 
 def test_a_table_is_written_out_and_escaped(folder):
-    frame = table(opened(rule="min-p-set"))
-    (written,) = (html.body for html in opened(rule="min-p-set").html if "<table" in html.body)
+    tab = opened(rule="min-p-set")
+    frame = table(tab)
+    (written,) = (html.body for html in tab.html if "<table" in html.body)
     assert written.count("<tr") == len(frame) + 1 and written.count('scope="col"') == len(frame.columns) == 9
     assert f'<td class="number">{frame.loc["mars", "τ"]:.2f}</td>' in written and "nan" not in written
     assert written.count('class="chosen') == 1 and '<tr class="chosen grey"><th scope="row">Min-p set' in written
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule_tables.st, "html", shown := [].append)
+        patch.setattr(rule_tables.st, "html", (shown := []).append)
         rule_tables.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
-        (found,) = shown.__self__
-    assert "<b>" not in found and "<i>" not in found and "–</td>" in found
+    assert "<b>" not in shown[0] and "<i>" not in shown[0] and "–</td>" in shown[0]
 
 
 def test_the_page_opens_on_the_rule_of_the_run(folder):
     tab = opened()
     assert tab.selectbox(key="run").value == "a-story" and tab.selectbox(key="lab-rule").value == "mars"
-    assert tab.query_params == {"run": "a-story"}
-    assert list(table(tab).index) == list(FIRST) and len(FIRST) == 8
-    assert table(tab).loc["mars", "basis"] == "exact"
-    assert set(table(tab)["basis"]) == {"exact", "block-local"}
+    assert tab.query_params == {"run": "a-story"} and list(table(tab).index) == list(FIRST)
+    assert table(tab).loc["mars", "basis"] == "exact" and set(table(tab)["basis"]) == {"exact", "block-local"}
     assert "MARS at θ = 0.90 on the recorded text: τ = " in said(tab) and "Closest to MARS at θ = 0.90: " in said(tab)
-    assert next(found for found in tab.button if found.label == EVERY_RULE).disabled
-    assert "other models are chosen here" in said(tab)
+    assert button(tab, EVERY_RULE).disabled and "other models are chosen here" in said(tab)
     assert len(titles(tab)) == 3 and titles(tab)[0].startswith("The 8 rules disagree on")
+    assert titles(tab)[2].startswith("Two distinct children pay most at depth ")
+    settled(tab.segmented_control(key="lab-children").set_value(4).run())
+    assert titles(tab)[2].startswith("Four distinct children")
+    replace(toy_run(rule="strict"), title="A greedy story").save(folder / "d-greedy")
+    assert "Not shown for a greedy run" in said(opened(run="d-greedy"))
 
 
 def test_all_rules_are_shown_on_demand_and_by_link(folder):
     tab = opened()
-    toggle = tab.toggle(key="lab-every")
-    assert toggle.label == f"Show all {len(RULES)} rules" and not toggle.value
-    settled(toggle.set_value(True).run())
+    settled(tab.toggle(key="lab-every").set_value(True).run())
     assert list(table(tab).index) == list(RULES) == list(likeness(tab).index)
-    assert tab.query_params == {"run": "a-story", "rules": "all"}
-    assert titles(tab)[0].startswith(f"The {len(RULES)} rules disagree on")
     settled(tab.selectbox(key="lab-rule").select("bild").run())
-    assert tab.query_params == {"run": "a-story", "rule": "bild", "rules": "all"} and len(table(tab)) == len(RULES)
+    assert tab.query_params == {"run": "a-story", "rule": "bild", "rules": "all"}
+    assert titles(tab)[0].startswith(f"The {len(RULES)} rules disagree on")
     assert list(table(opened(rules="all")).index) == list(RULES)
     settled(tab.toggle(key="lab-every").set_value(False).run())
     assert tab.query_params == {"run": "a-story", "rule": "bild"}
@@ -158,22 +150,14 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
     go.set()
 
 
-def press(tab: AppTest, label: str) -> AppTest:
-    return settled(next(found for found in tab.button if found.label == label).click().run())
-
-
 def until(tab: AppTest, holds: Callable[[AppTest], bool]) -> AppTest:
     """Rerun, as the page does by itself in a browser."""
-    end = time.monotonic() + tabs.PATIENCE
-    while not holds(tab):
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
-        settled(tab.run())
+    waiting.until(lambda: holds(tab) or holds(settled(tab.run())), 0.05)
     return tab
 
 
-def labels(tab: AppTest) -> list[str]:
-    return [found.label for found in tab.button]
+def complete(tab: AppTest) -> bool:
+    return "complete after" in "".join(bar.proto.text for bar in tab.get("progress"))
 
 
 def test_decoding_every_rule_makes_every_row_exact(own):
@@ -181,11 +165,10 @@ def test_decoding_every_rule_makes_every_row_exact(own):
     before = table(tab)
     assert set(before["basis"]) == {"exact", "block-local"} and "judged round by round" in said(tab)
     press(tab, EVERY_RULE)
-    until(tab, lambda tab: "complete after" in "".join(bar.proto.text for bar in tab.get("progress")))
+    until(tab, complete)
     assert EVERY_RULE not in labels(tab) and "Cancel" in labels(tab)
     own.set()
-    until(tab, lambda tab: "Cancel" not in labels(tab))
-    assert "Every row is exact" in said(tab) and EVERY_RULE not in labels(tab)
+    assert "Every row is exact" in said(wait(tab)) and EVERY_RULE not in labels(tab)
     after = table(tab)
     assert set(after["basis"]) == {"exact"} and (after["τ"] != before["τ"]).any()
     for name, rule in RULES.items():
@@ -196,12 +179,11 @@ def test_decoding_every_rule_makes_every_row_exact(own):
         if rule.dial is not None:
             strict = toy_run(rule=name, dial=rule.dial.strict, temperature=0.7, seed=4, max_new_tokens=40)
             place = first_difference(alone.token_ids, strict.token_ids)
-            assert np.isnan(after.loc[name, "first difference"]) if place is None else (
-                after.loc[name, "first difference"] == place + 1
-            )  # fmt: skip
+            differs = after.loc[name, "first difference"]
+            assert np.isnan(differs) if place is None else differs == place + 1
     settled(tab.selectbox(key="lab-rule").select("nucleus-set").run())
     undecoded = 0
-    for dial in (0.3, 0.5, 0.7, 0.8, 0.85, 0.95):
+    for dial in (0.3, 0.7, 0.85, 0.95):
         settled(tab.slider(key="lab-dial-nucleus-set").set_value(dial).run())
         row = table(tab).loc["nucleus-set"]
         if row["basis"] == "exact":  # the answers for another setting suffice
@@ -218,18 +200,17 @@ def test_decoding_every_rule_makes_every_row_exact(own):
 
 def test_walks_that_are_cancelled_or_fail(own, monkeypatch):
     tab = press(opened(run="d-mine"), EVERY_RULE)
-    until(tab, lambda tab: "complete after" in "".join(bar.proto.text for bar in tab.get("progress")))
+    until(tab, complete)
     press(tab, "Cancel")
     own.set()
-    until(tab, lambda tab: "Cancel" not in labels(tab))
-    assert "You stopped the walks" in said(tab) and EVERY_RULE in labels(tab)
+    assert "You stopped the walks" in said(wait(tab)) and EVERY_RULE in labels(tab)
     assert "exact" in set(table(tab)["basis"])
 
     def refuse(*asked: object) -> None:
         raise BadInput("made with other weights")
 
     monkeypatch.setattr(page_state, "walk", refuse)
-    until(press(tab, EVERY_RULE), lambda tab: "Cancel" not in labels(tab))
+    wait(press(tab, EVERY_RULE))
     assert "made with other weights" in said(tab) and len(titles(tab)) == 3
 
 
@@ -252,49 +233,39 @@ def test_a_mapped_run_is_exact_for_its_rule_at_every_dial(folder, monkeypatch):
     assert set(table(opened(rule="ears")).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
+def test_a_bad_link_is_named_and_the_page_opens(folder):
+    for link, sentence in (
         ({"run": "../../etc"}, "no run of the link"),
         ({"rule": "<script>"}, "There is no rule"),
         ({"dial": "lots"}, "is no number"),
         ({"rule": "mars", "dial": "7"}, "lies outside 0 to 1"),
         ({"rule": "strict", "dial": "0.9"}, "has none"),
-    ],
-)
-def test_a_bad_link_is_named_and_the_page_opens(folder, parameters, sentence):
-    tab = opened(**parameters)
-    assert sentence in said(tab) and "<script>" not in said(tab)
-    assert len(titles(tab)) == 3
-    settled(tab.selectbox(key="run").select("b-strict").run())
-    assert sentence not in said(tab)
+    ):
+        tab = opened(**link)
+        assert sentence in said(tab) and "<script>" not in said(tab) and len(titles(tab)) == 3
 
 
 def test_rule_dial_and_run_are_in_the_link_and_stay_on_a_visit_to_explore(folder):
     tab = opened(run="b-strict", rule="mars", dial="0.8")
     assert tab.query_params == {"run": "b-strict", "rule": "mars", "dial": "0.8"}
     assert tab.slider(key="lab-dial-mars").value == 0.8 and "MARS at θ = 0.80" in said(tab)
-    settled(tab.switch_page("pages/explore.py").run())
-    assert tab.selectbox(key="run").value == "b-strict"
-    settled(tab.switch_page("pages/rules.py").run())
-    assert tab.selectbox(key="run").value == "b-strict" and tab.selectbox(key="lab-rule").value == "mars"
+    for page in ("explore", "rules"):
+        settled(tab.switch_page(f"pages/{page}.py").run())
+        assert tab.selectbox(key="run").value == "b-strict"
+    assert tab.selectbox(key="lab-rule").value == "mars"
     settled(tab.selectbox(key="run").select("a-story").run())
     settled(tab.selectbox(key="lab-rule").select("min-p-set").run())
     settled(tab.slider(key="lab-dial-min-p-set").set_value(0.4).run())
     assert tab.query_params == {"run": "a-story", "rule": "min-p-set", "dial": "0.4"}
     assert table(tab).loc["min-p-set", "dial"] == "m = 0.40" and table(tab).loc["mars", "dial"] == "θ = 0.90"
-    assert titles(tab)[1].startswith("At m = 0.40 Min-p set")
     settled(tab.selectbox(key="lab-rule").select("strict").run())
     assert "Strict on the recorded text: τ = " in said(tab) and "has no dial" in titles(tab)[1]
 
 
-def test_the_figures_show_chosen_positions_rounds_and_rules_as_text_in_both_themes(folder):
+def test_the_figures_show_chosen_positions_rounds_and_rules_as_text(folder):
     spec = lambda place=0: tab.get("plotly_chart")[place].proto.spec  # noqa: E731
-    tab = opened("dark")
-    dark = spec()
-    tab = opened("light")
+    tab = opened()
     disputed = spec()
-    assert disputed != dark and "Min-p set" not in spec(1)
     tab.multiselect(key="lab-compared-a-story").set_value(["min-p-set"])
     tab.segmented_control(key="lab-positions").set_value("all")
     settled(tab.run())
@@ -308,13 +279,11 @@ def test_the_figures_show_chosen_positions_rounds_and_rules_as_text_in_both_them
 def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_factory):
     tab = opened(run="c-broken")
     assert "nodes.parquet" in said(tab) and not titles(tab)
-    settled(tab.selectbox(key="run").select("a-story").run())
-    assert len(titles(tab)) == 3
+    monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: replace(toy_run(), rounds=()))
+    assert "nothing to judge" in said(opened())
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     assert "Decode a prompt on Explore first" in said(opened())
-    monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: replace(toy_run(), rounds=()))
-    assert "nothing to judge" in said(opened())
 
 
 def test_a_rule_that_cannot_judge_the_run_has_a_reason(folder, monkeypatch):
@@ -350,11 +319,6 @@ def test_the_shift_test_names_rules_that_change(folder):
     assert "changes no probability and, here, no verdict." in said(tab)
 
 
-def test_a_view_survives_its_link():
-    for view in (RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)):
-        assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
-
-
 def test_every_rule_declares_itself_in_words():
     for rule in RULES.values():
         words = " ".join(rule_words.declarations(rule))
@@ -366,34 +330,70 @@ def test_every_rule_declares_itself_in_words():
 
 
 def test_sentences_by_hand():
-    panel_run = small_run()
-    mars = ruling(opinion(RULES["mars"], panel_run), 0.9)
-    one = compared(mars, 20.0)
-    assert rule_words.shift_words(20.0, [one]) == (
+    mars = ruling(opinion(RULES["mars"], small_run()), 0.9)
+    assert rule_words.shift_words(20.0, [compared(mars, 20.0)]) == (
         "Adding 20 to every logit changes no probability, but 2 verdicts of MARS at θ = 0.90."
     )
     assert rule_words.shift_words(-3.0, []).startswith("Subtracting 3 from every logit")
-    assert rule_words.undrawn([mars], [None]).endswith("No line for MARS at θ = 0.90 (keeps all of the 3 its dial "
-                                                       "decides).")  # fmt: skip
-
-
-def test_a_sampled_run_shows_where_a_branch_would_pay_and_a_greedy_one_says_why_not(folder):
-    tab = opened()
-    assert titles(tab)[2].startswith("Two distinct children pay most at depth ")
-    assert "Modelled from 72 drafted positions" in said(tab)
-    settled(tab.segmented_control(key="lab-children").set_value(4).run())
-    assert titles(tab)[2].startswith("Four distinct children")
-    replace(toy_run(rule="strict"), title="A greedy story").save(folder / "d-greedy")
-    greedy = opened(run="d-greedy")
-    assert "Not shown for a greedy run" in said(greedy) and len(titles(greedy)) == 2
-    with pytest.raises(KeyError):
-        greedy.segmented_control(key="lab-children")
-
-
-def test_the_table_of_branches_holds_what_the_figure_draws():
+    unmoved = "No line for MARS at θ = 0.90 (keeps all of the 3 its dial decides)."
+    assert rule_words.undrawn([mars], [None]).endswith(unmoved)
     found = branching(toy_run(temperature=1.0, gamma=3), 2)
     frame = rule_tables.branch_frame(found)
     assert frame["depth"].tolist() == [1, 2, 3] and frame["children"].tolist() == [2, 2, 2]
-    assert frame["one child"].tolist() == found.alone.tolist()
-    for name, values in found.acceptance.items():
+    for name, values in ({"one child": found.alone} | found.acceptance).items():
         assert frame[name].tolist() == values.tolist()
+    for view in (RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)):
+        assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
+
+
+RATIO_RULES = {"mars", "mars-code", "mars-sampling"}  # they read z2/z1
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10_000),
+    c=st.integers(-400, 400).map(lambda eighths: eighths / 8),
+    temperature=st.sampled_from([0.0, 0.7, 1.0, 2.0]),
+    top_k=st.sampled_from([0, 5]),
+)
+def test_a_shift_is_the_evidence_of_shifted_logits(seed, c, temperature, top_k):
+    rng = np.random.default_rng(seed)
+    target, drafter = (rng.integers(-20, 40, (rows, 24)) / 8 for rows in (5, 4))  # sums of eighths are exact
+    tokens = [int(token) for token in rng.integers(0, 24, 4)]
+    kept = {"temperature": temperature, "top_k": top_k, "seed": seed}
+    ours = shifted(make_speculation(target, drafter, tokens, **kept), c)
+    wanted = make_speculation(target + c, drafter, tokens, **kept)
+    for field in COLUMNS.values():
+        got, expected = getattr(ours, field.name), getattr(wanted, field.name)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=field.name)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_only_rules_that_read_a_ratio_of_logits_change(temperature):
+    run = toy_run(temperature=temperature, vocabulary=64, max_new_tokens=150)
+    for name, rule in RULES.items():
+        asked = ruling(opinion(rule, run))
+        counts = [compared(asked, c).count for c in (-40.0, 0.0, 11.3)]
+        assert counts[1] == 0, name
+        assert not temperature or (max(counts) > 0) == (name in RATIO_RULES), name
+        assert temperature or name in RATIO_RULES or counts == [0] * 3, name
+
+
+def test_rounds_are_shifted_alone_as_together():
+    run = toy_run(temperature=1.0, vocabulary=64, max_new_tokens=150)
+    after = moved(run, 11.3)
+    for name in ("mars", "mars-sampling", "fuzzy"):
+        asked = ruling(opinion(RULES[name], run))
+        keeps = [RULES[name].judge(shifted(each.speculation, 11.3)).keeps(asked.dial) for each in run.rounds]
+        found = compared(asked, 11.3, after)
+        np.testing.assert_array_equal(found.changed, np.concatenate(keeps) != asked.keeps)
+        assert found.count or name != "mars"
+
+
+def test_mars_by_hand():
+    """Ratios .95, .8 and .92 where z1 is 10, and one below 0; the dial stands at .9."""
+    asked = ruling(opinion(RULES["mars"], small_run()), 0.9)
+    up, down = compared(asked, 20.0), compared(asked, -5.0)
+    assert np.flatnonzero(up.changed).tolist() == [3, 5]  # 8/10 becomes 28/30, and -1 and -2 become 19 and 18
+    assert np.flatnonzero(down.changed).tolist() == [1, 6]  # 9.5/10 becomes 4.5/5, which is not above, and 9.2/10 4.2/5
+    assert (up.count, down.count) == (2, 2)

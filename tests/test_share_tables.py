@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Page
 
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.race import load_race
@@ -23,15 +24,11 @@ from mars_viz.sweep import load_sweep
 from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.ui import share
 from tests.factories import toy_run
-from tests.served import served
+from tests.served import App
 from tests.sweep_cases import SHORT, sweep_over, toy_sweep
 from tests.tabs import opened
 
 RACES = Path(__file__).parent.parent / "sample_races"
-
-
-def offered(page: object) -> list[str]:
-    return [found.proto.label for found in page.get("download_button")]
 
 
 def test_a_mixed_column_is_text_in_parquet() -> None:
@@ -43,6 +40,7 @@ def test_a_mixed_column_is_text_in_parquet() -> None:
 
 
 TEXTS = ["=1+1", "-1 a", "−1 a", "@a", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''@a", "-", "+-", "a\r=1", 'a,"b"']
+FORMULA = re.compile("[-=+@\t\r\n−＝＋－＠]")  # noqa: RUF001
 PLAIN = ["a", "+1", " =1", "'a", "", "1", "-1", "+1.5e-3", "−2", "-.5", "-1.", "1=1", "שלום", "'"]
 
 
@@ -55,11 +53,10 @@ def test_no_text_is_a_formula_in_csv_and_all_can_be_read_back() -> None:
     rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
     assert rows[0] == ["'=head", "b", "'@c", "d"] and rows[1][1:] == ["1.5", "-3", ""] and rows[3][3] == "True"
     assert [row[0] for row in rows[1:]][-len(PLAIN) :] == PLAIN
-    formula = re.compile("[-=+@\t\r\n−＝＋－＠]")  # noqa: RUF001
     for text, row in zip(TEXTS, rows[1:], strict=False):
         cell = row[0]
-        assert not formula.match(cell)
-        again = cell[1:] if cell.startswith("'") and formula.match(cell.lstrip("'")) else cell
+        assert not FORMULA.match(cell)
+        again = cell[1:] if cell.startswith("'") and FORMULA.match(cell.lstrip("'")) else cell
         assert again == text
     frame = toy_run(temperature=1.0, rule="mars-sampling").to_frame()
     ours, theirs = (pd.read_csv(io.BytesIO(data)) for data in (csv_table(frame), frame.to_csv(index=False).encode()))
@@ -70,36 +67,21 @@ def test_no_text_is_a_formula_in_csv_and_all_can_be_read_back() -> None:
 def test_hostile_sweeps_and_tokens_are_no_formulas(tmp_path: Path) -> None:
     prompts = PromptSet("=set", tuple(PromptItem(f"{text}{place}", text, "a") for place, text in enumerate(TEXTS)))
     sweep_over(tmp_path / "sweep", prompts, SHORT)
-    found = {
-        f"evidence/{name}": data for name, data in evidence_files(load_sweep(tmp_path / "sweep"), dial=0.9).items()
-    }
     run = toy_run(pieces={place + 1: text.encode() for place, text in enumerate(TEXTS)})
-    found["tokens.csv"] = csv_table(share.token_table(run, None, None))
-    for name, data in found.items():
+    files = evidence_files(load_sweep(tmp_path / "sweep"), dial=0.9)
+    for name, data in ({"tokens.csv": csv_table(share.token_table(run, None, None))} | files).items():
         if name.endswith(".csv"):
-            for row in csv.reader(io.StringIO(data.decode(), newline="")):
-                assert not [cell for cell in row if re.match("[-=+@\t\r\n−＝＋－＠]", cell) and not number(cell)], name  # noqa: RUF001
+            for cell in itertools.chain(*csv.reader(io.StringIO(data.decode(), newline=""))):
+                assert not FORMULA.match(cell) or re.fullmatch(r"[-+−]?[\d.]+(e[-+]?\d+)?", cell), name  # noqa: RUF001
 
 
-def number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell.replace("−", "-")))  # noqa: RUF001
-    except ValueError:
-        return False
-
-
-def test_a_tables_own_csv_is_not_offered(browser: Browser, tmp_path: Path) -> None:
+def test_a_tables_own_csv_is_not_offered(page: Page, app: App) -> None:
     """Streamlit writes its cells as they are."""
-    script = tmp_path / "page.py"
-    script.write_text(
-        "import streamlit as st\nfrom mars_viz.ui import theme\ntheme.title('a', 'b')\nst.dataframe({'a': [1]})"
-    )
-    with served(script) as address, browser.new_page() as page:
-        page.goto(address)
-        page.locator("[data-testid=stDataFrame]").hover()
-        page.get_by_role("button", name="Search").wait_for()
-        assert page.get_by_label("Download as CSV").count() == 1
-        assert not page.get_by_label("Download as CSV").is_visible()
+    page.goto(f"{app.address}/runs")
+    page.locator("[data-testid=stDataFrame]").hover()
+    page.get_by_role("button", name="Search").wait_for()
+    assert page.get_by_label("Download as CSV").count() == 1
+    assert not page.get_by_label("Download as CSV").is_visible()
 
 
 def test_every_paper_of_several_rules_is_cited_once() -> None:
@@ -109,18 +91,12 @@ def test_every_paper_of_several_rules_is_cited_once() -> None:
 
 
 def test_files_are_made_when_a_button_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, asked = [], []
-
-    def make() -> pd.DataFrame:
-        made.append(True)
-        return pd.DataFrame({"a": [1]})
-
-    monkeypatch.setattr(
-        share.st, "download_button", lambda label, data, file, *rest, **more: asked.append((data, file))
-    )
+    make = Mock(return_value=pd.DataFrame({"a": [1]}))
+    monkeypatch.setattr(share.st, "download_button", asked := Mock())
     share.tables([share.Table("A table", "a-table", make)], ["mars"], "here")
-    assert not made and [file for _, file in asked] == ["a-table.csv", "a-table.parquet"]
-    assert asked[0][0]() == b"a\n1\n" and len(made) == 1
+    assert [call.args[2] for call in asked.mock_calls] == ["a-table.csv", "a-table.parquet"]
+    make.assert_not_called()
+    assert asked.mock_calls[0].args[1]() == b"a\n1\n" and make.call_count == 1
 
 
 def test_the_race_board_in_numbers_is_the_race() -> None:
@@ -133,20 +109,14 @@ def test_the_race_board_in_numbers_is_the_race() -> None:
     assert frame["same_text"].tolist()[:2] == [True, race.strict.token_ids == race.alone.token_ids]
 
 
-@pytest.fixture
-def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    replace(toy_run(rule="mars"), title="A story").save(tmp_path / "story")
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
-    return opened("pages/explore.py")
-
-
-def test_pages_offer_their_tables(tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    toy_run(dial=0.7).save(tmp_path / "another")
+def test_pages_offer_their_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, dial in (("story", 0.9), ("another", 0.7)):
+        toy_run(dial=dial).save(tmp_path / name)
     toy_sweep(tmp_path / "sweeps" / "tuesday", 2).finish()
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "sweeps"))
-    pages = ("pages/rules.py", {}, 2), ("pages/compare.py", {"across": "runs"}, 1), ("pages/tune.py", {}, 4)
-    for page, link, tables in pages:
-        shown = opened(page, **({} if "tune" in page else {"run": "story"}), **link)
-        assert offered(shown).count("CSV") == offered(shown).count("Parquet") == tables
+    for variable, folder in (("RUNS", ""), ("SAMPLES", ""), ("SWEEPS", "sweeps")):
+        monkeypatch.setenv(f"MARS_VIZ_{variable}", str(tmp_path / folder))
+    for page, link, tables in (("rules", {}, 2), ("compare", {"across": "runs"}, 1), ("tune", {}, 4)):
+        shown = opened(f"pages/{page}.py", **({} if page == "tune" else {"run": "story"}), **link)
+        offered = [found.proto.label for found in shown.get("download_button")]
+        assert offered.count("CSV") == offered.count("Parquet") == tables
         assert any("song2026mars" in code.value for code in shown.code)
