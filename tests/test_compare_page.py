@@ -17,6 +17,7 @@ from mars_viz.sweep import Sweep
 from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.words import setting
 from tests import tabs, test_pages
+from tests.staged import changed, of_the_pair
 from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
 from tests.tab_tools import address as link
 from tests.tab_tools import button, press, said, wait
@@ -31,12 +32,9 @@ recorded = test_pages.folder  # two runs, a broken one, and a worker without mod
 @pytest.fixture
 def folder(recorded: Path) -> Path:
     """A run with its map, of the built-in pair and hostile in every word, before the others."""
-    run = charted()
-    made_here = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
+    run = of_the_pair(charted())
     pieces = {token: piece if piece.special else HOSTILE for token, piece in run.pieces.items()}
-    frame = replace(run.dial_map.frame, provenance=made_here, pieces=pieces, title="0 mapped")
-    made = replace(run.dial_map, frame=frame)
-    replace(run, provenance=made_here, pieces=pieces, title="0 mapped", dial_map=made).save(recorded / "0-mapped")
+    changed(run, pieces=pieces, title="0 mapped").save(recorded / "0-mapped")
     return recorded
 
 
@@ -46,14 +44,8 @@ def opened(**parameters: str) -> AppTest:
 
 def ask(monkeypatch: pytest.MonkeyPatch, tab: AppTest, what: Ask, choice: str) -> AppTest:
     """Let the browser ask, once, as its callback does before a rerun."""
-    wishes = [Asked(what, choice)]
-
-    def compare(payload: object, *, key: str, on_ask) -> None:
-        while wishes:
-            on_ask(wishes.pop())
-
     with monkeypatch.context() as patched:
-        patched.setattr(component, "compare", compare)
+        patched.setattr(component, "compare", lambda payload, *, key, on_ask: on_ask(Asked(what, choice)))
         settled(tab.run())
     return settled(tab.run())
 

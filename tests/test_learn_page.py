@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -17,10 +16,9 @@ from mars_viz.analysis.rulings import compared
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
-from mars_viz.prompts import recognised
 from mars_viz.records import Timing, first_difference
 from mars_viz.rules import RULES
-from mars_viz.run import Run, Settings
+from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
@@ -58,25 +56,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-MODELS: Models[Any] = Models(lambda choice, tell: object())
-"""There is nothing in them."""
-
-
 @pytest.fixture(autouse=True)
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page with these runs, and a worker without models."""
     monkeypatch.setenv("MARS_VIZ_RUNS", str(folder))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(folder))
-    worker = Worker(MODELS)
+    worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
 
 
 def opened(**parameters: str) -> AppTest:
     return tabs.opened("pages/learn.py", **parameters)
-
-
-def load_run(run_id: str) -> Run:
-    return read(Path(os.environ["MARS_VIZ_RUNS"]) / run_id)
 
 
 def element(tab: AppTest) -> Any:
@@ -85,30 +75,27 @@ def element(tab: AppTest) -> Any:
 
 
 @pytest.mark.parametrize("number", EVERY)
-def test_every_lesson_opens_on_a_run_that_serves_it_or_leads_to_one(number):
+def test_every_lesson_opens_on_a_run_that_serves_it_or_leads_to_one(folder, number):
     tab, lesson = opened(lesson=str(number)), LESSONS[number - 1]
     assert f"{number} · {lesson.title}" in said(tab) and lesson.point.split("'")[0] in said(tab)
     assert all(paragraph in said(tab) for paragraph in lesson.text) and lesson.answer in said(tab)
     assert address(tab)["lesson"] == str(number) and all(titles(tab)) and "<script>" not in said(tab)
     assert lesson.whole_width or element(tab)["knobs"]
     tab = opened(lesson=str(number), run="c-bare")
-    assert titles(tab) == [] and escape(lesson.lacks(load_run("c-bare"))) in said(tab)
+    assert titles(tab) == [] and escape(lesson.lacks(read(folder / "c-bare"))) in said(tab)
     assert address(press(tab, "Open “"))["run"] != "c-bare"
 
 
-def test_the_shifts_counts_are_those_of_the_rules():
-    tab = opened(lesson="5", run="a-greedy")
-    figure, run = element(tab)["figure"], load_run(address(tab)["run"])
+def test_the_shifts_counts_are_those_of_the_rules(folder):
+    figure, run = element(opened(lesson="5", run="a-greedy"))["figure"], read(folder / "a-greedy")
     for name, told in zip(ratio.COMPARED, figure["rules"], strict=True):
-        rule = RULES[name]
-        said = ruling(opinion(rule, run), own_dial(run, rule))
+        asked = ruling(opinion(RULES[name], run), own_dial(run, RULES[name]))
         for c in (-40, -8, 0, 3, 40):
-            assert told["changes"][c + figure["reach"]] == compared(said, float(c)).count
+            assert told["changes"][c + figure["reach"]] == compared(asked, float(c)).count
 
 
-def test_every_segment_of_the_dial_has_its_text():
-    tab = opened(lesson="6", run="a-greedy")
-    figure, run = element(tab)["figure"], load_run("a-greedy")
+def test_every_segment_of_the_dial_has_its_text(folder):
+    figure, run = element(opened(lesson="6", run="a-greedy"))["figure"], read(folder / "a-greedy")
     assert len(figure["segments"]) > 1 and figure["prompt"] == run.prompt
     for told in figure["segments"]:
         text = run.decode(run.dial_map.segment(told["low"], 6).token_ids)
@@ -119,33 +106,22 @@ def test_every_segment_of_the_dial_has_its_text():
 def cut_short(budget: Budget) -> Run:
     """A mapped exercise whose map was cut short."""
     run = replace(toy_run(dial=0.9, max_new_tokens=30), prompt="Add 12 and 34.")
-    assert recognised(run.prompt) is not None
     return mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (2, 6), budget)[0])
 
 
-def test_no_text_of_an_incomplete_map_is_marked_wrong():
-    whole = cut_short(Budget())
-    run = replace(whole, dial_map=replace(whole.dial_map, answers={}))
-    assert not any(each.complete for each in run.dial_map.segments_for(6))
-    assert "<svg" in theta.thumbnail(run) and theta.RED not in theta.thumbnail(run)
-    assert theta.RED in theta.thumbnail(whole), "a known text that is wrong is"
-
-
-def test_an_incomplete_strict_text_is_marked():
+def test_an_incomplete_strict_text_is_marked_and_no_incomplete_text_is_wrong():
     run = cut_short(Budget())
-    assert run.dial_map is not None
+    unknown = replace(run, dial_map=replace(run.dial_map, answers={}))
+    assert "<svg" in theta.thumbnail(unknown) and theta.RED not in theta.thumbnail(unknown)
+    assert theta.RED in theta.thumbnail(run), "a known text that is wrong is"
     *_, loose, strict = run.dial_map.segments_for(6)
     same = first_difference(loose.token_ids, strict.token_ids)
-    assert same is not None
     rounds = next(n for n in range(len(strict.rounds)) if sum(len(r.token_ids) for r in strict.rounds[: n + 1]) > same)
-    before = replace(strict, rounds=strict.rounds[:rounds], complete=False)
+    before, after = (replace(strict, rounds=strict.rounds[: rounds + n], complete=False) for n in (0, 1))
     told = theta.written(run, loose, before, None)
     assert told["words"] == "The strict text was cut short." and told["other"] == ""
     assert told["same"] == run.decode(loose.token_ids) and told["tau"] == loose.tau
-    after = replace(strict, rounds=strict.rounds[: rounds + 1], complete=False)
-    assert f"from token {same + 1} on (marked)" in theta.written(run, loose, after, None)["words"], (
-        "they diverge before the cut"
-    )
+    assert f"from token {same + 1} on (marked)" in theta.written(run, loose, after, None)["words"]
 
 
 def test_maps_that_are_cut_short_or_begin_off_the_dials_steps(tmp_path, monkeypatch):
@@ -229,12 +205,12 @@ SPREAD = Cost(0.002, 0.001, 0.003)
 COSTS = Costs("a device", "float32", "t", "d", 64, 30, (SPREAD,) * 9, Cost(0.0005, 0.0004, 0.0006), (SPREAD,) * 8)
 
 
-def test_the_device_of_a_run_is_text(folder, monkeypatch):
+def test_the_device_of_a_run_is_text(tmp_path, monkeypatch):
     device = "![x](http://e.vil/x) <img src=x>"
     run, timing = toy_run(), Timing(draft=0.006, verify=0.002, total=0.01)
-    run = replace(run, title="Elsewhere", rounds=tuple(replace(round_, timing=timing) for round_ in run.rounds))
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(folder.parent / "hostile"))
-    replace(run, provenance=replace(run.provenance, device=device)).save(folder.parent / "hostile" / "one")
+    run = replace(run, rounds=tuple(replace(round_, timing=timing) for round_ in run.rounds))
+    replace(run, provenance=replace(run.provenance, device=device)).save(tmp_path / "one")
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     tab = opened(lesson="1", run="one")
     shown = next(html.body for html in tab.html if "Measured when the run was made" in html.body)
     assert f"on {escape(device)}." in shown and f'title="{escape(device)}"' in shown
@@ -242,31 +218,22 @@ def test_the_device_of_a_run_is_text(folder, monkeypatch):
 
 
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):
-    def fail(settings: Settings, pair: Any) -> Iterator[TaskStep]:
-        raise BadInput("The models are missing")
-        yield
-
-    monkeypatch.setattr(tasks, "measure", fail)
+    monkeypatch.setattr(tasks, "measure", Mock(side_effect=BadInput("The models are missing")))
     tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "The models are missing" in said(tab) and len(titles(tab)) == 1
     monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([TaskStep(1.0, COSTS)]))
-    wait(press(tab, "Measure"), "Stop")
+    tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
     assert "The built-in pair, measured here, a device" in said(tab)
 
 
-def test_recorded_measurements_are_shown_by_default(monkeypatch):
+def test_recorded_measurements_are_shown_by_default_but_no_grades_of_another_rule(tmp_path, monkeypatch):
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
     tab = opened(lesson="1", run="a-greedy")
     assert any("Reading 9 positions at once" in title for title in titles(tab)) and "The built-in pair, " in said(tab)
     tab = opened(lesson="6", run="a-greedy")
     assert any("of 300 exercises are right at θ = 0.90" in title for title in titles(tab))
-    assert "The built-in pair, MARS, greedy" in said(tab)
-
-
-def test_the_grades_of_one_rule_are_not_shown_for_another_with_the_same_dial(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.delenv("MARS_VIZ_SAMPLES")
     with_map("Other", rule="mars-code", temperature=0.8, dial=0.7).save(tmp_path / "other")
     tab = opened(lesson="6", run="other")
     assert titles(tab) == [] and "300 exercises" not in said(tab)

@@ -17,7 +17,7 @@ from mars_viz import figures
 from mars_viz.analysis.head_agreement import NOTHING, DepthAgreement, HeadCheck, LayerTrial
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.errors import BadInput, PromptError, TooLarge
+from mars_viz.errors import BadInput, TooLarge
 from mars_viz.figures.engines import head_agreement
 from mars_viz.race import Race, files, save_race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
@@ -153,10 +153,8 @@ def test_the_page_plays_the_recorded_race_without_loading_models(folder):
     assert tab_jobs.shared_worker().models.status == Status()
     settled(tab.selectbox(key="race").set_value("mine").run())
     assert not plays() and "A recorded example" not in captions(tab)
-    (folder / "races" / "mine" / "relaxed" / "rows.parquet").unlink()
-    tab = opened()
-    tab.session_state["mars_viz_live"].shown = "mine"
-    assert "rows.parquet" in notes(show(tab, "Races"))
+    (save_race(toy_race(), folder / "races" / "zz") / "relaxed" / "rows.parquet").unlink()
+    assert "rows.parquet" in notes(opened(view="race", race="zz"))
 
 
 class Toy:
@@ -271,18 +269,14 @@ def test_a_decode_that_fails_shows_its_error_and_no_numbers(folder):
 
 
 def test_a_cancelled_race_is_not_saved_and_the_shown_one_stays(folder):
-    for name in ("one", "other"):
-        save_race(toy_race(title="Twice"), folder / "races" / name)
-    tab = show(opened(), "Races")
-    options = tab.selectbox(key="race").options
-    assert len(set(options)) == len(options) == 3
-    settled(tab.selectbox(key="race").set_value("one").run())
+    save_race(toy_race(), folder / "races" / "one")
+    tab = opened(view="race", race="one")
     held_race(tab)
     press(settled(tab.run()), "Cancel")
     ToyRacer.held.set()
     wait(tab)
     assert "an unfinished race is not saved" in notes(tab) and "no race of that name" not in notes(tab)
-    assert tab.selectbox(key="race").value == "one" and len(list((folder / "races").iterdir())) == 2
+    assert tab.selectbox(key="race").value == "one" and len(list((folder / "races").iterdir())) == 1
 
 
 def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, tmp_path_factory, monkeypatch):
@@ -299,11 +293,6 @@ def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, 
 
     upload(write_zip(toy_run()))
     assert "no part of a race" in notes(tab) and race().value == "1-story" and not (folder / "races").exists()
-    (folder / "races").write_text("no folder")
-    upload(archive)
-    assert race().value == "1-story" and "races" in notes(tab)
-    (folder / "races").unlink()
-    settled(tab.run())
     upload(archive)
     assert race().value == "lesson" and stored.is_dir()
     for title, shown in (("\u202eevil", "control character"), ("My race", "")):
@@ -312,8 +301,7 @@ def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, 
         assert shown in notes(tab)
     assert race().value == "lesson" and race().options[0].startswith("My race")
     click("delete")
-    assert race().value == "1-story" and "Deleted: My race" in notes(tab)
-    assert RaceStore(folder / "races").list() == []
+    assert race().value == "1-story" and "Deleted: My race" in notes(tab) and not stored.exists()
     click("undo")
     assert race().options[0].startswith("My race") and "Deleted" not in notes(tab)
     settled(race().set_value("lesson").run())
@@ -377,15 +365,12 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Check]]:
 
 def test_the_figure_draws_both_shares_with_their_intervals():
     figure = head_agreement(SOUND, figures.DARK)
-    assert figures.spoken_title(figure) == (
-        "The head agrees in 65 % at depth 2 by its own states, in 72 % by true features (measured)"
-    )
+    assert "in 65 % at depth 2 by its own states, in 72 % by true features" in figures.spoken_title(figure)
     true, own = figure.data
     assert list(true.y) == pytest.approx([70, 72, 74]) and list(own.y) == pytest.approx([70, 65, 71])
     assert [round(x) for x in true.x] == [round(x) for x in own.x] == [1, 2, 3]
     assert list(own.error_y.array) == pytest.approx([5, 5, 0]) == list(own.error_y.arrayminus)
-    assert own.customdata[1] == "65 % (60 to 70)"
-    assert own.customdata[2] == "71 %"  # where no interval can be made, none is said
+    assert list(own.customdata)[1:] == ["65 % (60 to 70)", "71 %"]  # where no interval can be made, none is said
 
 
 def test_a_check_shows_its_progress_and_result(folder, check):
@@ -410,7 +395,7 @@ def test_a_check_shows_its_progress_and_result(folder, check):
     assert "Choose “Built-in target with its EAGLE-3 head” under Models" in notes(tab)
 
 
-def test_low_agreement_and_tried_layers_are_reported(folder, check, monkeypatch):
+def test_low_agreement_and_tried_layers_are_reported(folder, check):
     tried = [
         LayerTrial(f"inputs of layer {i}", f'"layers": [{i}]', share(rate), share(rate), share(rate - 0.3))
         for i, rate in ((2, 0.3), (3, 0.7))
@@ -423,33 +408,3 @@ def test_low_agreement_and_tried_layers_are_reported(folder, check, monkeypatch)
     words = notes(wait(press(tab, "Check again"), "Stop"))
     assert "agree at depth 1, 0.700 tokens kept: inputs of layer 3." in words
     assert "[3] into its config.json in place of" in words
-
-    def refused(pair: object) -> Iterator[TaskStep]:
-        raise PromptError("The target wrote too little.")
-        yield
-
-    monkeypatch.setattr(tasks, "check_head", refused)
-    tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
-    assert "The target wrote too little." in notes(tab) and not titles(tab)
-
-
-def test_a_stopped_check_keeps_its_results(folder, check, monkeypatch):
-    def stopped(tab: AppTest) -> AppTest:
-        press(tab.run(), "Stop")
-        check.held.set()
-        return wait(tab, "Stop")
-
-    tab = press(opened(drafter="eagle3"), "Check the head")
-    job = tab.session_state["mars_viz_live"].checking
-    until(lambda: job.progress.result is not None)
-    assert len(titles(stopped(tab))) == 1 and "Check again" in labels(tab)
-
-    def nothing_yet(pair: object) -> Iterator[TaskStep]:
-        yield TaskStep(0.1)
-        assert check.held.wait(60)
-        yield TaskStep(0.2)
-
-    check.held.clear()
-    monkeypatch.setattr(tasks, "check_head", nothing_yet)
-    stopped(press(tab, "Check again"))
-    assert "You stopped the check before it could tell anything" in notes(tab) and not titles(tab)

@@ -27,7 +27,7 @@ from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import decode_job
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, WalkJob, Ways
-from mars_viz.ui.jobs.job import FAULT, Job, JobState, LongJob, Progress
+from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
 from mars_viz.ui.jobs.model_process import GIVEN_UP, ModelProcess, Wire
 from mars_viz.ui.jobs.model_process_main import EXPENDABLE, MODEST
 from mars_viz.ui.jobs.models import Models, Status, Tell
@@ -35,7 +35,6 @@ from mars_viz.ui.jobs.worker import LEFT, OrphanReaper, UnloadJob, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Filling, Session
-from mars_viz.ui.tab_jobs import stop_button
 from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
 from tests.factories import toy_map, toy_run
 from tests.recorders import ToyRecorder
@@ -75,10 +74,6 @@ def test_the_process_is_prepared_once(engine):
     seen = done(engine, Look("bear"))  # what was wrong with it is this job's to say, if it still is
     assert (seen.state, seen.what, seen.prepared) == (JobState.DONE, "toy bear", 1)
     assert engine._process is ready and engine.status.doing == ""
-    os.kill(seen.pid, signal.SIGKILL)
-    until(lambda: ready.poll() is not None)
-    engine.get_ready()
-    assert done(engine, Look()).prepared == 1 and engine._process is not ready
 
 
 def test_a_job_runs_in_another_process_with_its_progress_and_status_here(engine):
@@ -110,12 +105,14 @@ def test_jobs_are_cancelled_before_and_while_they_run(engine):
     assert done(engine, late).state is JobState.CANCELLED and waits.progress.steps == 0
 
 
-def test_a_long_job_runs_between_others(engine):
+def test_short_jobs_run_between_the_steps_of_long_ones(engine):
     worker, long, short = Worker(engine), Steps(), Look("hare")
     worker.submit(long)
     until(lambda: long.progress.steps)
     worker.submit(short)
-    until(lambda: long.progress.state.finished and short.progress.state.finished)
+    until(lambda: short.progress.state.finished)
+    assert short.progress.state is JobState.DONE and long.progress.steps < 3
+    until(lambda: long.progress.state.finished)
     assert (long.progress.state, long.progress.steps, long.progress.what) == (JobState.DONE, 3, "toy long")
     assert long.progress.pid == short.progress.pid
 
@@ -130,11 +127,9 @@ def test_faults_leave_the_process_and_a_new_one_follows_its_end(engine, caplog, 
     job.unread = lambda: None  # a job that cannot be pickled
     with caplog.at_level(logging.CRITICAL):
         assert done(engine, job).error == FAULT
-    over = done(engine, Look(worse="dies at its end"))
-    assert (over.state, over.error) == (JobState.DONE, "")
     lost = done(engine, Look(worse="device"))
     assert lost.state is JobState.FAILED and lost.error.startswith("The device does not answer")
-    assert engine.status == Status() and lost.pid not in (first.pid, over.pid)
+    assert engine.status == Status() and lost.pid != first.pid
     until(lambda: not is_alive(lost.pid))
     refuse = Mock(side_effect=OSError(12, "Cannot allocate memory"))
     monkeypatch.setattr(subprocess, "Popen", refuse)
@@ -183,18 +178,6 @@ def test_a_walk_of_a_stored_run_is_pickled_without_it(tmp_path):
     assert there.progress.state is JobState.DONE and walked[0].token_ids == run.token_ids
     own = pickle.loads(pickle.dumps(WalkJob(run, (), len)))
     assert own.asked.token_ids == run.token_ids
-
-
-def test_a_stop_button_holds_no_job():
-    place, job = Mock(), Wait()
-    stop_button(place, "Stop", job)
-    press = place.button.call_args.kwargs["on_click"]
-    press()
-    assert job.stopping
-    gone = weakref.ref(job)
-    del job
-    assert gone() is None
-    press()  # of a tab that still shows it
 
 
 def test_a_killed_decode_keeps_its_rounds_as_interrupted(tmp_path):
@@ -251,16 +234,6 @@ def test_a_run_is_sent_by_its_new_rounds():
     for ended in (other, Wire(io.BytesIO(stream.getvalue()[:40]), io.BytesIO())):
         with pytest.raises(EOFError):
             ended.take()
-
-
-def test_jobs_are_unpickled_without_streamlit_and_torch():
-    names = "jobs.model_process_main", "jobs.tasks", "jobs.decode_job", "jobs.worker", "tune.jobs"
-    script = (
-        f"import sys, importlib\nfor name in {names!r}: importlib.import_module('mars_viz.ui.' + name)\n"
-        "print([name for name in ('streamlit', 'torch') if name in sys.modules])"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "[]"
 
 
 class Script(ToyRecorder):
@@ -518,21 +491,6 @@ def test_models_are_prepared_only_while_no_job_waits():
     assert len(seen) == 4
 
 
-def test_a_fault_leaves_the_tokens_decoded_before_it(monkeypatch):
-    script = Script(steps=1)
-    job = worker_of(script).submit()
-    until(lambda: job.progress.so_far is not None)
-    whole = script.run
-    monkeypatch.setattr(script, "run", lambda: whole() if script.made < 3 else 1 / 0)
-    script.allow()
-    progress = finished(job)
-    assert progress.state is JobState.FAILED and progress.error == FAULT
-    assert progress.run is not None and len(progress.run.rounds) in (1, 2)
-    session = Session(job=job)
-    tab_jobs.settle(session)
-    assert session.runs[session.view.run] is progress.run and session.notices[0].startswith(FAULT)
-
-
 class Tab:
     there = True
 
@@ -583,29 +541,10 @@ def test_a_job_goes_on_while_one_of_its_sessions_is_connected():
 
 
 def test_long_jobs_go_on_without_their_session():
-    class Steps(LongJob[Progress]):
-        def steps(self, models: Models[object]) -> Iterator[None]:
-            for _ in range(10):
-                time.sleep(0.02)
-                yield
-
     tab = Tab()
     tab.there = False
-    worker, _ = minded(tab, 0.05, Script())
-    job = Steps(Progress(JobState.QUEUED))
+    worker, _ = minded(tab, 0.01, Script())
+    job = Steps()
     worker.submit(job)
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.DONE
-
-
-def test_an_error_in_looking_for_a_session_is_logged_and_the_others_are_seen(caplog):
-    tab, script = Tab(), Script(steps=0)
-    worker, (job, other) = minded(tab, 0.1, script)
-    worker._attendance.add(other, Mock(side_effect=RuntimeError("no server")))
-    until(lambda: "could not be seen" in caplog.text)
-    worker.submit(job)
-    tab.there = False
-    until(lambda: job.stopping)
-    script.allow()
-    assert finished(job).abandoned and not other.stopping
-    other.tell(state=JobState.DONE)  # ends the attendance's log

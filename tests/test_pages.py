@@ -33,6 +33,7 @@ from mars_viz.ui.session import Session
 from tests import tabs
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
+from tests.staged import of_the_pair
 from tests.tab_tools import notes, press, wait
 from tests.tabs import PATIENCE, settled, titles
 from tests.test_explorer_map import mapped_run
@@ -46,8 +47,7 @@ class Script(ToyRecorder):
 
     def __init__(self, prompt: str, settings: Settings) -> None:
         made = toy_run(**{name: getattr(settings, name) for name in settings.__slots__})
-        built_in = replace(made.provenance, target="built-in/target", drafter="built-in/drafter")
-        super().__init__(replace(made, provenance=built_in, title=""), prompt)
+        super().__init__(replace(of_the_pair(made), title=""), prompt)
 
     def before(self) -> None:
         if self._prompt.startswith("hold") and self.made == 2:
@@ -96,22 +96,6 @@ def picker(tab: AppTest) -> Any:
 def decode(tab: AppTest, prompt: str) -> AppTest:
     tab.text_area(key="prompt").set_value(prompt)
     return press(tab, "Decode")
-
-
-def popover(tab: AppTest) -> tuple[bool, str]:
-    """Whether what holds the prompt is open, and its id."""
-    (block,) = (found for found in tab.get("popover") if found.proto.popover.label == "New prompt")
-    return block.proto.popover.open, block.proto.popover.id
-
-
-def test_the_prompts_popover_closes_even_if_the_browser_reports_it_open(folder):
-    tab = opened(run="a-story")
-    tab.session_state["new-prompt-0"] = True
-    opening, before = popover(tab.run())
-    closed, after = popover(decode(tab, "w1 w2"))
-    assert opening and not closed and after != before
-    tab.session_state["new-prompt-0"] = True  # a late message of the browser
-    assert popover(tab.run()) == (False, after)
 
 
 def test_a_link_opens_its_view_and_another_run_drops_the_dial(folder):
@@ -303,24 +287,22 @@ def test_what_cannot_be_read_is_a_complaint_and_pins_nothing() -> None:
 
 
 def test_a_pin_that_the_run_does_not_have_says_so_and_goes() -> None:
-    plain, whole = toy_run(rule="mars", dial=0.9, gamma=4), mapped_run()
-    kept = View("a", pin_token=PinnedToken(3, PinnedSetting(0.8, 4)), pin_dial=PinnedSetting(0.5, 4))
-    assert fitted(kept, plain) == links.Opened(kept)
-    cases: tuple[tuple[Run, dict[str, Any], str], ...] = (
-        (plain, {"pin_dial": PinnedSetting(0.9, 2)}, "no rounds with γ = 2"),
-        (plain, {"pin_dial": PinnedSetting(1.5, 4)}, "θ goes from"),
-        (plain, {"pin_dial": PinnedSetting(None, 4)}, "a value of θ is missing"),
-        (plain, {"pin_token": PinnedToken(10**6, PinnedSetting(0.9, 4))}, "it has only"),
-        (whole, {"pin_token": PinnedToken(1, PinnedSetting(0.9, 9))}, "no rounds with γ = 9"),
-        (toy_run(rule="strict", gamma=4), {"pin_dial": PinnedSetting(0.9, 4)}, "no dial"),
-    )
-    for run, pins, fragment in cases:
-        opened = fitted(View("a", **pins), run)
-        assert opened.view.pin_token is None and opened.view.pin_dial is None
+    plain, whole, strict = toy_run(rule="mars", dial=0.9, gamma=4), mapped_run(), toy_run(rule="strict", gamma=4)
+    for run, pin, fragment in (
+        (plain, PinnedSetting(0.9, 2), "no rounds with γ = 2"),
+        (plain, PinnedSetting(1.5, 4), "θ goes from"),
+        (plain, PinnedSetting(None, 4), "a value of θ is missing"),
+        (plain, PinnedToken(10**6, PinnedSetting(0.9, 4)), "it has only"),
+        (whole, PinnedToken(1, PinnedSetting(0.9, 9)), "no rounds with γ = 9"),
+        (strict, PinnedSetting(0.9, 4), "no dial"),
+    ):
+        opened = fitted(View("a", **{"pin_token" if isinstance(pin, PinnedToken) else "pin_dial": pin}), run)
+        assert opened.view == View("a")
         (complaint,) = opened.complaints
         assert fragment in complaint
-    other = View("a", pin_dial=PinnedSetting(0.9, 2))
-    assert fitted(other, whole) == links.Opened(other), "its map has other draft lengths"
+    kept = View("a", pin_token=PinnedToken(3, PinnedSetting(0.8, 4)), pin_dial=PinnedSetting(0.5, 4))
+    for view, run in ((kept, plain), (View("a", pin_dial=PinnedSetting(0.9, 2)), whole)):
+        assert fitted(view, run) == links.Opened(view), "maps have other draft lengths"
 
 
 def test_what_the_browser_is_sent_it_tells_back() -> None:

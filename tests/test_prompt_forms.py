@@ -67,20 +67,19 @@ FORMS: list[tuple[dict[str, Any], Sequence[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("entry", "prompts", "system"), FORMS, ids=range(len(FORMS)))
-def test_public_forms_are_read(file: Path, entry: dict[str, Any], prompts: Sequence[str], system: str) -> None:
-    assert read(file, entry) == [(system, prompt) for prompt in prompts]
-    assert read(file, [entry, entry]) == 2 * [(system, prompt) for prompt in prompts]
-    assert read(file, json.dumps(entry, indent=1).encode()) == read(file, entry)
-    assert read(file, entry, turns=Turns.FIRST) == [(system, prompts[0])]
-    found = load_prompts(file)
-    assert all(item.turn == turn for turn, item in enumerate(found.items, start=1)) and found.graded == 0
-    file.write_bytes(to_jsonl(found))
-    assert load_prompts(file).items == found.items, "a sweep keeps its set in this form"
+def test_public_forms_are_read(file: Path) -> None:
+    for entry, prompts, system in FORMS:
+        items = [(system, prompt) for prompt in prompts]
+        assert read(file, [entry, entry]) == 2 * items
+        assert read(file, entry, turns=Turns.FIRST) == items[:1]
+        assert read(file, json.dumps(entry, indent=1).encode()) == items
+        found = load_prompts(file)
+        assert all(item.turn == turn for turn, item in enumerate(found.items, start=1)) and found.graded == 0
+        file.write_bytes(to_jsonl(found))
+        assert load_prompts(file).items == found.items, "a sweep keeps its set in this form"
 
 
 TEXTS = [
-    (b"Name a fox.\nSay hi.\n", ["Name a fox.", "Say hi."]),
     (b"\xef\xbb\xbfName a fox.\r\n\r\nSay hi.", ["Name a fox.", "Say hi."]),
     ("a\u2028b\x85c\nd\n".encode(), ["a\u2028b\x85c", "d"]),
     (b"{name} is a fox.\n{other} is one too.\n", ["{name} is a fox.", "{other} is one too."]),
@@ -88,17 +87,16 @@ TEXTS = [
     (b"[INST] Hi [/INST]\n[1] Hi\n", ["[INST] Hi [/INST]", "[1] Hi"]),
     (b'["a"] is a list.\n', ['["a"] is a list.']),
     (b'"Look!" said Ben, and, prompt,\n', ['"Look!" said Ben, and, prompt,']),
-    (b'{"prompt": "a"}\n\n{"prompt": "b"}', ["a", "b"]),
     ('{"prompt": "a\u2028b"}\r\n{"text": "c"}'.encode(), ["a\u2028b", "c"]),
     (b'\n[\n{"prompt": "a"},\n"b"]\n', ["a", "b"]),
     (b'{"prompt": "a"} {"prompt": "b"}', ["a", "b"]),
 ]
 
 
-@pytest.mark.parametrize(("data", "prompts"), TEXTS, ids=range(len(TEXTS)))
-def test_the_contents_say_what_a_file_is(file: Path, data: bytes, prompts: Sequence[str]) -> None:
-    assert [prompt for _, prompt in read(file, data)] == prompts
-    assert [prompt for _, prompt in read(file, gzip.compress(data))] == prompts
+def test_the_contents_say_what_a_file_is(file: Path) -> None:
+    for data, prompts in TEXTS:
+        for packed in (data, gzip.compress(data)):
+            assert [prompt for _, prompt in read(file, packed)] == prompts
 
 
 WRONG = [
@@ -134,11 +132,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("data", "reason"), WRONG, ids=range(len(WRONG)))
-def test_what_is_no_prompt_set_is_refused_in_a_sentence(file: Path, data: object, reason: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        read(file, data)
-    assert reason in str(caught.value) and str(file) in str(caught.value)
+def test_what_is_no_prompt_set_is_refused_in_a_sentence(file: Path) -> None:
+    for data, reason in WRONG:
+        with pytest.raises(BadInput) as caught:
+            read(file, data)
+        assert reason in str(caught.value) and str(file) in str(caught.value)
 
 
 def test_a_gzip_bomb_and_a_long_list_are_read_in_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,18 +173,6 @@ def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() ->
             assert tasks.grade(made, made.completion)
             told.add(re.sub(places, "_", made.completion).split(".")[1])
         assert len(told) > 50
-
-
-def test_every_sum_of_a_count_is_right_and_begins_where_the_one_before_ended() -> None:
-    rng = random.Random(1)
-    for _ in range(300):
-        made = tasks.make(tasks.Task.COUNTING, rng)
-        sums = re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", made.completion)
-        assert 2 <= len(sums) <= 4
-        for a, sign, b, total in sums:
-            assert int(a) + (int(b) if sign == "+" else -int(b)) == int(total) in range(2, 21)
-        assert [total for *_, total in sums[:-1]] == [first for first, *_ in sums[1:]]
-        assert sums[-1][-1] == made.answer
 
 
 def test_only_what_is_learned_slips_and_as_often_as_is_said() -> None:

@@ -15,8 +15,6 @@ import pytest
 from playwright.sync_api import Page
 
 from mars_viz.prompts import PromptItem, PromptSet
-from mars_viz.race import load_race
-from mars_viz.race.records import race_frame
 from mars_viz.report import bibtex
 from mars_viz.report.files import csv_table, parquet_table
 from mars_viz.strict_formats import csv_of
@@ -27,8 +25,6 @@ from tests.factories import toy_run
 from tests.served import App
 from tests.sweep_cases import SHORT, sweep_over, toy_sweep
 from tests.tabs import opened
-
-RACES = Path(__file__).parent.parent / "sample_races"
 
 
 def test_a_mixed_column_is_text_in_parquet() -> None:
@@ -97,16 +93,6 @@ def test_files_are_made_when_a_button_is_pressed(monkeypatch: pytest.MonkeyPatch
     assert [call.args[2] for call in asked.mock_calls] == ["a-table.csv", "a-table.parquet"]
     make.assert_not_called()
     assert asked.mock_calls[0].args[1]() == b"a\n1\n" and make.call_count == 1
-
-
-def test_the_race_board_in_numbers_is_the_race() -> None:
-    race = load_race(next(RACES.iterdir()))
-    frame = race_frame(race).set_index("lane")
-    assert frame["tokens"].tolist() == [len(text) for text in race.token_ids.values()]
-    assert frame["over_autoregressive_measured"]["alone"] == 1
-    assert frame["target_passes"]["strict"] == len(race.strict.rounds)
-    assert frame["rule"].tolist() == ["", "strict", race.relaxed.settings.rule]
-    assert frame["same_text"].tolist()[:2] == [True, race.strict.token_ids == race.alone.token_ids]
 
 
 def test_pages_offer_their_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

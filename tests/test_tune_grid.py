@@ -6,16 +6,13 @@ import csv
 import io
 import threading
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Semaphore
 from typing import Any
-from unittest.mock import MagicMock, Mock, patch
+from unittest.mock import MagicMock, patch
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from sweep_cases import SHORT, timing, toy_prompts, toy_sweep
 
@@ -35,7 +32,7 @@ from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.timing import keep_check
 from mars_viz.sweep.wall_clock import ClockProgress
 from mars_viz.ui import tab_jobs
-from mars_viz.ui.jobs.job import FAULT, Job, JobState, LongJob, Progress
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
@@ -252,59 +249,6 @@ def worker() -> Worker:
     return Worker(Models(lambda choice, tell: object()))
 
 
-class Counting(LongJob[Progress]):
-    """Notes its name at each step that it is allowed to take."""
-
-    def __init__(self, name: str, log: list[str], steps: int, allowed: threading.Semaphore | None = None) -> None:
-        super().__init__(Progress(JobState.QUEUED))
-        self.name, self.log, self.count, self.allowed, self.closed = name, log, steps, allowed, False
-
-    def steps(self, models: Models[Any]) -> Iterator[None]:
-        try:
-            for _ in range(self.count):
-                if self.allowed is not None:
-                    assert self.allowed.acquire(timeout=PATIENCE)
-                self.log.append(self.name)
-                yield
-        finally:
-            self.closed = True
-
-
-class Short(Job[Progress]):
-    def __init__(self, log: list[str]) -> None:
-        super().__init__(Progress(JobState.QUEUED))
-        self.log = log
-
-    def work(self, models: Models[Any]) -> None:
-        self.log.append("short")
-        self.tell(state=JobState.DONE)
-
-
-def test_short_jobs_run_between_the_steps_of_long_ones():
-    log: list[str] = []
-    allowed, own = threading.Semaphore(1), worker()
-    first, second, short = Counting("a", log, 4, allowed), Counting("b", log, 2), Short(log)
-    own.submit(first)
-    until(lambda: log == ["a"])
-    own.submit(second)
-    own.submit(short)
-    allowed.release(10)
-    until(lambda: second.progress.state is JobState.DONE)
-    assert first.progress.state is short.progress.state is JobState.DONE
-    assert log.index("short") <= 2 and [name for name in log if name != "short"] == ["a"] * 4 + ["b"] * 2
-    failing, stopped, after = Counting("f", [], 2, Mock()), Counting("c", log, 4, allowed := Semaphore(1)), Short(log)
-    failing.allowed.acquire.side_effect = ZeroDivisionError("secret detail")
-    own.submit(failing)
-    own.submit(stopped)
-    until(lambda: log[-1] == "c")
-    stopped.cancel()
-    allowed.release(10)
-    own.submit(after)
-    until(lambda: after.progress.state is JobState.DONE and stopped.progress.state.finished)
-    assert (failing.progress.state, failing.progress.error) == (JobState.FAILED, FAULT)
-    assert stopped.progress.state is JobState.CANCELLED and log.count("c") <= 2 and stopped.closed
-
-
 def test_a_cancelled_sweep_job_is_resumed(tmp_path):
     own, folder = worker(), tmp_path / "sweep"
     seen: list[Sweeping] = []
@@ -329,12 +273,12 @@ def test_a_cancelled_sweep_job_is_resumed(tmp_path):
 
 
 def test_a_job_is_begun_once(tmp_path):
-    own, allowed = worker(), threading.Semaphore(0)
-    own.submit(Counting("a", [], 1, allowed))  # keeps the worker busy
-    job = SweepJob(tmp_path / "x", lambda pair: toy_sweep(tmp_path / "x", 2, SHORT), "toys")
-    other = SweepJob(tmp_path / "x", lambda pair: pytest.fail("begun twice"), "toys")
+    own, go = worker(), threading.Event()
+    path = tmp_path / "x"
+    job = SweepJob(path, lambda pair: go.wait(PATIENCE) and toy_sweep(path, 2, SHORT), "toys")
+    other = SweepJob(path, lambda pair: pytest.fail("begun twice"), "toys")
     assert own.begin(job, *job.labels) is job and own.begin(other, *other.labels) is job
-    allowed.release()
+    go.set()
     until(lambda: job.progress.state is JobState.DONE)
 
 
@@ -456,14 +400,12 @@ def test_a_studys_figures_are_those_of_the_sweep(tmp_path: Path):
     study = CachedSweep(toy_sweep(tmp_path / "sweep", 8).finish())
     path = study.path(0.4321, paired=True)
     place = path.near(0.4321)
-    assert path.dials[place] == 0.4321
+    assert path.dials[place] == 0.4321 and study.path(0.4321, paired=True) is path
     assert path.accuracy.estimate[place] == study.value("accuracy_change", 0.4321).estimate
     assert path.speed_up.estimate[place] == pytest.approx(study.value("speed_up_strict", 0.4321).estimate)
-    assert study.path(0.4321, paired=True) is path
     counts, shares = relaxed_at(study.result, 0.4), study.relaxed(0.4)
     assert shares.by_rank.estimate == pytest.approx(counts.by_rank / counts.by_rank.sum())
     assert (len(RANK_WORDS), len(SHARE_WORDS)) == (len(counts.by_rank), len(counts.by_share))
     for name in study.measures:
-        figure = dial_curve(study.curve(name), 0.4, figures.LIGHT)
-        assert isinstance(figure, go.Figure) and "At θ = 0.40" in figures.spoken_title(figure)
+        assert "At θ = 0.40" in figures.spoken_title(dial_curve(study.curve(name), 0.4, theme))
     assert 0 < study.value("agreed", 0.2).estimate < 1 and study.value("agreed", 1.0).estimate == 1

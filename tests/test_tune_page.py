@@ -6,8 +6,6 @@ import itertools
 import json
 import os
 import pickle
-import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,16 +22,13 @@ from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.recommendation import two_digits
-from mars_viz.demo.tasks import Task
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import (
     PromptItem,
     PromptSet,
-    Turns,
     builtin_prompts,
     harness,
-    kinds_named,
     load_prompts,
     load_task,
     per_task,
@@ -377,27 +372,14 @@ def test_prompts_of_a_longer_file_are_added_and_another_file_is_refused(empty, b
     assert [item.id for item in begun[0][1].items] == [f"p{i}" for i in range(9)]
 
 
-def test_two_prompts_of_two_tasks_have_no_bootstrap_and_more_of_these_tasks_are_added(empty, begun):
-    sweep_over(empty / "a", builtin_prompts(1, kinds=kinds_named("counting,turns")))
-    tab = opened(sweep="a")
-    cells = [cell for place in element(tab)["figure"]["places"] for cell in place["cells"]]
-    assert any("(no interval)" in cell for cell in cells) and "nan" not in "".join(cells) + notes(tab)
-    clicked(tab, "add-prompts")
-    ((_, prompts),) = begun
-    assert {item.category for item in prompts.items} == {"counting", "turns"} and len(prompts) == 622
-
-
 @pytest.fixture
-def sampled(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder for results, and two sample sweeps."""
-    shipped = tmp_path / "sample_sweeps"
-    sweep_over(shipped / "a-mars", builtin_prompts(2))
-    shutil.copytree(swept / "b-margin", shipped / "b-margin")
-    monkeypatch.setattr(samples, "SWEEPS", shipped)
+def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for results, and a sample sweep."""
+    sweep_over(tmp_path / "sample_sweeps" / "a-mars", builtin_prompts(2))
+    monkeypatch.setattr(samples, "SWEEPS", tmp_path / "sample_sweeps")
     monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
-    monkeypatch.delenv(samples.VARIABLE, raising=False)
     sample_sweeps.cache_clear()
-    yield shipped
+    yield tmp_path / "sample_sweeps"
     sample_sweeps.cache_clear()
 
 
@@ -405,8 +387,8 @@ def test_samples_are_listed_last_and_never_changed(sampled, tmp_path, monkeypatc
     before = {path: path.read_bytes() for path in sampled.rglob("*") if path.is_file()}
     tab = opened()
     picker = tab.selectbox(key="sweep")
-    assert [option.partition(" · ")[0] for option in picker.options] == ["Sample", "Sample"]
-    assert picker.value == "sample:a-mars" and titles(tab) and not keys(tab) & {"add-prompts", "sweep-first"}
+    assert picker.options[0].startswith("Sample · ") and picker.value == "sample:a-mars"
+    assert titles(tab) and not keys(tab) & {"add-prompts", "sweep-first"}
     jobs: list[Any] = []
     monkeypatch.setattr(tab_jobs.shared_worker(), "begin", lambda job, *names: jobs.append(job))
     sweep_requests.check_clock(load_sweep(sampled / "a-mars"), 0.9, 1, 1)
@@ -417,31 +399,16 @@ def test_samples_are_listed_last_and_never_changed(sampled, tmp_path, monkeypatc
     assert len(detail.all_checks(CachedSweep(load_sweep(sampled / "a-mars")), 0.9).found) == 1
     assert {path: path.read_bytes() for path in sampled.rglob("*") if path.is_file()} == before
     toy_sweep(tmp_path / "results" / "mine", 3).finish()
-    assert list(shelf(tmp_path / "results").labels) == ["mine", "sample:a-mars", "sample:b-margin"]
-
-
-def test_the_form_sweeps_the_chosen_tasks(empty, begun):
-    tab = opened()
-    tab.multiselect(key="sweep-tasks").set_value([]).run()
-    clicked(tab, "sweep-begin")
-    assert not begun and "make no set" in notes(tab)
-    tab.multiselect(key="sweep-tasks").set_value([Task.TURNS]).run()
-    clicked(tab, "sweep-begin")
-    assert begun[0].prompts.name == "built-in tasks: turns"
+    assert list(shelf(tmp_path / "results").labels) == ["mine", "sample:a-mars"]
 
 
 def test_sweeps_with_equal_labels_can_both_be_chosen_and_a_hostile_name_is_text(empty):
     hostile = "<img src=x onerror=alert(1)> 'q' \u202e"
     for name in ("a", hostile):
         toy_sweep(empty / name, 3).finish()
-    tab = opened(sweep="a")
-    assert len(set(shelf(empty).labels.values())) == len(set(tab.selectbox(key="sweep").options)) == 2
-    settled(tab.selectbox(key="sweep").select(hostile).run())
+    assert len(set(shelf(empty).labels.values())) == 2
+    tab = settled(opened(sweep="a").selectbox(key="sweep").select(hostile).run())
     assert tab.query_params["sweep"] == hostile and "MARS at θ = " in notes(tab) and "<img" not in notes(tab)
-    found = shelf(empty)
-    shutil.rmtree(empty / "a")
-    with pytest.raises(BadInput, match="cannot be read"):
-        found.opened("a")
 
 
 def test_a_growing_sweep_is_redrawn_as_prompts_finish_and_can_be_stopped(empty, monkeypatch):
@@ -490,22 +457,12 @@ def test_stored_wall_clock_checks_are_shown(empty):
     assert "without a wall-clock check" in notes(section(opened(sweep="a", dial="0.7"), 5))
 
 
-def test_the_dials_range_can_be_narrowed_but_not_to_strict_alone(empty, monkeypatch):
-    begun = []
-    monkeypatch.setattr(
-        sweep_requests, "_begin", lambda wish, names, span, into: begun.append((*names, span)) or [into / "a"]
-    )
+def test_the_dials_range_can_be_narrowed_but_not_to_strict_alone(empty, submitted):
     tab = opened()
+    assert tab.number_input(key="sweep-strict-mars").disabled and tab.number_input(key="sweep-strict-mars").value == 1
     tab.number_input(key="sweep-loosest-mars").set_value(1.0)
-    clicked(tab, "sweep-begin")
-    assert "θ = 1.00 is strict itself" in notes(tab) and not begun
-    settled(tab.multiselect(key="sweep-rules").set_value(["mars", "tensorrt-llm"]).run())
-    for name, strict, value in (("mars", 1.0, 0.8), ("tensorrt-llm", 0.0, 0.25)):
-        end = tab.number_input(key=f"sweep-strict-{name}")
-        assert end.disabled and end.value == strict
-        tab.number_input(key=f"sweep-loosest-{name}").set_value(value)
-    clicked(tab, "sweep-begin")
-    assert begun == [("mars", Span(0.8, 1.0, (6,))), ("tensorrt-llm", Span(0.0, 0.25, (6,)))]
+    assert "θ = 1.00 is strict itself" in notes(clicked(tab, "sweep-begin")) and not submitted
+    assert sweep_requests.span_to("mars", 0.8, 4) == Span(0.8, 1.0, (4,))
     for loosest in (1.5, float("nan")):
         with pytest.raises(BadInput, match="must lie between"):
             sweep_requests.span_to("mars", loosest, 4)
@@ -521,20 +478,9 @@ def test_a_bad_file_is_named_and_nothing_is_begun(empty, begun):
         assert fragment in words and "/tmp" not in words and not begun and not empty.exists()
 
 
-def test_turns_of_conversations_are_swept_as_chosen(empty, begun):
-    tab = own_file('{"question_id": "q", "turns": ["Hi", "And?"]}\n{"question_id": "r", "turns": ["Bye"]}')
-    for choice, ids, words in (
-        (Turns.ALL, ["q/1", "q/2", "r"], "later turns follow"),
-        (Turns.FIRST, ["q", "r"], "1 later turn is left out"),
-    ):
-        settled(tab.segmented_control(key="sweep-turns").set_value(choice).run())
-        assert f"{len(ids)} prompts: at most" in captions(tab)
-        clicked(tab, "sweep-begin")
-        assert [item.id for item in begun.pop().prompts.items] == ids and words in notes(tab)
-
-
 def test_trees_and_the_choice_among_siblings_are_swept(empty, submitted):
     tab = opened()
+    tab.text_input(key="sweep-folder").set_value("mine")
     settled(tab.multiselect(key="sweep-rules").set_value([]).run())
     assert "at least one rule" in notes(clicked(tab, "sweep-begin"))
     settled(tab.multiselect(key="sweep-rules").set_value(["mars", "lenience"]).run())
@@ -549,6 +495,7 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, submitted):
     tree = "tree of 8 nodes, depth 6, branching 4"
     names = [f"MARS, siblings longest, {tree}", f"SGLang, accumulated threshold, {tree}"]
     assert [job.label.partition(" ·")[0] for job in submitted] == names
+    assert {job.folder.parent for job in submitted} == {empty / "mine"}
     settings = submitted[0]._make.args[1]
     assert (settings.tree, settings.gamma) == ("dynamic:depth=6,topk=4", 8)
 
@@ -595,14 +542,6 @@ def test_a_sweep_graded_by_a_file_is_gone_on_with_by_those_who_may_name_it(tmp_p
         sweep_requests.go_on(entry)
 
 
-def test_without_the_harness_the_page_says_how_to_get_it(empty, begun, monkeypatch):
-    monkeypatch.setitem(sys.modules, "lm_eval", None)
-    tab = on_tasks()
-    assert "pip install mars-viz[eval]" in notes(tab) and "sweep-task" not in keys(tab)
-    clicked(tab, "sweep-begin")
-    assert not begun
-
-
 def test_visitors_name_no_path_and_none_is_looked_at(empty, monkeypatch):
     looked = []
     for name in ("stat", "exists", "is_file", "is_dir", "expanduser", "mkdir"):
@@ -632,17 +571,6 @@ def test_folders_for_results(empty, tmp_path, monkeypatch):
     for text in ("a/b", str(ROOT / "app.py"), "~nobody-here/x", "/a\x00b", "/" + "x" * 300):
         with pytest.raises(BadInput):
             sweep_requests.checked_folder(text)
-
-
-def test_a_sweep_in_a_named_folder_is_found_and_opened(empty, submitted):
-    tab = opened()
-    tab.text_input(key="sweep-folder").set_value("mine")
-    clicked(tab, "sweep-begin")
-    folder = submitted[0].folder
-    assert folder.parent == empty / "mine"
-    toy_sweep(folder, 3).finish()
-    assert list(shelf(empty).entries) == [f"mine/{folder.name}"]
-    assert len(titles(opened(sweep=f"mine/{folder.name}"))) == 1
 
 
 def test_no_more_folders_are_made_than_are_listed(empty):

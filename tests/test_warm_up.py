@@ -1,11 +1,9 @@
-"""Preparations before the first tab, figures that wait for the text of a run, and scripts of the elements."""
+"""Preparations before the first tab, and figures that wait for the text of a run."""
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
-from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,19 +16,15 @@ import pytest
 from playwright.sync_api import Browser
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.components import class_view, compare, explorer, guide, lesson, race, stepper
-from mars_viz.components.explorer import element as explorer_element
+from mars_viz.components.explorer import element
 from mars_viz.components.explorer.element import RunPayload
-from mars_viz.components.mount import FIRST_PAINT, Element, joined
 from mars_viz.run_with_map import mapped
 from mars_viz.ui import warm_up
 from mars_viz.ui.links import View
-from mars_viz.ui.navigation import PAGE
 from mars_viz.ui.session import KEY
 from tests import tabs
 from tests.factories import toy_map, toy_run
 from tests.served import App
-from tests.tabs import ROOT
 
 NOTE_FIRST_TOKEN = """
 window.firstToken = new Promise((seen) => {
@@ -74,13 +68,11 @@ def test_the_first_tab_shows_what_the_warm_up_made(folder, made):
 def test_a_warm_up_without_a_run_or_with_a_failing_import_ends(folder, monkeypatch):
     assert not warm_up._warm_up.cache_info().currsize
     warm_up.wait_for_imports()  # without a warm-up
-    for path in (folder / "a-run").iterdir():
-        path.unlink()
-    for _ in range(2):  # a broken run, and none
+    for path in (*(folder / "a-run").iterdir(), folder / "a-run"):  # a broken run, and none
+        path.rmdir() if path.is_dir() else path.unlink()
         warming = warm_up.WarmUp()
         warming.run()
         assert warming.imported.is_set()
-        (folder / "a-run").rmdir() if (folder / "a-run").exists() else None
     monkeypatch.setitem(sys.modules, "mars_viz.ui.links", None)
     warming = warm_up.WarmUp()
     with pytest.raises(ImportError):
@@ -186,7 +178,7 @@ def test_links_to_broken_and_missing_runs_pass(folder, monkeypatch):
     (folder / "broken").mkdir()
     (folder / "broken" / "manifest.json").write_text("{}")
     opened: list[Any] = []
-    monkeypatch.setattr(explorer_element, "get_ready", lambda run, *at: opened.append(run.settings.seed))
+    monkeypatch.setattr(element, "get_ready", lambda run, *at: opened.append(run.settings.seed))
     ahead = warm_up.ReadAhead(behind)
     asking(ahead, "run=broken")
     assert not opened
@@ -217,35 +209,3 @@ def test_one_run_at_a_time_is_read_ahead(monkeypatch):
     asking(ahead, "")
     asking(ahead, "run=three")
     assert read == ["one", "three"]
-
-
-FOLDER = ROOT / "mars_viz" / "components"
-DECLARED = re.compile(r"^(?:export )?(?:default )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
-ELEMENTS = [
-    *(module.ELEMENT for module in (class_view, compare, explorer, guide, lesson, race, stepper)),
-    compare.TEXTS,
-    FIRST_PAINT,
-    PAGE,
-]
-
-
-@pytest.mark.parametrize("element", ELEMENTS, ids=lambda element: element.name)
-def test_scripts_are_joined_once_have_every_name_once_and_one_way_in(element: Element) -> None:
-    assert len(set(element.scripts)) == len(element.scripts)
-    assert element.script == "\n".join((FOLDER / f"{name}.js").read_text("utf-8") for name in element.scripts)
-    assert element.style.endswith(joined(element.styles, "css"))
-    assert [name for name, times in Counter(DECLARED.findall(element.script)).items() if times > 1] == []
-    assert element.script.count("export default") == 1 and "export default" in joined(element.scripts[-1:])
-    assert not re.search(r"^import |\brequire\(", element.script, re.MULTILINE)
-
-
-def test_every_file_is_some_elements() -> None:
-    for ending in ("js", "css"):
-        known = {name for element in ELEMENTS for name in (element.scripts if ending == "js" else element.styles)}
-        assert {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob(f"*.{ending}")} == known
-        assert all((FOLDER / f"{name}.{ending}").read_text("utf-8").endswith("\n") for name in known)
-
-
-def test_elements_are_mounted_in_one_place() -> None:
-    mounting = [path.name for path in ROOT.glob("mars_viz/**/*.py") if "components.v2" in path.read_text("utf-8")]
-    assert mounting == ["mount.py"] and len({element.name for element in ELEMENTS}) == len(ELEMENTS)
