@@ -1,35 +1,56 @@
-"""Links to the Live page, its forms, and jobs that a reloaded tab finds."""
+"""Links to the Live page, jobs that a reloaded tab finds, and controllers and fixed settings in forms and links."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz import cli, default_folders
 from mars_viz.analysis.tree_gain import child_chances
-from mars_viz.backend_choice import BUILT_IN
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
+from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.demo import SMOLLM2
+from mars_viz.dialmap import DialMap, Exploration, MapProgress, controller_span, step
+from mars_viz.errors import BadInput
 from mars_viz.race import save_race
+from mars_viz.race.making import Racing
 from mars_viz.records import Policy
-from mars_viz.run import Settings
+from mars_viz.replay import ending_of
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import load_run
+from mars_viz.runlist import RunFacts
 from mars_viz.runstore import RunStore
+from mars_viz.speculators.names import check_controller
 from mars_viz.ui import models_form, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LIMITS
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView, Show
 from mars_viz.ui.session import KEY
-from tests.factories import toy_run
-from tests.tab_tools import address, labels, notes, press, wait
-from tests.tabs import captions, settled
+from mars_viz.ui.tune import sweep_requests
+from tests import tabs, test_pages, test_tune_page
+from tests.factories import ToySpeculator, toy_run
+from tests.staged import of_the_pair
+from tests.sweep_cases import toy_sweep
+from tests.tab_tools import address, keys, labels, notes, press, wait
+from tests.tabs import captions, settled, titles
+from tests.test_explorer_controller import cut_run
 from tests.test_live_page import ToyRacer, folder, held_decode, held_race, opened, show
-from tests.test_pages import Script
+from tests.test_pages import Script, by_itself, decode, picker
 from tests.test_race import toy_race
+from tests.test_threshold_sweep import pair_grid, threshold_sweep
+from tests.waiting import until
 
-__all__ = ["folder"]
+__all__ = ["by_itself", "folder"]
 
 
 def elsewhere_and_back(tab: AppTest) -> AppTest:
@@ -261,3 +282,211 @@ def test_the_forms_keep_their_values_on_a_visit_to_another_page(folder):
     assert address(tab) == {"gamma": "4"}  # a drafter without a target cannot be read
     settled(tab.text_input(key="target").set_value("org/a").run())
     assert elsewhere_and_back(tab).selectbox(key="pair").value == "org/a with org/b"
+
+
+explore_folder = test_pages.folder
+
+
+class ToyMapper:
+    """Maps a controller's threshold around a toy run; stops after `PASSES` passes the first time."""
+
+    PASSES = 1000
+
+    def __init__(self, name: str, pair: Any, run: Run):
+        rule, settings = rule_named(run.settings.rule), run.settings
+        self._run, self._span = run, controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
+        known = {} if run.controller_map is None else dict(run.controller_map.answers)
+        dial = rule.checked_dial(settings.dial)
+        self._one = Exploration(rule, self._span, run.prompt_ids, ending_of(run), known, dial=dial)
+        self._speculator, self._most = ToySpeculator(settings), self.PASSES if not known else 1000
+
+    def __iter__(self) -> Iterator[MapProgress]:
+        while self._one.going and self._one.passes < self._most:
+            yield from step(self._speculator, [self._one])
+
+    def map(self) -> DialMap:
+        return DialMap(self._run.without_rounds, self._span, self._one.answers, self._one.passes, 0.0)
+
+
+@pytest.fixture
+def mapping(explore_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Explore with toys in place of models, and every run kept."""
+    ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings), store=RunStore(explore_folder))
+    monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
+    monkeypatch.setattr(tasks, "chart_threshold", ToyMapper)
+    return explore_folder
+
+
+def mapped_by(tab: AppTest, title: str) -> AppTest:
+    """The tab after its run was mapped by a controller."""
+    settled(tab.selectbox(key=f"map-controller-{picker(tab).value}").select(title).run())
+    wait(settled(tab.button(key="map-threshold").click().run()))
+    return filled(tab)
+
+
+def filled(tab: AppTest) -> AppTest:
+    filling = tab.session_state["mars_viz"].filling
+    until(lambda: filling is None or filling.job.progress.state.finished)
+    return settled(tab.run())
+
+
+def test_controllers_on_live_and_in_its_links(folder: Path) -> None:
+    for name, controller in CONTROLLERS.items():
+        dial, field = controller.dial, opened(controller=name).number_input(key=f"threshold-{name}")
+        assert (field.min, field.max, field.value) == (dial.low, dial.high, dial.default)
+    tab = opened(controller="svip:0.37")
+    assert (tab.selectbox(key="controller").value, tab.number_input(key="threshold-svip").value) == ("svip", 0.37)
+    settled(tab.number_input(key="threshold-svip").set_value(0.5).run())
+    for page in ("gallery", "live"):
+        settled(tab.switch_page(f"pages/{page}.py").run())
+    assert address(tab) == {"controller": "svip:0.5"}
+    settled(tab.selectbox(key="controller").select("SpecDec++").run())
+    wait(press(tab, "Decode now"))
+    assert tab.session_state["mars_viz_live"].job.settings == Settings(dial=0.9, controller="specdec++:0.7")
+    (kept,) = RunStore(folder).list()
+    assert RunFacts.of(kept.manifest).draft == "γ 6 cut by SpecDec++ at h = 0.7"
+    settled(tab.segmented_control(key="draft").set_value("Tree").run())
+    assert "controllers cut chains" in captions(tab) and "controller" not in address(tab)
+
+
+def test_what_does_not_go_with_a_controller_is_refused(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    for link, label, words in (
+        ({"drafter": "ngram:n=3"}, "Decode now", "ngram:n=3 drafts without probabilities"),
+        ({}, "Race now", "A race is by the clock"),
+        ({"tree": "dynamic"}, "", "SVIP cuts chains"),
+    ):
+        tab = opened(controller="svip", **link)
+        assert words in notes(press(tab, label) if label else tab)
+        assert tab.session_state["mars_viz_live"].waits_for is None
+    with pytest.raises(BadInput, match="race without one"):
+        Racing(None, "a", Settings(controller="svip"))  # type: ignore[arg-type]
+    for drafter in (None, "layers:exit=4", "eagle3"):
+        check_controller(Settings(controller="svip"), None, drafter)
+    asked = ["record", "--prompt", "a", "--controller", "svip", "--drafter", "trigram", "--out", str(tmp_path / "a")]
+    assert cli.main(asked) == 2 and "trigram drafts without probabilities" in capsys.readouterr().err
+
+
+def test_a_threshold_is_mapped_into_a_run_without_a_map(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = cut_run("svip").unmapped
+    replace(run, title="Foreign").save(mapping / "foreign")
+    tab = test_pages.opened(run="foreign")
+    assert "other models are chosen here" in captions(tab) and "map-threshold" not in keys(tab)
+    of_the_pair(replace(run, title="Plain")).save(mapping / "plain")
+    tab = test_pages.opened(run="plain")
+    assert "The map goes to this run" in captions(tab)
+    monkeypatch.setattr(ToyMapper, "PASSES", 1)
+    mapped_by(tab, "AdaEDL")
+    part = load_run(mapping / "plain").controller_map
+    assert part is not None and not part.complete and "cuts" not in address(tab)
+    assert "slider waits" in captions(tab)
+    settled(tab.button(key="map-on").click().run())
+    filled(tab)
+    made = load_run(mapping / "plain").controller_map
+    assert made is not None and made.complete and made.span.over == "adaedl"
+    assert picker(tab).value == "plain" and address(tab)["cuts"] == "1"
+
+
+def test_a_threshold_of_a_mapped_or_cut_run_is_mapped_with_another_decode(mapping: Path) -> None:
+    whole = of_the_pair(replace(cut_run("svip"), title="Whole"))
+    made = whole.controller_map
+    made.at(0.25).save(mapping / "cut")
+    tab = test_pages.opened(run="cut")
+    assert "The prompt is decoded once more" in captions(tab)
+    mapped_by(tab, "SVIP")
+    found = load_run(mapping / picker(tab).value)
+    assert picker(tab).value != "cut" and found.settings.controller == NONE
+    assert (address(tab)["cuts"], address(tab)["dial"]) == ("1", "0.25")
+    assert found.controller_map.at(0.25).token_ids == made.at(0.25).token_ids
+
+
+def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
+    begun: list[Any] = []
+    monkeypatch.setattr(sweep_requests, "_begin", lambda wish, _, span, into: begun.append((wish, span)) or [into])
+
+    def by_svip() -> AppTest:
+        return settled(test_tune_page.opened().selectbox(key="sweep-controller").select("SVIP").run())
+
+    tab = by_svip()
+    assert "sweep-loosest-mars" not in keys(tab)
+    settled(tab.slider(key="sweep-stands-mars").set_value(0.8).run())
+    test_tune_page.clicked(tab, "sweep-begin")
+    wish, span = begun.pop()
+    assert span == controller_span(CONTROLLERS["svip"], None, None, (6,))
+    assert (wish.over, wish.at, wish.settings.controller) == ("svip", {"mars": 0.8}, NONE)
+    tab = by_svip()
+    settled(tab.segmented_control(key="sweep-over").set_value("Rule's dial").run())
+    assert "sweep-loosest-mars" in keys(tab)
+    tab.text_input(key="sweep-thresholds").set_value("0.2, 0.4")
+    test_tune_page.clicked(tab, "sweep-begin")
+    wish, span = begun.pop()
+    assert (wish.over, wish.settings.controller, span.over) == ("", "svip:0.3", "")
+    assert [each.controller for each in sweep_requests._cut(wish)] == [f"svip:{at}" for at in (0.2, 0.3, 0.4, 1.5)]
+    tab = by_svip()
+    tab.session_state[KEY].models = BackendChoice(drafter="ngram:n=3")
+    assert "drafts without probabilities" in notes(test_tune_page.clicked(settled(tab.run()), "sweep-begin"))
+
+
+def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path))
+    for name, controller in (("a", "confidence"), ("b", "svip")):
+        threshold_sweep(tmp_path / name, controller, count=4)
+    threshold_sweep(tmp_path / "bare", costs=None, count=4)
+    toy_sweep(tmp_path / "mars", 4).finish()
+    tab = test_tune_page.opened(sweep="a", dial="0.5")
+    assert "Stopping where q(x) &lt; 0.5 (Confidence) is" in notes(tab) and "as fast as fixed γ" in notes(tab)
+    assert "strict" not in notes(tab).lower().replace("strictly", "")
+    assert any("Confidence with MARS at θ = 0.80" in label for label in tab.selectbox(key="sweep").options)
+    assert len(tab.multiselect(key="tune-others").options) == 2 and any("fixed γ" in title for title in titles(tab))
+    for place in range(6):
+        test_tune_page.section(tab, place)
+    assert "Measure fixed γ and this setting" in labels(tab)
+    knob = test_tune_page.element(tab)["knobs"][0]
+    assert knob["label"] == "full drafts ← confidence threshold λ → shorter drafts"
+    assert "no speed-up" in notes(test_tune_page.opened(sweep="a", **{"with": "bare"}))
+    assert "The cost of a pass is not known" in notes(test_tune_page.opened(sweep="bare", dial="0.5"))
+    pair_grid(tmp_path / "pairs")
+    tab = test_tune_page.section(test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100"), 6)
+    assert "and take θ = " in notes(tab) and "cut by Confidence at λ = 0.3" in notes(tab)
+    tables = [each.value for each in tab.dataframe if "λ" in each.value.columns]
+    assert all(each["λ"].tolist() == ["0", "0.3", "0.6"] for each in tables) and len(tables) == 2
+
+
+NAME = "vllm-thinking:k=5"
+FIELD = "fixed-vllm-thinking-k"
+
+
+def test_explores_form_asks_for_the_chosen_rules_settings_and_decodes_with_them(explore_folder: Path) -> None:
+    tab = test_pages.opened()
+    assert not [key for key in keys(tab) if key.startswith("fixed-")]
+    settled(tab.selectbox(key="rule").select("vllm-thinking").run())
+    field = tab.number_input(key=FIELD)
+    assert (field.value, field.min, field.max) == (3, 1, 16)
+    settled(field.set_value(5).run())
+    assert "the 5 best and z\\_x" in captions(tab)
+    tab.slider(key="dial-vllm-thinking").set_value(0.3)
+    tab.number_input(key="limit").set_value(20)
+    settled(tab.selectbox(key="controller").select("Confidence").run())
+    tab.number_input(key="threshold-confidence").set_value(0.25)
+    wait(decode(tab, "a fox"))
+    settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
+    assert settings == Settings(rule=NAME, dial=0.3, max_new_tokens=20, controller="confidence:0.25")
+    assert "vLLM relaxed thinking, k = 5" in picker(tab).options[0]
+    assert any("cut by Confidence at λ = 0.25" in label for label in picker(tab).options)
+    settled(tab.selectbox(key="rule").select("typical").run())
+    field = tab.number_input(key="fixed-typical-c")
+    assert (field.value, field.min, field.max, field.step) == (1.0, 0.1, 10.0, 0.1)
+
+
+def test_the_rules_page_lists_the_runs_variant_and_its_settings(explore_folder: Path) -> None:
+    toy_run(rule=NAME, dial=0.02, max_new_tokens=20).save(explore_folder / "d-variant")
+    tab = tabs.opened("pages/rules.py", run="d-variant")
+    box = tab.selectbox(key="lab-rule")
+    assert box.value == NAME and len(box.options) == len(RULES) + 1
+    assert "k = 5: how many of the target&#x27;s best tokens can be kept" in notes(tab)
+    settled(box.select("vllm-thinking").run())
+    assert "k = 3: how many" in notes(tab)
+    other = tabs.opened("pages/rules.py", run="a-story", rule=NAME)
+    assert "not in the list" in notes(other) and other.selectbox(key="lab-rule").value == "mars"
+    for page in ("explore", "compare", "learn"):
+        tabs.opened(f"pages/{page}.py", run="d-variant")
