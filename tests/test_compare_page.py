@@ -85,14 +85,11 @@ def test_links_that_ask_in_vain_say_so_and_show_something(folder):
     assert "no run of that name" in said(tab) and "is not on the map" in said(tab)
     assert "sideways" in said(tab) and "red" in said(tab)
     assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
-
-
-def test_runs_are_compared_whatever_they_are_and_a_broken_one_is_left_out(folder):
-    tab = opened(across="runs", run="a-story")
+    tab = opened(across="runs", run="a-story")  # all but the broken one, whatever they are
     assert link(tab)["reference"] == "a-story" and link(tab)["shown"] == "0-mapped"
     assert "compared by characters" in said(tab), "the words of their vocabularies differ"
-    memory = tab.session_state["mars_viz_Comparison"]
-    assert {choice.run for choice in memory.known} == {"a-story", "0-mapped", "b-strict"}
+    known = {choice.run for choice in tab.session_state["mars_viz_Comparison"].known}
+    assert known == {"a-story", "0-mapped", "b-strict"}
 
 
 def test_another_rule_is_decoded_if_the_models_are_here(folder):
@@ -105,7 +102,7 @@ def test_another_rule_is_decoded_if_the_models_are_here(folder):
     assert button(tab, "Decode with it").disabled and "other models are chosen" in said(tab)
 
 
-def test_two_settings_of_a_sweep(two_sweeps):
+def test_two_settings_of_a_sweep_and_its_own_link_to_the_end_of_what_was_swept(two_sweeps):
     tab = opened(across="sweep", sweep="a-mars", to="77")
     assert "θ = 77 is not among what this sweep covers, 0 to 1; the nearest value is shown" in said(tab)
     assert "Both are at strict, so nothing differs" in said(tab) and link(tab)["to"] == "1"
@@ -117,13 +114,9 @@ def test_two_settings_of_a_sweep(two_sweeps):
     assert "τ (tokens per target pass) over 4 prompts: " in said(tab) and "modelled" in said(tab)
     settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
     assert link(tab)["to"] == "0.5" and said(opened(**link(tab))) == said(tab)
-
-
-def test_the_pages_own_link_to_the_end_of_what_was_swept_is_no_dial_out_of_range(folder, tmp_path, monkeypatch):
-    sweeps, low = tmp_path / "sweeps", 0.66666666671  # which ten digits would carry below
+    low = 0.66666666671  # which ten digits would carry below
     span = span_of(RULES["mars"], low, 1.0, (SETTINGS.gamma,))
-    Sweep(table_backend(), toy_prompts(4), SETTINGS, span, sweeps / "thirds", costs=COSTS).finish()
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
+    Sweep(table_backend(), toy_prompts(4), SETTINGS, span, two_sweeps / "thirds", costs=COSTS).finish()
     tab = opened(across="sweep", sweep="thirds", to="0.666666666")
     assert "is not among what this sweep covers" in said(tab) and link(tab)["to"] == "0.66666666671"
     fresh = opened(**link(tab))
@@ -167,20 +160,16 @@ def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps)
     assert "paired bootstrap over questions, each with all of its turns" in said(tab)
 
 
-def test_a_second_sweep_that_cannot_be_read_leaves_two_settings_of_the_first(two_sweeps):
+def test_sweeps_that_cannot_be_read_or_listed_are_a_sentence(two_sweeps, tmp_path, monkeypatch):
     (two_sweeps / "b-margin" / "sweep.json").write_text("{}")
-    tab = opened(across="sweep", sweep="a-mars", beside="b-margin")
-    assert "is not that of a sweep" in said(tab) and "Two settings of one sweep are shown instead." in said(tab)
-    assert "τ (tokens per target pass) over 6 prompts" in said(tab)
-
-
-def test_a_folder_for_sweeps_that_cannot_be_listed_is_a_sentence(folder, tmp_path, monkeypatch):
+    text = said(opened(across="sweep", sweep="a-mars", beside="b-margin"))
+    assert "is not that of a sweep" in text and "Two settings of one sweep are shown instead." in text
+    assert "τ (tokens per target pass) over 6 prompts" in text
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "file"))
-    text = said(opened(across="sweep"))
-    assert "cannot be listed" in text and "no saved sweep here yet" not in text
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "none"))
-    assert "mars-viz sweep" in said(opened(across="sweep"))
+    for name, words in (("file", "cannot be listed"), ("none", "mars-viz sweep")):
+        monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / name))
+        text = said(opened(across="sweep"))
+        assert words in text and ("no saved sweep here yet" in text) == (name == "none")
 
 
 def test_the_reference_and_its_side_stay_from_tab_to_tab(folder, monkeypatch):

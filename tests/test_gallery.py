@@ -49,12 +49,16 @@ def picture(card: str) -> str:
     return base64.b64decode(re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', card)[1]).decode()
 
 
-def test_the_bare_address_opens_the_gallery_and_plays_the_first_run_with_several_texts(folder):
+def test_the_bare_address_opens_the_gallery_and_an_old_link_to_a_view_explore(folder):
     tab = opened()
     assert [found.label for found in tab.button if found.proto.type == "primary"] == ["Open this run in Explore"]
     (played,) = [each[0]["play"] for each in sent(tab) if isinstance(each, list) and "play" in each[0]]
     assert played[0] == 1 and played[2] == 0.9
     assert gallery.shown_first(library.shelf(Session())) == "a-story"
+    asked = {"run": "a-story", "dial": "0.7", "overlay": "ratio", "selected": "3", "gamma": "2"}
+    tab = opened(**asked)
+    assert tab.selectbox(key="run").value == "a-story" and address(tab) == asked and not cards(tab)
+    assert "a tab that is gone" in notes(opened(run="live-12345678"))
 
 
 @pytest.mark.parametrize("name", ["1-story-mars", "9-story-tree"])
@@ -103,17 +107,15 @@ def test_cards_open_their_run_and_their_lesson(folder, monkeypatch):
     assert tab.button_group(key="learn-lesson").value == 6 and address(tab)["lesson"] == "6"
 
 
-def test_only_the_first_runs_are_read_until_all_are_requested(folder, monkeypatch):
+def test_the_first_runs_are_read_until_all_are_requested_and_without_any_the_page_says_so(
+    folder, monkeypatch, tmp_path_factory
+):
     monkeypatch.setattr(gallery, "MOST", 2)
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
     assert len(cards(tab)) == 2 + len(LESSONS)
     assert len(cards(settled(tab.button(key="every-run").click().run()))) == 3 + len(LESSONS)
-
-
-def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
     assert len(cards(tab)) == len(LESSONS)
     assert all(gallery.UNSERVED in card and "<img" not in card for card in cards(tab)), "they say why"
@@ -121,42 +123,23 @@ def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_fac
     assert str(tmp_path_factory.getbasetemp()) not in notes(tab), "the server's own paths are not for visitors"
 
 
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [
-        ({}, "~/.local/share/mars-viz/runs/mine"),
-        ({"XDG_DATA_HOME": "{home}/my data"}, "~/'my data/mars-viz/runs/mine'"),
-        ({"XDG_DATA_HOME": "{other}/data"}, '"$XDG_DATA_HOME/mars-viz/runs/mine"'),
-        ({"MARS_VIZ_RUNS": "{home}/runs"}, "~/runs/mine"),
-        ({"MARS_VIZ_RUNS": "{other}/my runs"}, '"$MARS_VIZ_RUNS/mine"'),
-        ({"MARS_VIZ_RUNS": "{other}/my runs", "HOME": "/"}, '"$MARS_VIZ_RUNS/mine"'),
-    ],
-)
-def test_the_command_to_record_names_no_path_of_the_server(tmp_path, monkeypatch, named, said):
-    home, other = tmp_path / "home", tmp_path / "other"
+def test_the_command_to_record_names_no_path_of_the_server(tmp_path, monkeypatch):
     for name in ("MARS_VIZ_RUNS", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in ({"HOME": "{home}"} | named).items():
-        monkeypatch.setenv(name, value.format(home=home, other=other))
-    command = gallery.nothing_yet(RunCatalogue({}, {}))
-    assert command.endswith(f" --out {said}") and str(tmp_path) not in command
-    written = subprocess.run(["sh", "-c", f"printf %s {said}"], capture_output=True, text=True, check=True).stdout
-    assert Path(written) == default_folders.runs() / "mine"
-
-
-def test_an_old_link_to_a_view_still_opens_it_on_explore(folder):
-    asked = {"run": "a-story", "dial": "0.7", "overlay": "ratio", "selected": "3", "gamma": "2"}
-    tab = opened(**asked)
-    assert tab.selectbox(key="run").value == "a-story" and address(tab) == asked and not cards(tab)
-    assert "a tab that is gone" in notes(opened(run="live-12345678"))
-
-
-def test_the_race_is_a_card_with_a_bar_per_lane():
-    card = gallery.race_card(course())
-    assert card is not None and "measured" in card.fact
-    wide = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(card.picture)]
-    assert len(wide) == 3 and wide[0] == 320 > max(wide[1:])
-    assert gallery.race_card(Replay({})) is None
+    for named, shown in (
+        ({}, "~/.local/share/mars-viz/runs/mine"),
+        ({"XDG_DATA_HOME": "home/my data"}, "~/'my data/mars-viz/runs/mine'"),
+        ({"XDG_DATA_HOME": "other/data"}, '"$XDG_DATA_HOME/mars-viz/runs/mine"'),
+        ({"MARS_VIZ_RUNS": "home/runs"}, "~/runs/mine"),
+        ({"MARS_VIZ_RUNS": "other/my runs"}, '"$MARS_VIZ_RUNS/mine"'),
+        ({"MARS_VIZ_RUNS": "other/my runs", "HOME": "/"}, '"$MARS_VIZ_RUNS/mine"'),
+    ):
+        with monkeypatch.context() as patched:
+            for name, value in ({"HOME": "home"} | named).items():
+                patched.setenv(name, str(tmp_path / value))
+            command = gallery.nothing_yet(RunCatalogue({}, {}))
+            assert command.endswith(f" --out {shown}") and str(tmp_path) not in command
+            assert subprocess.getoutput(f"printf %s {shown}") == str(default_folders.runs() / "mine")
 
 
 def test_thumbnails_draw_the_numbers_they_are_given():
@@ -168,3 +151,8 @@ def test_thumbnails_draw_the_numbers_they_are_given():
     assert band.attrib["width"] == "160.00"
     assert first.attrib["points"] == "0.0,44.0 64.0,33.0" and second.attrib["points"] == "256.0,22.0 320.0,0.0"
     assert len(ElementTree.fromstring(stacked_bars([]))) == 0
+    card = gallery.race_card(course())
+    assert card is not None and "measured" in card.fact
+    wide = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(card.picture)]
+    assert len(wide) == 3 and wide[0] == 320 > max(wide[1:])
+    assert gallery.race_card(Replay({})) is None

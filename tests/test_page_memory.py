@@ -24,14 +24,13 @@ import streamlit as st
 from playwright.sync_api import Page
 from streamlit.testing.v1 import AppTest
 
-from mars_viz import default_folders
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.report import bibtex
 from mars_viz.report.files import csv_table, parquet_table
 from mars_viz.run import Run
 from mars_viz.strict_formats import csv_of
-from mars_viz.sweep import SweepResult, load_sweep
+from mars_viz.sweep import load_sweep
 from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.ui import library, share, tab_jobs
 from mars_viz.ui.library import RunCache
@@ -39,8 +38,7 @@ from mars_viz.ui.rule_lab.page_state import Known, Panels, RulesPageState
 from tests import tabs
 from tests.factories import toy_run
 from tests.served import App
-from tests.sweep_cases import SETTINGS, SHORT, sweep_over, toy_sweep
-from tests.tab_tools import keys
+from tests.sweep_cases import SHORT, sweep_over, toy_sweep
 
 RUNS = 4
 
@@ -66,8 +64,12 @@ def alive(kind: type, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         begin(self, *given, **named)
         found.append(weakref.ref(self))
 
+    def count() -> int:
+        gc.collect()
+        return len([each for each in found if each() is not None])
+
     monkeypatch.setattr(kind, "__init__", noted)
-    return lambda: gc.collect() * 0 + len([each for each in found if each() is not None])
+    return count
 
 
 def left(tab: AppTest) -> None:
@@ -83,7 +85,9 @@ def walk_through(tab: AppTest) -> None:
     assert tab.query_params["run"] == "run-3"
 
 
-def test_rules_forgets_what_the_rules_said_of_the_run_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_rules_say_of_a_run_is_shared_by_tabs_and_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tab_jobs, "why_not_again", lambda session, run: "")
     panels = alive(AllRules, monkeypatch)
     tab = tabs.opened("pages/rules.py", run="run-0")
@@ -93,9 +97,6 @@ def test_rules_forgets_what_the_rules_said_of_the_run_before(folder: Path, monke
     tab.session_state["mars_viz_RulesPageState"].panel = None  # the tab's own, which it keeps for when it comes back
     left(tab)
     assert not panels()
-
-
-def test_tabs_on_one_run_share_what_the_rules_say_of_it_unless_one_knows_more() -> None:
     run, panels = toy_run(), Panels()
     held = panels.of(run)
     assert panels.of(run) is held and panels.of(replace(run)) is not held
@@ -123,42 +124,12 @@ def test_no_widget_of_compare_holds_a_run(folder: Path, monkeypatch: pytest.Monk
     assert runs() <= 2, "one in the cache, and a card's"
 
 
-@pytest.mark.parametrize(
-    ("page", "asked"),
-    [
-        ("pages/compare.py", {"across": "sweep", "sweep": "k1", "beside": "k2"}),
-        ("pages/tune.py", {"sweep": "k1"}),
-    ],
-)
-def test_a_page_of_sweeps_is_left_without_them(folder, tmp_path_factory, monkeypatch, page, asked) -> None:
-    made_in = tmp_path_factory.mktemp("sweeps")
-    for k in (1, 2):
-        toy_sweep(made_in / f"k{k}", 4, replace(SETTINGS, rule=f"vllm-thinking:k={k}")).finish()
-    monkeypatch.setenv(default_folders.SWEEPS, str(made_in))
-    results = alive(SweepResult, monkeypatch)
-    tab = tabs.opened(page, **asked)
-    if page == "pages/tune.py":
-        tab.session_state["tune-section-0"] = tab.session_state["tune-section-6"] = True
-        tabs.settled(tab.run())
-    assert {"compare-prompt", "grid-figure"} & keys(tab) and results()
-    left(tab)
-    assert not results()
-
-
-def test_a_mixed_column_is_text_in_parquet() -> None:
+def test_no_text_is_a_formula_in_csv_and_all_can_be_read_back() -> None:
     frame = pd.DataFrame({"mixed": [1, "<img>", None], "whole": [1, 2, 3], "none": [None, None, None]})
     read = pd.read_parquet(io.BytesIO(parquet_table(frame)))
     assert read["mixed"].tolist()[:2] == ["1", "<img>"] and pd.isna(read["mixed"][2])
     assert read["whole"].tolist() == [1, 2, 3]
     assert pd.read_csv(io.BytesIO(csv_table(frame)))["mixed"].tolist()[:2] == ["1", "<img>"]
-
-
-TEXTS = ["=1+1", "-1 a", "−1 a", "@a", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''@a", "-", "+-", "a\r=1", 'a,"b"']
-FORMULA = re.compile("[-=+@\t\r\n−＝＋－＠]")  # noqa: RUF001
-PLAIN = ["a", "+1", " =1", "'a", "", "1", "-1", "+1.5e-3", "−2", "-.5", "-1.", "1=1", "שלום", "'"]
-
-
-def test_no_text_is_a_formula_in_csv_and_all_can_be_read_back() -> None:
     frame = pd.DataFrame(
         {"=head": TEXTS + PLAIN, "b": [1.5] * 28, "@c": [-3] * 28, "d": [None, math.nan, *[True] * 26]}
     )
@@ -176,6 +147,11 @@ def test_no_text_is_a_formula_in_csv_and_all_can_be_read_back() -> None:
     ours, theirs = (pd.read_csv(io.BytesIO(data)) for data in (csv_table(frame), frame.to_csv(index=False).encode()))
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
     assert csv_table(pd.DataFrame({"a": ["", None]})) == b'a\n""\n""\n'
+
+
+TEXTS = ["=1+1", "-1 a", "−1 a", "@a", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''@a", "-", "+-", "a\r=1", 'a,"b"']
+FORMULA = re.compile("[-=+@\t\r\n−＝＋－＠]")  # noqa: RUF001
+PLAIN = ["a", "+1", " =1", "'a", "", "1", "-1", "+1.5e-3", "−2", "-.5", "-1.", "1=1", "שלום", "'"]
 
 
 def test_hostile_sweeps_and_tokens_are_no_formulas(tmp_path: Path) -> None:
@@ -198,13 +174,10 @@ def test_a_tables_own_csv_is_not_offered(page: Page, app: App) -> None:
     assert not page.get_by_label("Download as CSV").is_visible()
 
 
-def test_every_paper_of_several_rules_is_cited_once() -> None:
+def test_papers_are_cited_once_and_files_made_when_a_button_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
     said = bibtex("mars", "block-verification", "rejection-sampling", "mars")
     assert said.count("song2026mars") == said.count("sun2024block") == said.count("@software") == 1
     assert "leviathan2022fast" in said
-
-
-def test_files_are_made_when_a_button_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
     make = Mock(return_value=pd.DataFrame({"a": [1]}))
     monkeypatch.setattr(share.st, "download_button", asked := Mock())
     share.tables([share.Table("A table", "a-table", make)], ["mars"], "here")

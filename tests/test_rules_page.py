@@ -34,7 +34,7 @@ from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parame
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run
 from tests.staged import of_the_pair
-from tests.tab_tools import button, labels, press, said, wait
+from tests.tab_tools import address, button, labels, press, said, wait
 from tests.tabs import settled, titles
 from tests.test_judgements import without
 from tests.test_metrics import small_run
@@ -56,8 +56,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def opened(theme: str | None = None, **parameters: str) -> AppTest:
-    return tabs.opened("pages/rules.py", theme, **parameters)
+def opened(**parameters: str) -> AppTest:
+    return tabs.opened("pages/rules.py", **parameters)
 
 
 SHOWN: dict[str, pd.DataFrame] = {}
@@ -68,13 +68,7 @@ SHOWN: dict[str, pd.DataFrame] = {}
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remembers the numbers of tables, which the page writes as HTML."""
     draw = rule_tables.table
-
-    def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
-        SHOWN[spoken] = frame
-        draw(frame, chosen, spoken)
-
-    SHOWN.clear()
-    monkeypatch.setattr(rule_tables, "table", table)
+    monkeypatch.setattr(rule_tables, "table", lambda frame, *rest: (SHOWN.update({rest[1]: frame}), draw(frame, *rest)))
 
 
 def table(tab: AppTest) -> pd.DataFrame:
@@ -83,13 +77,13 @@ def table(tab: AppTest) -> pd.DataFrame:
 
 def likeness(tab: AppTest) -> pd.DataFrame:
     """The folded table, which is not made until it is opened."""
-    SHOWN.pop("Equivalent settings", None)
-    settled(tab.run())
-    assert "Equivalent settings" not in SHOWN
-    tab.session_state["lab-likeness"] = True
-    settled(tab.run())
+    for opens in (False, True):
+        tab.session_state["lab-likeness"] = opens
+        SHOWN.pop("Equivalent settings", None)
+        settled(tab.run())
+        assert ("Equivalent settings" in SHOWN) == opens
     tab.session_state["lab-likeness"] = False
-    return SHOWN.pop("Equivalent settings")
+    return SHOWN["Equivalent settings"]
 
 
 def test_a_table_is_written_out_and_escaped(folder):
@@ -120,18 +114,6 @@ def test_the_page_opens_on_the_rule_of_the_run(folder):
     assert "Not shown for a greedy run" in said(opened(run="d-greedy"))
 
 
-def test_all_rules_are_shown_on_demand_and_by_link(folder):
-    tab = opened()
-    settled(tab.toggle(key="lab-every").set_value(True).run())
-    assert list(table(tab).index) == list(RULES) == list(likeness(tab).index)
-    settled(tab.selectbox(key="lab-rule").select("bild").run())
-    assert tab.query_params == {"run": "a-story", "rule": "bild", "rules": "all"}
-    assert titles(tab)[0].startswith(f"The {len(RULES)} rules disagree on")
-    assert list(table(opened(rules="all")).index) == list(RULES)
-    settled(tab.toggle(key="lab-every").set_value(False).run())
-    assert tab.query_params == {"run": "a-story", "rule": "bild"}
-
-
 @pytest.fixture
 def own(folder, monkeypatch) -> Iterator[threading.Event]:
     """A run that says it is the built-in pair's, and a worker that walks the toy pair; it waits for the event."""
@@ -160,7 +142,7 @@ def underway(tab: AppTest) -> None:
 def test_decoding_every_rule_makes_every_row_exact(own):
     tab = opened(run="d-mine", rules="all")
     before = table(tab)
-    assert set(before["basis"]) == {"exact", "block-local"} and "judged round by round" in said(tab)
+    assert list(before.index) == list(RULES) and set(before["basis"]) == {"exact", "block-local"}
     underway(press(tab, EVERY_RULE))
     assert EVERY_RULE not in labels(tab) and "Cancel" in labels(tab)
     own.set()
@@ -283,6 +265,8 @@ def test_other_rules_can_be_matched_and_the_shift_test_names_rules_that_change(f
     alike = likeness(tab)
     settled(tab.segmented_control(key="lab-others").set_value("matched").run())
     assert table(tab).loc["mars-margin", "dial"] == alike["matched at"]["mars-margin"] != "m = 2.00"
+    settled(tab.toggle(key="lab-every").set_value(False).run())
+    assert list(alike.index) == list(RULES) and list(table(tab).index) == list(FIRST) and "rules" not in address(tab)
     changed = alike["shift changes"]
     assert changed["mars"] > 0 and changed["mars-margin"] == changed["mars-odds"] == 0
     assert "Adding 100 to every logit changes no probability, but " in said(tab)
@@ -290,7 +274,7 @@ def test_other_rules_can_be_matched_and_the_shift_test_names_rules_that_change(f
     assert "changes no probability and, here, no verdict." in said(tab)
 
 
-def test_every_rule_declares_itself_in_words():
+def test_every_rule_declares_itself_in_words_and_sentences_by_hand():
     for rule in RULES.values():
         words = " ".join(rule_words.declarations(rule))
         assert words.startswith("On rejection it emits ") and words.count("Strict at ") == (rule.dial is not None)
@@ -298,9 +282,6 @@ def test_every_rule_declares_itself_in_words():
         assert ("depends on the dial" in words) == rule.emission_follows_dial
         assert ("Not monotone" in words) == (not rule.monotone) and ("Lossless" in words) == rule.lossless
         assert rule.on_rejection in Emission
-
-
-def test_sentences_by_hand():
     mars = ruling(opinion(RULES["mars"], small_run()), 0.9)
     assert rule_words.shift_words(20.0, [compared(mars, 20.0)]) == (
         "Adding 20 to every logit changes no probability, but 2 verdicts of MARS at θ = 0.90."

@@ -70,10 +70,6 @@ def press(tab: AppTest, key: str) -> AppTest:
     return settled(tab.button(key=key).click().run())
 
 
-def tags_of(store: RunStore) -> list[tuple[str, ...]]:
-    return [entry.manifest.tags for entry in store.list() if entry.manifest]
-
-
 def rename(tab: AppTest, name: str, title: str) -> AppTest:
     tab.text_input(key=f"title-run-{name}").set_value(title)
     return press(tab, "run-save")
@@ -133,8 +129,8 @@ def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
     assert from_parameters(RunsView, to_parameters(view)).view == view and to_parameters(RunsView()) == {}
 
 
-def test_one_selected_run_opens_and_two_are_compared(store):
-    first, second = kept(store, "Fox", 1), kept(store, "Bear", 2)
+def test_selected_runs_are_opened_compared_and_downloaded(store, tmp_path_factory, monkeypatch):
+    first, second = kept(store, "Fox", 1, tags=("wood",)), kept(store, "Bear", 2)
     whats = {"details", "explore", "compare"}
     for chosen, disabled in (((), whats), ((first,), {"compare"}), ((first, second), {"details", "explore"})):
         tab = select(opened(), *chosen)
@@ -143,19 +139,16 @@ def test_one_selected_run_opens_and_two_are_compared(store):
     view = tab.session_state["mars_viz_Comparison"].view
     assert (view.across, {view.reference, view.shown}) == (Across.RUNS, {Choice(first), Choice(second)})
     assert press(select(opened(), first), "runs-explore").selectbox(key="run").value == first
-
-
-def test_selected_runs_are_tagged(store):
-    first, second = kept(store, "Fox", 1, tags=("old",)), kept(store, "Bear", 2)
-    tab = select(opened(), first, second)
-    assert "No tag was chosen" in notes(press(tab, "runs-tag-now"))
-    tab.multiselect(key="runs-remove").select("old")
-    for tags, words, after in (
-        (["paper", "a,b"], "was not tagged", [(), ("old",)]),
-        (["paper"], "", [("paper",), ("paper",)]),
-    ):
-        tab.session_state["runs-add"] = tags
-        assert words in notes(press(tab, "runs-tag-now")) and tags_of(store) == after
+    shelf, runs = library.shelf(Session()), [of_kept(entry) for entry in store.list()]
+    folder = tmp_path_factory.mktemp("zips")
+    assert read_zip(changing.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
+    with zipfile.ZipFile(io.BytesIO(changing.zipped(runs, shelf))) as archive:
+        assert set(archive.namelist()) == {f"{first}.zip", f"{second}.zip"}
+        assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
+    assert not changing.too_large(runs)
+    monkeypatch.setattr(changing, "MOST_BYTES", 1000)
+    (download,) = select(opened(), first, second).get("download_button")
+    assert changing.too_large(runs) and download.proto.disabled and "select fewer" in download.proto.help
 
 
 def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
@@ -166,12 +159,8 @@ def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
     press(tab, "undo-all")
     assert len(store.list()) == 3 and "Deleted" not in notes(tab)
     press(select(tab, names[0]), "runs-delete")
-    another = opened()
-    assert [each.label for each in another.expander] == ["Bin (1)"]
-    press(another, f"undo-run-{names[0]}")
-    assert len(store.list()) == 3
-    press(tab, f"undo-run-{names[0]}")
-    assert "not in the bin any more" in notes(tab)
+    press(opened(), f"undo-run-{names[0]}")
+    assert len(store.list()) == 3 and "not in the bin any more" in notes(press(tab, f"undo-run-{names[0]}"))
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
     tab = select(opened(), "1-story-mars", names[1])
     assert tab.button(key="runs-delete").help.startswith("1 selected run cannot be changed.")
@@ -179,21 +168,6 @@ def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
     assert len(store.list()) == 2 and (samples.RUNS / "1-story-mars").is_dir()
     tab = select(opened(), "1-story-mars")
     assert tab.button(key="runs-delete").disabled and changing.SAMPLE in tab.button(key="runs-delete").help
-
-
-def test_a_title_and_tags_are_changed_as_text(store):
-    name = kept(store, "<img src=x onerror=alert(1)>")
-    tab = opened(run=name)
-    (tags,) = (each.key for each in tab.multiselect if each.label == "Tags")
-    for title, added, refused in ((" ", [], "title is empty"), ("a\nb", [], "control"), ("x", ["a", "b,c"], "comma")):
-        tab.session_state[tags] = added
-        assert refused in notes(rename(tab, name, title)) and "<img" not in notes(tab)
-        assert store.find(name).title == "<img src=x onerror=alert(1)>"
-    tab.session_state[tags] = ["b", "a"]
-    rename(tab, name, "<b>My fox</b>")
-    assert store.find(name).title == "<b>My fox</b>" and tags_of(store) == [("a", "b")]
-    assert "&lt;b&gt;My fox" in notes(tab) and "<b>My fox" not in notes(tab) and "control" not in notes(tab)
-    assert address(tab) == {"run": name}
 
 
 @pytest.mark.parametrize(
@@ -246,53 +220,35 @@ def test_two_tabs_change_one_run(store):
     rename(one, name, "Bear")
     rename(other, name, "Wolf")
     assert "It was renamed to “Bear” meanwhile" in notes(other) and store.find(name).title == "Bear"
-    assert other.text_input(key=f"title-run-{name}").value == "Wolf"
     rename(other, name, "Wolf")
     assert store.find(name).title == "Wolf" and "meanwhile" not in notes(other)
     press(one, "run-delete")
     press(other, "run-delete")
-    assert "no run of that name here any more" in notes(other) and store.list() == []
-    assert [entry.title for entry in store.deleted()] == ["Wolf"]
-    assert address(one) == {} and "no run of that name here" in notes(opened(run=name))
-    press(one, f"undo-run-{name}")
-    assert "Wolf" in notes(opened(run=name))
+    assert "no run of that name here any more" in notes(other) and address(one) == {}
 
 
 def test_all_about_one_run(store):
-    name = kept(store, "Fox", prompt="It's a “fox”\n")
+    name = kept(store, "<img src=x>", prompt="It's a “fox”\n")
     tab = opened(run=name)
-    assert "MARS θ = 0.9 · T 0 · seed 0" in notes(tab) and "c839ae8ca598" in notes(tab)
+    assert "MARS θ = 0.9 · T 0 · seed 0" in notes(tab) and "<img" not in notes(tab)
     codes = [each.value for each in tab.code]
     assert any(code.startswith("mars-viz record --prompt='It'\"'\"'s a “fox”\n'") for code in codes)
-    assert any("backend = mars_viz.backend()" in code for code in codes) and "It's a “fox”" in codes
     (link,) = (code for code in codes if "/explore?" in code)
     assert parse_qs(urlsplit(link).query) == {"run": [name]}
+    (tags,) = (each.key for each in tab.multiselect if each.label == "Tags")
+    for title, added, words in ((" ", [], "title is empty"), ("x", ["b,c"], "comma"), ("Fox", ["b", "a"], "Fox")):
+        tab.session_state[tags] = added
+        assert words in notes(rename(tab, name, title))
+    assert store.find(name).title == "Fox" and store.find(name).manifest.tags == ("a", "b")
     toy_run().save(store.folder / "toy")
     assert "which weights drafted" in notes(opened(run="toy"))
     assert set(rows(press(opened(run=name), "runs-back"))) == {name, "toy"}
 
 
-def test_the_zip_of_one_run_opens_and_of_several_holds_one_for_each(store, tmp_path_factory, monkeypatch):
-    first, second = kept(store, "Fox", 1, tags=("wood",)), kept(store, "Bear", 2)
-    shelf, runs = library.shelf(Session()), [of_kept(entry) for entry in store.list()]
-    folder = tmp_path_factory.mktemp("zips")
-    assert read_zip(changing.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
-    with zipfile.ZipFile(io.BytesIO(changing.zipped(runs, shelf))) as archive:
-        assert set(archive.namelist()) == {f"{first}.zip", f"{second}.zip"}
-        assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
-    assert not changing.too_large(runs)
-    monkeypatch.setattr(changing, "MOST_BYTES", 1000)
-    (download,) = select(opened(), first, second).get("download_button")
-    assert changing.too_large(runs) and download.proto.disabled and "select fewer" in download.proto.help
-
-
 def test_the_folder_is_not_read_at_every_letter_and_a_run_of_this_tab_alone_has_no_link(store):
-    fox, tab = kept(store, "A fox", 1), opened()
-    bear = kept(store, "A bear", 2)
-    settled(tab.text_input(key="runs-search").set_value("a").run())
-    assert rows(tab) == [fox], "who types waits for no disk"
-    settled(tab.selectbox(key="runs-sort").set_value(Order.TITLE).run())
-    assert rows(tab) == [bear, fox]
+    tab, fox = opened(), kept(store, "A fox", 1)
+    assert rows(settled(tab.text_input(key="runs-search").set_value("a").run())) == [], "who types waits for no disk"
+    assert rows(settled(tab.selectbox(key="runs-sort").set_value(Order.TITLE).run())) == [fox]
     tab = opened()
     name = tab.session_state[KEY].keep(STORY, "upload")
     settled(tab.run())
@@ -307,20 +263,14 @@ def cookie(header: str) -> str:
     return SimpleCookie(header)[visitors.COOKIE].value
 
 
-def test_a_browser_keeps_its_cookie_and_gets_one_where_it_has_none():
+def test_a_browser_keeps_its_cookie_which_scripts_and_other_sites_do_not_read(monkeypatch):
     first, second = (cookie(visitors.set_cookie("", False)) for _ in range(2))
     assert first != second and visitors.mark_of(first) != visitors.mark_of(second)
     assert cookie(visitors.set_cookie(f"other=1; {visitors.COOKIE}={first}", False)) == first
     assert first not in visitors.mark_of(first) and len(visitors.mark_of(first)) == 64
-
-
-def test_what_is_no_cookie_of_ours_marks_nobody_and_is_replaced():
     for sent in ("x", "", "a" * 42, "a" * 44, "é" * 43, "../" * 14 + "a"):
         assert visitors.mark_of(sent) == ""
         assert visitors.mark_of(cookie(visitors.set_cookie(f"{visitors.COOKIE}={sent}", False)))
-
-
-def test_scripts_cannot_read_it_and_other_sites_do_not_share_it(monkeypatch):
     plain, secure = (visitors.set_cookie("", is_secure) for is_secure in (False, True))
     assert "HttpOnly" in plain and "SameSite=Lax" in plain and "Secure" not in plain and "Path=/;" in plain
     assert all(word in secure for word in ("HttpOnly", "SameSite=None", "Secure", "Partitioned"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import threading
 import zipfile
@@ -19,10 +18,9 @@ from sweep_cases import SHORT, timing, toy_prompts, toy_sweep
 from mars_viz import default_folders, figures, locks
 from mars_viz.analysis.intervals import Band, Bootstrap, Frontier, Interval, Method
 from mars_viz.analysis.recommendation import about
-from mars_viz.analysis.steps import Steps
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.dial_curve import MOST, DialCurve, dial_curve, share_bars
+from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
 from mars_viz.sweep import grid_sweep, load_sweep, relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
@@ -134,30 +132,13 @@ def test_a_grid_is_one_job_with_many_folders(empty: Path, own: Worker, monkeypat
     assert "vLLM relaxed thinking, k = 5 · toys, 3 prompts" in labels[names[1]]
 
 
-def test_the_catalogue_finds_the_sweeps_of_a_grid(folder: Path) -> None:
+def test_the_sweeps_of_a_grid_are_found_and_named_by_their_differences(folder: Path) -> None:
     found = shelf(folder)
     variants = set(found.variants(OWN))
     five = {"vllm-thinking-k5", "another-k5"} & variants
     assert len(five) == 1 and variants - five == {"vllm-thinking-k1", "vllm-thinking-k2"}
     assert not found.variants("mars") and not found.variants("half") and not found.variants("gamma")
     assert not found.variants("nowhere")
-
-
-def test_the_grids_table_has_the_figures_of_each_sweep(folder: Path) -> None:
-    tab = section(opened(sweep=OWN, dial="0.3"), SECTIONS)
-    table = frames(tab)[0].value
-    assert list(table["k"]) == ["1", "2", "3", "5"]
-    assert list(table.columns)[1:] == ["r = 0.00", "r = 0.25", "r = 0.30", "r = 0.50", "r = 0.75", "r = 1.00"]
-    for place, path in enumerate(GRID.folders(folder)[:3]):
-        study = study_of(path)
-        assert table.iloc[place]["r = 0.30"] == cell(study.measures["tau"], study.value("tau", 0.3))
-    settled(tab.segmented_control(key="grid-figure").set_value("accuracy").run())
-    study = study_of(folder / OWN)
-    accuracy = cell(study.measures["accuracy"], study.value("accuracy", 0.3))
-    assert frames(tab)[0].value.iloc[2]["r = 0.30"] == accuracy
-
-
-def test_overlaid_sweeps_are_named_by_their_differences(folder: Path) -> None:
     one, two, three, five = (study_of(path) for path in GRID.folders(folder))
     mars, gamma, again = (study_of(folder / name) for name in ("mars", "gamma", "another-k5"))
     for studies, names in (
@@ -170,7 +151,18 @@ def test_overlaid_sweeps_are_named_by_their_differences(folder: Path) -> None:
         assert detail._names(studies) == names
 
 
-def test_the_grid_recommends_a_setting_of_each_variant(folder: Path) -> None:
+def test_the_grids_tables_have_the_figures_of_each_sweep_and_recommend_a_setting(folder: Path) -> None:
+    tab = section(opened(sweep=OWN, dial="0.3"), SECTIONS)
+    table = frames(tab)[0].value
+    assert list(table["k"]) == ["1", "2", "3", "5"]
+    assert list(table.columns)[1:] == ["r = 0.00", "r = 0.25", "r = 0.30", "r = 0.50", "r = 0.75", "r = 1.00"]
+    for place, path in enumerate(GRID.folders(folder)[:3]):
+        study = study_of(path)
+        assert table.iloc[place]["r = 0.30"] == cell(study.measures["tau"], study.value("tau", 0.3))
+    settled(tab.segmented_control(key="grid-figure").set_value("accuracy").run())
+    study = study_of(folder / OWN)
+    accuracy = cell(study.measures["accuracy"], study.value("accuracy", 0.3))
+    assert frames(tab)[0].value.iloc[2]["r = 0.30"] == accuracy
     tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), SECTIONS)
     table = frames(tab)[1].value
     assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
@@ -190,15 +182,12 @@ def test_the_evidence_holds_the_grid(folder: Path) -> None:
     packs: list[Any] = []
     packed = lambda _, data, *rest, **how: packs.append(data) if how["key"] == "evidence-pack" else None  # noqa: E731
     with patch.object(detail.st, "download_button", packed):
-        section(opened(sweep=OWN, dial="0.3"), 5)
-        section(opened(sweep="mars"), 5)
-    (of_grid, alone) = (zipfile.ZipFile(io.BytesIO(data())) for data in packs)
-    lines = list(csv.DictReader(io.StringIO(of_grid.read("evidence/setting_grid.csv").decode())))
-    assert {line["k"] for line in lines} == {"1", "2", "3", "5"}
-    words = of_grid.read("evidence/evidence.md").decode()
-    assert words.count("is tested at 98.75 %, so that") == 5 and "## The grid, k × r" in words  # its own, and all
-    assert "evidence/setting_grid.csv" not in alone.namelist()
-    assert "is tested at" not in alone.read("evidence/evidence.md").decode()
+        for name, has_grid in ((OWN, True), ("mars", False)):
+            section(opened(sweep=name, dial="0.3"), 5)
+            pack = zipfile.ZipFile(io.BytesIO(packs.pop()()))
+            assert ("evidence/setting_grid.csv" in pack.namelist()) == has_grid
+            words = pack.read("evidence/evidence.md").decode()
+            assert words.count("is tested at 98.75 %, so that") == (5 if has_grid else 0)  # its own, and all
 
 
 def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,12 +221,11 @@ def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, mo
 def test_a_grid_in_a_subfolder_is_found(empty: Path) -> None:
     for _ in toy_grid(empty / "g", count=2):
         pass
-    toy_sweep(empty / "alone", 2).finish()
-    (empty / "file.txt").write_text("")
-    toy_sweep(empty / "far" / "away" / "mars", 2).finish()
+    for path in ("alone", "far/away/mars"):
+        toy_sweep(empty / path, 2).finish()
     found = shelf(empty)
     assert set(found.entries) == {"alone", *(f"g/{path.name}" for path in GRID.folders(empty))}
-    assert len(found.variants(f"g/{OWN}")) == 3
+    assert len(found.variants(f"g/{OWN}")) == 3 and len(set(found.labels.values())) == 5
     assert "vLLM relaxed thinking at " in notes(opened(sweep=f"g/{OWN}"))
     job = SweepJob(empty / "g" / OWN, lambda pair: pytest.fail("never begun"), "a")
     tab_jobs.shared_worker().name(job, job.folder)
@@ -249,8 +237,8 @@ def worker() -> Worker:
     return Worker(Models(lambda choice, tell: object()))
 
 
-def test_a_cancelled_sweep_job_is_resumed(tmp_path):
-    own, folder = worker(), tmp_path / "sweep"
+def test_a_cancelled_sweep_job_is_resumed_and_a_job_begun_once(tmp_path):
+    own, folder, go = worker(), tmp_path / "sweep", threading.Event()
     seen: list[Sweeping] = []
 
     class Watched(SweepJob):
@@ -260,8 +248,10 @@ def test_a_cancelled_sweep_job_is_resumed(tmp_path):
             if self.progress.finished == 2:
                 self.cancel()
 
-    job = Watched(folder, lambda pair: toy_sweep(folder, 4, SHORT), "toys")
-    assert own.begin(job, *job.labels) is job
+    job = Watched(folder, lambda pair: go.wait(PATIENCE) and toy_sweep(folder, 4, SHORT), "toys")
+    other = SweepJob(folder, lambda pair: pytest.fail("begun twice"), "toys")
+    assert own.begin(job, *job.labels) is job and own.begin(other, *other.labels) is job
+    go.set()
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.CANCELLED and load_sweep(folder).finished == 2
     assert seen[0].prompts == 4 and 0 < max(each.part for each in seen) <= 0.75 and job.progress.left > 0
@@ -270,16 +260,6 @@ def test_a_cancelled_sweep_job_is_resumed(tmp_path):
     until(lambda: again.progress.state.finished)
     assert (again.progress.state, again.progress.before, again.progress.finished) == (JobState.DONE, 2, 4)
     assert load_sweep(folder).complete
-
-
-def test_a_job_is_begun_once(tmp_path):
-    own, go = worker(), threading.Event()
-    path = tmp_path / "x"
-    job = SweepJob(path, lambda pair: go.wait(PATIENCE) and toy_sweep(path, 2, SHORT), "toys")
-    other = SweepJob(path, lambda pair: pytest.fail("begun twice"), "toys")
-    assert own.begin(job, *job.labels) is job and own.begin(other, *other.labels) is job
-    go.set()
-    until(lambda: job.progress.state is JobState.DONE)
 
 
 def test_a_check_that_cannot_be_saved_is_shown(tmp_path):
@@ -328,7 +308,7 @@ def rule_path(name: str, speeds: list[float], lost: list[float], marked: float =
     return RulePath(name, "θ", path, 1.0, 0.8, marked)
 
 
-def test_the_best_setting_is_the_fastest_within_the_loss_and_a_setting_can_be_put_on_the_path():
+def test_the_best_setting_is_the_fastest_within_the_loss_and_the_title_says_it():
     path = rule_path("A", [1.5, 1.2, 1.0], [5, 1, 0]).path
     assert [path.best_within(1.0, points) for points in (0.5, 1.0, 5.0)] == [2, 1, 0]
     alone = replace(path, accuracy=band([0.45, 0.49, 0.5]), paired=False)
@@ -338,9 +318,6 @@ def test_the_best_setting_is_the_fastest_within_the_loss_and_a_setting_can_be_pu
     assert found.dials.tolist() == [0.8, 0.85, 0.9, 1.0]
     assert found.speed_up.low[1] == 1.2 and found.accuracy.estimate[1] == -0.03 and found.near(0.87) == 1
     assert path.through(0.9, accuracy, pace) is path
-
-
-def test_the_title_says_the_finding_and_every_interval_is_in_view():
     figure = frontier_figure([rule_path("<b>A</b>", [1.5, 1.2, 1.0], [5, 1, 0])], theme, 1.0)
     assert figures.spoken_title(figure).endswith(
         " at θ = 0.90 is 1.20× as fast as strict and loses 1 point of accuracy on these prompts"
@@ -355,7 +332,7 @@ def test_the_title_says_the_finding_and_every_interval_is_in_view():
     assert figures.spoken_title(frontier_figure([], theme)) == "No sweep to show yet"
 
 
-def test_a_hull_goes_round_all_points_anticlockwise():
+def test_a_hull_goes_round_all_points_and_bars_by_hand():
     for seed in range(20):
         points = np.random.default_rng(seed).integers(0, 6, (8, 2)).astype(float)
         ring = _hull(points)
@@ -364,25 +341,6 @@ def test_a_hull_goes_round_all_points_anticlockwise():
         for a, b in zip(ring, np.roll(ring, -1, axis=0), strict=True):
             turns = (b[0] - a[0]) * (points[:, 1] - a[1]) - (b[1] - a[1]) * (points[:, 0] - a[0])
             assert (turns >= -1e-9).all()
-
-
-def curve(places: int, percent: bool = False) -> DialCurve:
-    edges = np.linspace(0, 1, places + 1)
-    values = np.linspace(0.5, 0.25, places)
-    return DialCurve(
-        "τ", "θ", Steps(edges, values), edges, band(np.linspace(0.5, 0.25, places + 1).tolist()), 1.0, percent
-    )
-
-
-def test_a_curve_says_both_values_and_stays_small():
-    words = lambda *curve_of, at: figures.spoken_title(dial_curve(curve(*curve_of), at, theme))  # noqa: E731
-    assert words(4, at=0.3) == "At θ = 0.30: 0.417, strict 0.250"
-    assert words(4, True, at=1.0) == "At θ = 1.00: 25 %, the same as strict"
-    steps = dial_curve(curve(50_000), 0.3, theme).data[-1]
-    assert len(steps.x) == MOST + 1 and steps.line.shape == "hv"
-
-
-def test_bars_by_hand():
     shares = Band(np.array([0.75, 0.25]), np.array([0.5, 0.0]), np.array([1.0, 0.5]), 0.95, Method.BCA)
     for counts, words in (
         ([0, 0], "There is no relaxed token at this setting"),

@@ -97,15 +97,6 @@ def equal_rows(name: str, times: int = 100_000) -> bytes:
     return zipped(signed(whole, **{name: repeated(whole[f"{name}.parquet"], times)}), stored)
 
 
-def equal_everything(times: int) -> bytes:
-    """A run whose repeated tables agree with its manifest."""
-    whole = files()
-    more = {name: repeated(whole[f"{name}.parquet"], times) for name in ("nodes", "rows", "rounds")}
-    rounds = int(pq.ParquetFile(pa.BufferReader(more["rounds"])).metadata.num_rows)
-    counts = {"rounds": rounds, "tokens": 9 * times, "settings.max_new_tokens": 9 * times}
-    return zipped(signed(described(whole, counts), **more), stored)
-
-
 def brackets() -> bytes:
     whole = files()
     about = whole["manifest.json"].replace(b'"title"', b'"more": [' + b"[]," * 2_600_000 + b'0], "title"')
@@ -126,8 +117,6 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
 LONG: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "equal rounds": ("run", lambda: equal_rows("rounds", 400_000), "counts other rounds"),
     "equal rows": ("run", lambda: equal_rows("rows"), "in every round|far larger"),
-    "equal everything": ("run", lambda: equal_everything(60_000), "far more than a run|far larger"),
-    "as much of it as fits": ("run", lambda: equal_everything(5_000), "out of order|does not start where"),
     "brackets in a prompt": ("prompts", lambda: b'{"prompt": [' + b"[]," * 2_600_000 + b"0]}\n", "is a list of"),
     "short prompts": ("prompts", lambda: b'{"prompt": "a"}\n' * 3_000_000, "more than 100,000 prompts"),
     "lines that are none": ("prompts", lambda: b"x\n" * 8_000_000, "more than 100,000 prompts"),

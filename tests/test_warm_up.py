@@ -20,7 +20,6 @@ from mars_viz.components.explorer import element
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.run_with_map import mapped
 from mars_viz.ui import warm_up
-from mars_viz.ui.links import View
 from mars_viz.ui.session import KEY
 from tests import tabs
 from tests.factories import toy_map, toy_run
@@ -56,13 +55,25 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_the_first_tab_shows_what_the_warm_up_made(folder, made):
+def test_the_first_tab_shows_what_the_warm_up_made_and_figures_wait_for_the_text(folder, made):
     warming = warm_up.WarmUp()
     warming.run()
     assert warming.imported.is_set() and "pandas" in sys.modules
     assert pyarrow.default_memory_pool().backend_name == "system"
     tabs.opened("pages/explore.py")
     assert [seed for seed, _ in made] == [7]
+
+    def first_look() -> AppTest:
+        """A tab whose browser has not shown any text."""
+        tab = AppTest.from_file(tabs.APP, default_timeout=tabs.PATIENCE)
+        return tabs.settled(tab.switch_page("pages/explore.py").run())
+
+    tab = first_look()
+    assert not tab.get("plotly_chart")
+    tab.session_state[KEY].shows_text = True  # the browser's word
+    assert len(tabs.settled(tab.run()).get("plotly_chart")) == 4
+    replace(toy_run(), rounds=()).save(folder / "0-empty")
+    assert len(first_look().get("plotly_chart")) == 4  # a run without text
 
 
 def test_a_warm_up_without_a_run_or_with_a_failing_import_ends(folder, monkeypatch):
@@ -80,52 +91,17 @@ def test_a_warm_up_without_a_run_or_with_a_failing_import_ends(folder, monkeypat
     assert warming.imported.is_set()
 
 
-@pytest.mark.parametrize(
-    ("options", "address"),
-    [
+def test_the_address_to_open_and_the_link_of_a_request(monkeypatch):
+    usual = {"server.address": None, "server.port": 8501, "server.baseUrlPath": "", "server.sslCertFile": None}
+    for options, address in (
         ({}, "http://localhost:8501/"),
         ({"server.address": "0.0.0.0", "server.port": 80}, "http://localhost:80/"),
         ({"server.address": "::1"}, "http://[::1]:8501/"),
         ({"server.address": "10.0.0.1", "server.baseUrlPath": "/mars/"}, "http://10.0.0.1:8501/mars"),
         ({"server.sslCertFile": "cert.pem"}, "https://localhost:8501/"),
-    ],
-)
-def test_the_address_to_open(monkeypatch, options, address):
-    usual = {"server.address": None, "server.port": 8501, "server.baseUrlPath": "", "server.sslCertFile": None}
-    monkeypatch.setattr(warm_up.st, "get_option", (usual | options).__getitem__)
-    assert warm_up.address() == address
-
-
-def test_figures_wait_for_the_text(folder):
-    def first_look() -> AppTest:
-        """A tab whose browser has not shown any text."""
-        tab = AppTest.from_file(tabs.APP, default_timeout=tabs.PATIENCE)
-        return tabs.settled(tab.switch_page("pages/explore.py").run())
-
-    tab = first_look()
-    assert not tab.get("plotly_chart")
-    tab.session_state[KEY].shows_text = True  # the browser's word
-    assert len(tabs.settled(tab.run()).get("plotly_chart")) == 4
-    replace(toy_run(), rounds=()).save(folder / "0-empty")
-    assert len(first_look().get("plotly_chart")) == 4  # a run without text
-
-
-@pytest.mark.parametrize("without", ["", "delete window.requestIdleCallback; delete window.cancelIdleCallback"])
-def test_the_browser_requests_figures_after_the_text(browser: Browser, app: App, without: str):
-    """Safari has no idle callbacks."""
-    with browser.new_page() as page:
-        page.add_init_script(NOTE_FIRST_TOKEN + without)
-        page.goto(f"{app.address}/explore")
-        page.wait_for_selector(".js-plotly-plot")
-        (asked,) = page.evaluate(ASKED_FOR_FIGURES)
-        assert page.evaluate("window.firstToken") < asked
-
-
-def request(path: str, query: str = "", kind: str = "http", method: str = "GET") -> dict[str, Any]:
-    return {"type": kind, "method": method, "path": path, "query_string": query.encode()}
-
-
-def test_the_link_of_a_request(monkeypatch):
+    ):
+        monkeypatch.setattr(warm_up.st, "get_option", (usual | options).__getitem__)
+        assert warm_up.address() == address
     for scope, link in (
         (request("/explore", "run=a-run"), {"run": "a-run"}),
         (request("/explore/", "gamma=3&run=a%20run"), {"run": "a run", "gamma": "3"}),
@@ -144,6 +120,21 @@ def test_the_link_of_a_request(monkeypatch):
         assert bool(warm_up.asked_for(request(path, "run=a-run"))) == path.startswith("/under")
 
 
+@pytest.mark.parametrize("without", ["", "delete window.requestIdleCallback; delete window.cancelIdleCallback"])
+def test_the_browser_requests_figures_after_the_text(browser: Browser, app: App, without: str):
+    """Safari has no idle callbacks."""
+    with browser.new_page() as page:
+        page.add_init_script(NOTE_FIRST_TOKEN + without)
+        page.goto(f"{app.address}/explore")
+        page.wait_for_selector(".js-plotly-plot")
+        (asked,) = page.evaluate(ASKED_FOR_FIGURES)
+        assert page.evaluate("window.firstToken") < asked
+
+
+def request(path: str, query: str = "", kind: str = "http", method: str = "GET") -> dict[str, Any]:
+    return {"type": kind, "method": method, "path": path, "query_string": query.encode()}
+
+
 heard: list[Any] = []
 """The requests that reached the application behind `ReadAhead`."""
 
@@ -152,13 +143,13 @@ async def behind(scope: Any, receive: Any, send: Any) -> None:
     heard.append(scope)
 
 
-def asking(ahead: warm_up.ReadAhead, query: str, *, wait: bool = True) -> None:
+def asking(ahead: warm_up.ReadAhead, query: str) -> None:
     """Ask for a page, and wait for the run to be read; the request is passed on in any case."""
     heard.clear()
     with suppress(StopIteration):
         ahead(request("/explore", query), None, None).send(None)  # type: ignore[arg-type]
     for thread in threading.enumerate():
-        if wait and thread.name == "read-ahead":
+        if thread.name == "read-ahead":
             thread.join(60)
     assert heard == [request("/explore", query)]
 
@@ -190,22 +181,3 @@ def test_links_to_broken_and_missing_runs_pass(folder, monkeypatch):
         asking(ahead, "run=a-run")
     asking(ahead, "run=a-run")
     assert opened == [7, 7, 7, 7]
-
-
-def test_one_run_at_a_time_is_read_ahead(monkeypatch):
-    begun, end, read = threading.Event(), threading.Event(), []
-
-    def get_ready(view: View) -> None:
-        read.append(view.run)
-        begun.set()
-        end.wait(60)
-
-    monkeypatch.setattr(warm_up, "get_ready", get_ready)
-    ahead = warm_up.ReadAhead(behind)
-    asking(ahead, "run=one", wait=False)
-    assert begun.wait(60)
-    asking(ahead, "run=two", wait=False)
-    end.set()
-    asking(ahead, "")
-    asking(ahead, "run=three")
-    assert read == ["one", "three"]
