@@ -311,7 +311,6 @@ def share(estimate: float, half: float = 0.05) -> Interval:
 DEPTHS = tuple(DepthAgreement(depth, share(true), share(own)) for depth, true, own in ((1, 0.7, 0.7), (2, 0.72, 0.65)))
 UNSURE = DepthAgreement(3, share(0.74), replace(share(0.71), low=math.nan, high=math.nan))
 SOUND = HeadCheck("eagle3:<b>mine</b>", "a target", 12, 708, (*DEPTHS, UNSURE), share(0.975, 0.01), share(0.99, 0.01))
-CLIFF = replace(SOUND, depths=(SOUND.depths[0], DepthAgreement(2, share(0.72), share(0.2))))
 
 
 class Check:
@@ -374,7 +373,7 @@ def test_low_agreement_and_tried_layers_are_reported(folder, check):
         LayerTrial(f"inputs of layer {i}", f'"layers": [{i}]', share(rate), share(rate), share(rate - 0.3))
         for i, rate in ((2, 0.3), (3, 0.7))
     ]
-    check.found = CLIFF
+    check.found = replace(SOUND, depths=(DEPTHS[0], DepthAgreement(2, share(0.72), share(0.2))))
     check.held.set()
     tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
     assert "falls to 20% at depth 2" in notes(tab) and NOTHING not in notes(tab)

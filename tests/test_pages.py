@@ -73,9 +73,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(
-        tab_jobs, "explored", lambda: Ways(lambda pair, prompt, settings, **_: Script(prompt, settings))
-    )
+    ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings))
+    monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
     monkeypatch.setattr(Script, "held", threading.Event())
     yield tmp_path
     Script.held.set()

@@ -35,7 +35,6 @@ from mars_viz.prompts import (
     to_jsonl,
 )
 from mars_viz.records import Policy
-from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
 from mars_viz.sweep.figure_words import cell
 from mars_viz.sweep.store import list_sweeps, open_store
@@ -56,12 +55,8 @@ from mars_viz.words import exactly, number
 from tests import tabs
 from tests.tab_tools import keys, notes, press
 from tests.tables import table_backend
-from tests.tabs import captions, sent, settled, titles
+from tests.tabs import ROOT, captions, sent, settled, titles
 from tests.waiting import until
-
-ROOT = Path(__file__).parents[1]
-MARGIN = Settings(rule="mars-margin", gamma=3, max_new_tokens=16)
-SECTIONS = 6
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +64,7 @@ def swept(tmp_path_factory) -> Path:
     """Two finished sweeps that can be compared, an ungraded one, one that is not finished, and a broken one."""
     folder = tmp_path_factory.mktemp("sweeps")
     toy_sweep(folder / "a-mars", 8).finish()
-    toy_sweep(folder / "b-margin", 8, MARGIN).finish()
+    toy_sweep(folder / "b-margin", 8, replace(SETTINGS, rule="mars-margin")).finish()
     toy_sweep(folder / "c-ungraded", 3, graded=False).finish()
     next(now for now in toy_sweep(folder / "d-half", 5) if now.finished == 2)
     (folder / "e-broken").mkdir()
@@ -478,16 +473,11 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, monkeypatch):
     assert (settings.tree, settings.gamma) == ("dynamic:depth=6,topk=4", 8)
 
 
-def on_tasks() -> AppTest:
-    tab = opened()
-    tab.segmented_control(key="sweep-source").set_value("Harness task")
-    return settled(tab.run())
-
-
 def test_a_task_is_swept_with_its_own_stop_strings_and_length(empty, tmp_path, begun, monkeypatch):
     monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
     path = gsm8k_form(tmp_path, 4, num_fewshot=1, generation_kwargs={"until": ["\n\n"], "max_gen_toks": 33})
-    tab = clicked(on_tasks(), "sweep-begin")
+    tab = settled(opened().segmented_control(key="sweep-source").set_value("Harness task").run())
+    clicked(tab, "sweep-begin")
     assert form.OWN in captions(tab) and not begun
     assert "Name a task of lm-evaluation-harness first" in notes(tab)
     tab.text_input(key="sweep-task").set_value(f" {path} ")
