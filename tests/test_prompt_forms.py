@@ -108,8 +108,6 @@ def test_the_contents_say_what_a_file_is_and_answers_are_graded_only_on_request(
 
 WRONG = [
     (b'{"prompt": "a\n{"prompt": "b"}\n{"prompt": "c"}', "line 1: it is no JSON"),
-    (b'{"prompt": "a', "no JSON"),
-    (b"{'prompt': 'a'}\n{'prompt': 'b'}\n", "no JSON"),
     (b'[{"prompt": "a"}, {"prompt": "b"', "entry 2 is no JSON"),
     (b'[{"prompt": "a"}]\n[{"prompt": "b"}]', "more follows the end"),
     (b'[{"prompt": "a"}, 7]', "entry 2: it is no JSON object"),
