@@ -261,17 +261,17 @@ def test_other_rules_can_be_matched_and_the_shift_test_names_rules_that_change(f
     tab = opened(rules="all")
     assert table(tab).loc["mars-margin", "dial"] == "m = 2.00"
     tab.number_input(key="lab-shift").set_value(100.0)
+    changed = likeness(tab)["shift changes"]
+    assert changed["mars"] > 0 and changed["mars-margin"] == changed["mars-odds"] == 0
+    assert "Adding 100 to every logit changes no probability, but " in said(tab)
+    settled(tab.number_input(key="lab-shift").set_value(0.0).run())
+    assert "changes no probability and, here, no verdict." in said(tab)
     settled(tab.slider(key="lab-dial-mars").set_value(0.8).run())
     alike = likeness(tab)
     settled(tab.segmented_control(key="lab-others").set_value("matched").run())
     assert table(tab).loc["mars-margin", "dial"] == alike["matched at"]["mars-margin"] != "m = 2.00"
     settled(tab.toggle(key="lab-every").set_value(False).run())
     assert list(alike.index) == list(RULES) and list(table(tab).index) == list(FIRST) and "rules" not in address(tab)
-    changed = alike["shift changes"]
-    assert changed["mars"] > 0 and changed["mars-margin"] == changed["mars-odds"] == 0
-    assert "Adding 100 to every logit changes no probability, but " in said(tab)
-    settled(tab.number_input(key="lab-shift").set_value(0.0).run())
-    assert "changes no probability and, here, no verdict." in said(tab)
 
 
 def test_every_rule_declares_itself_in_words_and_sentences_by_hand():

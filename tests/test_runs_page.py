@@ -246,9 +246,9 @@ def test_all_about_one_run(store):
 
 
 def test_the_folder_is_not_read_at_every_letter_and_a_run_of_this_tab_alone_has_no_link(store):
-    tab, fox = opened(), kept(store, "A fox", 1)
-    assert rows(settled(tab.text_input(key="runs-search").set_value("a").run())) == [], "who types waits for no disk"
-    assert rows(settled(tab.selectbox(key="runs-sort").set_value(Order.TITLE).run())) == [fox]
+    fox, tab, bear = kept(store, "A fox", 1), opened(), kept(store, "A bear", 2)
+    assert rows(settled(tab.text_input(key="runs-search").set_value("a").run())) == [fox], "typing waits for no disk"
+    assert rows(settled(tab.selectbox(key="runs-sort").set_value(Order.TITLE).run())) == [bear, fox]
     tab = opened()
     name = tab.session_state[KEY].keep(STORY, "upload")
     settled(tab.run())
