@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.components import compare as component
@@ -18,11 +17,13 @@ from mars_viz.sweep import Sweep
 from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.words import setting
 from tests import tabs, test_pages
+from tests.staged import changed, of_the_pair
 from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
+from tests.tab_tools import address as link
+from tests.tab_tools import button, press, said, wait
 from tests.tables import table_backend
 from tests.tabs import settled
 from tests.test_compare import charted
-from tests.test_rules_page import said
 
 HOSTILE = Piece("\u202e<img src=x onerror=window.hacked=1>".encode())
 recorded = test_pages.folder  # two runs, a broken one, and a worker without models
@@ -31,34 +32,20 @@ recorded = test_pages.folder  # two runs, a broken one, and a worker without mod
 @pytest.fixture
 def folder(recorded: Path) -> Path:
     """A run with its map, of the built-in pair and hostile in every word, before the others."""
-    run = charted()
-    made_here = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
+    run = of_the_pair(charted())
     pieces = {token: piece if piece.special else HOSTILE for token, piece in run.pieces.items()}
-    frame = replace(run.dial_map.frame, provenance=made_here, pieces=pieces, title="0 mapped")
-    made = replace(run.dial_map, frame=frame)
-    replace(run, provenance=made_here, pieces=pieces, title="0 mapped", dial_map=made).save(recorded / "0-mapped")
+    changed(run, pieces=pieces, title="0 mapped").save(recorded / "0-mapped")
     return recorded
 
 
 def opened(**parameters: str) -> AppTest:
-    """A fresh tab on a link to the page."""
     return tabs.opened("pages/compare.py", **parameters)
-
-
-def link(tab: AppTest) -> dict[str, str]:
-    return {name: value[0] if isinstance(value, list) else value for name, value in tab.query_params.items()}
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, tab: AppTest, what: Ask, choice: str) -> AppTest:
     """Let the browser ask, once, as its callback does before a rerun."""
-    wishes = [Asked(what, choice)]
-
-    def compare(payload: object, *, key: str, on_ask) -> None:
-        while wishes:
-            on_ask(wishes.pop())
-
     with monkeypatch.context() as patched:
-        patched.setattr(component, "compare", compare)
+        patched.setattr(component, "compare", lambda payload, *, key, on_ask: on_ask(Asked(what, choice)))
         settled(tab.run())
     return settled(tab.run())
 
@@ -66,42 +53,31 @@ def ask(monkeypatch: pytest.MonkeyPatch, tab: AppTest, what: Ask, choice: str) -
 def test_the_page_opens_on_strict_and_the_runs_own_setting(folder):
     tab = opened()
     assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
-    assert "<img" not in said(tab) and "\u202e" not in said(tab) and "&lt;img" in said(tab) and "U+202E" in said(tab)
-    assert "Same first" in said(tab) or "differ from the first" in said(tab)
-    assert "θ = 0.90 writes" in said(tab) and "strict writes" in said(tab) and "τ (tokens per round): " in said(tab)
-    assert 'class="mv-tag"' in said(tab) and "rolled back" in said(tab)
-
-
-def test_a_link_opens_the_same_view(folder, monkeypatch):
-    tab = opened()
-    tab.segmented_control(key="compare-gamma").set_value(2)
-    settled(tab.run())
-    shown = tab.session_state["mars_viz_Comparison"].view.shown
-    tab = ask(monkeypatch, tab, Ask.SHOW, "0-mapped~1~2")
-    assert link(tab)["reference"] == "0-mapped~1~" and "strict, γ = 2" in said(tab)
-    tab = ask(monkeypatch, tab, Ask.SHOW, shown.key)
-    tab = ask(monkeypatch, tab, Ask.PIN, shown.key)
-    tab = ask(monkeypatch, tab, Ask.TOKEN, "right-3")
-    tab = ask(monkeypatch, tab, Ask.COLOUR, "outcome")
-    found = link(tab)
-    assert (
-        found["reference"] == shown.key
-        and found["gamma"] == "2"
-        and (found["colour"], found["token"]) == ("outcome", "right-3")
-    )
-    fresh = opened(**found)
-    assert link(fresh) == found and said(fresh) == said(tab)
-    assert fresh.session_state["mars_viz_Comparison"].view == tab.session_state["mars_viz_Comparison"].view
-
-
-def test_a_link_to_a_run_without_a_map_in_a_fresh_server(folder):
-    PagesManager.uses_pages_directory = None
+    words = said(tab)
+    assert "<img" not in words and "\u202e" not in words and "&lt;img" in words and "U+202E" in words
+    assert "θ = 0.90 writes" in words and "strict writes" in words and "τ (tokens per round): " in words
+    assert 'class="mv-tag"' in words and "rolled back" in words
     tab = opened(run="b-strict")
-    assert PagesManager.uses_pages_directory is False
     assert tab.selectbox(key="run").value == "b-strict" and link(tab) == {"run": "b-strict", "reference": "b-strict"}
     assert "Nothing else here to compare" in said(tab) and "<table" not in said(tab)
     settled(tab.selectbox(key="run").select("a-story").run())
     assert tab.session_state["mars_viz_Comparison"].view.reference == Choice("a-story")
+
+
+def test_a_link_opens_the_same_view(folder, monkeypatch):
+    tab = opened()
+    settled(tab.segmented_control(key="compare-gamma").set_value(2).run())
+    key = tab.session_state["mars_viz_Comparison"].view.shown.key
+    ask(monkeypatch, tab, Ask.SHOW, "0-mapped~1~2")
+    assert link(tab)["reference"] == "0-mapped~1~" and "strict, γ = 2" in said(tab)
+    for what, choice in ((Ask.SHOW, key), (Ask.PIN, key), (Ask.TOKEN, "right-3"), (Ask.COLOUR, "outcome")):
+        ask(monkeypatch, tab, what, choice)
+    found = link(tab)
+    expected = {"reference": key, "gamma": "2", "colour": "outcome", "token": "right-3"}
+    assert found == found | expected
+    fresh = opened(**found)
+    assert link(fresh) == found and said(fresh) == said(tab)
+    assert fresh.session_state["mars_viz_Comparison"].view == tab.session_state["mars_viz_Comparison"].view
 
 
 def test_links_that_ask_in_vain_say_so_and_show_something(folder):
@@ -109,36 +85,28 @@ def test_links_that_ask_in_vain_say_so_and_show_something(folder):
     assert "no run of that name" in said(tab) and "is not on the map" in said(tab)
     assert "sideways" in said(tab) and "red" in said(tab)
     assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
-
-
-def test_runs_are_compared_whatever_they_are_and_a_broken_one_is_left_out(folder):
-    tab = opened(across="runs", run="a-story")
+    tab = opened(across="runs", run="a-story")  # all but the broken one, whatever they are
     assert link(tab)["reference"] == "a-story" and link(tab)["shown"] == "0-mapped"
     assert "compared by characters" in said(tab), "the words of their vocabularies differ"
-    memory = tab.session_state["mars_viz_Comparison"]
-    assert {choice.run for choice in memory.known} == {"a-story", "0-mapped", "b-strict"}
+    known = {choice.run for choice in tab.session_state["mars_viz_Comparison"].known}
+    assert known == {"a-story", "0-mapped", "b-strict"}
 
 
 def test_another_rule_is_decoded_if_the_models_are_here(folder):
     tab = opened(across="rules", run="0-mapped")
     settled(tab.selectbox(key="compare-rule").select("strict").run())
-    button = next(found for found in tab.button if found.label == "Decode with it")
-    tab = test_pages.wait_for_result(settled(button.click().run()))
+    wait(press(tab, "Decode with it"))
     assert link(tab)["run"] == link(tab)["reference"] == "0-mapped" and link(tab)["shown"].startswith("live-")
     assert tab.session_state["mars_viz"].runs[link(tab)["shown"]].settings.rule == "strict"
     tab = opened(across="rules", run="a-story")
-    button = next(found for found in tab.button if found.label == "Decode with it")
-    assert button.disabled and "other models are chosen" in button.help and "other models are chosen" in said(tab)
+    assert button(tab, "Decode with it").disabled and "other models are chosen" in said(tab)
 
 
-def test_two_settings_of_a_sweep(two_sweeps):
+def test_two_settings_of_a_sweep_and_its_own_link_to_the_end_of_what_was_swept(two_sweeps):
     tab = opened(across="sweep", sweep="a-mars", to="77")
     assert "θ = 77 is not among what this sweep covers, 0 to 1; the nearest value is shown" in said(tab)
     assert "Both are at strict, so nothing differs" in said(tab) and link(tab)["to"] == "1"
     assert "is not among" not in said(settled(tab.run()))
-    assert not [each for each in tab.selectbox if each.key == "run"]
-    options = tab.selectbox(key="compare-sweep").options
-    assert any(label.startswith("MARS by margin · toys, 4 prompts · ") for label in options), options
     (two_sweeps / "grid").mkdir()
     (two_sweeps / "b-margin").rename(two_sweeps / "grid" / "b-margin")
     tab = opened(across="sweep", sweep="grid/b-margin")
@@ -146,13 +114,9 @@ def test_two_settings_of_a_sweep(two_sweeps):
     assert "τ (tokens per target pass) over 4 prompts: " in said(tab) and "modelled" in said(tab)
     settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
     assert link(tab)["to"] == "0.5" and said(opened(**link(tab))) == said(tab)
-
-
-def test_the_pages_own_link_to_the_end_of_what_was_swept_is_no_dial_out_of_range(folder, tmp_path, monkeypatch):
-    sweeps, low = tmp_path / "sweeps", 0.66666666671  # which ten digits would carry below
+    low = 0.66666666671  # which ten digits would carry below
     span = span_of(RULES["mars"], low, 1.0, (SETTINGS.gamma,))
-    Sweep(table_backend(), toy_prompts(4), SETTINGS, span, sweeps / "thirds", costs=COSTS).finish()
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
+    Sweep(table_backend(), toy_prompts(4), SETTINGS, span, two_sweeps / "thirds", costs=COSTS).finish()
     tab = opened(across="sweep", sweep="thirds", to="0.666666666")
     assert "is not among what this sweep covers" in said(tab) and link(tab)["to"] == "0.66666666671"
     fresh = opened(**link(tab))
@@ -172,67 +136,49 @@ def two_sweeps(folder, tmp_path, monkeypatch) -> Path:
 
 
 def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps):
-    tab = opened(across="sweep", sweep="a-mars", beside="b-margin")
-    default = f"{RULES['mars-margin'].dial.default:g}"
-    asked = {"across": "sweep", "sweep": "a-mars", "beside": "b-margin"}
-    assert link(tab) == asked | {"from": "0.9", "to": default}
+    asked, default = {"across": "sweep", "sweep": "a-mars", "beside": "b-margin"}, RULES["mars-margin"].dial.default
+    tab = opened(**asked)
+    assert link(tab) == asked | {"from": "0.9", "to": f"{default:g}"}
     assert "over 4 shared prompts" in said(tab) and "share 4 prompts of 6 and 4" in said(tab)
-    assert " to " in said(tab) and "modelled" in said(tab)
-    margin = f"MARS by margin at {setting('m', RULES['mars-margin'].dial.default)}"
-    assert f" wrong only with {margin}, and " in said(tab) and "only with MARS at θ = 0.90." in said(tab)
+    assert f" wrong only with MARS by margin at {setting('m', default)}, and " in said(tab)
+    assert "only with MARS at θ = 0.90." in said(tab) and "paired bootstrap over prompts" in said(tab)
     frame = tab.dataframe[0].value
     assert frame["prompt"].tolist() == ["p0", "p1", "p2", "p3"] and "first differs at token" in frame
     settled(tab.number_input(key="compare-from_dial").set_value(0.5).run())
-    found = link(tab)
-    fresh = opened(**found)
-    assert link(fresh) == found and found["from"] == "0.5" and said(fresh) == said(tab)
+    fresh = opened(**link(tab))
+    assert link(fresh) == link(tab) and link(tab)["from"] == "0.5" and said(fresh) == said(tab)
     settled(tab.selectbox(key="compare-beside").select("").run())
     assert "beside" not in link(tab) and link(tab)["from"] == "1"
     tab = opened(across="sweep", sweep="a-mars", beside="gone")
-    assert "no other sweep of the link" in said(tab) and "beside" not in link(tab) and link(tab)["from"] == "1"
+    assert "no other sweep of the link" in said(tab) and "beside" not in link(tab)
     other = replace(toy_prompts(3), items=tuple(replace(item, id=f"z{item.id}") for item in toy_prompts(3).items))
     sweep_over(two_sweeps / "c-other", other)
     assert "share no prompt" in said(opened(across="sweep", sweep="a-mars", beside="c-other"))
-
-
-def test_of_conversations_questions_are_drawn_again(two_sweeps):
     for name, rule in (("c-talks", "mars"), ("d-talks", "mars-margin")):
         sweep_over(two_sweeps / name, conversations(3, 2), replace(SETTINGS, rule=rule))
-    for beside in ({}, {"beside": "d-talks"}):
-        assert "paired bootstrap over questions, each with all of its turns" in said(
-            opened(across="sweep", sweep="c-talks", **beside)
-        )
-    assert "paired bootstrap over prompts" in said(opened(across="sweep", sweep="a-mars"))
+    tab = opened(across="sweep", sweep="c-talks", beside="d-talks")
+    assert "paired bootstrap over questions, each with all of its turns" in said(tab)
 
 
-def test_a_second_sweep_that_cannot_be_read_leaves_two_settings_of_the_first(two_sweeps):
+def test_sweeps_that_cannot_be_read_or_listed_are_a_sentence(two_sweeps, tmp_path, monkeypatch):
     (two_sweeps / "b-margin" / "sweep.json").write_text("{}")
-    tab = opened(across="sweep", sweep="a-mars", beside="b-margin")
-    assert "is not that of a sweep" in said(tab) and "Two settings of one sweep are shown instead." in said(tab)
-    assert "τ (tokens per target pass) over 6 prompts" in said(tab)
-
-
-def test_a_folder_for_sweeps_that_cannot_be_listed_is_a_sentence(folder, tmp_path, monkeypatch):
+    text = said(opened(across="sweep", sweep="a-mars", beside="b-margin"))
+    assert "is not that of a sweep" in text and "Two settings of one sweep are shown instead." in text
+    assert "τ (tokens per target pass) over 6 prompts" in text
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "file"))
-    text = said(opened(across="sweep"))
-    assert "cannot be listed" in text and "no saved sweep here yet" not in text
-    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "none"))
-    assert "mars-viz sweep" in said(opened(across="sweep"))
+    for name, words in (("file", "cannot be listed"), ("none", "mars-viz sweep")):
+        monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / name))
+        text = said(opened(across="sweep"))
+        assert words in text and ("no saved sweep here yet" in text) == (name == "none")
 
 
-def test_the_reference_and_its_side_stay_from_tab_to_tab(folder):
+def test_the_reference_and_its_side_stay_from_tab_to_tab(folder, monkeypatch):
     tab = opened(run="0-mapped")
-    reference, shown = link(tab)["reference"], link(tab)["shown"]
-    assert reference == "0-mapped~1~" and shown == "0-mapped"
+    reference = {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
     for across in (Across.RULES, Across.RUNS, Across.SETTINGS):
         settled(tab.segmented_control(key="across").set_value(across).run())
-        assert (link(tab)["reference"], link(tab)["shown"]) == (reference, shown), across
-        assert link(opened(**link(tab))) == link(tab)
-
-
-def test_a_text_that_the_next_tab_does_not_have_makes_room_and_the_reference_stays(folder, monkeypatch):
+        assert link(tab) == link(tab) | reference and link(opened(**link(tab))) == link(tab), across
     tab = ask(monkeypatch, opened(run="0-mapped", across="runs", reference="0-mapped~1~"), Ask.SHOW, "b-strict")
     assert link(tab)["shown"] == "b-strict"
     settled(tab.segmented_control(key="across").set_value(Across.SETTINGS).run())
-    assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
+    assert link(tab) == reference

@@ -8,7 +8,6 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,8 @@ from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live.page_state import Replay, course
 from mars_viz.ui.session import Session
 from tests.factories import toy_run
-from tests.tabs import ROOT, opened, sent, settled
+from tests.tab_tools import address, notes
+from tests.tabs import opened, sent, settled
 from tests.test_learn_page import with_map
 
 
@@ -46,27 +46,19 @@ def cards(tab: AppTest) -> list[str]:
 
 
 def picture(card: str) -> str:
-    found = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', card)
-    assert found is not None
-    return base64.b64decode(found[1]).decode()
+    return base64.b64decode(re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', card)[1]).decode()
 
 
-def button(tab: AppTest, key: str) -> Any:
-    return next(found for found in tab.button if found.key == key)
-
-
-def pressed(tab: AppTest, key: str, monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    """The tab after a click that leads to another page."""
-    monkeypatch.setattr(navigation, "through_app", lambda: None)  # which here reruns every time, and forgets the click
-    return settled(button(tab, key).click().run())
-
-
-def test_the_bare_address_opens_the_gallery_and_plays_the_first_run_with_several_texts(folder):
+def test_the_bare_address_opens_the_gallery_and_an_old_link_to_a_view_explore(folder):
     tab = opened()
     assert [found.label for found in tab.button if found.proto.type == "primary"] == ["Open this run in Explore"]
     (played,) = [each[0]["play"] for each in sent(tab) if isinstance(each, list) and "play" in each[0]]
     assert played[0] == 1 and played[2] == 0.9
     assert gallery.shown_first(library.shelf(Session())) == "a-story"
+    asked = {"run": "a-story", "dial": "0.7", "overlay": "ratio", "selected": "3", "gamma": "2"}
+    tab = opened(**asked)
+    assert tab.selectbox(key="run").value == "a-story" and address(tab) == asked and not cards(tab)
+    assert "a tab that is gone" in notes(opened(run="live-12345678"))
 
 
 @pytest.mark.parametrize("name", ["1-story-mars", "9-story-tree"])
@@ -80,18 +72,13 @@ def test_the_played_dial_passes_another_text(monkeypatch, name):
     assert len(passed) > 1 and low < 0.999
 
 
-def test_the_cards_of_the_guide_lead_to_every_lesson_with_one_action():
+def test_the_cards_of_the_guide_lead_to_every_lesson_with_one_action(monkeypatch):
     assert len({card.id for card in CARDS}) == len(CARDS)
     assert all(sum(map(bool, (card.action.select, card.action.press, card.action.turn))) == 1 for card in CARDS)
     assert {card.lesson for card in CARDS} - {0} == set(range(1, len(LESSONS) + 1))
-
-
-def test_the_guide_opens_a_lesson_that_there_is(folder, monkeypatch):
-    asked: list[object] = [[], "2", 99, None]
-    monkeypatch.setattr(guide, "mount", lambda *_, **__: {"lesson": asked.pop()})
-    assert [guide.guide("key", (1, 0.8, 0.9), key="guide") for _ in range(4)] == [None] * 4
-    asked.append(2)
-    assert guide.guide("key", (1, 0.8, 0.9), key="guide") == 2
+    for asked, lesson in ((None, None), (99, None), ("2", None), ([], None), (2, 2)):
+        monkeypatch.setattr(guide, "mount", lambda *_, asked=asked, **__: {"lesson": asked})
+        assert guide.guide("key", (1, 0.8, 0.9), key="guide") == lesson
 
 
 def test_every_run_is_a_card(folder):
@@ -101,108 +88,71 @@ def test_every_run_is_a_card(folder):
     assert "MARS θ = 0.8 · T 0 · seed 0 · γ 6" in story and "only because the rule is relaxed" in story
     assert picture(story).count("<rect") > 20 and picture(story) != picture(strict)
     assert "Lossless: the text follows the target&#x27;s distribution" in strict
-    assert "nodes.parquet" in broken and "<img" not in broken and button(tab, "runs-c-broken").disabled
+    assert "nodes.parquet" in broken and "<img" not in broken and tab.button(key="runs-c-broken").disabled
+    found = cards(tab)[3 : 3 + len(LESSONS)]
+    for number, (card, lesson) in enumerate(zip(found, LESSONS, strict=True), 1):
+        assert f"{number} · " in card and lesson.point.split("'")[0] in card
+    drawn = [picture(card) for card in found if "<img" in card]
+    assert len(drawn) == len(set(drawn)) == len(LESSONS) - 1, "no run here is sampled, so lesson 3 has no picture"
     replace(toy_run(), rounds=(), title="0 empty").save(folder / "0-empty")
     card = next(card for card in cards(opened()) if "0 empty" in card)
     assert "has no tokens" in card and "– tokens" not in card
 
 
-def test_every_lesson_is_a_card_made_from_a_run_that_serves_it(folder):
-    found = cards(opened())[3 : 3 + len(LESSONS)]
-    for number, (card, lesson) in enumerate(zip(found, LESSONS, strict=True), 1):
-        assert f"{number} · " in card and lesson.point.split("'")[0] in card
-    drawn = [picture(card) for card in found if "<img" in card]
-    assert len(drawn) == len(set(drawn)) == len(LESSONS) - 1, "no run here is sampled, so lesson 3 has no picture"
-    assert "<img" not in found[2]
-
-
 def test_cards_open_their_run_and_their_lesson(folder, monkeypatch):
-    tab = pressed(opened("pages/gallery.py"), "runs-b-strict", monkeypatch)
-    assert tab.selectbox(key="run").value == "b-strict"
-    assert tab.session_state["mars_viz"].view.run == "b-strict" and tab.session_state["mars_viz"].arrived
-    tab = pressed(opened("pages/gallery.py"), "lessons-6", monkeypatch)
-    assert tab.button_group(key="learn-lesson").value == 6 and "".join(tab.query_params["lesson"]) == "6"
+    monkeypatch.setattr(navigation, "through_app", lambda: None)  # which here reruns every time, and forgets the click
+    tab = settled(opened("pages/gallery.py").button(key="runs-b-strict").click().run())
+    assert tab.selectbox(key="run").value == "b-strict" and tab.session_state["mars_viz"].arrived
+    tab = settled(opened("pages/gallery.py").button(key="lessons-6").click().run())
+    assert tab.button_group(key="learn-lesson").value == 6 and address(tab)["lesson"] == "6"
 
 
-def test_only_the_first_runs_are_read_until_all_are_requested(folder, monkeypatch):
+def test_the_first_runs_are_read_until_all_are_requested_and_without_any_the_page_says_so(
+    folder, monkeypatch, tmp_path_factory
+):
     monkeypatch.setattr(gallery, "MOST", 2)
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
     assert len(cards(tab)) == 2 + len(LESSONS)
-    settled(button(tab, "every-run").click().run())
-    assert len(cards(tab)) == 3 + len(LESSONS)
-
-
-def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_factory):
+    assert len(cards(settled(tab.button(key="every-run").click().run()))) == 3 + len(LESSONS)
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
-    assert all("<img" not in card for card in cards(tab)) and len(cards(tab)) == len(LESSONS)
-    (said,) = [html.body for html in tab.html if "press Decode" in html.body]
-    assert "--out &quot;$MARS_VIZ_RUNS/mine&quot;" in said, "it is found there"
-    assert str(tmp_path_factory.getbasetemp()) not in said, "the server's own paths are not for visitors"
-    assert button(tab, "begin").label == "Decode a prompt on Explore"
-    assert all(gallery.UNSERVED in card for card in cards(tab)), "what cannot be opened says why"
+    assert len(cards(tab)) == len(LESSONS)
+    assert all(gallery.UNSERVED in card and "<img" not in card for card in cards(tab)), "they say why"
+    assert "--out &quot;$MARS_VIZ_RUNS/mine&quot;" in notes(tab), "it is found there"
+    assert str(tmp_path_factory.getbasetemp()) not in notes(tab), "the server's own paths are not for visitors"
 
 
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [
-        ({}, "~/.local/share/mars-viz/runs/mine"),
-        ({"XDG_DATA_HOME": "{home}/my data"}, "~/'my data/mars-viz/runs/mine'"),
-        ({"XDG_DATA_HOME": "{other}/data"}, '"$XDG_DATA_HOME/mars-viz/runs/mine"'),
-        ({"MARS_VIZ_RUNS": "{home}/runs"}, "~/runs/mine"),
-        ({"MARS_VIZ_RUNS": "{other}/my runs"}, '"$MARS_VIZ_RUNS/mine"'),
-        ({"MARS_VIZ_RUNS": "{other}/my runs", "HOME": "/"}, '"$MARS_VIZ_RUNS/mine"'),
-    ],
-)
-def test_the_command_to_record_names_no_path_of_the_server(tmp_path, monkeypatch, named, said):
-    home, other = tmp_path / "home", tmp_path / "other"
+def test_the_command_to_record_names_no_path_of_the_server(tmp_path, monkeypatch):
     for name in ("MARS_VIZ_RUNS", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in ({"HOME": "{home}"} | named).items():
-        monkeypatch.setenv(name, value.format(home=home, other=other))
-    command = gallery.nothing_yet(RunCatalogue({}, {}))
-    assert command.endswith(f" --out {said}") and str(tmp_path) not in command
-    written = subprocess.run(["sh", "-c", f"printf %s {said}"], capture_output=True, text=True, check=True).stdout
-    assert Path(written) == default_folders.runs() / "mine"
+    for named, shown in (
+        ({}, "~/.local/share/mars-viz/runs/mine"),
+        ({"XDG_DATA_HOME": "home/my data"}, "~/'my data/mars-viz/runs/mine'"),
+        ({"XDG_DATA_HOME": "other/data"}, '"$XDG_DATA_HOME/mars-viz/runs/mine"'),
+        ({"MARS_VIZ_RUNS": "home/runs"}, "~/runs/mine"),
+        ({"MARS_VIZ_RUNS": "other/my runs"}, '"$MARS_VIZ_RUNS/mine"'),
+        ({"MARS_VIZ_RUNS": "other/my runs", "HOME": "/"}, '"$MARS_VIZ_RUNS/mine"'),
+    ):
+        with monkeypatch.context() as patched:
+            for name, value in ({"HOME": "home"} | named).items():
+                patched.setenv(name, str(tmp_path / value))
+            command = gallery.nothing_yet(RunCatalogue({}, {}))
+            assert command.endswith(f" --out {shown}") and str(tmp_path) not in command
+            assert subprocess.getoutput(f"printf %s {shown}") == str(default_folders.runs() / "mine")
 
 
-def test_an_old_link_to_a_view_still_opens_it_on_explore(folder):
-    asked = {"run": "a-story", "dial": "0.7", "overlay": "ratio", "selected": "3", "gamma": "2"}
-    tab = opened(**asked)
-    assert tab.selectbox(key="run").value == "a-story"
-    assert {name: "".join(value) for name, value in tab.query_params.items()} == asked
-    assert not cards(tab)
-    tab = opened(run="live-12345678")
-    assert any("a tab that is gone" in html.body for html in tab.html)
-
-
-def test_every_page_of_the_app_is_linked():
-    app = (ROOT / "app.py").read_text("utf-8")
-    for page, name, _ in gallery.ELSEWHERE:
-        assert f'"{page}", title="{name}"' in app
-    assert app.count("st.Page(") == len(gallery.ELSEWHERE) + len(("gallery", "explore", "learn"))
-
-
-def test_the_race_is_a_card_with_a_bar_per_lane():
+def test_thumbnails_draw_the_numbers_they_are_given():
+    bars = ElementTree.fromstring(stacked_bars([(BarPart(1, AMBER), BarPart(3, BLUE)), (BarPart(2, BLUE),)]))
+    assert [float(rect.attrib["height"]) for rect in bars] == [11, 33, 22] and float(bars[1].attrib["y"]) == 0
+    assert float(ElementTree.fromstring(lanes([BarPart(4, BLUE), BarPart(1, AMBER)]))[1].attrib["width"]) == 80
+    line = Line(np.arange(6.0), np.array([0, 1, np.nan, 9, 2, 4.0]), BLUE)
+    band, first, second = ElementTree.fromstring(lines([line], 4.0, [Area(0, 2.5, AMBER)]))
+    assert band.attrib["width"] == "160.00"
+    assert first.attrib["points"] == "0.0,44.0 64.0,33.0" and second.attrib["points"] == "256.0,22.0 320.0,0.0"
+    assert len(ElementTree.fromstring(stacked_bars([]))) == 0
     card = gallery.race_card(course())
     assert card is not None and "measured" in card.fact
     wide = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(card.picture)]
     assert len(wide) == 3 and wide[0] == 320 > max(wide[1:])
     assert gallery.race_card(Replay({})) is None
-
-
-def test_thumbnails_draw_the_numbers_they_are_given():
-    bars = ElementTree.fromstring(stacked_bars([(BarPart(1, AMBER), BarPart(3, BLUE)), (BarPart(2, BLUE),)]))
-    tall = [float(rect.attrib["height"]) for rect in bars]
-    assert tall == [11, 33, 22] and float(bars[1].attrib["y"]) == 0
-    assert float(ElementTree.fromstring(lanes([BarPart(4, BLUE), BarPart(1, AMBER)]))[1].attrib["width"]) == 80
-    x = np.arange(6.0)
-    drawn = ElementTree.fromstring(
-        lines([Line(x, np.array([0, 1, np.nan, 9, 2, 4.0]), BLUE)], 4.0, [Area(0, 2.5, AMBER)])
-    )
-    band, first, second = drawn
-    assert band.attrib["width"] == "160.00"
-    assert first.attrib["points"] == "0.0,44.0 64.0,33.0" and second.attrib["points"] == "256.0,22.0 320.0,0.0"
-    assert len(ElementTree.fromstring(stacked_bars([]))) == 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -17,15 +15,14 @@ from mars_viz.analysis.rulings import compared
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
-from mars_viz.prompts import recognised
-from mars_viz.records import Timing, first_difference
+from mars_viz.records import first_difference
 from mars_viz.rules import RULES
-from mars_viz.run import Run, Settings
+from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
+from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta
@@ -33,6 +30,7 @@ from mars_viz.ui.lessons.page_state import LessonView, fitted, from_parameters
 from mars_viz.ui.links import to_parameters
 from tests import tabs
 from tests.factories import toy_map, toy_run
+from tests.tab_tools import address, press, said, wait
 from tests.tabs import sent, settled, titles
 
 EVERY = range(1, len(LESSONS) + 1)
@@ -46,19 +44,13 @@ def with_map(title: str, **settings: object) -> Run:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A mapped greedy run, a sampled one, and one that lacks nearly everything."""
+    """A mapped greedy run and a sampled one."""
     path = tmp_path_factory.mktemp("runs")
     hostile = {i: b"<script>x" for i in range(5, 15)}
     with_map("Greedy", pieces=hostile).save(path / "a-greedy")
     sampled = toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=30, pieces=hostile)
     replace(sampled, title="Sampled").save(path / "b-sampled")
-    bare = toy_run(rule="strict", max_new_tokens=12)
-    replace(bare, title="Bare", rounds=()).save(path / "c-bare")
     return path
-
-
-MODELS: Models[Any] = Models(lambda choice, tell: object())
-"""There is nothing in them."""
 
 
 @pytest.fixture(autouse=True)
@@ -66,113 +58,35 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page with these runs, and a worker without models."""
     monkeypatch.setenv("MARS_VIZ_RUNS", str(folder))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(folder))
-    worker = Worker(MODELS)
+    worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
 
 
 def opened(**parameters: str) -> AppTest:
-    """A fresh tab on a link to the page."""
     return tabs.opened("pages/learn.py", **parameters)
 
 
-def said(tab: AppTest) -> str:
-    """Every sentence that the page shows as HTML or Markdown, and its captions."""
-    shown = [*(html.body for html in tab.html), *(part.value for part in tab.markdown)]
-    return " ".join([*shown, *(caption.value for caption in tab.caption)])
-
-
-def load_run(run_id: str) -> Run:
-    return read(Path(os.environ["MARS_VIZ_RUNS"]) / run_id)
-
-
 def element(tab: AppTest) -> Any:
-    """What the lesson's element was sent: its knobs, where they stand, and what it draws."""
+    """What the lesson's element was sent."""
     return next(data[0] for data in sent(tab) if "knobs" in data[0])
-
-
-def button(tab: AppTest, label: str) -> Any:
-    return next(found for found in tab.button if found.label.startswith(label))
-
-
-def query(tab: AppTest) -> dict[str, str]:
-    return {name: value[0] if isinstance(value, list) else value for name, value in tab.query_params.items()}
 
 
 @pytest.mark.parametrize("number", EVERY)
 def test_every_lesson_opens_on_a_run_that_serves_it(number):
     tab, lesson = opened(lesson=str(number)), LESSONS[number - 1]
     assert f"{number} · {lesson.title}" in said(tab) and lesson.point.split("'")[0] in said(tab)
-    assert any(lesson.question in folded.label for folded in tab.expander)
     assert all(paragraph in said(tab) for paragraph in lesson.text) and lesson.answer in said(tab)
-    assert query(tab)["lesson"] == str(number)
-    assert all(titles(tab)) and "<script>" not in said(tab)
+    assert address(tab)["lesson"] == str(number) and all(titles(tab)) and "<script>" not in said(tab)
     assert lesson.whole_width or element(tab)["knobs"]
-    folded = [each.proto.expanded for each in tab.expander if each.label.endswith("step by step")]
-    assert folded == [False] * len(folded)
 
 
-@pytest.mark.parametrize("number", EVERY)
-def test_a_run_that_lacks_a_lessons_data_leads_to_another(number):
-    tab, lesson = opened(lesson=str(number), run="c-bare"), LESSONS[number - 1]
-    assert titles(tab) == [] and escape(lesson.lacks(load_run("c-bare"))) in said(tab)
-    assert f"{number} · {lesson.title}" in said(tab)
-    settled(button(tab, "Open “").click().run())
-    assert query(tab)["run"] != "c-bare" and "mv-note" not in "".join(
-        html.body for html in tab.html if "<style" not in html.body
-    )
-
-
-def test_the_page_opens_on_the_stepper_and_walks_through_the_lessons():
-    tab = opened()
-    assert query(tab) == {"run": "a-greedy"} and WATCHED in said(tab)
-    opens = [button(tab, f"{number} · {LESSONS[number - 1].title}") for number in EVERY]
-    assert query(settled(opens[1].click().run()))["lesson"] == "2" and WATCHED not in said(tab)
-    for number in EVERY:
-        tab = settled(tab.button_group(key="learn-lesson").set_value(number).run())
-        assert query(tab)["lesson"] == str(number)
-    assert settled(tab.button_group(key="learn-lesson").set_value(3).run()).selectbox(key="run").value == "b-sampled"
-
-
-def test_a_link_opens_the_same_lesson_step_dial_and_knobs_in_a_fresh_tab():
-    link = {"run": "a-greedy", "lesson": "6", "dial": "0.7", "frame": "5", "teach": "1"}
-    tab = opened(**link)
-    assert query(tab) == link
-    assert element(tab)["position"] == {"dial": 0.7}
-    knobs = {"run": "a-greedy", "lesson": "1", "alpha": "0.4", "block": "3", "cost": "0.2"}
-    tab = opened(**knobs)
-    assert query(tab) == knobs
-    assert element(tab)["position"] == {"alpha": 0.4, "block": 3, "cost": 0.2}
-
-
-def test_the_knobs_of_a_link_are_set_if_the_lesson_has_them():
-    tab = opened(lesson="5", run="a-greedy", shift="-7")
-    assert element(tab)["position"] == {"shift": -7}
-    settled(tab.button_group(key="learn-lesson").set_value(2).run())
-    assert "shift" not in query(tab) and query(tab)["lesson"] == "2"
-    tab = opened(lesson="2", run="a-greedy", drafted="2", frame="3")
-    assert element(tab)["position"] == {"drafted": 2} and query(tab)["frame"] == "3"
-    assert any(price["title"].startswith("γ = 2: ") for price in element(tab)["figure"]["prices"])
-    assert next(each for each in tab.expander if each.label.endswith("step by step")).proto.expanded
-    tab = opened(lesson="2", run="a-greedy", drafted="77")
-    assert element(tab)["position"] == {"drafted": 6} and "drafted" not in query(tab)
-    tab = opened(lesson="5", run="a-greedy", shift="lots")
-    assert element(tab)["position"] == {"shift": -8} and "shift" not in query(tab)
-    assert int(query(opened(run="a-greedy", frame="99999"))["frame"]) < 500
-
-
-def test_the_shifts_counts_are_those_of_the_rules():
-    tab = opened(lesson="5", run="a-greedy")
-    figure, run = element(tab)["figure"], load_run(query(tab)["run"])
+def test_counts_of_the_shift_and_texts_of_the_dial_are_those_of_the_run(folder):
+    figure, run = element(opened(lesson="5", run="a-greedy"))["figure"], read(folder / "a-greedy")
     for name, told in zip(ratio.COMPARED, figure["rules"], strict=True):
-        rule = RULES[name]
-        said = ruling(opinion(rule, run), own_dial(run, rule))
+        asked = ruling(opinion(RULES[name], run), own_dial(run, RULES[name]))
         for c in (-40, -8, 0, 3, 40):
-            assert told["changes"][c + figure["reach"]] == compared(said, float(c)).count
-
-
-def test_every_segment_of_the_dial_has_its_text():
-    tab = opened(lesson="6", run="a-greedy")
-    figure, run = element(tab)["figure"], load_run("a-greedy")
+            assert told["changes"][c + figure["reach"]] == compared(asked, float(c)).count
+    figure, run = element(opened(lesson="6", run="a-greedy"))["figure"], read(folder / "a-greedy")
     assert len(figure["segments"]) > 1 and figure["prompt"] == run.prompt
     for told in figure["segments"]:
         text = run.decode(run.dial_map.segment(told["low"], 6).token_ids)
@@ -183,51 +97,31 @@ def test_every_segment_of_the_dial_has_its_text():
 def cut_short(budget: Budget) -> Run:
     """A mapped exercise whose map was cut short."""
     run = replace(toy_run(dial=0.9, max_new_tokens=30), prompt="Add 12 and 34.")
-    assert recognised(run.prompt) is not None
     return mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (2, 6), budget)[0])
 
 
-def test_no_text_of_an_incomplete_map_is_marked_wrong():
-    whole = cut_short(Budget())
-    assert whole.dial_map is not None
-    run = replace(whole, dial_map=replace(whole.dial_map, answers={}))
-    assert run.dial_map is not None and not any(each.complete for each in run.dial_map.segments_for(6))
-    drawn = theta.thumbnail(run)
-    assert "<svg" in drawn and theta.RED not in drawn
-    assert theta.RED in theta.thumbnail(whole), "a known text that is wrong is"
-
-
-def test_an_incomplete_strict_text_is_marked():
+def test_an_incomplete_strict_text_is_marked_and_no_incomplete_text_is_wrong():
     run = cut_short(Budget())
-    assert run.dial_map is not None
+    unknown = replace(run, dial_map=replace(run.dial_map, answers={}))
+    assert "<svg" in theta.thumbnail(unknown) and theta.RED not in theta.thumbnail(unknown)
+    assert theta.RED in theta.thumbnail(run), "a known text that is wrong is"
     *_, loose, strict = run.dial_map.segments_for(6)
     same = first_difference(loose.token_ids, strict.token_ids)
-    assert same is not None
     rounds = next(n for n in range(len(strict.rounds)) if sum(len(r.token_ids) for r in strict.rounds[: n + 1]) > same)
-    before = replace(strict, rounds=strict.rounds[:rounds], complete=False)
+    before, after = (replace(strict, rounds=strict.rounds[: rounds + n], complete=False) for n in (0, 1))
     told = theta.written(run, loose, before, None)
     assert told["words"] == "The strict text was cut short." and told["other"] == ""
     assert told["same"] == run.decode(loose.token_ids) and told["tau"] == loose.tau
-    after = replace(strict, rounds=strict.rounds[: rounds + 1], complete=False)
-    assert f"from token {same + 1} on (marked)" in theta.written(run, loose, after, None)["words"], (
-        "they diverge before the cut"
-    )
+    assert f"from token {same + 1} on (marked)" in theta.written(run, loose, after, None)["words"]
 
 
-def test_lessons_of_an_incomplete_map_have_no_strict_number(tmp_path, monkeypatch):
+def test_maps_that_are_cut_short_or_begin_off_the_dials_steps(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     run = cut_short(Budget(passes=2))
-    assert run.dial_map is not None and not run.dial_map.segment(1.0, 6).complete
-    assert len(run.dial_map.segments_for(6)) > 1
+    assert not run.dial_map.segment(1.0, 6).complete and len(run.dial_map.segments_for(6)) > 1
     run.save(tmp_path / "cut")
-    assert element(opened(lesson="6", run="cut"))["figure"]["strictTau"] is None
-    assert element(opened(lesson="6", run="cut", dial="1", frame="3"))["position"] == {"dial": 1.0}
-
-
-def test_a_run_at_threshold_0_and_a_map_that_begins_off_the_dials_steps(tmp_path, monkeypatch):
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
+    shown = element(opened(lesson="6", run="cut", dial="1", frame="3"))
+    assert shown["figure"]["strictTau"] is None and shown["position"] == {"dial": 1.0}
     toy_run(dial=0.0, max_new_tokens=30).save(tmp_path / "loose")
     assert element(opened(lesson="5", run="loose"))["figure"]["theta"] == 0.0
     run = toy_run(dial=0.987, max_new_tokens=30)
@@ -235,38 +129,41 @@ def test_a_run_at_threshold_0_and_a_map_that_begins_off_the_dials_steps(tmp_path
     for dial in ("0.503", "0.987"):
         link = {"run": "off", "lesson": "6", "dial": dial, "frame": "2"}
         tab = opened(**link)
-        assert element(tab)["position"] == {"dial": float(dial)} and query(tab) == link
-
-
-def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():
-    tab = opened(lesson="2", run="a-greedy", teach="1")
-    assert not tab.selectbox and LESSONS[1].text[0] not in said(tab)
-    assert any("font-size: 21px" in html.body for html in tab.html)
-    settled(button(tab, "›").click().run())
-    assert query(tab)["lesson"] == "3" and query(tab)["teach"] == "1"
-    settled(button(tab, "Exit").click().run())
-    assert "teach" not in query(tab) and tab.selectbox(key="run").value == "b-sampled"
-    assert any("teach=1" in code.value and "lesson=3" in code.value for code in tab.code)
+        assert element(tab)["position"] == {"dial": float(dial)} and address(tab) == link
 
 
 @pytest.mark.parametrize(
-    ("parameters", "sentence"),
+    "link",
     [
-        ({"lesson": "9"}, "There is no lesson"),
-        ({"lesson": "<script>"}, "There is no lesson"),
-        ({"frame": "-3"}, "is no whole number"),
-        ({"dial": "lots"}, "is no number"),
-        ({"dial": "7"}, "lies outside 0 to 1"),
-        ({"run": "b-sampled", "dial": "0.9"}, "has none"),
-        ({"run": "../../etc"}, "no run of the link"),
+        {"run": "a-greedy", "lesson": "6", "dial": "0.7", "frame": "5", "teach": "1"},
+        {"run": "a-greedy", "lesson": "1", "alpha": "0.4", "block": "3", "cost": "0.2"},
+        {"run": "a-greedy", "lesson": "5", "shift": "-7"},
+        {"run": "a-greedy", "lesson": "2", "drafted": "2", "frame": "3"},
     ],
 )
-def test_a_bad_link_is_a_sentence_and_the_page(parameters, sentence):
-    tab = opened(**parameters)
-    assert sentence in said(tab) and "<script>" not in said(tab) and WATCHED in said(tab)
+def test_a_link_opens_the_same_lesson_step_dial_and_knobs(link):
+    tab = opened(**link)
+    assert address(tab) == link
+    knobs = {name: float(value) for name, value in link.items() if name in page_state.KNOBS or name == "dial"}
+    assert element(tab)["position"] == knobs
 
 
-def test_views_as_parameters_and_back():
+def test_knobs_of_a_link_are_those_of_the_lesson_and_teacher_mode_hides_the_controls():
+    for lesson, knob, asked, got in (("2", "drafted", "77", 6), ("5", "shift", "lots", -8)):
+        tab = opened(lesson=lesson, run="a-greedy", **{knob: asked})
+        assert element(tab)["position"] == {knob: got} and knob not in address(tab)
+    settled(tab.button_group(key="learn-lesson").set_value(2).run())
+    assert "shift" not in address(tab) and address(tab)["lesson"] == "2"
+    assert int(address(opened(run="a-greedy", frame="99999"))["frame"]) < 500
+    tab = opened()
+    assert address(tab) == {"run": "a-greedy"} and WATCHED in said(tab)
+    assert settled(tab.button_group(key="learn-lesson").set_value(3).run()).selectbox(key="run").value == "b-sampled"
+    tab = opened(lesson="2", run="a-greedy", teach="1")
+    assert not tab.selectbox and LESSONS[1].text[0] not in said(tab)
+    press(tab, "›")
+    assert address(tab)["lesson"] == "3" and address(tab)["teach"] == "1"
+    press(tab, "Exit")
+    assert "teach" not in address(tab) and tab.selectbox(key="run").value == "b-sampled"
     moved = LessonView(1, knobs={"alpha": 0.4, "block": 3.0})
     for view in (LessonView(), LessonView(3, 7, 0.925, True), LessonView(0, 0, None, False), moved):
         assert from_parameters(to_parameters(view, run="x"), len(LESSONS)).view == view
@@ -275,83 +172,42 @@ def test_views_as_parameters_and_back():
     assert fitted(LessonView(2, 4, 0.3), toy_run()).view == LessonView(2, 4, 0.3)
 
 
+def test_a_bad_link_is_a_sentence_and_the_page():
+    for link, sentence in (
+        ({"lesson": "9"}, "There is no lesson"),
+        ({"lesson": "<script>"}, "There is no lesson"),
+        ({"frame": "-3"}, "is no whole number"),
+        ({"dial": "lots"}, "is no number"),
+        ({"dial": "7"}, "lies outside 0 to 1"),
+        ({"run": "b-sampled", "dial": "0.9"}, "has none"),
+        ({"run": "../../etc"}, "no run of the link"),
+    ):
+        tab = opened(**link)
+        assert sentence in said(tab) and "<script>" not in said(tab) and WATCHED in said(tab)
+
+
 SPREAD = Cost(0.002, 0.001, 0.003)
 COSTS = Costs("a device", "float32", "t", "d", 64, 30, (SPREAD,) * 9, Cost(0.0005, 0.0004, 0.0006), (SPREAD,) * 8)
 
 
-def finished(tab: AppTest) -> AppTest:
-    """Rerun, as the page does by itself in a browser, until the worker is done."""
-    for _ in range(200):
-        if not any(found.label == "Stop" for found in tab.button):
-            return tab
-        settled(tab.run())
-    raise AssertionError("it never ended")
-
-
-def test_the_device_of_a_run_is_text(folder, monkeypatch):
-    device = "![x](http://e.vil/x) <img src=x>"
-    run, timing = toy_run(), Timing(draft=0.006, verify=0.002, total=0.01)
-    run = replace(run, title="Elsewhere", rounds=tuple(replace(round_, timing=timing) for round_ in run.rounds))
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(folder.parent / "hostile"))
-    replace(run, provenance=replace(run.provenance, device=device)).save(folder.parent / "hostile" / "one")
-    tab = opened(lesson="1", run="one")
-    shown = next(html.body for html in tab.html if "Measured when the run was made" in html.body)
-    assert f"on {escape(device)}." in shown and f'title="{escape(device)}"' in shown
-    assert not any("e.vil" in part.value for part in (*tab.caption, *tab.markdown))
-
-
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):
-    def measure(settings: Settings, pair: Any) -> Iterator[TaskStep]:
-        yield TaskStep(1.0, COSTS)
-
-    monkeypatch.setattr(tasks, "measure", measure)
-    tab = opened(lesson="1", run="a-greedy")
-    tab = finished(settled(button(tab, "Measure").click().run()))
+    monkeypatch.setattr(tasks, "measure", Mock(side_effect=BadInput("The models are missing")))
+    tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
+    assert "The models are missing" in said(tab) and len(titles(tab)) == 1
+    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([TaskStep(1.0, COSTS)]))
+    tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
     assert "The built-in pair, measured here, a device" in said(tab)
 
 
-def test_a_measurement_that_fails_shows_its_error(monkeypatch):
-    def fail(settings: Settings, pair: Any) -> Iterator[TaskStep]:
-        raise BadInput("The models are missing")
-        yield
-
-    monkeypatch.setattr(tasks, "measure", fail)
-    tab = finished(settled(button(opened(lesson="1", run="a-greedy"), "Measure").click().run()))
-    assert "The models are missing" in said(tab) and len(titles(tab)) == 1
-
-
-def test_recorded_measurements_are_shown_by_default(monkeypatch):
+def test_recorded_measurements_are_shown_by_default_but_no_grades_of_another_rule(tmp_path, monkeypatch):
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
     tab = opened(lesson="1", run="a-greedy")
     assert any("Reading 9 positions at once" in title for title in titles(tab)) and "The built-in pair, " in said(tab)
     tab = opened(lesson="6", run="a-greedy")
     assert any("of 300 exercises are right at θ = 0.90" in title for title in titles(tab))
-    assert "The built-in pair, MARS, greedy" in said(tab)
-
-
-def test_the_grades_of_one_rule_are_not_shown_for_another_with_the_same_dial(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.delenv("MARS_VIZ_SAMPLES")
-    rule = "mars-code"
-    with_map("Other", rule=rule, temperature=0.8, dial=0.7).save(tmp_path / "other")
+    with_map("Other", rule="mars-code", temperature=0.8, dial=0.7).save(tmp_path / "other")
     tab = opened(lesson="6", run="other")
-    assert element(tab)["figure"]["segments"] and RULES[rule].dial == RULES["mars"].dial
     assert titles(tab) == [] and "300 exercises" not in said(tab)
-    assert f"graded with MARS only, which says nothing of {RULES[rule].title}" in said(tab)
-    assert not any(found.label.startswith("Grade") for found in tab.button)
-
-
-def test_tasks_are_cancelled_and_fail():
-    def count(pair: Any) -> Iterator[TaskStep]:
-        for step in range(5):
-            yield TaskStep(step / 5, step)
-            if step == 2:
-                task.cancel()
-
-    task = BackgroundTask(count)
-    task.run(MODELS)
-    assert task.progress.state is JobState.CANCELLED and task.progress.result == 3
-    broken = BackgroundTask(lambda pair: iter([TaskStep(0.5, 1 / 0)]))
-    broken.run(MODELS)
-    assert broken.progress.state is JobState.FAILED and "fault in the program" in broken.progress.error
+    assert f"graded with MARS only, which says nothing of {RULES['mars-code'].title}" in said(tab)

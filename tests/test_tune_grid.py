@@ -1,36 +1,47 @@
-"""Grids on the Tune page: the form, their jobs, table and evidence."""
+"""Grids on the Tune page, sweeps as jobs, and the figures of the page."""
 
 from __future__ import annotations
 
-import csv
 import io
+import threading
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
+import numpy as np
 import pytest
-from sweep_cases import SHORT, toy_prompts, toy_sweep
+from sweep_cases import SHORT, timing, toy_prompts, toy_sweep
 
-from mars_viz import default_folders, locks
-from mars_viz.analysis.intervals import Bootstrap
+from mars_viz import default_folders, figures, locks
+from mars_viz.analysis.intervals import Band, Bootstrap, Frontier, Interval, Method
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.sweep import grid_sweep, load_sweep
+from mars_viz.figures.dial_curve import dial_curve, share_bars
+from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
+from mars_viz.sweep import grid_sweep, load_sweep, relaxed_at
+from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.figure_words import cell
 from mars_viz.sweep.grid_sweep import GridSweep
+from mars_viz.sweep.store import list_sweeps, open_store
+from mars_viz.sweep.timing import keep_check
+from mars_viz.sweep.wall_clock import ClockProgress
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import jobs_in, shelf
-from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob
+from tests.tab_tools import keys, notes
 from tests.tables import table_backend
 from tests.test_grid import GRID, VLLM, toy_grid
-from tests.test_tune_jobs import until, worker
-from tests.test_tune_page import SECTIONS, clicked, empty, frames, opened, said, section, settled
+from tests.test_tune_page import clicked, empty, frames, opened, section, settled
+from tests.waiting import PATIENCE, until
 
 OWN = "vllm-thinking-k3"
 __all__ = ["empty"]
@@ -45,9 +56,26 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy_sweep(folder / "another-k5", 8, replace(VLLM, rule="vllm-thinking:k=5")).finish()
     toy_sweep(folder / "mars", 8).finish()
     toy_sweep(folder / "gamma", 8, replace(VLLM, rule="vllm-thinking:k=8", gamma=2)).finish()
-    half = toy_sweep(folder / "half", 8, replace(VLLM, rule="vllm-thinking:k=9"))
-    next(now for now in half if now.finished == 2)
+    stopped(folder / "half", 2, "vllm-thinking:k=9", 8)
     return folder
+
+
+def stopped(out: Path, finished: int, rule: str, count: int = 5) -> None:
+    """A sweep that was stopped after so many prompts."""
+    steps = iter(toy_sweep(out, count, replace(VLLM, rule=rule)))
+    next(now for now in steps if now.finished == finished)
+    steps.close()  # type: ignore[attr-defined]
+
+
+def study_of(path: Path, *interval: Bootstrap) -> CachedSweep:
+    return CachedSweep(load_sweep(path), *interval)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    made = worker()
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: made)
+    return made
 
 
 @pytest.fixture
@@ -60,10 +88,10 @@ def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.
     begun: list[Any] = []
     monkeypatch.setattr(sweep_requests, "_begin", lambda wish, names, span, into: begun.append((names, span)) or [into])
     tab = opened()
-    settled(tab.multiselect(key="sweep-rules").set_value(["mars", "vllm-thinking", "tensorrt-llm", "fly"]).run())
-    assert not [each for each in tab.number_input if each.key and each.key.startswith("sweep-fixed-mars")]
+    settled(tab.multiselect(key="sweep-rules").set_value(["mars", "vllm-thinking", "fly"]).run())
+    assert not [key for key in keys(tab) if key.startswith("sweep-fixed-mars")]
     field = tab.number_input(key="sweep-fixed-vllm-thinking-k")
-    assert (field.value, field.min, field.max, field.label) == (3, 1, 16, "Best tokens k")
+    assert (field.value, field.min, field.max) == (3, 1, 16)
     field.set_value(5)
     for listed, fragment in (
         ("2, four", "'four'"),
@@ -73,7 +101,7 @@ def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.
     ):
         tab.text_input(key="sweep-also-vllm-thinking-k").set_value(listed)
         clicked(tab, "sweep-begin")
-        assert fragment in said(tab).replace("&#x27;", "'") and "<img" not in said(tab) and not begun
+        assert fragment in notes(tab).replace("&#x27;", "'") and "<img" not in notes(tab) and not begun
     tab.text_input(key="sweep-also-vllm-thinking-k").set_value("1, 5,3")
     tab.number_input(key="sweep-fixed-fly-w").set_value(2)
     tab.number_input(key="sweep-loosest-vllm-thinking").set_value(0.2)
@@ -81,117 +109,93 @@ def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.
     assert begun == [
         (["mars"], Span(0.0, 1.0, (6,))),
         (["vllm-thinking:k=5", "vllm-thinking:k=1", "vllm-thinking"], Span(0.2, 1.0, (6,))),
-        (["tensorrt-llm"], Span(0.0, 1.0, (6,))),
         (["fly:w=2"], Span(0.0, 1.1, (6,))),
     ]
 
 
-def test_a_grid_is_one_job_with_many_folders(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = worker()
-    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: own)
-    monkeypatch.setattr(
-        grid_sweep,
-        "sweep_grid",
-        lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made"),
-    )
-    wish = sweep_requests.SweepRequest(
-        toy_prompts(3), ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2"), VLLM
-    )
+def test_a_grid_is_one_job_with_many_folders(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made")  # noqa: E731
+    monkeypatch.setattr(grid_sweep, "sweep_grid", made)
+    rules = ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2")
+    wish = sweep_requests.SweepRequest(toy_prompts(3), rules, VLLM)
     many = replace(wish, rules=tuple(f"fly:w={window}" for window in range(1, 19) if window != 6), settings=SHORT)
     with pytest.raises(BadInput, match="at most 16"):
         sweep_requests.begin(many, empty)
     names = sweep_requests.begin(wish, empty)
-    assert [name.split("-", 2)[2] for name in names] == ["vllm-thinking", "vllm-thinking-k5", "vllm-thinking-k2"]
+    assert [name.split("-", 2)[2] for name in names] == [rule.replace(":k=", "-k") for rule in rules]
     jobs = jobs_in(empty)
     assert set(jobs) == set(names) and len(set(map(id, jobs.values()))) == 1
     (job,) = set(jobs.values())
     labels = shelf(empty).labels
     until(lambda: job.progress.state.finished)
     assert (job.progress.state, job.progress.finished, job.progress.prompts) == (JobState.DONE, 5, 5)
-    assert all("vLLM relaxed thinking, k = 5 · toys, 3 prompts" in labels[name] for name in names[1:2])
+    assert "vLLM relaxed thinking, k = 5 · toys, 3 prompts" in labels[names[1]]
 
 
-def test_the_catalogue_finds_the_sweeps_of_a_grid(folder: Path) -> None:
+def test_the_sweeps_of_a_grid_are_found_and_named_by_their_differences(folder: Path) -> None:
     found = shelf(folder)
     variants = set(found.variants(OWN))
     five = {"vllm-thinking-k5", "another-k5"} & variants
     assert len(five) == 1 and variants - five == {"vllm-thinking-k1", "vllm-thinking-k2"}
     assert not found.variants("mars") and not found.variants("half") and not found.variants("gamma")
     assert not found.variants("nowhere")
+    one, two, three, five = (study_of(path) for path in GRID.folders(folder))
+    mars, gamma, again = (study_of(folder / name) for name in ("mars", "gamma", "another-k5"))
+    for studies, names in (
+        ([one, two, three, five], ["k = 1", "k = 2", "k = 3", "k = 5"]),
+        ([five, mars], ["vLLM relaxed thinking, k = 5", "MARS"]),
+        ([five, gamma], ["k = 5, γ = 3", "k = 8, γ = 2"]),
+        ([three], ["vLLM relaxed thinking"]),
+        ([five, again], 2 * ["vLLM relaxed thinking, k = 5"]),
+    ):
+        assert detail._names(studies) == names
 
 
-def test_the_grids_table_has_the_figures_of_each_sweep(folder: Path) -> None:
-    tab = section(opened(sweep=OWN, dial="0.3"), SECTIONS)
+def test_the_grids_tables_have_the_figures_of_each_sweep_and_recommend_a_setting(folder: Path) -> None:
+    tab = section(opened(sweep=OWN, dial="0.3"), 6)
     table = frames(tab)[0].value
     assert list(table["k"]) == ["1", "2", "3", "5"]
     assert list(table.columns)[1:] == ["r = 0.00", "r = 0.25", "r = 0.30", "r = 0.50", "r = 0.75", "r = 1.00"]
-    for k, path in zip((1, 2, 3), GRID.folders(folder), strict=False):
-        study = CachedSweep(load_sweep(path))
-        row = table[table["k"] == str(k)].iloc[0]
-        assert row["r = 0.30"] == cell(study.measures["tau"], study.value("tau", 0.3))
-    assert "by k and r. k: how many of the target&#x27;s best tokens" in said(tab)
-    tab.segmented_control(key="grid-figure").set_value("accuracy")
-    again = frames(settled(tab.run()))[0].value
-    study = CachedSweep(load_sweep(folder / OWN))
-    assert again.iloc[2]["r = 0.30"] == cell(study.measures["accuracy"], study.value("accuracy", 0.3))
-
-
-def test_overlaid_sweeps_are_named_by_their_differences(folder: Path) -> None:
-    grid = [CachedSweep(load_sweep(path)) for path in GRID.folders(folder)]
-    assert detail._names(grid) == ["k = 1", "k = 2", "k = 3", "k = 5"]
-    mars, gamma = (CachedSweep(load_sweep(folder / name)) for name in ("mars", "gamma"))
-    assert detail._names([grid[3], mars]) == ["vLLM relaxed thinking, k = 5", "MARS"]
-    assert detail._names([grid[3], gamma]) == ["k = 5, γ = 3", "k = 8, γ = 2"]
-    assert detail._names([grid[2]]) == ["vLLM relaxed thinking"]
-    again = CachedSweep(load_sweep(folder / "another-k5"))
-    assert detail._names([grid[3], again]) == 2 * ["vLLM relaxed thinking, k = 5"]
-
-
-def test_the_grid_recommends_a_setting_of_each_variant(folder: Path) -> None:
-    tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), SECTIONS)
+    for place, path in enumerate(GRID.folders(folder)[:3]):
+        study = study_of(path)
+        assert table.iloc[place]["r = 0.30"] == cell(study.measures["tau"], study.value("tau", 0.3))
+    settled(tab.segmented_control(key="grid-figure").set_value("accuracy").run())
+    study = study_of(folder / OWN)
+    accuracy = cell(study.measures["accuracy"], study.value("accuracy", 0.3))
+    assert frames(tab)[0].value.iloc[2]["r = 0.30"] == accuracy
+    tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), 6)
     table = frames(tab)[1].value
     assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
-    study = CachedSweep(load_sweep(folder / OWN), Bootstrap(0.5))
-    assert table.iloc[2][study.measures[study.pace].title] == cell(
-        study.measures[study.pace], study.value(study.pace, 0.0)
-    )
-    assert "Each of the 4 variants is tested at 87.5 %, so that whichever is chosen holds at 50 %." in said(tab)
-    few = section(opened(sweep=OWN), SECTIONS)
-    little, needed = frames(few)[1].value, study.recommendation(1.0, 0.95, 4).prompts_needed
-    assert little.iloc[2]["prompts to test the next"] == f"about {about(needed)}"
-    assert set(little["loosest within the loss"]) == {"not enough prompts"}
-    assert "grid-figure" not in {each.key for each in section(opened(sweep="mars"), SECTIONS).segmented_control}
-    assert all(text.startswith("about ") for text in little["prompts to test the next"])
+    study = study_of(folder / OWN, Bootstrap(0.5))
+    pace = study.measures[study.pace]
+    assert table.iloc[2][pace.title] == cell(pace, study.value(study.pace, 0.0))
+    assert "Each of the 4 variants is tested at 87.5 %, so that whichever is chosen holds at 50 %." in notes(tab)
+    few = frames(section(opened(sweep=OWN), 6))[1].value
+    needed = study.recommendation(1.0, 0.95, 4).prompts_needed
+    assert few.iloc[2]["prompts to test the next"] == f"about {about(needed)}"
+    assert set(few["loosest within the loss"]) == {"not enough prompts"}
     assert study.recommendation(1.0, 0.95).prompts_needed != needed
+    assert "grid-figure" not in keys(section(opened(sweep="mars"), 6))
 
 
 def test_the_evidence_holds_the_grid(folder: Path) -> None:
     packs: list[Any] = []
     packed = lambda _, data, *rest, **how: packs.append(data) if how["key"] == "evidence-pack" else None  # noqa: E731
     with patch.object(detail.st, "download_button", packed):
-        section(opened(sweep=OWN, dial="0.3"), 5)
-        section(opened(sweep="mars"), 5)
-    (of_grid, alone) = (zipfile.ZipFile(io.BytesIO(data())) for data in packs)
-    lines = list(csv.DictReader(io.StringIO(of_grid.read("evidence/setting_grid.csv").decode())))
-    assert {line["k"] for line in lines} == {"1", "2", "3", "5"}
-    assert of_grid.read("evidence/evidence.md").decode().count("is tested at 98.75 %, so that") == 5  # its own, and all
-    assert "## The grid, k × r" in of_grid.read("evidence/evidence.md").decode()
-    assert "evidence/setting_grid.csv" not in alone.namelist()
-    assert "is tested at" not in alone.read("evidence/evidence.md").decode()
+        for name, has_grid in ((OWN, True), ("mars", False)):
+            section(opened(sweep=name, dial="0.3"), 5)
+            pack = zipfile.ZipFile(io.BytesIO(packs.pop()()))
+            assert ("evidence/setting_grid.csv" in pack.namelist()) == has_grid
+            words = pack.read("evidence/evidence.md").decode()
+            assert words.count("is tested at 98.75 %, so that") == (5 if has_grid else 0)  # its own, and all
 
 
-def left(folder: Path, finished: int, *rules: str, count: int = 5) -> None:
-    """Sweeps that were stopped so far."""
-    for rule in rules:
-        steps = iter(toy_sweep(folder / rule.replace(":", "-"), count, replace(VLLM, rule=rule)))
-        next(now for now in steps if now.finished == finished)
-        steps.close()  # type: ignore[attr-defined]
-
-
-def test_unfinished_variants_are_continued_together(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left(empty, 2, "vllm-thinking:k=5", "fly:w=2", "mars")
-    left(empty, 1, "vllm-thinking", "vllm-thinking:k=2")
-    left(empty, 1, "vllm-thinking:k=7", count=4)
+def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rule, finished, count in (
+        *(("vllm-thinking:k=5", 2, 5), ("fly:w=2", 2, 5), ("mars", 2, 5)),
+        *(("vllm-thinking", 1, 5), ("vllm-thinking:k=2", 1, 5), ("vllm-thinking:k=7", 1, 4)),
+    ):
+        stopped(empty / rule.replace(":", "-"), finished, rule, count)
     toy_sweep(empty / "whole", 5, replace(VLLM, rule="vllm-thinking:k=8")).finish()
     made: list[GridSweep] = []
 
@@ -199,15 +203,12 @@ def test_unfinished_variants_are_continued_together(empty: Path, monkeypatch: py
         made.append(GridSweep(table_backend(), prompts, settings, folders, span, **how))
         return made[0]
 
-    own = worker()
-    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: own)
     monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
-    assert [each.path.name for each in found.left_beside("mars")] == []
+    assert not found.left_beside("mars")
     with locks.held(empty / "vllm-thinking-k=2"):
         assert [each.path.name for each in found.left_beside(name)] == ["vllm-thinking"]
-    tab = opened(sweep=name)
-    assert "Continue also resumes 2 unfinished variants of this rule" in said(tab)
+    assert "Continue also resumes 2 unfinished variants of this rule" in notes(opened(sweep=name))
     sweep_requests.go_on(found.entries[name], found.left_beside(name))
     job = jobs_in(empty)[name]
     until(lambda: job.progress.state.finished)
@@ -217,18 +218,152 @@ def test_unfinished_variants_are_continued_together(empty: Path, monkeypatch: py
     assert not load_sweep(empty / "fly-w=2").complete
 
 
-def test_a_grid_in_a_subfolder_is_found(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grid_in_a_subfolder_is_found(empty: Path) -> None:
     for _ in toy_grid(empty / "g", count=2):
         pass
-    toy_sweep(empty / "alone", 2).finish()
-    (empty / "file.txt").write_text("")
-    toy_sweep(empty / "far" / "away" / "mars", 2).finish()
+    for path in ("alone", "far/away/mars"):
+        toy_sweep(empty / path, 2).finish()
     found = shelf(empty)
     assert set(found.entries) == {"alone", *(f"g/{path.name}" for path in GRID.folders(empty))}
-    assert len(found.variants(f"g/{OWN}")) == 3
-    tab = opened(sweep=f"g/{OWN}")
-    assert "vLLM relaxed thinking at " in said(tab)
+    assert len(found.variants(f"g/{OWN}")) == 3 and len(set(found.labels.values())) == 5
+    assert "vLLM relaxed thinking at " in notes(opened(sweep=f"g/{OWN}"))
     job = SweepJob(empty / "g" / OWN, lambda pair: pytest.fail("never begun"), "a")
     tab_jobs.shared_worker().name(job, job.folder)
     assert jobs_in(empty) == {f"g/{OWN}": job} and jobs_in(empty / "g") == {OWN: job}
     assert not jobs_in(empty.parent.parent)
+
+
+def worker() -> Worker:
+    return Worker(Models(lambda choice, tell: object()))
+
+
+def test_a_cancelled_sweep_job_is_resumed_and_a_job_begun_once(tmp_path):
+    own, folder, go = worker(), tmp_path / "sweep", threading.Event()
+    seen: list[Sweeping] = []
+
+    class Watched(SweepJob):
+        def tell(self, **news: object) -> None:
+            super().tell(**news)
+            seen.append(self.progress)
+            if self.progress.finished == 2:
+                self.cancel()
+
+    job = Watched(folder, lambda pair: go.wait(PATIENCE) and toy_sweep(folder, 4, SHORT), "toys")
+    other = SweepJob(folder, lambda pair: pytest.fail("begun twice"), "toys")
+    assert own.begin(job, *job.labels) is job and own.begin(other, *other.labels) is job
+    go.set()
+    until(lambda: job.progress.state.finished)
+    assert job.progress.state is JobState.CANCELLED and load_sweep(folder).finished == 2
+    assert seen[0].prompts == 4 and 0 < max(each.part for each in seen) <= 0.75 and job.progress.left > 0
+    again = SweepJob(folder, lambda pair: toy_sweep(folder, 4, SHORT, resume=True), "toys")
+    assert own.begin(again, *again.labels) is again and own.names() == {folder: again}
+    until(lambda: again.progress.state.finished)
+    assert (again.progress.state, again.progress.before, again.progress.finished) == (JobState.DONE, 2, 4)
+    assert load_sweep(folder).complete
+
+
+def test_a_check_that_cannot_be_saved_is_shown(tmp_path):
+    (tmp_path / "checks").write_text("a file where the folder should be")
+    clock = MagicMock(progress=ClockProgress(0, 1), check=timing)
+    clock.__iter__.return_value = iter([ClockProgress(1, 1)])
+    own, job = worker(), ClockJob(lambda pair: clock, partial(keep_check, tmp_path))
+    own.submit(job)
+    until(lambda: job.progress.state.finished)
+    assert job.progress.state is JobState.DONE and job.progress.check is not None
+    assert "was not kept" in job.progress.error
+
+
+def test_changed_and_missing_prompts_of_a_sweep_are_reported_and_sweeps_listed_with_their_progress(tmp_path):
+    assert list_sweeps(tmp_path / "none") == []
+    toy_sweep(tmp_path / "whole", 3, SHORT).finish()
+    next(iter(toy_sweep(tmp_path / "begun", 2, SHORT)))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "sweep.json").write_text("nonsense")
+    (tmp_path / "other").mkdir()
+    found = {entry.path.name: entry for entry in list_sweeps(tmp_path)}
+    assert set(found) == {"whole", "begun", "broken"} and list(found)[-1] == "broken"
+    assert found["whole"].complete and not found["begun"].complete
+    assert "damaged" in found["broken"].error and found["broken"].plan is None
+    store, path = open_store(tmp_path / "whole"), tmp_path / "whole" / "prompts.jsonl"
+    assert store.prompts() == toy_prompts(3)
+    path.write_text(path.read_text().replace("prompt 1", "prompt 7"))
+    with pytest.raises(BadInput, match="is not what was swept"):
+        store.prompts()
+    path.unlink()
+    with pytest.raises(BadInput, match="does not hold the prompts"):
+        store.prompts()
+
+
+theme = figures.DARK
+
+
+def band(values: list[float], spread: float = 0.01) -> Band:
+    estimate = np.array(values)
+    return Band(estimate, estimate - spread, estimate + spread, 0.95, Method.BCA)
+
+
+def rule_path(name: str, speeds: list[float], lost: list[float], marked: float = 0.9) -> RulePath:
+    """Dial values 0.8, 0.9 and 1; strict at 1."""
+    path = Frontier(np.array([0.8, 0.9, 1.0]), band([-each / 100 for each in lost]), band(speeds), "strict", True)
+    return RulePath(name, "θ", path, 1.0, 0.8, marked)
+
+
+def test_the_best_setting_is_the_fastest_within_the_loss_and_the_title_says_it():
+    path = rule_path("A", [1.5, 1.2, 1.0], [5, 1, 0]).path
+    assert [path.best_within(1.0, points) for points in (0.5, 1.0, 5.0)] == [2, 1, 0]
+    alone = replace(path, accuracy=band([0.45, 0.49, 0.5]), paired=False)
+    assert alone.lost(1.0) == pytest.approx([5, 1, 0]) and alone.best_within(1.0, 1.0) == 1
+    accuracy, pace = (Interval(*values, 0.95, Method.BCA) for values in ((-0.03, -0.04, -0.02), (1.3, 1.2, 1.4)))
+    found = path.through(0.85, accuracy, pace)
+    assert found.dials.tolist() == [0.8, 0.85, 0.9, 1.0]
+    assert found.speed_up.low[1] == 1.2 and found.accuracy.estimate[1] == -0.03 and found.near(0.87) == 1
+    assert path.through(0.9, accuracy, pace) is path
+    figure = frontier_figure([rule_path("<b>A</b>", [1.5, 1.2, 1.0], [5, 1, 0])], theme, 1.0)
+    assert figures.spoken_title(figure).endswith(
+        " at θ = 0.90 is 1.20× as fast as strict and loses 1 point of accuracy on these prompts"
+    )
+    assert "<b>A</b>" not in figure.to_json() and "&lt;b&gt;A" in figure.to_json()
+    (left, right), (low, high) = figure.layout.xaxis.range, figure.layout.yaxis.range
+    assert left < -6 and right > 1 and low < 0.99 and high > 1.51
+    two = [rule_path("A", [1.5, 1.2, 1.0], [5, 1, 0], 0.8), rule_path("B", [1.4, 1.3, 1.0], [2, 0.5, 0])]
+    assert figures.spoken_title(frontier_figure(two, theme, 1.0)) == (
+        "For at most 1 point lost on these prompts, B is fastest: 1.30× strict, at θ = 0.90"
+    )
+    assert figures.spoken_title(frontier_figure([], theme)) == "No sweep to show yet"
+
+
+def test_a_hull_goes_round_all_points_and_bars_by_hand():
+    for seed in range(20):
+        points = np.random.default_rng(seed).integers(0, 6, (8, 2)).astype(float)
+        ring = _hull(points)
+        x, y = ring[:, 0], ring[:, 1]
+        assert np.sum(x * np.roll(y, -1) - y * np.roll(x, -1)) > 0
+        for a, b in zip(ring, np.roll(ring, -1, axis=0), strict=True):
+            turns = (b[0] - a[0]) * (points[:, 1] - a[1]) - (b[1] - a[1]) * (points[:, 0] - a[0])
+            assert (turns >= -1e-9).all()
+    shares = Band(np.array([0.75, 0.25]), np.array([0.5, 0.0]), np.array([1.0, 0.5]), 0.95, Method.BCA)
+    for counts, words in (
+        ([0, 0], "There is no relaxed token at this setting"),
+        ([0, 1], "The one relaxed token has rank 3"),
+        ([5, 0], "All 5 relaxed tokens have rank 2"),
+        ([3, 1], "75 % of 4 relaxed tokens have rank 2"),
+    ):
+        figure = share_bars(["2", "3"], np.array(counts), shares, theme, axis="rank", noun="relaxed token")
+        assert figures.spoken_title(figure) == words and bool(figure.data) == any(counts)
+    assert list(figure.data[0].x) == [75, 25] and list(figure.data[0].error_x.array) == [25, 25]
+    assert list(figure.data[0].y) == ["2", "3"] and figure.layout.yaxis.autorange == "reversed"  # the first on top
+
+
+def test_a_studys_figures_are_those_of_the_sweep(tmp_path: Path):
+    study = CachedSweep(toy_sweep(tmp_path / "sweep", 8).finish())
+    path = study.path(0.4321, paired=True)
+    place = path.near(0.4321)
+    assert path.dials[place] == 0.4321 and study.path(0.4321, paired=True) is path
+    assert path.accuracy.estimate[place] == study.value("accuracy_change", 0.4321).estimate
+    assert path.speed_up.estimate[place] == pytest.approx(study.value("speed_up_strict", 0.4321).estimate)
+    counts, shares = relaxed_at(study.result, 0.4), study.relaxed(0.4)
+    assert shares.by_rank.estimate == pytest.approx(counts.by_rank / counts.by_rank.sum())
+    assert (len(RANK_WORDS), len(SHARE_WORDS)) == (len(counts.by_rank), len(counts.by_share))
+    for name in study.measures:
+        assert "At θ = 0.40" in figures.spoken_title(dial_curve(study.curve(name), 0.4, theme))
+    assert 0 < study.value("agreed", 0.2).estimate < 1 and study.value("agreed", 1.0).estimate == 1

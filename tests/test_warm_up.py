@@ -20,13 +20,11 @@ from mars_viz.components.explorer import element
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.run_with_map import mapped
 from mars_viz.ui import warm_up
-from mars_viz.ui.links import View
 from mars_viz.ui.session import KEY
 from tests import tabs
 from tests.factories import toy_map, toy_run
-from tests.served import served
+from tests.served import App
 
-ROOT = Path(__file__).resolve().parent.parent
 NOTE_FIRST_TOKEN = """
 window.firstToken = new Promise((seen) => {
   const look = () => {
@@ -39,19 +37,6 @@ window.firstToken = new Promise((seen) => {
 """
 ASKED_FOR_FIGURES = """performance.getEntriesByType("resource")
   .filter((entry) => entry.name.includes("PlotlyChart")).map((entry) => entry.startTime)"""
-NEVER = """
-import streamlit as st
-from mars_viz.components import mount
-
-mount.PATIENCE = 0.3
-
-@st.fragment
-def late():
-    if mount.first_painted(".never", key="painted"):
-        st.text("waited long enough")
-
-late()
-"""
 
 
 @pytest.fixture
@@ -62,59 +47,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_first_tab_shows_what_the_warm_up_made(folder, monkeypatch):
-    made: list[Any] = []
-    make = RunPayload.of
-    monkeypatch.setattr(RunPayload, "of", lambda run, *at: made.append(run) or make(run, *at))
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Seeds of the runs whose payloads were made, and their draft lengths."""
+    found, make = [], RunPayload.of
+    monkeypatch.setattr(RunPayload, "of", lambda run, *at: found.append((run.settings.seed, at[0])) or make(run, *at))
+    return found
+
+
+def test_the_first_tab_shows_what_the_warm_up_made_and_figures_wait_for_the_text(folder, made):
     warming = warm_up.WarmUp()
     warming.run()
     assert warming.imported.is_set() and "pandas" in sys.modules
     assert pyarrow.default_memory_pool().backend_name == "system"
-    assert len(made) == 1 and made[0].settings.seed == 7
     tabs.opened("pages/explore.py")
-    assert len(made) == 1
+    assert [seed for seed, _ in made] == [7]
 
+    def first_look() -> AppTest:
+        """A tab whose browser has not shown any text."""
+        tab = AppTest.from_file(tabs.APP, default_timeout=tabs.PATIENCE)
+        return tabs.settled(tab.switch_page("pages/explore.py").run())
 
-def test_a_warm_up_without_a_run_or_with_a_failing_import_ends(folder, monkeypatch):
-    assert not warm_up._warm_up.cache_info().currsize
-    warm_up.wait_for_imports()  # without a warm-up
-    for path in (folder / "a-run").iterdir():
-        path.unlink()
-    for _ in range(2):  # a broken run, and none
-        warming = warm_up.WarmUp()
-        warming.run()
-        assert warming.imported.is_set()
-        (folder / "a-run").rmdir() if (folder / "a-run").exists() else None
-    monkeypatch.setitem(sys.modules, "mars_viz.ui.links", None)
-    warming = warm_up.WarmUp()
-    with pytest.raises(ImportError):
-        warming.run()
-    assert warming.imported.is_set()
-
-
-@pytest.mark.parametrize(
-    ("options", "address"),
-    [
-        ({}, "http://localhost:8501/"),
-        ({"server.address": "0.0.0.0", "server.port": 80}, "http://localhost:80/"),
-        ({"server.address": "::1"}, "http://[::1]:8501/"),
-        ({"server.address": "10.0.0.1", "server.baseUrlPath": "/mars/"}, "http://10.0.0.1:8501/mars"),
-        ({"server.sslCertFile": "cert.pem"}, "https://localhost:8501/"),
-    ],
-)
-def test_the_address_to_open(monkeypatch, options, address):
-    usual = {"server.address": None, "server.port": 8501, "server.baseUrlPath": "", "server.sslCertFile": None}
-    monkeypatch.setattr(warm_up.st, "get_option", (usual | options).__getitem__)
-    assert warm_up.address() == address
-
-
-def first_look() -> AppTest:
-    """A tab whose browser has not shown any text."""
-    tab = AppTest.from_file(tabs.APP, default_timeout=tabs.PATIENCE)
-    return tabs.settled(tab.switch_page("pages/explore.py").run())
-
-
-def test_figures_wait_for_the_text(folder):
     tab = first_look()
     assert not tab.get("plotly_chart")
     tab.session_state[KEY].shows_text = True  # the browser's word
@@ -123,35 +76,33 @@ def test_figures_wait_for_the_text(folder):
     assert len(first_look().get("plotly_chart")) == 4  # a run without text
 
 
-def test_the_browser_requests_figures_after_the_text(browser: Browser, folder):
-    with served(ROOT / "app.py") as address, browser.new_page() as page:
-        page.add_init_script(NOTE_FIRST_TOKEN)
-        page.goto(f"{address}/explore")
-        page.wait_for_selector(".js-plotly-plot")
-        (asked,) = page.evaluate(ASKED_FOR_FIGURES)
-        assert page.evaluate("window.firstToken") < asked
-        assert page.locator(".st-key-text-painted").count() == 1  # and takes no room
-        assert not page.locator(".st-key-text-painted").is_visible()
+def test_a_warm_up_without_a_run_or_with_a_failing_import_ends(folder, monkeypatch):
+    assert not warm_up._warm_up.cache_info().currsize
+    warm_up.wait_for_imports()  # without a warm-up
+    for path in (*(folder / "a-run").iterdir(), folder / "a-run"):  # a broken run, and none
+        path.rmdir() if path.is_dir() else path.unlink()
+        warming = warm_up.WarmUp()
+        warming.run()
+        assert warming.imported.is_set()
+    monkeypatch.setitem(sys.modules, "mars_viz.ui.links", None)
+    warming = warm_up.WarmUp()
+    with pytest.raises(ImportError):
+        warming.run()
+    assert warming.imported.is_set()
 
 
-def test_waiting_for_a_text_that_is_never_painted_ends(browser: Browser, tmp_path):
-    script = tmp_path / "page.py"
-    script.write_text(NEVER, encoding="utf-8")
-    with served(script) as address:
-        for without in ("", "delete window.requestIdleCallback; delete window.cancelIdleCallback"):  # as in Safari
-            with browser.new_page() as page:
-                page.add_init_script(without)
-                page.goto(address)
-                page.get_by_text("waited long enough").wait_for()
-
-
-def request(path: str, query: str = "", kind: str = "http", method: str = "GET") -> dict[str, Any]:
-    return {"type": kind, "method": method, "path": path, "query_string": query.encode()}
-
-
-@pytest.mark.parametrize(
-    ("asked", "link"),
-    [
+def test_the_address_to_open_and_the_link_of_a_request(monkeypatch):
+    usual = {"server.address": None, "server.port": 8501, "server.baseUrlPath": "", "server.sslCertFile": None}
+    for options, address in (
+        ({}, "http://localhost:8501/"),
+        ({"server.address": "0.0.0.0", "server.port": 80}, "http://localhost:80/"),
+        ({"server.address": "::1"}, "http://[::1]:8501/"),
+        ({"server.address": "10.0.0.1", "server.baseUrlPath": "/mars/"}, "http://10.0.0.1:8501/mars"),
+        ({"server.sslCertFile": "cert.pem"}, "https://localhost:8501/"),
+    ):
+        monkeypatch.setattr(warm_up.st, "get_option", (usual | options).__getitem__)
+        assert warm_up.address() == address
+    for scope, link in (
         (request("/explore", "run=a-run"), {"run": "a-run"}),
         (request("/explore/", "gamma=3&run=a%20run"), {"run": "a run", "gamma": "3"}),
         (request("/", "run=a-run"), {"run": "a-run"}),
@@ -162,95 +113,71 @@ def request(path: str, query: str = "", kind: str = "http", method: str = "GET")
         (request("/explore", "run=a-run", method="HEAD"), {}),
         (request("/explore", "run=a-run", "websocket"), {}),
         ({"type": "lifespan"}, {}),
-    ],
-)
-def test_the_link_of_a_request(asked, link):
-    assert warm_up.asked_for(asked) == link
-    with pytest.MonkeyPatch.context() as below:
-        below.setattr(warm_up.st, "get_option", {"server.baseUrlPath": "under/"}.__getitem__)
-        for path in ("/under", "/under/", "/under/explore"):
-            assert warm_up.asked_for(request(path, "run=a-run")) == {"run": "a-run"}
-        assert warm_up.asked_for(request("/explore", "run=a-run")) == {}
+    ):
+        assert warm_up.asked_for(scope) == link
+    monkeypatch.setattr(warm_up.st, "get_option", {"server.baseUrlPath": "under/"}.__getitem__)
+    for path in ("/under", "/under/", "/under/explore", "/explore"):
+        assert bool(warm_up.asked_for(request(path, "run=a-run"))) == path.startswith("/under")
 
 
-class Behind:
-    """The application behind `ReadAhead`, with its requests."""
+@pytest.mark.parametrize("without", ["", "delete window.requestIdleCallback; delete window.cancelIdleCallback"])
+def test_the_browser_requests_figures_after_the_text(browser: Browser, app: App, without: str):
+    """Safari has no idle callbacks."""
+    with browser.new_page() as page:
+        page.add_init_script(NOTE_FIRST_TOKEN + without)
+        page.goto(f"{app.address}/explore")
+        page.wait_for_selector(".js-plotly-plot")
+        (asked,) = page.evaluate(ASKED_FOR_FIGURES)
+        assert page.evaluate("window.firstToken") < asked
 
-    def __init__(self) -> None:
-        self.heard: list[Any] = []
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.heard.append(scope)
+def request(path: str, query: str = "", kind: str = "http", method: str = "GET") -> dict[str, Any]:
+    return {"type": kind, "method": method, "path": path, "query_string": query.encode()}
 
 
-def ask(ahead: warm_up.ReadAhead, scope: dict[str, Any]) -> None:
+heard: list[Any] = []
+"""The requests that reached the application behind `ReadAhead`."""
+
+
+async def behind(scope: Any, receive: Any, send: Any) -> None:
+    heard.append(scope)
+
+
+def asking(ahead: warm_up.ReadAhead, query: str) -> None:
+    """Ask for a page, and wait for the run to be read; the request is passed on in any case."""
+    heard.clear()
     with suppress(StopIteration):
-        ahead(scope, None, None).send(None)  # type: ignore[arg-type]
-
-
-def asking(ahead: warm_up.ReadAhead, scope: dict[str, Any]) -> None:
-    """Ask, and wait for the run to be read."""
-    ask(ahead, scope)
+        ahead(request("/explore", query), None, None).send(None)  # type: ignore[arg-type]
     for thread in threading.enumerate():
         if thread.name == "read-ahead":
             thread.join(60)
+    assert heard == [request("/explore", query)]
 
 
 @pytest.mark.parametrize(("more", "gamma"), [({}, None), ({"gamma": "3"}, 3), ({"gamma": "5"}, None)])
-def test_the_run_of_a_link_is_read_ahead(folder, monkeypatch, more, gamma):
+def test_the_run_of_a_link_is_read_ahead(folder, made, more, gamma):
     run = toy_run(seed=8, rule="mars", dial=0.9)
     mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (3, run.settings.gamma))[0]).save(folder / "b-run")
-    made: list[Any] = []
-    make = RunPayload.of
-    monkeypatch.setattr(RunPayload, "of", lambda run, *at: made.append((run, at[0])) or make(run, *at))
-    behind = Behind()
-    asked = request("/explore", urlencode({"run": "b-run"} | more))
-    asking(warm_up.ReadAhead(behind), asked)
-    assert behind.heard == [asked]
-    assert [(made_of.settings.seed, length) for made_of, length in made] == [(8, gamma or run.settings.gamma)]
+    asking(warm_up.ReadAhead(behind), urlencode({"run": "b-run"} | more))
+    assert made == [(8, gamma or run.settings.gamma)]
     tab = tabs.opened("pages/explore.py", run="b-run", **more)
     assert (tab.session_state[KEY].view.run, tab.session_state[KEY].view.gamma) == ("b-run", gamma)
     assert len(made) == 1
-
-
-def test_requests_pass_if_no_thread_can_be_started(monkeypatch):
-    read: list[str] = []
-    monkeypatch.setattr(warm_up, "get_ready", lambda view: read.append(view.run))
-    ahead = warm_up.ReadAhead(behind := Behind())
-    with monkeypatch.context() as short:
-        short.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
-        ask(ahead, request("/explore", "run=one"))
-    asking(ahead, request("/explore", "run=two"))
-    assert read == ["two"] and len(behind.heard) == 2
 
 
 def test_links_to_broken_and_missing_runs_pass(folder, monkeypatch):
     (folder / "broken").mkdir()
     (folder / "broken" / "manifest.json").write_text("{}")
     opened: list[Any] = []
-    monkeypatch.setattr(element, "get_ready", lambda run, *at: opened.append(run))
-    ahead = warm_up.ReadAhead(behind := Behind())
-    asking(ahead, request("/explore", "run=broken"))
+    monkeypatch.setattr(element, "get_ready", lambda run, *at: opened.append(run.settings.seed))
+    ahead = warm_up.ReadAhead(behind)
+    asking(ahead, "run=broken")
     assert not opened
     for name in ("../a-run", "nowhere", "a-run"):  # the page shows the first run that there is
-        asking(ahead, request("/explore", f"run={name}"))
-    assert len(behind.heard) == 4 and [run.settings.seed for run in opened] == [7, 7, 7]
-
-
-def test_one_run_at_a_time_is_read_ahead(monkeypatch):
-    begun, end, read = threading.Event(), threading.Event(), []
-
-    def get_ready(view: View) -> None:
-        read.append(view.run)
-        begun.set()
-        end.wait(60)
-
-    monkeypatch.setattr(warm_up, "get_ready", get_ready)
-    ahead = warm_up.ReadAhead(behind := Behind())
-    ask(ahead, request("/explore", "run=one"))
-    assert begun.wait(60)
-    ask(ahead, request("/explore", "run=two"))
-    end.set()
-    asking(ahead, request("/compare"))
-    asking(ahead, request("/explore", "run=three"))
-    assert read == ["one", "three"] and len(behind.heard) == 4
+        asking(ahead, f"run={name}")
+    assert opened == [7, 7, 7]
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        asking(ahead, "run=a-run")
+    asking(ahead, "run=a-run")
+    assert opened == [7, 7, 7, 7]
