@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import BrowserContext, ElementHandle, Page, TimeoutError
+from playwright.sync_api import BrowserContext, Page, TimeoutError
 
 from tests.gestures import HOVER, PATIENCE, Gesture
 
@@ -34,14 +34,16 @@ class Control:
     inside: str = ""  # popovers and expanders that hold it, joined by ' / '
     any: bool = False  # one use is enough even if several controls have such a name
     only: str = ""  # the kind of scene in which it is used; empty: every kind
-    but: str = "nothing"  # names that another line of the table has
+    but: str = "nothing"  # names that other lines of the table have, joined by ' | '
     fleeting: bool = False  # may be absent
     leaves: bool = False  # the page is opened again before the next control is used
     anywhere: bool = False  # used wherever the control before it has led
 
     def is_of(self, role: str, label: str) -> bool:
         """Return whether this line of the table is about that control."""
-        return self.role == role and fits(self.name, label) and not fits(self.but, label)
+        return (
+            self.role == role and fits(self.name, label) and not any(fits(but, label) for but in self.but.split(" | "))
+        )
 
     def __str__(self) -> str:
         return f"{self.role} “{self.name}”"
@@ -179,24 +181,24 @@ class Census:
 
     def worked(self, control: Control, label: str) -> bool:
         """Use a control, and once more on the page opened again if that fails. Two failures are a problem."""
-        try:
-            self.page.set_default_timeout(AT_FIRST * 1000)
-            self.try_out(control, label)
-            return True
-        except Exception as error:
-            failed = f"{control}, as “{label}”: {control.use.words}: {_first(error)}"
-        finally:
-            self.page.set_default_timeout(PATIENCE * 1000)
-        try:
-            self.open()
-            assert not control.inside or self.enter(control.inside), f"{control.inside} is gone"
-            self.try_out(control, label)
-        except Exception as error:
-            self.report(f"{failed}; then: {_first(error)}")
-            self.open()
-            return False
-        self.note(f"at the second try: {self.where}, {self.scene.kind}: {failed}")
-        return True
+        failures: list[str] = []
+        for patience in (AT_FIRST, PATIENCE):
+            try:
+                self.page.set_default_timeout(patience * 1000)
+                assert not (failures and control.inside) or self.enter(control.inside), f"{control.inside} is gone"
+                self.try_out(control, label)
+                break
+            except Exception as error:
+                failures.append(_first(error))
+                self.page.set_default_timeout(PATIENCE * 1000)
+                self.open()
+        self.page.set_default_timeout(PATIENCE * 1000)
+        words = f"{control}, as “{label}”: {control.use.words}: {'; then: '.join(failures)}"
+        if len(failures) == 1:
+            self.note(f"at the second try: {self.where}, {self.scene.kind}: {words}")
+        elif failures:
+            self.report(words)
+        return len(failures) < 2
 
     def try_out(self, control: Control, label: str) -> None:
         """Use a control once. Raises AssertionError if something that must change does not."""
@@ -214,7 +216,8 @@ class Census:
             self.page.evaluate("census.leave()")
         spot = element if ITSELF in control.changes else None
         wanted = [each.partition(" ")[::2] for each in control.changes]
-        before, began = self.look(wanted, spot), self.page.evaluate("performance.now()")
+        look = "([wanted, spot]) => census.look(wanted, spot)"
+        before, began = self.page.evaluate(look, [wanted, spot]), self.page.evaluate("performance.now()")
         control.use.do(self.page, element)
         try:
             self.page.wait_for_function(
@@ -222,14 +225,10 @@ class Census:
                 arg=[wanted, before, spot, began],
             )
         except TimeoutError:
-            after = self.look(wanted, spot)
+            after = self.page.evaluate(look, [wanted, spot])
             same = [one for one, old, new in zip(control.changes, before, after, strict=True) if old == new]
             shown = self.page.locator("body").inner_text()[:MOST_SHOWN]
             raise AssertionError(f"does not change: {', '.join(same)}; the page: {shown!r}") from None
-
-    def look(self, wanted: list[tuple[str, str]], spot: ElementHandle | None) -> list[str]:
-        """Return the present values of these looks."""
-        return self.page.evaluate("([wanted, spot]) => census.look(wanted, spot)", [wanted, spot])
 
     def leave(self) -> None:
         """Close the open popover."""

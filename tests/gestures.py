@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-from playwright.sync_api import ElementHandle, Page, TimeoutError
+from playwright.sync_api import ElementHandle, Page
 
 PATIENCE = 240.0  # seconds; only a dead control takes as long
 ENTRIES = "[data-testid$=Dropdown] [role=option]"
@@ -70,6 +70,11 @@ def dragged(by: int, down: int = 0) -> Gesture:
     return Gesture(f"drag by {by} pixels", do)
 
 
+def _nudged(page: Page, spot: ElementHandle) -> None:
+    low, value, high = spot.evaluate("e => [+e.min, e.valueAsNumber, +e.max]")
+    dragged(-100 if value > (low + high) / 2 else 100).do(page, spot)
+
+
 def pressed(*keys: str) -> Gesture:
     def do(page: Page, spot: ElementHandle) -> None:
         spot.evaluate("e => (e.tabIndex >= 0 || !e.querySelector('input') ? e : e.querySelector('input')).focus()")
@@ -77,26 +82,6 @@ def pressed(*keys: str) -> Gesture:
             page.keyboard.press(key)
 
     return Gesture(f"press {' '.join(keys)}", do)
-
-
-def pressed_in_turn(keys: tuple[str, ...], changes: tuple[str, ...]) -> Gesture:
-    """Press keys that each change all of this. The address is read after the first alone: it follows a pause."""
-
-    def do(page: Page, spot: ElementHandle) -> None:
-        pressed().do(page, spot)
-        for place, key in enumerate(keys):
-            wanted = [each.partition(" ")[::2] for each in changes if not place or not each.startswith("link")]
-            before = page.evaluate("([wanted, spot]) => census.look(wanted, spot)", [wanted, spot])
-            page.keyboard.press(key)
-            try:
-                page.wait_for_function(
-                    "([wanted, before, spot]) => census.look(wanted, spot).every((now, at) => now !== before[at])",
-                    arg=[wanted, before, spot],
-                )
-            except TimeoutError:
-                raise AssertionError(f"{key} does not change all of {wanted}") from None
-
-    return Gesture(f"press {', '.join(keys)}", do)
 
 
 def typed(words: str, finish: str = "Tab") -> Gesture:
@@ -139,7 +124,7 @@ def uploaded(file: Callable[[], tuple[str, bytes]]) -> Gesture:
 READERS: dict[str, Callable[[bytes], object]] = {
     "csv": lambda data: pd.read_csv(io.BytesIO(data)).columns[1],
     "parquet": lambda data: pd.read_parquet(io.BytesIO(data)).columns[1],
-    "zip": lambda data: zipfile.ZipFile(io.BytesIO(data)).read(zipfile.ZipFile(io.BytesIO(data)).namelist()[0]),
+    "zip": lambda data: zipfile.ZipFile(io.BytesIO(data)).infolist()[0],
     "json": json.loads,
     "html": lambda data: data[:2000].index(b"<html"),
     "svg": lambda data: data[:2000].index(b"<svg"),
@@ -170,6 +155,7 @@ def _camera(page: Page, spot: ElementHandle) -> None:
 
 
 CLICK = Gesture("click", lambda page, spot: spot.click(timeout=PATIENCE * 1000))
+NUDGED = Gesture("drag to the middle", _nudged)
 POINT = Gesture("click into", lambda page, spot: page.mouse.click(*_at(spot)))
 HOVER = Gesture("point at", lambda page, spot: spot.hover())
 DOUBLE = Gesture("click twice", lambda page, spot: spot.dblclick())
