@@ -65,9 +65,7 @@ def slowdown() -> float:
 def ask(page: Page, question: str, *, tree: bool = False) -> None:
     """Ask by mouse, and return when the first token of the answer is visible."""
     page.get_by_role("button", name="New prompt").click()
-    box = page.get_by_role("textbox", name="Prompt", exact=True)
-    box.click(click_count=3)
-    page.keyboard.type(question)
+    page.get_by_role("textbox", name="Prompt", exact=True).fill(question)
     if tree:
         page.get_by_text("Settings", exact=True).click()
         page.get_by_role("radio", name="Tree", exact=True).click()

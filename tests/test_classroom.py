@@ -11,15 +11,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 from factories import toy_map, toy_run
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from mars_viz import cli
 from mars_viz.classroom import CLASSROOM, QUEUE, TOKENS, ClassLimits, class_limits
@@ -28,7 +27,7 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import visitors
-from mars_viz.ui.classroom import door, explore_bar, rights, server_class
+from mars_viz.ui.classroom import door, explore_bar, rights
 from mars_viz.ui.classroom.explore_bar import Following
 from mars_viz.ui.classroom.rights import StudentJobs
 from mars_viz.ui.classroom.server_class import ServerClass, ShownBoard
@@ -38,7 +37,7 @@ from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 from tests.clients import Tab, opened
-from tests.served import ROOT, Server, serving
+from tests.served import ROOT, serving
 from tests.waiting import until
 
 STORY = "1-story-mars"
@@ -50,9 +49,6 @@ def run_with_map(title: str = "") -> Run:
     run = replace(toy_run(rule="mars", dial=0.9, gamma=2, max_new_tokens=40), title=title)
     made, _ = toy_map(replace(run.settings, dial=None), 0.5, 1.0, (1, 2))
     return mapped(run, made)
-
-
-# ---- settings
 
 
 @pytest.fixture(autouse=True)
@@ -67,21 +63,17 @@ def test_limits_come_from_the_environment_and_the_command_checks_them(monkeypatc
     monkeypatch.setattr(os, "execv", lambda *_: started.append(class_limits()))
     assert class_limits() is None
     for arguments, words in (
-        (["--class-tokens", "100"], "--classroom"),
-        (["--classroom", "--class-tokens", "0"], "between 1 and 100000"),
-        (["--classroom", "--class-tokens", "-3"], "no whole number"),
-        (["--classroom", "--class-queue", "101"], "between 1 and 100"),
-        (["--classroom", "--class-queue", "x"], "invalid int value"),
+        ("--class-tokens 100", "--classroom"),
+        ("--classroom --class-tokens 0", "between 1 and 100000"),
+        ("--classroom --class-tokens -3", "no whole number"),
+        ("--classroom --class-queue 101", "between 1 and 100"),
+        ("--classroom --class-queue x", "invalid int value"),
+        ("--classroom", ""),
+        ("--classroom --class-tokens 50 --class-queue 5", ""),
     ):
         monkeypatch.setattr(os, "environ", dict(clean))
-        assert cli.main(["app", *arguments]) == 2 and words in capsys.readouterr().err
-    for arguments in ([], ["--class-tokens", "50", "--class-queue", "5"]):
-        monkeypatch.setattr(os, "environ", dict(clean))
-        assert cli.main(["app", "--classroom", *arguments]) == 0
+        assert cli.main(["app", *arguments.split()]) == (2 if words else 0) and words in capsys.readouterr().err
     assert started == [ClassLimits(256, 2), ClassLimits(50, 5)]
-
-
-# ---- what is kept
 
 
 def test_what_somebody_does_not_see_is_not_there_for_them(tmp_path: Path) -> None:
@@ -89,23 +81,16 @@ def test_what_somebody_does_not_see_is_not_there_for_them(tmp_path: Path) -> Non
     mine, other = whole.keep(toy_run(), "anna"), whole.keep(toy_run(), "ben")
     seen = whole.seen_by(lambda name, maker: maker == "anna")
     assert [kept.name for kept in seen.list()] == [mine] and len(whole.list()) == 2
-    refused = (seen.find, seen.zipped, seen.delete, seen.restore, lambda name: seen.rename(name, "Mine now"))
-    for deed in refused:
+    for deed in (seen.find, seen.zipped, seen.delete, seen.restore, lambda name: seen.rename(name, "Mine now")):
         with pytest.raises(BadInput, match="no run of that name here"):
             deed(other)
     whole.delete(other)
-    assert seen.deleted() == ()
-    with pytest.raises(BadInput, match="no run of that name here"):
-        seen.restore(other)
-    assert [kept.standing for kept in whole.deleted()] == [RunStatus.DELETED]
+    assert seen.deleted() == () and [kept.standing for kept in whole.deleted()] == [RunStatus.DELETED]
     seen.delete(mine)
     seen.restore(mine)
 
 
-# ---- the class and what it is shown
-
-
-def test_a_teacher_sees_all_a_student_their_own_and_what_is_shown() -> None:
+def test_a_teacher_with_the_key_sees_all_a_student_their_own_and_what_is_shown() -> None:
     its = ServerClass(ClassLimits())
     its.let_in("teacher")
     its.let_in(NOBODY)
@@ -119,10 +104,6 @@ def test_a_teacher_sees_all_a_student_their_own_and_what_is_shown() -> None:
     assert seen("anna") == {"mine", "ben's"} and seen(NOBODY) == {"ben's"}
     its.board.stop()
     assert seen("anna") == {"mine"}
-
-
-def test_the_key_lets_in_and_nothing_like_it_does() -> None:
-    its = ServerClass(ClassLimits())
     assert its.fits(its.key) and its.key != ServerClass(ClassLimits()).key
     assert not any(its.fits(key) for key in ("", its.key[:-1], f"{its.key} ", its.key.swapcase(), "\udc80", "é"))
 
@@ -139,69 +120,52 @@ def test_each_change_has_a_version_and_what_the_run_lacks_is_refused() -> None:
     versions.append(board.version)
     moved = {"dial": 0.7, "gamma": 1, "overlay": "ratio", "selected": 5}
     assert board.read() == {"version": board.version, **place, **moved}
-    board.move(View("it", 0.7, "ratio", 5, 1))
-    assert board.version == versions[-1] and len(set(versions)) == 3, "the same place is no news"
+    board.move(View("it", 0.7, "ratio", 5, 1))  # the same place is no news
     for wrong in (View("other", 0.7), View("it", 1.5), View("it", 0.7, gamma=9), View("it", 0.7, cuts=True), View()):
         with pytest.raises(SettingError):
             board.move(wrong)
-    assert board.version == versions[-1]
     board.renew(run, False)
-    assert board.version == versions[-1]
+    assert board.version == versions[-1] and len(set(versions)) == 3
     board.renew(run.unmapped, False)
     assert board.version != versions[-1] and board.read()["gamma"] == 2, "its map is gone, and γ = 1 with it"
 
 
-def message(**changes: object) -> dict[str, object]:
+def message(**changes: object) -> bytes:
     said = {"run": STORY, "cuts": False, "dial": 0.8, "gamma": 6, "overlay": "outcome", "selected": None}
-    return {**said, **changes}
+    return json.dumps({**said, **changes}).encode()
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[]", b"null", b"\xff", b'{"run": "x"}', json.dumps(message(more=1)).encode()]
-    + [
-        json.dumps(message(**{name: value})).encode()
-        for name, value in (
-            ("run", 1), ("cuts", 0), ("dial", "0.8"), ("dial", float("nan")), ("dial", True), ("gamma", 2.5),
-            ("gamma", -1), ("overlay", "pink"), ("overlay", ["ratio"]), ("selected", 10**9), ("selected", False),
-        )
-    ],
-)  # fmt: skip
-def test_a_message_that_is_none_is_refused(body: bytes) -> None:
-    with pytest.raises(SettingError, match="Load the page again"):
-        door.view_in(body)
-    assert door.view_in(json.dumps(message()).encode()) == View(STORY, 0.8, gamma=6)
+def test_a_message_that_is_none_is_refused() -> None:
+    values = {
+        "run": [1],
+        "cuts": [0],
+        "dial": ["0.8", float("nan"), True],
+        "gamma": [2.5, -1],
+        "overlay": ["pink", ["ratio"]],
+        "selected": [10**9, False],
+        "more": [1],
+    }
+    wrong = [message(**{name: value}) for name, found in values.items() for value in found]
+    for body in (b"", b"{", b"[]", b"null", b"\xff", b'{"run": "x"}', *wrong):
+        with pytest.raises(SettingError, match="Load the page again"):
+            door.view_in(body)
+    assert door.view_in(message()) == View(STORY, 0.8, gamma=6)
 
 
-@pytest.mark.parametrize(
-    ("headers", "own"),
-    [
-        ({"sec-fetch-site": "same-origin", "origin": "https://a.example", "host": "b.example"}, True),
-        ({"sec-fetch-site": "cross-site", "origin": "http://a.example", "host": "a.example"}, False),
-        ({"sec-fetch-site": "same-site", "origin": "http://a.example", "host": "a.example"}, False),
-        ({"origin": "http://a.example:8501", "host": "a.example:8501"}, True),
-        ({"origin": "http://b.example", "host": "a.example"}, False),
-        ({"origin": "null", "host": "a.example"}, False),
-        ({"host": "a.example"}, False),
-        ({}, False),
-    ],
-)
-def test_only_pages_of_the_server_move_what_is_shown(headers: dict[str, str], own: bool) -> None:
-    assert door.from_own_page(headers) == own
-
-
-def test_without_a_class_there_is_no_route_and_nothing_new_on_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    server_class.server_class.cache_clear()
-    try:
-        assert door.routes() == [] and rights.sees() is None and rights.limits() is None and not rights.why_no_sweeps()
-        monkeypatch.setattr(explore_bar, "class_view", lambda *_, **__: pytest.fail("it was drawn"))
-        monkeypatch.setattr(explore_bar.st, "container", lambda *_, **__: pytest.fail("it was drawn"))
-        explore_bar.draw(None, Session(), run_with_map(), None, None)  # type: ignore[arg-type]
-    finally:
-        server_class.server_class.cache_clear()
-
-
-# ---- following
+def test_only_pages_of_the_server_move_what_is_shown() -> None:
+    a, b = "http://a.example", "a.example"
+    for site, origin, host, own in (
+        ("same-origin", "https://a.example", "b.example", True),
+        ("cross-site", a, b, False),
+        ("same-site", a, b, False),
+        ("", f"{a}:8501", f"{b}:8501", True),
+        ("", "http://b.example", b, False),
+        ("", "null", b, False),
+        ("", "", b, False),
+        ("", "", "", False),
+    ):
+        headers = {"sec-fetch-site": site, "origin": origin, "host": host}
+        assert door.from_own_page({name: value for name, value in headers.items() if value}) == own
 
 
 def test_a_student_follows_until_they_choose_for_themselves() -> None:
@@ -211,34 +175,29 @@ def test_a_student_follows_until_they_choose_for_themselves() -> None:
         memory.settle(session, board.shown)
         assert memory.on == follows and session.view == (View("one", 0.7) if follows else View("mine"))
     board, session, memory = ShownBoard(), Session(), Following()
-    memory.settle(session, board.shown)
-    assert memory.on and session.view == View()
-    session.view = View("a sample")
-    board.show(run_with_map(), "One", View("one", 0.7))
-    memory.settle(session, board.shown)
-    assert memory.on and session.view == View("one", 0.7), "what is shown is opened"
-    memory.settle(session, board.shown)
-    session.view = View("mine")
-    memory.settle(session, board.shown)
-    assert not memory.on and memory.said == explore_bar.OPENED and session.view == View("mine")
-    board.show(run_with_map(), "Two", View("two"))
-    memory.settle(session, board.shown)
-    assert session.view == View("mine"), "who is on their own stays so"
+
+    def settled(view: View | None = None, shown: str = "") -> View:
+        session.view = view or session.view
+        if shown:
+            board.show(run_with_map(), shown.title(), View(shown))
+        memory.settle(session, board.shown)
+        return session.view
+
+    assert settled() == View() and memory.on
+    assert settled(View("a sample"), shown="one") == View("one") and memory.on, "what is shown is opened"
+    assert settled(View("mine")) == View("mine") and not memory.on and memory.said == explore_bar.OPENED
+    assert settled(shown="two") == View("mine"), "who is on their own stays so"
     memory.switch(True)
-    memory.settle(session, board.shown)
-    assert memory.on and not memory.said and session.view == View("two")
+    assert settled() == View("two") and memory.on and not memory.said
     memory.leave()
     assert not memory.on and memory.said == explore_bar.MOVED
-
-
-# ---- limits
 
 
 def job(tokens: int = 40) -> DecodeJob:
     return DecodeJob("Once", replace(toy_run().settings, max_new_tokens=tokens), Ways(lambda *_: pytest.fail("it ran")))
 
 
-def test_a_browser_has_so_many_jobs_over_all_of_its_tabs() -> None:
+def test_a_browser_has_so_many_jobs_over_all_of_its_tabs_and_others_are_not_admitted() -> None:
     jobs, limits = StudentJobs(), ClassLimits(64, 2)
     asked = [job() for _ in range(4)]
     assert [jobs.why_not(each, "anna", limits) for each in asked[:2]] == ["", ""]
@@ -250,8 +209,6 @@ def test_a_browser_has_so_many_jobs_over_all_of_its_tabs() -> None:
     del asked
     assert [jobs.why_not(each, "anna", limits) for each in (job(), job())] == ["", ""], "what nobody holds is over"
 
-
-def test_a_job_that_is_not_admitted_has_failed_and_waits_nowhere() -> None:
     worker = Worker(None, admit=lambda job: "Not now.")  # type: ignore[arg-type]
     refused = job()
     worker.submit(refused, "by this name")
@@ -267,7 +224,6 @@ class Room(NamedTuple):
 
     address: str
     link: str  # the teacher's
-    runs: Path
     names: dict[str, str]  # of a run, by its maker
 
     def ask(self, cookie: str, body: bytes | None = None, since: str = "", **headers: str) -> tuple[int, Any]:
@@ -294,16 +250,12 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
         for name, value in {"MARS_VIZ_RUNS": str(folder), CLASSROOM: "1", TOKENS: str(MOST_TOKENS)}.items():
             patch.setenv(name, value)
         with serving(ROOT / "app.py") as server:
-            found = Room(server.address, teacher_link(server), folder, names)
+            until(lambda: f"?{door.PARAMETER}=" in server.said())
+            link = re.search(rf"http\S+\?{door.PARAMETER}=\S+", server.said())
+            assert link is not None
+            found = Room(server.address, link[0], names)
             let_in(found, TEACHER)
             yield found
-
-
-def teacher_link(server: Server) -> str:
-    until(lambda: f"?{door.PARAMETER}=" in server.said())
-    said = re.search(rf"http\S+\?{door.PARAMETER}=\S+", server.said())
-    assert said is not None
-    return said[0]
 
 
 class _Stays(urllib.request.HTTPRedirectHandler):
@@ -331,16 +283,12 @@ def in_tab(room: Room, cookie: str, page: str, query: str, look: Callable[[Tab],
 
 
 def says(room: Room, cookie: str, page: str, query: str = "") -> str:
-    """All that a page says, with the lines of its pickers and the cells of its tables."""
+    """All that a page says, with the lines of its pickers."""
     found: list[str] = []
 
     async def look(tab: Tab) -> None:
         options = [line for shown in tab.elements("selectbox") for line in shown.proto.options]
-        tables = [
-            str(pa.ipc.open_stream(shown.proto.arrow_data.data).read_all().to_pydict())
-            for shown in tab.elements("dataframe")
-        ]
-        found.extend((html.unescape(tab.text), *options, *tables, tab.query))
+        found.extend((html.unescape(tab.text), *options, tab.query))
 
     in_tab(room, cookie, page, query, look)
     return "\n".join(found)
@@ -366,18 +314,17 @@ def test_students_see_their_own_runs_and_the_teacher_all(room: Room) -> None:
         said = says(room, cookie, page)
         assert "A story" in said and [maker for maker in room.names if f"The run of {maker}" in said] == makers
     link = f"run={room.names['ben']}"
-    for page in ("explore", "compare", "rules"):
+    for page in ("explore", "compare"):
         said = says(room, ANNA, page, link)
         assert rights.UNSEEN in said and "The run of ben" not in said, page
     assert rights.UNSEEN not in says(room, BEN, "explore", link)
-    for page in ("live", "runs"):
-        said = says(room, ANNA, page, link)
-        assert "no run of that name here" in said and room.names["ben"] not in said, page
+    said = says(room, ANNA, "runs", link)
+    assert "no run of that name here" in said and room.names["ben"] not in said
 
 
 def test_the_route_refuses_students_other_sites_and_bad_messages(room: Room) -> None:
     ours = {"Origin": room.address}
-    good = json.dumps(message()).encode()
+    good = message()
     assert room.ask(NOBODY)[0] == room.ask("no cookie of ours")[0] == 403
     assert room.ask(ANNA, good, **ours)[0] == 403
     assert room.ask(TEACHER, good)[0] == room.ask(TEACHER, good, Origin="http://other.example")[0] == 403
@@ -410,7 +357,7 @@ def test_a_shown_run_is_the_default_of_the_class_and_may_be_seen(room: Room) -> 
         assert "dial=0.8" in says(room, ANNA, "explore", f"run={ben}")
         assert f"run={room.names['anna']}" in says(room, ANNA, "explore", f"run={room.names['anna']}")
         for dial, status in ((0.7, 204), (7.0, 400)):
-            body = json.dumps(message(run=ben, dial=dial, gamma=2)).encode()
+            body = message(run=ben, dial=dial, gamma=2)
             assert room.ask(TEACHER, body, Origin=room.address)[0] == status
         assert room.ask(ANNA)[1]["dial"] == 0.7
     finally:
@@ -439,38 +386,26 @@ def test_students_have_limits_on_tokens_and_no_sweeps(room: Room) -> None:
 # ---- in browsers
 
 
-@pytest.fixture
-def class_of(browser: Browser, room: Room) -> Iterator[Callable[[str], Page]]:
-    """Makes a page of a browser of its own that has this cookie."""
-    made: list[BrowserContext] = []
-
-    def page(cookie: str) -> Page:
-        made.append(browser.new_context(viewport={"width": 1400, "height": 900}))
-        if cookie:
-            made[-1].add_cookies([{"name": visitors.COOKIE, "value": cookie, "url": room.address}])
-        return made[-1].new_page()
-
-    yield page
-    for context in made:
-        with suppress(Exception):
-            context.close()
-    if room.ask(ANNA)[1]["run"] is not None:  # a test that failed has left the class something to see
-        in_tab(room, TEACHER, "explore", f"run={STORY}", stop)
-
-
 INSPECTOR = ".side:not(.pin-side)"
-MUTE = "() => { WebSocket.prototype.send = () => {}; }"
-"""The page sends nothing to its script from now on, so no script is run for it."""
 
 
 def dial_of(page: Page) -> str:
     return str(page.locator(".explorer .thumb").get_attribute("aria-valuenow"))
 
 
-def test_the_class_follows_the_teacher_s_hand(room: Room, class_of: Callable[[str], Page]) -> None:
-    teacher, anna, mute = (class_of(cookie) for cookie in (NOBODY, ANNA, ANNA))
+@pytest.fixture
+def visitors_pages(browser: Browser, room: Room) -> Iterator[list[Page]]:
+    """The pages of a teacher, a student, and the same student in another browser."""
+    with ExitStack() as stack:
+        contexts = [stack.enter_context(browser.new_context(viewport={"width": 1400, "height": 900})) for _ in range(3)]
+        for context in contexts[1:]:
+            context.add_cookies([{"name": visitors.COOKIE, "value": ANNA, "url": room.address}])
+        yield [context.new_page() for context in contexts]
+
+
+def test_the_class_follows_the_teacher_s_hand(room: Room, visitors_pages: list[Page]) -> None:
+    teacher, anna, mute = visitors_pages
     teacher.goto(room.link)
-    assert "teacher" not in teacher.url
     teacher.goto(f"{room.address}/explore?run={STORY}")
     for student in (anna, mute):
         student.goto(f"{room.address}/explore")
@@ -479,7 +414,7 @@ def test_the_class_follows_the_teacher_s_hand(room: Room, class_of: Callable[[st
     teacher.get_by_role("button", name="Show to the class").click()
     for student in (anna, mute):
         expect(student.get_by_text("You see what the teacher shows")).to_be_visible()
-    mute.evaluate(MUTE)
+    mute.evaluate("() => { WebSocket.prototype.send = () => {}; }")  # so no script is run for it
     track = teacher.locator(".explorer .track").bounding_box()
     middle = track["y"] + track["height"] / 2
     teacher.mouse.move(track["x"] + 0.9 * track["width"], middle)
@@ -506,12 +441,5 @@ def test_the_class_follows_the_teacher_s_hand(room: Room, class_of: Callable[[st
     assert dial_of(anna) == before != dial_of(teacher)
     anna.get_by_text("Follow the teacher").click()
     expect(anna.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", dial_of(teacher))
-    teacher.goto(f"{room.address}/explore?run={room.names['ben']}")
-    teacher.get_by_role("button", name="Show to the class").click()
-    expect(anna).to_have_url(re.compile(f"run={room.names['ben']}"))
     teacher.get_by_role("button", name="Stop showing").click()
     expect(anna.get_by_text("Follow the teacher")).to_have_count(0)
-    anna.goto(f"{room.address}/runs?run={room.names['anna']}")
-    with anna.expect_download() as saved:
-        anna.get_by_role("button", name="Download").click()
-    assert saved.value.suggested_filename == f"{room.names['anna']}.zip" and saved.value.failure() is None
