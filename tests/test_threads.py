@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -54,22 +55,6 @@ def test_threads_spin_on_free_cores_sleep_once_one_is_lacking_and_try_ever_less_
     assert not machine.passes(3 * WINDOW, got=1.97)
 
 
-class Recorder:
-    """Returns these decisions, one after the other, and records what is done about them."""
-
-    def __init__(self, *decisions: bool) -> None:
-        self._decisions, self.calls = iter(decisions), list[str]()
-
-    def after(self, began, ended, processor) -> bool:
-        return next(self._decisions)
-
-    def begin(self) -> None:
-        self.calls.append("begin")
-
-    def end(self) -> None:
-        self.calls.append("end")
-
-
 class Passes:
     """A network whose passes return their argument."""
 
@@ -82,15 +67,15 @@ class Passes:
 
 
 def test_threads_change_after_passes_on_the_cpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder(False, True, True, False, False)
-    watched = Threads(recorder, recorder)
+    sleep, decided = Mock(), Mock(**{"after.side_effect": [False, True, True, False, False, True]})
+    watched = Threads(decided, sleep)
     for _ in range(5):
         watched.passed(0.0)
-    assert recorder.calls == ["begin", "end"]
-    recorder = Recorder(True)
-    monkeypatch.setattr(threads, "_threads", lambda: Threads(recorder, recorder))
-    assert Passes("meta").score("a", rows=2) == "aa" and recorder.calls == []
-    assert Passes("cpu").score("a", rows=3) == "aaa" and recorder.calls == ["begin"]
+    assert sleep.method_calls == [call.begin(), call.end()]
+    sleep.reset_mock()
+    monkeypatch.setattr(threads, "_threads", lambda: watched)
+    assert Passes("meta").score("a", rows=2) == "aa" and sleep.method_calls == []
+    assert Passes("cpu").score("a", rows=3) == "aaa" and sleep.method_calls == [call.begin()]
 
 
 PROGRAM = """
@@ -127,13 +112,13 @@ PROGRAM = """
     count = torch.get_num_threads()
     assert len(team) == count - 1 and threads._threads() is not None
     teams = threads.IdleTeams(count, len(os.sched_getaffinity(0)))
-    spinning = [taken()]
+    spinning = taken()
     teams.begin()
     asleep = taken()
     teams.end()
     while of_this_process() != whole:
         time.sleep(0.001)
-    print(*spinning, taken(), asleep)
+    print(spinning, taken(), asleep)
 """
 
 
