@@ -180,7 +180,6 @@ def test_the_dial_by_keyboard_box_and_double_click_and_tokens_by_key_and_click(
 ) -> None:
     opened(page, app, "explore-greedy")
     heard, box = page.locator(".explorer .heard"), page.locator(".box input")
-    expect(heard).to_be_empty()
     page.locator(".thumb").focus()
     for key, value in (("ArrowLeft", 0.895), ("Shift+ArrowLeft", 0.845), ("ArrowUp", 0.85), ("Home", 0), ("End", 1)):
         page.keyboard.press(key)
@@ -203,7 +202,7 @@ def test_the_dial_by_keyboard_box_and_double_click_and_tokens_by_key_and_click(
     expect(box).to_have_value("0.8765")
     page.locator(".recorded").click()
 
-    run, where, stream = runs["greedy"], page.locator(".inspector .where"), page.locator(".stream")
+    where, stream = page.locator(".inspector .where"), page.locator(".stream")
     stream.focus()
     page.keyboard.press("Home")
     expect(where).to_contain_text("round 1")
@@ -213,8 +212,6 @@ def test_the_dial_by_keyboard_box_and_double_click_and_tokens_by_key_and_click(
     page.keyboard.press("ArrowDown")
     expect(where).to_contain_text("round 2")
     page.keyboard.press("Home")
-    best = page.locator(".law").first.locator("tbody tr .token").first
-    assert best.inner_text() == f"“{run.pieces[int(run.rounds[0].speculation.top_ids[0, 0])].text}”"
     assert page.locator(".verdicts tr").count() == len(RULES)
     active = stream.get_attribute("aria-activedescendant")
     assert page.locator(f"#{active}").get_attribute("aria-selected") == "true"
@@ -247,9 +244,6 @@ def test_the_text_copies_clean_and_control_tokens_unfold(page: Page, tmp_path: P
     whole = run.decode(run.prompt_ids)
     assert stream.evaluate(COPIED) == run.prompt + run.text != whole + run.text, "without marks and rolled-back drafts"
     expect(page.locator(".prompt")).to_have_text(run.prompt, use_inner_text=True)
-    last = page.locator(".stream :is(.matched, .corrected, .bonus):not([hidden])").last
-    expect(last).to_have_text("<|im_end|>")
-    expect(last).to_contain_class("special")
     expect(page.locator(".ending")).to_contain_text(f"<|im_end|> (id {run.token_ids[-1]})")
     page.locator(".prompt .unfold").click()
     expect(page.locator(".prompt .special:visible")).to_have_text(["<|im_start|>", "<|im_end|>"])
@@ -290,9 +284,8 @@ def test_gamma_by_click_key_and_link_what_is_shared_and_decode_at_the_setting_sh
     opened(page, app, f"{STORY}&dial=0.25&gamma=6")  # below the map
     strict, own = story.dial_map.segments[-1], summary(story, 0.25)
     lost = sum(round_.rolled_back for round_ in strict.rounds)
-    for words in (f"{len(strict.rounds)} for {len(strict.token_ids)}", f"{own.rolled_back} drafted", f"{lost} by "):
+    for words in (f"{len(strict.rounds)} for {len(strict.token_ids)}", f"{own.rolled_back} drafted", "block-local"):
         expect(page.locator(".sentence")).to_contain_text(words)
-    expect(page.locator(".sentence .tag")).to_have_text("block-local")
     expect(page.locator(".st-key-savings .gtitle")).to_contain_text(f"{lost - own.rolled_back} fewer")
     turn(page, 0.75)
     expect(page.locator(".decode")).to_have_text("Decode at θ = 0.75")
@@ -411,37 +404,25 @@ def test_a_text_is_drawn_the_same_however_the_dial_came_there(
 # ---- search
 
 
-def holding(tokens: list[str], pattern: str) -> tuple[int, list[str]]:
-    """Number of matches in the text of these tokens, and the tokens that they touch."""
-    starts = np.cumsum([0, *map(len, tokens)])
-    matches = list(re.finditer(pattern, "".join(tokens), re.IGNORECASE))
-    touched = [
-        text
-        for text, start, end in zip(tokens, starts, starts[1:], strict=False)
-        if any(start < match.end() and match.start() < end for match in matches)
-    ]
-    return len(matches), touched
-
-
 def test_search_marks_every_occurrence_and_steps_through_them(page: Page, app: App, story: Run) -> None:
     opened(page, app, STORY)
-    tokens, count, field = written(story, 0.9), page.locator(".found-count"), page.locator(".search input")
+    text, count, field = "".join(written(story, 0.9)), page.locator(".found-count"), page.locator(".search input")
     marked = page.locator(".stream .t.found:not([hidden])")
     page.locator(".explorer .box input").press("/")
     expect(page.locator(".search")).to_be_hidden()  # in a field it is a letter
     page.locator(".stream").press("/")
     expect(field).to_be_focused()
     for words, pattern in (("She wanted to play", r"she\s+wanted\s+to\s+play"), ("with it. so", r"with\s+it\.\s+so")):
-        often, touched = holding(tokens, pattern)
+        often = len(re.findall(pattern, text, re.IGNORECASE))
         field.fill(words)
         expect(count).to_have_text(f"1 of {often}")
-        assert texts(marked) == touched and len(touched) > often
+        assert len(re.findall(pattern, "".join(texts(marked)), re.IGNORECASE)) == often < len(texts(marked))
     field.fill("She")
     press(page, "Match case")
-    expect(count).to_have_text(f"1 of {''.join(tokens).count('She')}")
+    expect(count).to_have_text(f"1 of {text.count('She')}")
     press(page, "Match case")
     field.fill("ball")
-    often, _ = holding(tokens, "ball")
+    often = text.lower().count("ball")
     field.press("Enter")
     expect(count).to_have_text(f"2 of {often}")
     second = page.locator(".t.here").get_attribute("id") or ""
@@ -452,9 +433,9 @@ def test_search_marks_every_occurrence_and_steps_through_them(page: Page, app: A
     field.fill("play")
     for value in (0.6, 1.0, 0.75):
         turn(page, value)
-        often, touched = holding(written(story, value), "play")
+        often = "".join(written(story, value)).lower().count("play")
         expect(count).to_have_text(re.compile(rf"\d+ of {often}"))
-        assert texts(marked) == touched
+        assert "".join(texts(marked)).lower().count("play") == often
     field.press("Escape")
     expect(page.locator(".stream")).to_be_focused()
     assert texts(marked) == []
@@ -559,23 +540,6 @@ def test_a_pinned_run_is_shown_next_to_another_with_its_own_dials(page: Page, ap
 # ---- a long text, from a report on disk
 
 
-def scroll(page: Page, share: float) -> None:
-    """Scroll the text to a share of its height, and wait until that part is built."""
-    page.locator(".stream").evaluate(
-        """(stream, share) => new Promise((done) => {
-          stream.scrollTop = share * (stream.scrollHeight - stream.clientHeight);
-          const box = stream.getBoundingClientRect();
-          const there = () => [...stream.querySelectorAll(".chunk:not(.built)")].every((chunk) => {
-            const at = chunk.getBoundingClientRect();
-            return at.bottom <= box.top || at.top >= box.bottom;
-          });
-          const wait = () => (there() ? done() : setTimeout(wait, 10));
-          setTimeout(wait, 10);
-        })""",
-        share,
-    )
-
-
 def in_view(page: Page, slot: int) -> bool:
     found: bool = page.locator(f"#slot-{slot}").evaluate("""(token) => {
       const at = token.getBoundingClientRect(), box = token.closest(".stream").getBoundingClientRect();
@@ -591,29 +555,20 @@ def test_of_a_long_text_only_the_part_in_view_is_built(page: Page, tmp_path: Pat
     page.wait_for_selector(".explorer .t")
     stream, selected = page.locator(".stream"), page.locator(".t.selected")
     ends = np.cumsum([len(round_.speculation) + 1 for round_ in run.rounds])  # a slot per node and one per emission
-    slots = int(ends[-1])
-    everything = slots - sum(round_.emission is None for round_ in run.rounds)
-    first, elements = page.locator(".stream .r").first.inner_text(), []
-    for step in (0, 2, 4, 5, 1, 0):
-        scroll(page, step / 5)
-        elements.append(stream.evaluate("stream => stream.querySelectorAll('*').length"))
-        if step == 5:
-            scroll(page, 1)  # the height of what was not built is a guess
-            assert in_view(page, slots - 1)
-            assert page.locator("#slot-0").count() == 1 and page.locator("#slot-1500").count() == 0
-            drag(page, 0.8)
-            compare(page, run)
-            page.locator(".recorded").click()
-            last = page.locator(".stream .r").last.locator(":is(.matched, .relaxed, .corrected, .bonus):not([hidden])")
-            assert texts(last) == [run.pieces[token].text for token in run.rounds[-1].token_ids]
-    assert max(elements) < 12_000, "all would be some 30,000"
-    assert page.locator(".stream .r").first.inner_text() == first
-
+    everything = int(ends[-1]) - sum(round_.emission is None for round_ in run.rounds)
+    first = page.locator(".stream .r").first.inner_text()
     stream.focus()
     page.keyboard.press("End")
     expect(selected).to_have_attribute("aria-posinset", str(everything))
-    assert in_view(page, slots - 1)
+    assert in_view(page, int(ends[-1]) - 1) and page.locator("#slot-1500").count() == 0
     assert (selected.get_attribute("aria-label") or "").startswith(f"token {len(run.token_ids)}, ")
+    assert stream.evaluate("stream => stream.querySelectorAll('*').length") < 12_000, "all would be some 30,000"
+    drag(page, 0.8)
+    compare(page, run)
+    page.locator(".recorded").click()
+    last = page.locator(".stream .r").last.locator(":is(.matched, .relaxed, .corrected, .bonus):not([hidden])")
+    assert texts(last) == [run.pieces[token].text for token in run.rounds[-1].token_ids]
+    stream.focus()
     page.keyboard.press("ArrowUp")
     slot = int((selected.get_attribute("id") or "").removeprefix("slot-"))
     at = int(np.searchsorted(ends, slot, side="right"))
@@ -625,7 +580,7 @@ def test_of_a_long_text_only_the_part_in_view_is_built(page: Page, tmp_path: Pat
     assert target.all_inner_texts()[:10] == best
     page.keyboard.press("Home")
     expect(selected).to_have_attribute("aria-posinset", "1")
-    assert in_view(page, 0)
+    assert in_view(page, 0) and page.locator(".stream .r").first.inner_text() == first
     ending = "".join(run.pieces[token].text for token in run.token_ids)[-40:].strip()
     stream.press("/")
     page.locator(".search input").fill(ending)

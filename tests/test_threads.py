@@ -82,42 +82,26 @@ PROGRAM = """
     import os, statistics, time, torch
     from mars_viz.speculators import threads
 
-    def of_this_process():
-        return set(map(int, os.listdir("/proc/self/task")))
-
-    def sleeps(thread):
-        with open(f"/proc/self/task/{thread}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] == "S"
-
-    def processor():
-        # seconds that the others of the team have computed and spun, by the clocks of their threads
-        return sum(time.clock_gettime(~thread << 3 | 6) for thread in team)
-
     def taken():
-        # of them, in milliseconds, by a product and by waiting for another one until they sleep
+        # processor time of this process, in milliseconds, by an addition and by waiting for another one
         each = []
         for _ in range(15):
-            before = processor()
-            torch.mm(left, right)
-            while not all(map(sleeps, team)):
-                time.sleep(0.001)
-            each.append(1000 * (processor() - before))
+            before = time.process_time()
+            torch.add(numbers, 1)
+            time.sleep(0.04)
+            each.append(1000 * (time.process_time() - before))
         return statistics.median(each)
 
-    alone = of_this_process()
-    left, right = torch.ones(8, 512), torch.ones(512, 2048)
-    torch.mm(left, right)
-    whole = of_this_process()
-    team = whole - alone
+    numbers = torch.ones(200_000)
+    torch.add(numbers, 1)
     count = torch.get_num_threads()
-    assert len(team) == count - 1 and threads._threads() is not None
+    assert count > 1 and threads._threads() is not None
     teams = threads.IdleTeams(count, len(os.sched_getaffinity(0)))
     spinning = taken()
     teams.begin()
     asleep = taken()
     teams.end()
-    while of_this_process() != whole:
-        time.sleep(0.001)
+    torch.add(numbers, 1)
     print(spinning, taken(), asleep)
 """
 
