@@ -17,6 +17,7 @@ from mars_viz.ui import visitors
 from tests.factories import toy_map, toy_run, toy_tree
 from tests.fingers import swipe
 from tests.served import App
+from tests.test_browser_explore import link_has
 
 # ---- the start page
 
@@ -112,13 +113,6 @@ def test_the_guide_follows_the_reader_and_leads_to_lessons(browser: Browser, app
 
 # ---- Compare
 
-FRAMES = "async () => { for (let i = 0; i < 3; i += 1) await new Promise(requestAnimationFrame); }"
-LOW = """(root) => {
-  for (const stream of root.querySelectorAll(".stream")) {
-    Object.assign(stream.style, { minHeight: "50px", maxHeight: "60px" });
-  }
-}"""
-
 
 def compared(page: Page, app: App, run: str) -> None:
     page.set_viewport_size({"width": 1200, "height": 900})
@@ -141,8 +135,10 @@ def test_two_texts_scroll_together_and_are_stepped_through(page: Page, app: App)
     reference, other = names.all_inner_texts()
     assert (reference, other) == ("strict", "θ = 0.90")
     assert page.locator(".text:not(.head)").count() == len(made.segments)
-    page.locator(".compare").evaluate(LOW)
-    page.evaluate(FRAMES)
+    page.locator(".compare").evaluate(
+        "root => root.querySelectorAll('.stream').forEach(({ style }) => { style.minHeight = style.maxHeight = '60px'; })"
+    )
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     left, right = page.locator(".left .stream"), page.locator(".right .stream")
     place = page.locator(".left .r:not(.alone)").last.evaluate(
         "round => round.offsetTop - round.closest('.stream').offsetTop"
@@ -195,7 +191,6 @@ def test_trees_unfold_in_either_text(page: Page, app: App) -> None:
     app.save("compare-tree", toy_tree())
     compared(page, app, "compare-tree")
     right, trees = page.locator(".right .stream"), page.locator(".compare .tree")
-    page.locator(".compare").evaluate(LOW)
     right.press("Home")
     right.press("t")
     expect(trees).to_have_count(1)
@@ -206,12 +201,6 @@ def test_trees_unfold_in_either_text(page: Page, app: App) -> None:
         page.keyboard.press(key)
         expect(page.locator(".compare .said")).to_contain_text(f"θ = 0.90: {token}")
     link_names_the_selected_token(page)
-    right.evaluate("stream => { stream.scrollTop = 0.8 * stream.querySelector('.tree').offsetHeight; }")
-    page.evaluate(FRAMES)
-    at, most = page.locator(".left .stream").evaluate(
-        "({ scrollTop, scrollHeight, clientHeight }) => [scrollTop, scrollHeight - clientHeight]"
-    )
-    assert at < 60 < 100 < most, "the other text stays at the round above the tree"
     page.locator(".right .leafing button").last.click()
     expect(trees).to_have_count(0)  # another text has none unfolded
     page.locator(".left .fold").first.click()
@@ -227,12 +216,6 @@ def at(page: Page, frame: int) -> None:
     expect(page.locator(".stepper")).to_have_attribute("data-frame", str(frame))
 
 
-def link_is(page: Page, name: str, value: str | None) -> None:
-    page.wait_for_function(
-        "([name, value]) => new URLSearchParams(location.search).get(name) === value", arg=[name, value]
-    )
-
-
 def test_the_stepper_steps_jumps_and_plays(page: Page, app: App) -> None:
     run = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=40, dial=0.9, seed=4)
     app.save("learn-stepper", run)
@@ -240,7 +223,7 @@ def test_the_stepper_steps_jumps_and_plays(page: Page, app: App) -> None:
     last = len(played.frames) - 1
     rejection = next(place for place in played.places(Jump.REJECTION) if place > 1)
     divergence = next(place for place in played.places(Jump.DIVERGENCE) if place > 0)
-    stepper, chips = page.locator(".stepper"), page.locator(".flying .chip")
+    stepper = page.locator(".stepper")
     page.goto(f"{app.address}/learn?run=learn-stepper", wait_until="commit")
     at(page, 0)
     for key, frame in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
@@ -248,21 +231,16 @@ def test_the_stepper_steps_jumps_and_plays(page: Page, app: App) -> None:
         at(page, frame)
     assert page.locator(".cache .length").first.inner_text() == str(played.frames[1].target_cache)
     assert page.locator(".cell.new").count() == len(run.rounds[0].speculation)
-    assert chips.first.evaluate("chip => getComputedStyle(chip).animationName") == "none", "without motion"
     page.keyboard.press("x")
     at(page, rejection)
     expect(page.locator(".chip.judged")).to_have_class(re.compile("rejected"))
     page.keyboard.press("ArrowRight")
     assert page.locator(".cell.lost").count() > 0
-    link_is(page, "frame", str(rejection + 1))
+    link_has(page, frame=str(rejection + 1))
     stepper.focus()
-    for key, frame in (("Home", 0), ("d", divergence), ("Home", 0)):
+    for key, frame in (("Home", 0), ("d", divergence), ("End", last)):
         page.keyboard.press(key)
         at(page, frame)
-    page.get_by_text("Next divergence", exact=True).click()
-    at(page, divergence)
-    stepper.press("End")
-    at(page, last)
     names = stepper.locator(".text [role=option]").evaluate_all("all => all.map((t) => t.ariaLabel)")
     assert len(names) == played.frames[-1].written and all(
         re.match(rf"token {place}, “.*”, (matched|relaxed|corrected|bonus)", name, re.DOTALL)
@@ -286,14 +264,7 @@ def test_the_stepper_steps_jumps_and_plays(page: Page, app: App) -> None:
     expect(stepper).to_have_class("explorer stepper large")
 
 
-NOTE_WORDS = """(element) => {
-    window.noted = new Set();
-    const changes = new MutationObserver(() => window.noted.add(element.textContent));
-    changes.observe(element, { childList: true, characterData: true, subtree: true });
-}"""
-
-
-def test_the_knobs_of_lessons(page: Page, app: App) -> None:
+def test_a_lessons_knob_follows_the_hand_and_the_link_follows_when_it_rests(page: Page, app: App) -> None:
     page.goto(f"{app.address}/learn?lesson=5", wait_until="commit")
     knob, heading = page.get_by_role("slider", name="c, added to every logit"), page.locator(".lesson .chart-title")
     expect(knob).to_have_value("-8")
@@ -306,30 +277,13 @@ def test_the_knobs_of_lessons(page: Page, app: App) -> None:
     expect(heading.first).to_contain_text("With 0 added")
     assert "shift" not in page.url, "the link waits for the hand to rest"
     page.mouse.up()
-    link_is(page, "shift", "0")
+    link_has(page, shift="0")
     knob.press("Shift+ArrowLeft")
     expect(heading.first).to_contain_text("With −10 added")
-    link_is(page, "shift", "-10")
+    link_has(page, shift="-10")
     knob.dblclick(position={"x": 20, "y": 16})
     expect(knob).to_have_value("-8")
-    link_is(page, "shift", None)
-    page.emulate_media(reduced_motion="no-preference")
-    page.goto(f"{app.address}/learn?lesson=3&draws=100", wait_until="commit")
-    expect(heading.last).to_contain_text("100 trials")
-    heading.last.evaluate(NOTE_WORDS)
-    page.get_by_role("button", name="Run the trials").click()
-    link_is(page, "draws", "100000")
-    expect(heading.last).to_contain_text("100\u202f000 trials")
-    assert len(page.evaluate("[...window.noted]")) > 3, "the number of trials grows frame by frame"
-
-    page.goto(f"{app.address}/learn?lesson=6&dial=1", wait_until="commit")
-    text, finding = page.locator(".lesson-text"), page.locator(".lesson-finding")
-    expect(finding).to_contain_text("Identical")
-    strict = text.inner_text()
-    page.get_by_role("slider").press("Home")
-    expect(finding).to_contain_text("Differs")
-    assert text.inner_text() != strict and page.locator(".lesson-text mark").first.is_visible()
-    link_is(page, "dial", "0.5")
+    link_has(page, shift=None)
 
 
 # ---- Runs

@@ -1,4 +1,4 @@
-"""`make chat` in a browser: a question typed on Explore becomes an answer with its dial map, by chains and by trees."""
+"""`make chat` in a browser: a question typed on Explore becomes an answer with its dial map."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ def test_a_typed_question_gets_a_real_answer_with_its_dial_map(browser: Browser,
         page.goto(f"{server.address}/explore", wait_until="commit")
         page.get_by_role("button", name="New prompt").click()
         page.get_by_role("textbox", name="Prompt", exact=True).fill(QUESTION)
-        page.get_by_text("Settings", exact=True).click()
-        page.get_by_role("radio", name="Tree", exact=True).click()
         page.get_by_role("button", name="Decode", exact=True).click()
         strip = page.get_by_role("img", name=re.compile("segments? of the dial"))
         expect(strip).to_be_visible(timeout=PATIENCE)
@@ -43,4 +41,3 @@ def test_a_typed_question_gets_a_real_answer_with_its_dial_map(browser: Browser,
     run = read(RunStore(tmp_path).find(name[1]).path)
     assert run.prompt == QUESTION and run.dial_map is not None and run.dial_map.known > 0
     assert run.provenance.target == "smollm2" and "light" in run.text and len(run.token_ids) > 20
-    assert any(round_.speculation.is_tree for round_ in run.rounds)
