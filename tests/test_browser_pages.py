@@ -136,7 +136,7 @@ def test_two_texts_scroll_together_and_are_stepped_through(page: Page, app: App)
     assert (reference, other) == ("strict", "θ = 0.90")
     assert page.locator(".text:not(.head)").count() == len(made.segments)
     page.locator(".compare").evaluate(
-        "root => root.querySelectorAll('.stream').forEach(({ style }) => { style.minHeight = style.maxHeight = '60px'; })"
+        "root => root.querySelectorAll('.stream').forEach((e) => { e.style.cssText = 'min-height: 50px; max-height: 60px'; })"
     )
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     left, right = page.locator(".left .stream"), page.locator(".right .stream")
