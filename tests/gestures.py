@@ -71,8 +71,19 @@ def dragged(by: int, down: int = 0) -> Gesture:
 
 
 def _nudged(page: Page, spot: ElementHandle) -> None:
-    low, value, high = spot.evaluate("e => [+e.min, e.valueAsNumber, +e.max]")
+    low, value, high = spot.evaluate(
+        "e => [e.min ?? e.ariaValueMin, e.value ?? e.ariaValueNow, e.max ?? e.ariaValueMax].map(Number)"
+    )
     dragged(-100 if value > (low + high) / 2 else 100).do(page, spot)
+
+
+def _stepped(page: Page, spot: ElementHandle) -> None:
+    value, step, most = spot.evaluate("e => [+e.value, +e.step || 1, e.max === '' ? 1e9 : +e.max]")
+    typed(f"{value + step if value + step <= most else value - step:.6g}", "Enter").do(page, spot)
+
+
+def _written(page: Page, spot: ElementHandle) -> None:
+    typed("several", spot.evaluate("e => e.tagName === 'TEXTAREA' ? 'Control+Enter' : 'Enter'")).do(page, spot)
 
 
 def pressed(*keys: str) -> Gesture:
@@ -140,11 +151,11 @@ def saved(ending: str, has: str = "") -> Gesture:
         with page.expect_download(timeout=PATIENCE * 1000) as download:
             spot.click()
         name, data = download.value.suggested_filename, Path(download.value.path()).read_bytes()
-        assert name.endswith(f".{ending}"), f"it saves {name}, no .{ending}"
-        READERS[ending](data)
+        assert name.endswith(ending), f"it saves {name}, no .{ending}"
+        READERS[name.rpartition(".")[2]](data)
         assert has.encode() in data, f"{name} lacks {has}"
 
-    return Gesture(f"save a .{ending}", do)
+    return Gesture(f"save a file {ending}", do)
 
 
 def _camera(page: Page, spot: ElementHandle) -> None:
@@ -159,4 +170,7 @@ NUDGED = Gesture("drag to the middle", _nudged)
 POINT = Gesture("click into", lambda page, spot: page.mouse.click(*_at(spot)))
 HOVER = Gesture("point at", lambda page, spot: spot.hover())
 DOUBLE = Gesture("click twice", lambda page, spot: spot.dblclick())
+STEPPED = Gesture("type the next number", _stepped)
+WRITTEN = Gesture("type a word", _written)
+SAVED = saved("")
 CAMERA = Gesture("save by its camera", _camera)

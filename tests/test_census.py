@@ -6,8 +6,8 @@ from playwright.sync_api import BrowserContext
 
 from tests import controls
 from tests.census.__main__ import ELEMENTS, unpressed_keys
-from tests.census.table import CONTROLS, EVERYWHERE, SCENES, button, listed, numbers
-from tests.controls import ITSELF, SCRIPT, Census, Scene
+from tests.census.table import CONTROLS, SCENES, button, listed
+from tests.controls import SCRIPT, Census, Scene
 
 PAGE = """<div data-testid=stApp data-test-script-state=notRunning><main data-testid=stMainBlockContainer>
   <button onclick="this.nextElementSibling.textContent += '.'">Count 3</button><p></p>
@@ -16,13 +16,7 @@ PAGE = """<div data-testid=stApp data-test-script-state=notRunning><main data-te
   <button aria-expanded=false onclick="this.ariaExpanded = 'true'; inner.hidden = false">More</button>
   <div id=inner hidden><button onclick="history.replaceState(0, '', '?dial=' + Math.random())">Turn</button></div>
 </main></div>"""
-TABLE = listed(
-    button("Count # | Idle | Off", "text p"),
-    numbers("Size 5"),
-    button("More", ITSELF),
-    button("Turn", "link dial", inside="More"),
-    button("Gone", "text p", fleeting=True),
-)
+TABLE = listed(button("Count # | Idle | Off", "text p"), button("Turn", "link dial"), button("Gone", fleeting=True))
 
 
 def test_dead_unlisted_and_missing_controls_are_reported(context: BrowserContext, monkeypatch) -> None:
@@ -31,7 +25,7 @@ def test_dead_unlisted_and_missing_controls_are_reported(context: BrowserContext
     context.set_default_timeout(10_000)
     context.route("http://census.test/**", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
     context.add_init_script(path=SCRIPT)
-    census = Census(context, "http://census.test", "toy", TABLE, EVERYWHERE, ({"button": "Copy #"},), print)
+    census = Census(context, "http://census.test", "toy", TABLE, ({"button": "Copy #"},), print)
     *unlisted, idle, missing = sorted(census.go([Scene("one", "/", "button")]), key=rank)
     assert unlisted and all("the button “Extra”" in each and "not in the table" in each for each in unlisted)
     assert "button “Idle”" in idle and "does not change: text p" in idle

@@ -11,8 +11,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -336,19 +336,15 @@ def test_the_route_refuses_students_other_sites_and_bad_messages(room: Room) -> 
     assert room.ask(ANNA, since=answer["version"]) == (204, {})
 
 
-async def show(tab: Tab) -> None:
-    await tab.press("Show to the class")
-    await tab.until(lambda: tab.can_press("Stop showing"), "the run to be shown")
-
-
-async def stop(tab: Tab) -> None:
-    await tab.press("Stop showing")
-    await tab.until(lambda: not tab.can_press("Stop showing"), "nothing to be shown")
+async def press(tab: Tab, label: str) -> None:
+    await tab.press(label)
+    other = {"Show to the class": "Stop showing", "Stop showing": "Show to the class"}[label]
+    await tab.until(lambda: tab.can_press(other), other)
 
 
 def test_a_shown_run_is_the_default_of_the_class_and_may_be_seen(room: Room) -> None:
     ben = room.names["ben"]
-    in_tab(room, TEACHER, "explore", f"run={ben}&dial=0.8&gamma=1", show)
+    in_tab(room, TEACHER, "explore", f"run={ben}&dial=0.8&gamma=1", partial(press, label="Show to the class"))
     try:
         for page, words in (("explore", "dial=0.8"), ("rules", "dial=0.8"), ("compare", "0.8")):
             said = says(room, ANNA, page)
@@ -361,7 +357,7 @@ def test_a_shown_run_is_the_default_of_the_class_and_may_be_seen(room: Room) -> 
             assert room.ask(TEACHER, body, Origin=room.address)[0] == status
         assert room.ask(ANNA)[1]["dial"] == 0.7
     finally:
-        in_tab(room, TEACHER, "explore", f"run={ben}", stop)
+        in_tab(room, TEACHER, "explore", f"run={ben}", partial(press, label="Stop showing"))
     assert rights.UNSEEN in says(room, ANNA, "explore", f"run={ben}")
 
 
@@ -393,18 +389,11 @@ def dial_of(page: Page) -> str:
     return str(page.locator(".explorer .thumb").get_attribute("aria-valuenow"))
 
 
-@pytest.fixture
-def visitors_pages(browser: Browser, room: Room) -> Iterator[list[Page]]:
-    """The pages of a teacher, a student, and the same student in another browser."""
-    with ExitStack() as stack:
-        contexts = [stack.enter_context(browser.new_context(viewport={"width": 1400, "height": 900})) for _ in range(3)]
-        for context in contexts[1:]:
-            context.add_cookies([{"name": visitors.COOKIE, "value": ANNA, "url": room.address}])
-        yield [context.new_page() for context in contexts]
-
-
-def test_the_class_follows_the_teacher_s_hand(room: Room, visitors_pages: list[Page]) -> None:
-    teacher, anna, mute = visitors_pages
+def test_the_class_follows_the_teacher_s_hand(room: Room, browser: Browser) -> None:
+    contexts = [browser.new_context(viewport={"width": 1400, "height": 900}) for _ in range(3)]
+    for context in contexts[1:]:
+        context.add_cookies([{"name": visitors.COOKIE, "value": ANNA, "url": room.address}])
+    teacher, anna, mute = (context.new_page() for context in contexts)  # the last two are one student
     teacher.goto(room.link)
     teacher.goto(f"{room.address}/explore?run={STORY}")
     for student in (anna, mute):
@@ -443,3 +432,5 @@ def test_the_class_follows_the_teacher_s_hand(room: Room, visitors_pages: list[P
     expect(anna.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", dial_of(teacher))
     teacher.get_by_role("button", name="Stop showing").click()
     expect(anna.get_by_text("Follow the teacher")).to_have_count(0)
+    for context in contexts:
+        context.close()

@@ -21,29 +21,19 @@ from tests.served import ROOT, App, Server, served, serving
 from tests.waiting import PATIENCE, until
 
 PAGES = {
-    "app.py": """
-import streamlit as st
-
-st.navigation([st.Page("left.py", default=True), st.Page("opened.py")]).run()
-""",
-    "left.py": """
-import streamlit as st
-
+    "app": 'st.navigation([st.Page("left.py", default=True), st.Page("opened.py")]).run()',
+    "left": """
 from mars_viz.ui import navigation
-
 
 @st.fragment(run_every=1000)
 def looks_at_a_job():
     if st.button("Leave"):
         navigation.leave_for("opened.py")
 
-
 looks_at_a_job()
 """,
-    "opened.py": """
+    "opened": """
 import time
-
-import streamlit as st
 
 st.markdown("It is drawn,")
 time.sleep(1)
@@ -75,7 +65,7 @@ def test_every_tab_gets_its_own_runs_whole(app: App, pair: Backend) -> None:
 
 def test_a_page_stays_though_the_one_before_it_asked_for_a_rerun(tmp_path: Path) -> None:
     for name, text in PAGES.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / f"{name}.py").write_text(f"import streamlit as st\n{text}")
 
     async def leave(address: str) -> None:
         async with opened(address) as tab:
