@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
@@ -20,7 +19,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 PATIENCE = 300.0  # seconds; only a server that hangs lets somebody wait as long
-LOOK = 1.0  # seconds that one look costs a waiting client at the most, however long its machine stood still meanwhile
 
 
 class Shown(NamedTuple):
@@ -73,16 +71,14 @@ class Tab:
     async def press(self, label: str) -> None:
         """Click a button, once it can be clicked."""
         await self.until(lambda: self.can_press(label), f"a button {label!r} that can be pressed")
-        found = self.find("button", label)
-        assert found is not None
-        await self._rerun(found.fragment, WidgetState(id=found.proto.id, trigger_value=True))
+        button = self.find("button", label)
+        await self._rerun(button.fragment, WidgetState(id=button.proto.id, trigger_value=True))
 
     async def write(self, label: str, text: str) -> None:
         """Write into a text area, and leave it."""
         await self.until(lambda: self.find("text_area", label) is not None, f"a text area {label!r}")
-        found = self.find("text_area", label)
-        assert found is not None
-        await self._rerun(found.fragment, WidgetState(id=found.proto.id, string_value=text))
+        area = self.find("text_area", label)
+        await self.set(area, WidgetState(id=area.proto.id, string_value=text))
 
     async def slide(self, shown: Shown, value: float) -> None:
         """Release a slider at a value."""
@@ -121,14 +117,10 @@ class Tab:
 
     async def comes(self, holds: Callable[[], bool], patience: float) -> bool:
         """Return whether it came."""
-        left = patience
         async with self._news:
-            while left > 0 and not (holds() or self.errors or self._ended):
-                began = time.monotonic()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK):
-                        await self._news.wait()
-                left -= min(LOOK, time.monotonic() - began)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._news.wait_for(lambda: holds() or self.errors or self._ended)
             assert not self.errors, self.errors
             return holds()
 
@@ -205,15 +197,14 @@ class Tab:
         run = message.metadata.run
         whole, part = ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY
         overtaken = not run.fragment_ids and run.script_run_id != self._run
-        if message.script_finished not in (whole, part) or overtaken:
-            return
-        for path, shown in tuple(self._elements.items()):
-            ran = shown.fragment in run.fragment_ids if run.fragment_ids else True
-            if ran and shown.run != run.script_run_id:
-                del self._elements[path]
+        if message.script_finished in (whole, part) and not overtaken:
+            for path, shown in tuple(self._elements.items()):
+                ran = shown.fragment in run.fragment_ids or not run.fragment_ids
+                if ran and shown.run != run.script_run_id:
+                    del self._elements[path]
 
     def _start(self, fragment: str, seconds: float) -> None:
-        if fragment not in self._repeats or self._repeats[fragment][0] != seconds:
+        if self._repeats.get(fragment, (0,))[0] != seconds:
             self._stop(fragment)
             self._repeats[fragment] = seconds, asyncio.create_task(self._repeat(fragment, seconds))
 
