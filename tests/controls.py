@@ -136,7 +136,8 @@ class Census:
         if each["off"] or (each["taken"] and role in ("radio", "option", "tab")):
             return []
         steps = [steps for steps in self.table if steps[0].fits(each)]
-        if not steps and not any(fits(names.get(role, "nothing"), label) for names in self.unused):
+        listed = any(control.fits(each) for steps in self.table for control in steps)
+        if not listed and not any(fits(names.get(role, "nothing"), label) for names in self.unused):
             use = by.SAVED if each["saves"] else DEFAULTS.get(role, by.CLICK)
             steps = [(Control(role, label, use, () if each["saves"] else ("page",)),)]
         here = (one for one in steps if one[0].only in ("", self.scene.kind))

@@ -74,7 +74,7 @@ def _nudged(page: Page, spot: ElementHandle) -> None:
     low, value, high = spot.evaluate(
         "e => [e.min ?? e.ariaValueMin, e.value ?? e.ariaValueNow, e.max ?? e.ariaValueMax].map(Number)"
     )
-    dragged(-100 if value > (low + high) / 2 else 100).do(page, spot)
+    dragged(-250 if value > (low + high) / 2 else 250).do(page, spot)
 
 
 def _stepped(page: Page, spot: ElementHandle) -> None:

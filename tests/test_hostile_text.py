@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Locator, Page, TimeoutError
+from playwright.sync_api import Browser, Page, TimeoutError
 
 from mars_viz import figures
 from mars_viz.analysis.all_rules import AllRules
@@ -74,11 +74,9 @@ class Attacker:
     """Puts an attack into every text of a record. The first one differs from field to field, since pages cut texts."""
 
     turn: int = 0
-    fields: set[str] = field(default_factory=set)
 
     def text(self, name: str) -> str:
         at = (self.turn + sum(map(ord, name))) % len(ATTACKS)
-        self.fields.add(name)
         return " ".join([*ATTACKS[at:], *ATTACKS[:at]])
 
     def on(self, value: Any, name: str = "") -> Any:
@@ -102,9 +100,8 @@ class Attacker:
 
 def attacked(run: Run, turn: int = 0) -> Run:
     """Put an attack into every text of a run and of its dial map."""
-    attacker, made = Attacker(turn), run.dial_map
-    hostile: Run = attacker.on(replace(run, dial_map=None))
-    assert {"title", "prompt", "stop", "device", "target", "drafter", "dtype", "created"} <= attacker.fields
+    made = run.dial_map
+    hostile: Run = Attacker(turn).on(replace(run, dial_map=None))
     return hostile if made is None else mapped(hostile, replace(made, frame=hostile.without_rounds))
 
 
@@ -181,15 +178,12 @@ class Visit:
         self.problems: list[str] = []
         self.seen: set[str] = set()  # words of attacks that were shown
         self.opened: set[str] = set()  # labels of lists and popovers
-        page.on("request", lambda request: self.check_request(request.url))
+        ours = (address, "data:", "blob:", "file:")
+        page.on("request", lambda asked: asked.url.startswith(ours) or self.add(f"the page requested {asked.url}"))
         page.on("dialog", lambda dialog: (self.add("a script opened a dialog"), dialog.dismiss()))
 
     def add(self, problem: str) -> None:
         self.problems.append(f"{self.where}: {problem}")
-
-    def check_request(self, url: str) -> None:
-        if not url.startswith((self.address, "data:", "blob:", "file:")):
-            self.add(f"the page requested {url}")
 
     def open(self, link: str, shows: str) -> None:
         self.where = link[:60]
@@ -218,39 +212,28 @@ class Visit:
 
     def open_lists(self) -> None:
         """Open each list and popover whose label was not opened on any page before."""
-        for each in self.page.locator("[data-testid=stSelectbox] input:enabled:visible").all():
-            if self.is_new(each.get_attribute("aria-label") or ""):
-                self.unfold(each)
-                self.look_over("[data-testid$=Dropdown]", each)
-        for each in self.page.locator("[data-testid=stPopoverButton]:enabled:visible").all():
-            if self.is_new(each.inner_text()):
-                each.click()
-                self.look_over("[data-testid=stPopoverBody]", each)
-
-    def is_new(self, label: str) -> bool:
-        new = label not in self.opened
-        self.opened.add(label)
-        return new
-
-    def unfold(self, box: Locator) -> None:
-        """Open a list. It closes if its page scrolls or is drawn again, so there are three tries."""
-        for _ in range(3):
-            box.focus()
-            self.page.wait_for_function(READY)
-            box.press("ArrowDown")
-            with suppress(TimeoutError):
-                self.page.locator("[data-testid$=Dropdown]").first.wait_for(timeout=20_000)
-                return
-
-    def look_over(self, over: str, opener: Locator) -> None:
-        """Check what is shown over the page, and close it."""
-        self.page.locator(over).first.wait_for()
-        self.page.wait_for_function(READY)
-        self.look()
-        self.page.keyboard.press("Escape")
-        if self.page.locator(over).count():  # the focus is elsewhere
-            opener.click(force=True)
-        self.page.locator(over).wait_for(state="detached")
+        for kind, key, over in (
+            ("[data-testid=stSelectbox] input", "ArrowDown", "[data-testid$=Dropdown]"),
+            ("[data-testid=stPopoverButton]", "Enter", "[data-testid=stPopoverBody]"),
+        ):
+            shown = self.page.locator(over)
+            for each in self.page.locator(f"{kind}:enabled:visible").all():
+                label = each.get_attribute("aria-label") or each.inner_text()
+                if label in self.opened:
+                    continue
+                self.opened.add(label)
+                while not shown.count():  # a list closes if its page scrolls or is drawn again
+                    each.scroll_into_view_if_needed()
+                    self.page.wait_for_function(READY)
+                    each.press(key)
+                    with suppress(TimeoutError):
+                        shown.first.wait_for(timeout=20_000)
+                self.page.wait_for_function(READY)
+                self.look()
+                self.page.keyboard.press("Escape")
+                if shown.count():  # the focus is elsewhere
+                    each.click(force=True)
+                shown.wait_for(state="detached")
 
     def upload(self, popover: str, key: str, name: str, data: bytes) -> None:
         """Upload a file that cannot be read, and check the error."""
@@ -342,7 +325,6 @@ def test_no_job_acts_on_a_text(visit: Visit) -> None:
 
 def test_no_report_acts_on_a_text(visit: Visit, tmp_path: Path) -> None:
     path = write_report(report_html(runs()["mapped"], most_steps=0), tmp_path / "report.html")
-    visit.address = path.as_uri()
     visit.page.goto(path.as_uri())
     visit.page.wait_for_selector("#heat_map .js-plotly-plot, #heat_map.js-plotly-plot")
     visit.page.locator("#explorer .stream .t").nth(3).click()

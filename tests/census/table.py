@@ -17,6 +17,7 @@ from tests import gestures as by
 from tests.controls import FOCUS, ITSELF, Control, Look, Scene, Steps
 
 OWN = "text [data-testid=stPopoverBody]"
+POPOVER = "seen [data-testid=stPopoverBody]"
 MAIN = "text [data-testid=stMain]"
 TITLE = "text [data-testid=stMain] h1"
 FIGURES = "figures body"
@@ -75,12 +76,12 @@ def tree(name: str, *changes: Look) -> Steps:
     return (fold, *walk, replace(fold, use=by.pressed("Escape")))
 
 
-def explorer(share: float, dial: str, *changes: Look) -> tuple[Control | Steps, ...]:
-    """The explorer's dial and text."""
+def explorer(dial: str, share: float, value: str, *changes: Look) -> tuple[Control | Steps, ...]:
+    """The explorer's dial: its thumb, its segments and its box."""
     return (
-        (slider(by.dragged(-100), "*threshold*", *changes), button("recorded #", *changes)),
+        (slider(by.dragged(-100), dial, *changes), button("recorded #", *changes)),
         use("clickable", by.clicked_at(share), SEGMENTS, *changes),
-        use("spinbutton", by.typed(dial, "Enter"), "*, *", *changes),
+        use("spinbutton", by.typed(value, "Enter"), "*, *", *changes),
     )
 
 
@@ -90,7 +91,7 @@ GALLERY = listed(
     button("Show me where", FOCUS),
     use("option", by.CLICK, f"{TOKENS} › *", INSPECTOR, "text .guide .done", any=True),
     keys("listbox", TOKENS, ARROWS, INSPECTOR),
-    *explorer(0.6, "0.95", NUMBERS),
+    *explorer("ratio threshold", 0.6, "0.95", NUMBERS),
     (button("Skip the guide", "seen .guide"), button("Open the guide", "seen .guide")),
     use("link", by.CLICK, PAGES, "path", TITLE, leaves=True),
     use("link", by.CLICK, "Lesson #", "path", "link lesson", leaves=True),
@@ -140,8 +141,8 @@ EXPLORE = listed(
     radio("The slider turns › *", "link cuts", NUMBERS),
     keys("slider", "*threshold*", "Home PageUp End PageDown", "link dial", NUMBERS),
     keys("slider", "*threshold*", "ArrowLeft ArrowDown Shift+ArrowLeft ArrowRight ArrowUp", "link dial", ITSELF),
-    *explorer(0.3, "0.3", "link dial", NUMBERS),
-    slider(by.DOUBLE, "*threshold*", "link dial", ITSELF),
+    *explorer("*threshold*", 0.3, "0.3", "link dial", NUMBERS),
+    (slider(by.dragged(-250), "*threshold*", "link dial"), slider(by.DOUBLE, "*threshold*", "link dial", ITSELF)),
     radio("All settings by › *", "figures .st-key-heat-map"),
     FIGURE,
     textbox(PROMPT, "Prompt", ITSELF),
@@ -220,7 +221,7 @@ LEARN = listed(
     button("▶ Run the trials", "link draws", LESSON),
     use("option", by.CLICK, f"{TOKENS} › *", INSPECTOR, any=True),
     keys("listbox", TOKENS, ARROWS, INSPECTOR),
-    *explorer(0.3, "0.5", "link dial"),
+    *explorer("ratio threshold", 0.3, "0.5", "link dial"),
     away("Measure the passes on this device | Grade # exercises here", MAIN),
     away("Open *", "link run"),
     away("Large type, no controls | Exit", "link teach"),
@@ -289,16 +290,16 @@ def ticked(*deeds: Control, rows: tuple[int, ...] = (0,)) -> Steps:
 
 
 RUN_LIST = listed(
-    textbox(by.typed("several", "Enter"), "Search", "link search", MAIN),
+    textbox(by.typed("several", "Enter"), "Search", "link search", MAIN, leaves=True),
     ticked(button("Download")),
     ticked(
-        button("Tag", "seen [data-testid=stPopoverBody]"),
+        button("Tag", POPOVER),
         use("combobox", by.typed("paper", "Enter"), "Add", OWN),
         button("Tag # run", MAIN),
+        button("Filter", POPOVER),
+        choice("Tags", "link tag"),
     ),
-    choice("Tags", "link tag"),
-    choice("From", "link from", words="Samples"),
-    choice("Rule", "link rule", words="Lenience"),
+    (choice("From", "link from", words="Samples"), choice("Rule", "link rule", words="Lenience")),
     choice("Draft", "link tree", words="Chains"),
     choice("Temperature", "link temperature"),
     choice("Sort", "link sort", words="title"),
