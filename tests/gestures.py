@@ -39,11 +39,8 @@ def _at(spot: ElementHandle) -> tuple[float, float]:
 
 
 def clicked_at(share: float) -> Gesture:
-    def do(page: Page, spot: ElementHandle) -> None:
-        _, _, width, height = _box(spot)
-        spot.click(position={"x": width * share, "y": height / 2})
-
-    return Gesture(f"click at {share:.0%} of its width", do)
+    words = f"click at {share:.0%} of its width"
+    return Gesture(words, lambda page, spot: spot.click(position={"x": _box(spot)[2] * share, "y": _box(spot)[3] / 2}))
 
 
 def ticked(*rows: int) -> Gesture:
@@ -79,11 +76,7 @@ def _nudged(page: Page, spot: ElementHandle) -> None:
 
 def _stepped(page: Page, spot: ElementHandle) -> None:
     value, step, most = spot.evaluate("e => [+e.value, +e.step || 1, e.max === '' ? 1e9 : +e.max]")
-    typed(f"{value + step if value + step <= most else value - step:.6g}", "Enter").do(page, spot)
-
-
-def _written(page: Page, spot: ElementHandle) -> None:
-    typed("several", spot.evaluate("e => e.tagName === 'TEXTAREA' ? 'Control+Enter' : 'Enter'")).do(page, spot)
+    typed(f"{value + step if value + step <= most else value - step:.6g}").do(page, spot)
 
 
 def pressed(*keys: str) -> Gesture:
@@ -95,12 +88,14 @@ def pressed(*keys: str) -> Gesture:
     return Gesture(f"press {' '.join(keys)}", do)
 
 
-def typed(words: str, finish: str = "Tab") -> Gesture:
+def typed(words: str, finish: str = "") -> Gesture:
+    """Type words and a key, which is Enter by default or, in an area of text, Control+Enter."""
+
     def do(page: Page, spot: ElementHandle) -> None:
         spot.fill(words)
-        page.keyboard.press(finish)
+        page.keyboard.press(finish or spot.evaluate("e => e.tagName === 'TEXTAREA' ? 'Control+Enter' : 'Enter'"))
 
-    return Gesture(f"type {words!r} and {finish}", do)
+    return Gesture(f"type {words!r}", do)
 
 
 def picked(words: str = "") -> Gesture:
@@ -171,6 +166,6 @@ POINT = Gesture("click into", lambda page, spot: page.mouse.click(*_at(spot)))
 HOVER = Gesture("point at", lambda page, spot: spot.hover())
 DOUBLE = Gesture("click twice", lambda page, spot: spot.dblclick())
 STEPPED = Gesture("type the next number", _stepped)
-WRITTEN = Gesture("type a word", _written)
+WRITTEN = typed("several")
 SAVED = saved("")
 CAMERA = Gesture("save by its camera", _camera)

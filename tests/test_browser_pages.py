@@ -14,7 +14,7 @@ from mars_viz.components.stepper.frames import Jump, playback
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
-from tests.factories import toy_map, toy_run, toy_tree
+from tests.factories import toy_map, toy_run
 from tests.fingers import swipe
 from tests.served import App
 from tests.test_browser_explore import link_has
@@ -114,12 +114,6 @@ def test_the_guide_follows_the_reader_and_leads_to_lessons(browser: Browser, app
 # ---- Compare
 
 
-def compared(page: Page, app: App, run: str) -> None:
-    page.set_viewport_size({"width": 1200, "height": 900})
-    page.goto(f"{app.address}/compare?run={run}&reference={run}~1~&shown={run}")
-    page.wait_for_selector(".compare .stream .t")
-
-
 def link_names_the_selected_token(page: Page) -> None:
     selected = page.locator(".compare .t.selected").evaluate_all("all => all.map(each => each.id)")
     tokens = [name.replace("-slot-", "-") for name in selected]
@@ -130,13 +124,15 @@ def test_two_texts_scroll_together_and_are_stepped_through(page: Page, app: App)
     run = toy_run(vocabulary=300, model_seed=2, max_new_tokens=40)
     made, _ = toy_map(run.settings, low=0.5, gammas=(2, run.settings.gamma), model_seed=2, vocabulary=300)
     app.save("compare-texts", mapped(run, replace(made, frame=run.without_rounds)))
-    compared(page, app, "compare-texts")
+    page.set_viewport_size({"width": 1200, "height": 900})
+    page.goto(f"{app.address}/compare?run=compare-texts&reference=compare-texts~1~&shown=compare-texts")
+    page.wait_for_selector(".compare .stream .t")
     names = page.locator(".pane bdi.name")
     reference, other = names.all_inner_texts()
     assert (reference, other) == ("strict", "θ = 0.90")
     assert page.locator(".text:not(.head)").count() == len(made.segments)
     page.locator(".compare").evaluate(
-        "root => root.querySelectorAll('.stream').forEach((e) => { e.style.cssText = 'min-height: 50px; max-height: 60px'; })"
+        "root => root.querySelectorAll('.stream').forEach((e) => { e.style = 'min-height: 0; max-height: 60px'; })"
     )
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     left, right = page.locator(".left .stream"), page.locator(".right .stream")
@@ -185,28 +181,6 @@ def test_two_texts_scroll_together_and_are_stepped_through(page: Page, app: App)
     expect(page.locator(".compare .t.away").first).to_be_visible()
     page.set_viewport_size({"width": 375, "height": 800})
     page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_trees_unfold_in_either_text(page: Page, app: App) -> None:
-    app.save("compare-tree", toy_tree())
-    compared(page, app, "compare-tree")
-    right, trees = page.locator(".right .stream"), page.locator(".compare .tree")
-    right.press("Home")
-    right.press("t")
-    expect(trees).to_have_count(1)
-    assert trees.get_by_role("option").count() == 11
-    shares = [f"{q:.3f}" for q in toy_tree().rounds[0].speculation.q.tolist()]
-    assert sorted(trees.locator(".q").all_text_contents()) == sorted(shares)
-    for key, token in (("ArrowDown", "draft"), ("ArrowUp", "token 1"), ("ArrowRight", "token 2")):
-        page.keyboard.press(key)
-        expect(page.locator(".compare .said")).to_contain_text(f"θ = 0.90: {token}")
-    link_names_the_selected_token(page)
-    page.locator(".right .leafing button").last.click()
-    expect(trees).to_have_count(0)  # another text has none unfolded
-    page.locator(".left .fold").first.click()
-    expect(page.locator(".left .tree")).to_have_count(1)
-    page.locator(".left .stream").press("Escape")
-    expect(trees).to_have_count(0)
 
 
 # ---- Learn

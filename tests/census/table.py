@@ -62,11 +62,11 @@ NUMBERS = "text .explorer .sentence, .explorer .numbers, .explorer .segment"
 TOKENS = "Tokens of the run; *"
 SEGMENTS = "# segments of the dial*"
 ARROWS = "End Home ArrowRight ArrowDown ArrowLeft ArrowUp"
-PROMPT = by.typed("Once there was a dog", "Control+Enter")
+PROMPT = by.typed("Once there was a dog")
 RUN = choice("Run", "link run", words="kind sampled", leaves=True)
 AREA = use("figure", by.CAMERA, "area", any=True)
 FIGURE = (AREA, use("figure", by.dragged(60, 60), "area", FIGURES), use("figure", by.DOUBLE, "area", FIGURES))
-FOLLOW_UP = textbox(by.typed("Why?", "Enter"), "Continue the conversation", MAIN, leaves=True)
+FOLLOW_UP = textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True)
 
 
 def tree(name: str, *changes: Look) -> Steps:
@@ -81,7 +81,7 @@ def explorer(dial: str, share: float, value: str, *changes: Look) -> tuple[Contr
     return (
         (slider(by.dragged(-100), dial, *changes), button("recorded #", *changes)),
         use("clickable", by.clicked_at(share), SEGMENTS, *changes),
-        use("spinbutton", by.typed(value, "Enter"), "*, *", *changes),
+        use("spinbutton", by.typed(value), "*, *", *changes),
     )
 
 
@@ -113,10 +113,10 @@ EXPLORE = listed(
     tree(TOKENS, "link selected", INSPECTOR),
     (
         button(FIND, SEARCH),
-        textbox(by.typed("a"), FIND, ITSELF, MATCHES),
+        textbox(by.typed("a", "Tab"), FIND, ITSELF, MATCHES),
         button("Next match", MATCHES),
         button("Previous match", MATCHES),
-        textbox(by.typed("THE"), FIND, ITSELF),
+        textbox(by.typed("THE", "Tab"), FIND, ITSELF),
         button("Match case", "state .explorer .cased"),
         button("Close the search", SEARCH),
         use("listbox", by.pressed("/"), TOKENS, SEARCH),
@@ -129,7 +129,7 @@ EXPLORE = listed(
     ),
     (
         button("Pin this setting", "link pin_dial", "text .explorer .pin-words"),
-        slider(by.pressed("Home"), "*threshold*", "link dial", "text .explorer .pin-words"),
+        slider(by.pressed("Home"), "*threshold", "link dial", "text .explorer .pin-words"),
         button("Show the pinned setting", "link dial", "text .explorer .pin-words"),
         button("Unpin this setting", "link pin_dial", "seen .explorer .pin-line"),
         button("Pin this setting", "link pin_dial", "seen .explorer .pin-line"),
@@ -139,10 +139,10 @@ EXPLORE = listed(
     keys("focusable", "row of a table", "ArrowDown ArrowUp", FOCUS),
     keys("focusable", "matched #", "ArrowRight ArrowLeft", FOCUS),
     radio("The slider turns › *", "link cuts", NUMBERS),
-    keys("slider", "*threshold*", "Home PageUp End PageDown", "link dial", NUMBERS),
-    keys("slider", "*threshold*", "ArrowLeft ArrowDown Shift+ArrowLeft ArrowRight ArrowUp", "link dial", ITSELF),
-    *explorer("*threshold*", 0.3, "0.3", "link dial", NUMBERS),
-    (slider(by.dragged(-250), "*threshold*", "link dial"), slider(by.DOUBLE, "*threshold*", "link dial", ITSELF)),
+    keys("slider", "*threshold", "Home PageUp End PageDown", "link dial", NUMBERS),
+    keys("slider", "*threshold", "ArrowLeft ArrowDown Shift+ArrowLeft ArrowRight ArrowUp", "link dial", ITSELF),
+    *explorer("*threshold", 0.3, "0.3", "link dial", NUMBERS),
+    (slider(by.dragged(-250), "*threshold", "link dial"), slider(by.DOUBLE, "*threshold", "link dial", ITSELF)),
     radio("All settings by › *", "figures .st-key-heat-map"),
     FIGURE,
     textbox(PROMPT, "Prompt", ITSELF),
@@ -190,7 +190,7 @@ RULES = listed(
         button(f"{BOUNDARIES} › Remove *", "seen [data-testid=stMultiSelect] button"),
         button(f"{BOUNDARIES} › Clear all", PLANE),
     ),
-    use("spinbutton", by.typed("-20", "Enter"), "Shift test: add to every logit", ITSELF, MAIN),
+    use("spinbutton", by.typed("-20"), "Shift test: add to every logit", ITSELF, MAIN),
     radio("Children of a node › *", "figures .st-key-branches"),
     use("switch", by.CLICK, "Show all # rules", "text table", MATRIX),
     FIGURE,
@@ -231,8 +231,8 @@ LEARN = listed(
 )
 TUNE = listed(
     hover("toys with more prompts * | JSON or JSONL of responses, * › Upload | File of prompts › Add files"),
-    use("spinbutton", by.typed("20", "Enter"), "Tolerated loss of accuracy, points", "link loss", ITSELF),
-    use("spinbutton", by.typed("80", "Enter"), "Confidence, %", "link confidence", ITSELF),
+    use("spinbutton", by.typed("20"), "Tolerated loss of accuracy, points", "link loss", ITSELF),
+    use("spinbutton", by.typed("80"), "Confidence, %", "link confidence", ITSELF),
     radio("Intervals by the bootstrap › *", "link intervals"),
     (choice("Overlay", "link with", FIGURES), button("Overlay › Remove *", "link with")),
     slider(by.dragged(250), "looser ← *", "link dial", FIGURES),
@@ -245,10 +245,10 @@ TUNE = listed(
     away("Measure strict and this setting", MAIN),
     (button("Tasks › Remove *", OWN), choice("Tasks", OWN), button("Tasks › Clear all", OWN), choice("Tasks", OWN)),
     (choice("Rules", OWN, words="Lenience"), button("Rules › Remove *", OWN), button("Rules › Clear all", OWN)),
-    textbox(by.typed("0.2", "Enter"), "Also with λ =", ITSELF),
+    textbox(by.typed("0.2"), "Also with λ =", ITSELF),
     (use("button", PROMPT_FILE, "File of prompts › Upload", OWN), button("File of prompts › Remove *", OWN)),
-    textbox(by.typed("gsm8k", "Enter"), "Task", ITSELF),
-    textbox(by.typed("exact_match", "Enter"), "Right by", ITSELF),
+    textbox(by.typed("gsm8k"), "Task", ITSELF),
+    textbox(by.typed("exact_match"), "Right by", ITSELF),
     away("Sweep | Continue", MAIN),
     away("Stop", MAIN, fleeting=True),
     choice("Sweep", "link sweep", leaves=True),
@@ -259,8 +259,8 @@ LIVE = listed(
     (button("Load", OWN), button("Unload", OWN)),
     (
         choice("Pair", OWN, words="nother"),
-        textbox(by.typed("one", "Enter"), "Target", ITSELF),
-        textbox(by.typed("one", "Enter"), "Drafter", ITSELF, leaves=True),
+        textbox(by.typed("one"), "Target", ITSELF),
+        textbox(by.typed("one"), "Drafter", ITSELF, leaves=True),
     ),
     use("button", RACE_ZIP, "Open a race's zip › Upload", "link race", LANES, leaves=True),
     slider(by.dragged(-200), RECORDED, LANES, TIME),
@@ -270,8 +270,8 @@ LIVE = listed(
     keys("listbox", "Text of *", "Home ArrowRight End ArrowLeft", LANES),
     away("Explore", "path", "seen .explorer .stream"),
     choice("Race", "link race", LANES, leaves=True),
-    (textbox(by.typed("another title", "Enter"), "Title", ITSELF), button("Rename", MAIN)),
-    (use("button", by.CLICK, "Delete", MAIN, leaves=True), button("Undo", MAIN)),
+    (textbox(by.typed("another title"), "Title", ITSELF), button("Rename", MAIN)),
+    (away("Delete", MAIN), button("Undo", MAIN)),
     FOLLOW_UP,
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode now", "link run", MAIN),
@@ -286,15 +286,15 @@ TABLE = "All runs that are found: a row a run, with what made it"
 
 def ticked(*deeds: Control, rows: tuple[int, ...] = (0,)) -> Steps:
     """Rows of the table of runs, counted from 0, are ticked, and then something is done with them."""
-    return (use("table", by.ticked(*rows), "", "state .st-key-runs-deeds button", only="list"), *deeds)
+    return (use("table", by.ticked(*rows), "", "state .st-key-runs-deeds button", only="list", leaves=True), *deeds)
 
 
 RUN_LIST = listed(
-    textbox(by.typed("several", "Enter"), "Search", "link search", MAIN, leaves=True),
+    textbox(by.typed("several"), "Search", "link search", MAIN, leaves=True),
     ticked(button("Download")),
     ticked(
         button("Tag", POPOVER),
-        use("combobox", by.typed("paper", "Enter"), "Add", OWN),
+        use("combobox", by.typed("paper"), "Add", OWN),
         button("Tag # run", MAIN),
         button("Filter", POPOVER),
         choice("Tags", "link tag"),
@@ -307,7 +307,7 @@ RUN_LIST = listed(
     ticked(away("Explore", "path")),
     ticked(away("Compare", "path"), rows=(0, 1)),
     ticked(button("Delete", MAIN), button("Undo", MAIN)),
-    (textbox(by.typed("another title", "Enter"), "Title", ITSELF), button("Save", MAIN)),
+    (textbox(by.typed("another title"), "Title", ITSELF), button("Save", MAIN)),
     away("Clear all", "link"),
     away("Open in Explore", "path"),
     away("Show all runs", "link run", MAIN),
@@ -328,14 +328,9 @@ UNUSED = {
         "button": "*Help* | Models | Send message | * › Cancel upload of * | * › Open | * › Increment | * › Decrement",
         "figure": "*",
     },
-    "gallery": {"focusable": "exact | z# # | Target | Drafter | matched # | The selected token"},
     "compare": {"clickable": "*", "option": "*", "region": "Text of *"},
     "rules": {"focusable": f"{BOUNDARIES} › *", "slider": "This rule has no dial", "region": "*"},
-    "learn": {
-        "group": "The text so far; * | The text at the dial",
-        "option": "The text so far; * › *",
-        "focusable": "The selected token",
-    },
+    "learn": {"group": "The text so far; * | The text at the dial", "option": "The text so far; * › *"},
     "tune": {"focusable": "Overlay › * | Tasks › * | Rules › *", "spinbutton": "to (strict)"},
     "live": {"button": "Check again", "option": "Text of * › *", "group": "Text of *", "region": "What each lane took"},
     "runs": {
