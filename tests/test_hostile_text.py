@@ -21,9 +21,7 @@ from mars_viz import figures
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.positions import positions
 from mars_viz.analysis.rulings import agreement
-from mars_viz.chat import NO_HISTORY, History
 from mars_viz.dialmap import span_of
-from mars_viz.errors import BadInput
 from mars_viz.escapes import visible
 from mars_viz.figures.rules import agreement_matrix
 from mars_viz.figures.svg import token_strip
@@ -123,29 +121,14 @@ def runs() -> dict[str, Run]:
     }
 
 
-class HostileWords(Words):
-    """A tokenizer whose pieces are attacks, as is its error for the one prompt that it refuses."""
-
-    has_template = False
-
-    def __init__(self, refused: str, attacker: Attacker):
-        super().__init__()
-        self._refused, self._attacker = refused, attacker
-        self.pieces = attacker.on(self.pieces)
-
-    def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> tuple[int, ...]:
-        if prompt == self._refused:
-            raise BadInput(self._attacker.text("error"))
-        return super().encode(prompt, history, chat=chat)
-
-
 def sweep(out: Path) -> None:
-    """A sweep of a prompt for each attack, some with answers that texts can contain, the last refused, and a timing."""
+    """A sweep of a prompt for each attack, some with answers that texts can contain, and a timing."""
     plain = PromptItem("id", "category", "prompt", "answer", "contains")
     items = [Attacker(turn).on(plain) for turn in range(len(ATTACKS))]
     answered = [replace(item, answer=f"w{turn + 1}") if turn % 4 else item for turn, item in enumerate(items)]
     settings = Settings(rule="mars", gamma=3, max_new_tokens=8)
-    attacker, backend = Attacker(4), table_backend()
+    attacker, backend, words = Attacker(4), table_backend(), Words()
+    words.pieces = attacker.on(words.pieces)
     hostile = replace(
         backend,
         target=replace(backend.target, name=attacker.text("target"), revision=attacker.text("target_revision")),
@@ -153,7 +136,7 @@ def sweep(out: Path) -> None:
         dtype=attacker.text("dtype"),
         processor=attacker.text("device"),
         versions=attacker.on(backend.versions, "versions"),
-        tokenizer=HostileWords(items[-1].prompt, attacker),
+        tokenizer=words,
     )
     prompts = PromptSet(Attacker().text("prompt set"), tuple(answered))
     span = span_of(rule_named("mars"), None, None, (settings.gamma,))

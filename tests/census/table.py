@@ -299,6 +299,7 @@ RUN_LIST = listed(
         button("Filter", POPOVER),
         choice("Tags", "link tag"),
     ),
+    button("Filter", POPOVER),
     (choice("From", "link from", words="Samples"), choice("Rule", "link rule", words="Lenience")),
     choice("Draft", "link tree", words="Chains"),
     choice("Temperature", "link temperature"),
