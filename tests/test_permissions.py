@@ -1,37 +1,67 @@
-"""Who may delete runs and name paths, by the server's environment; pages and jobs keep to it."""
+"""Who may delete runs and name paths, and, on a server for a class, who sees, shows and decodes what."""
 
 from __future__ import annotations
 
-import asyncio
+import html
+import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from sweep_cases import toy_sweep
+from playwright.sync_api import Browser, Page, expect
 
 from mars_viz import cli, demo
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.errors import BadInput
+from mars_viz.classroom import CLASSROOM, QUEUE, TOKENS, ClassLimits, class_limits
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.permissions import DELETE, PATHS, MayDelete, MayNamePaths, about_paths, is_this_machine
 from mars_viz.permissions import who_may_delete as deletes
 from mars_viz.permissions import who_may_name_paths as names_paths
+from mars_viz.run import Run
+from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
+from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_id
 from mars_viz.ui import decode_form, visitors
+from mars_viz.ui.classroom import door, explore_bar, rights
+from mars_viz.ui.classroom.explore_bar import Following
+from mars_viz.ui.classroom.rights import StudentJobs
+from mars_viz.ui.classroom.server_class import ServerClass, ShownBoard
+from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.links import View
 from mars_viz.ui.models_form import in_words
-from tests.clients import opened
-from tests.factories import toy_run
-from tests.served import ROOT, own_environment, running
+from mars_viz.ui.session import Session
+from tests.clients import Tab, elsewhere, opened
+from tests.factories import toy_map, toy_run
+from tests.served import ROOT, own_environment, running, serving
+from tests.sweep_cases import toy_sweep
+from tests.waiting import until
 
+STORY = "1-story-mars"
 PAGES = ("", "explore", "live", "runs", "compare", "rules", "tune", "learn")
+MOST_TOKENS = 64
+ANNA, BEN, TEACHER, NOBODY = ("a" * 43, "b" * 43, "t" * 43, "")
+
+
+def run_with_map(title: str = "") -> Run:
+    run = replace(toy_run(rule="mars", dial=0.9, gamma=2, max_new_tokens=40), title=title)
+    made, _ = toy_map(replace(run.settings, dial=None), 0.5, 1.0, (1, 2))
+    return mapped(run, made)
 
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in (DELETE, PATHS):
+    for variable in (DELETE, PATHS, CLASSROOM, TOKENS, QUEUE):
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -131,14 +161,392 @@ def test_only_this_machine_is_shown_where_results_are_kept(tmp_path: Path) -> No
                 assert not tab.errors
         return found
 
-    with (
-        running(command, own_environment(settings) | {"PYTHONPATH": str(ROOT)}, folder=tmp_path) as server,
-        ThreadPoolExecutor(1) as elsewhere,  # Playwright's loop keeps the first thread of a process
-    ):
-        own = elsewhere.submit(asyncio.run, shown(server.address, "runs", "tune")).result()
+    with running(command, own_environment(settings) | {"PYTHONPATH": str(ROOT)}, folder=tmp_path) as server:
+        own = elsewhere(shown(server.address, "runs", "tune"))
         asked = shown(server.address, *PAGES, "runs?run=fox", "explore?run=broken", **{"x-forwarded-for": "10.0.0.7"})
-        others = elsewhere.submit(asyncio.run, asked).result()
+        others = elsewhere(asked)
     assert str(tmp_path / "runs") in own["runs"].replace("\\", "")  # Markdown is escaped
     assert str(tmp_path / "sweeps") in own["tune"]
     assert [page for page, text in others.items() if str(tmp_path) in text or str(ROOT) in text] == []
     assert "broken cannot be opened" in others["explore?run=broken"]
+
+
+# ---- a class
+
+
+def test_limits_come_from_the_environment_and_the_command_checks_them(monkeypatch, capsys) -> None:
+    started: list[ClassLimits | None] = []
+    clean = dict(os.environ)
+    monkeypatch.setattr(os, "execv", lambda *_: started.append(class_limits()))
+    assert class_limits() is None
+    for arguments, words in (
+        ("--class-tokens 100", "--classroom"),
+        ("--classroom --class-tokens 0", "between 1 and 100000"),
+        ("--classroom --class-tokens -3", "no whole number"),
+        ("--classroom --class-queue 101", "between 1 and 100"),
+        ("--classroom --class-queue x", "invalid int value"),
+        ("--classroom", ""),
+        ("--classroom --class-tokens 50 --class-queue 5", ""),
+    ):
+        monkeypatch.setattr(os, "environ", dict(clean))
+        assert cli.main(["app", *arguments.split()]) == (2 if words else 0) and words in capsys.readouterr().err
+    assert started == [ClassLimits(256, 2), ClassLimits(50, 5)]
+
+
+def test_what_somebody_does_not_see_is_not_there_for_them(tmp_path: Path) -> None:
+    whole = RunStore(tmp_path)
+    mine, other = whole.keep(toy_run(), "anna"), whole.keep(toy_run(), "ben")
+    seen = whole.seen_by(lambda name, maker: maker == "anna")
+    assert [kept.name for kept in seen.list()] == [mine] and len(whole.list()) == 2
+    for deed in (seen.find, seen.zipped, seen.delete, seen.restore, lambda name: seen.rename(name, "Mine now")):
+        with pytest.raises(BadInput, match="no run of that name here"):
+            deed(other)
+    whole.delete(other)
+    assert seen.deleted() == () and [kept.standing for kept in whole.deleted()] == [RunStatus.DELETED]
+    seen.delete(mine)
+    seen.restore(mine)
+
+
+def test_a_teacher_with_the_key_sees_all_a_student_their_own_and_what_is_shown() -> None:
+    its = ServerClass(ClassLimits())
+    its.let_in("teacher")
+    its.let_in(NOBODY)
+    runs = {"mine": "anna", "ben's": "ben", "nobody's": NOBODY}
+
+    def seen(mark: str) -> set[str]:
+        return {name for name, maker in runs.items() if its.sees(mark, name, maker)}
+
+    assert seen("teacher") == set(runs) and seen("anna") == {"mine"} and seen(NOBODY) == set()
+    its.board.show(run_with_map(), "Ben's", View("ben's"))
+    assert seen("anna") == {"mine", "ben's"} and seen(NOBODY) == {"ben's"}
+    its.board.stop()
+    assert seen("anna") == {"mine"}
+    assert its.fits(its.key) and its.key != ServerClass(ClassLimits()).key
+    assert not any(its.fits(key) for key in ("", its.key[:-1], f"{its.key} ", its.key.swapcase(), "\udc80", "é"))
+
+
+def test_each_change_has_a_version_and_what_the_run_lacks_is_refused() -> None:
+    board, run = ShownBoard(), run_with_map()
+    versions = [board.version]
+    assert board.read() == {"version": versions[0], "run": None}
+    board.show(run, "A run", View("it", selected=3))
+    versions.append(board.version)
+    place = {"run": "it", "cuts": False, "dial": 0.9, "gamma": 2, "overlay": "outcome", "selected": 3}
+    assert board.read() == {"version": board.version, **place}
+    board.move(View("it", 0.7, "ratio", 5, 1))
+    versions.append(board.version)
+    moved = {"dial": 0.7, "gamma": 1, "overlay": "ratio", "selected": 5}
+    assert board.read() == {"version": board.version, **place, **moved}
+    board.move(View("it", 0.7, "ratio", 5, 1))  # the same place is no news
+    for wrong in (View("other", 0.7), View("it", 1.5), View("it", 0.7, gamma=9), View("it", 0.7, cuts=True), View()):
+        with pytest.raises(SettingError):
+            board.move(wrong)
+    board.renew(run, False)
+    assert board.version == versions[-1] and len(set(versions)) == 3
+    board.renew(run.unmapped, False)
+    assert board.version != versions[-1] and board.read()["gamma"] == 2, "its map is gone, and γ = 1 with it"
+
+
+def message(**changes: object) -> bytes:
+    said = {"run": STORY, "cuts": False, "dial": 0.8, "gamma": 6, "overlay": "outcome", "selected": None}
+    return json.dumps({**said, **changes}).encode()
+
+
+def test_a_message_that_is_none_is_refused() -> None:
+    values = {
+        "run": [1],
+        "cuts": [0],
+        "dial": ["0.8", float("nan"), True],
+        "gamma": [2.5, -1],
+        "overlay": ["pink", ["ratio"]],
+        "selected": [10**9, False],
+        "more": [1],
+    }
+    wrong = [message(**{name: value}) for name, found in values.items() for value in found]
+    for body in (b"", b"{", b"[]", b"null", b"\xff", b'{"run": "x"}', *wrong):
+        with pytest.raises(SettingError, match="Load the page again"):
+            door.view_in(body)
+    assert door.view_in(message()) == View(STORY, 0.8, gamma=6)
+
+
+def test_only_pages_of_the_server_move_what_is_shown() -> None:
+    a, b = "http://a.example", "a.example"
+    for site, origin, host, own in (
+        ("same-origin", "https://a.example", "b.example", True),
+        ("cross-site", a, b, False),
+        ("same-site", a, b, False),
+        ("", f"{a}:8501", f"{b}:8501", True),
+        ("", "http://b.example", b, False),
+        ("", "null", b, False),
+        ("", "", b, False),
+        ("", "", "", False),
+    ):
+        headers = {"sec-fetch-site": site, "origin": origin, "host": host}
+        assert door.from_own_page({name: value for name, value in headers.items() if value}) == own
+
+
+def test_a_student_follows_until_they_choose_for_themselves() -> None:
+    for run, follows in (("", True), ("one", True), ("mine", False)):  # the link that the page is opened with
+        board, session, memory = ShownBoard(), Session(view=View(run)), Following()
+        board.show(run_with_map(), "One", View("one", 0.7))
+        memory.settle(session, board.shown)
+        assert memory.on == follows and session.view == (View("one", 0.7) if follows else View("mine"))
+    board, session, memory = ShownBoard(), Session(), Following()
+
+    def settled(view: View | None = None, shown: str = "") -> View:
+        session.view = view or session.view
+        if shown:
+            board.show(run_with_map(), shown.title(), View(shown))
+        memory.settle(session, board.shown)
+        return session.view
+
+    assert settled() == View() and memory.on
+    assert settled(View("a sample"), shown="one") == View("one") and memory.on, "what is shown is opened"
+    assert settled(View("mine")) == View("mine") and not memory.on and memory.said == explore_bar.OPENED
+    assert settled(shown="two") == View("mine"), "who is on their own stays so"
+    memory.switch(True)
+    assert settled() == View("two") and memory.on and not memory.said
+    memory.leave()
+    assert not memory.on and memory.said == explore_bar.MOVED
+
+
+def job(tokens: int = 40) -> DecodeJob:
+    return DecodeJob("Once", replace(toy_run().settings, max_new_tokens=tokens), Ways(lambda *_: pytest.fail("it ran")))
+
+
+def test_a_browser_has_so_many_jobs_over_all_of_its_tabs_and_others_are_not_admitted() -> None:
+    jobs, limits = StudentJobs(), ClassLimits(64, 2)
+    asked = [job() for _ in range(4)]
+    assert [jobs.why_not(each, "anna", limits) for each in asked[:2]] == ["", ""]
+    assert "at most 2 jobs that wait or run" in jobs.why_not(asked[2], "anna", limits)
+    assert jobs.why_not(asked[3], "ben", limits) == ""
+    asked[0].cancel()
+    assert jobs.why_not(asked[2], "anna", limits) == ""
+    assert "65 new tokens" in jobs.why_not(job(65), "carl", limits)
+    del asked
+    assert [jobs.why_not(each, "anna", limits) for each in (job(), job())] == ["", ""], "what nobody holds is over"
+
+    worker = Worker(None, admit=lambda job: "Not now.")  # type: ignore[arg-type]
+    refused = job()
+    worker.submit(refused, "by this name")
+    assert refused.progress.state is JobState.FAILED and refused.progress.error == "Not now."
+    assert worker.jobs == 0 and worker.find("by this name") is None
+
+
+# ---- a server, its teacher and two students
+
+
+class Room(NamedTuple):
+    """A server that is a classroom."""
+
+    address: str
+    link: str  # the teacher's
+    names: dict[str, str]  # of a run, by its maker
+
+    def ask(self, cookie: str, body: bytes | None = None, since: str = "", **headers: str) -> tuple[int, Any]:
+        """Return the status and the JSON of the route's answer."""
+        if cookie:
+            headers["Cookie"] = f"{visitors.COOKIE}={cookie}"
+        address = f"{self.address}/classroom/shown?since={since}"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=60) as answer:
+                assert answer.headers["cache-control"] == "no-store"
+                return answer.status, json.loads(answer.read() or "{}")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    folder = tmp_path_factory.mktemp("runs")
+    store = RunStore(folder)
+    makers = {"anna": visitors.mark_of(ANNA), "ben": visitors.mark_of(BEN), "nobody": ""}
+    names = {maker: store.keep(run_with_map(f"The run of {maker}"), mark) for maker, mark in makers.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"MARS_VIZ_RUNS": str(folder), CLASSROOM: "1", TOKENS: str(MOST_TOKENS)}.items():
+            patch.setenv(name, value)
+        with serving(ROOT / "app.py") as server:
+            until(lambda: f"?{door.PARAMETER}=" in server.said())
+            link = re.search(rf"http\S+\?{door.PARAMETER}=\S+", server.said())
+            assert link is not None
+            found = Room(server.address, link[0], names)
+            let_in(found, TEACHER)
+            yield found
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def let_in(room: Room, cookie: str, link: str = "") -> tuple[int, Mapping[str, str], str]:
+    """Open the teacher's link, or another, in a browser with this cookie; return status, headers and text."""
+    request = urllib.request.Request(link or room.link, headers={"Cookie": f"{visitors.COOKIE}={cookie}"})
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        urllib.request.build_opener(_Stays).open(request, timeout=60)
+    with answer.value as error:
+        return error.code, error.headers, error.read().decode()
+
+
+def in_tab(room: Room, cookie: str, page: str, query: str, look: Callable[[Tab], Coroutine[Any, Any, None]]) -> None:
+    async def visit() -> None:
+        headers = {"Cookie": f"{visitors.COOKIE}={cookie}"} if cookie else {}
+        async with opened(room.address, page, query, headers) as tab:
+            await look(tab)
+
+    elsewhere(visit())
+
+
+def says(room: Room, cookie: str, page: str, query: str = "") -> str:
+    """All that a page says, with the lines of its pickers."""
+    found: list[str] = []
+
+    async def look(tab: Tab) -> None:
+        options = [line for shown in tab.elements("selectbox") for line in shown.proto.options]
+        found.extend((html.unescape(tab.text), *options, tab.query))
+
+    in_tab(room, cookie, page, query, look)
+    return "\n".join(found)
+
+
+def test_the_key_leaves_the_address_and_a_wrong_one_is_refused(room: Room) -> None:
+    status, headers, _ = let_in(room, TEACHER, f"{room.link}&run={STORY}&dial=0.8")
+    assert status == 303 and headers["location"] == f"./?run={STORY}&dial=0.8"
+    assert TEACHER in headers["set-cookie"] and headers["cache-control"] == "no-store"
+    other = "c" * 43
+    for wrong in (f"{room.address}/?teacher=", f"{room.link}x", f"{room.link}&teacher=x"):
+        assert let_in(room, other, wrong)[0] == 403
+    assert room.ask(other, b"{}")[0] == 403
+
+
+def test_students_see_their_own_runs_and_the_teacher_all(room: Room) -> None:
+    for cookie, page, makers in (
+        (ANNA, "", ["anna"]),
+        (ANNA, "compare", ["anna"]),
+        (BEN, "rules", ["ben"]),
+        (TEACHER, "explore", ["anna", "ben", "nobody"]),
+    ):
+        said = says(room, cookie, page)
+        assert "A story" in said and [maker for maker in room.names if f"The run of {maker}" in said] == makers
+    link = f"run={room.names['ben']}"
+    for page in ("explore", "compare"):
+        said = says(room, ANNA, page, link)
+        assert rights.UNSEEN in said and "The run of ben" not in said, page
+    assert rights.UNSEEN not in says(room, BEN, "explore", link)
+    said = says(room, ANNA, "runs", link)
+    assert "no run of that name here" in said and room.names["ben"] not in said
+
+
+def test_the_route_refuses_students_other_sites_and_bad_messages(room: Room) -> None:
+    ours = {"Origin": room.address}
+    good = message()
+    assert room.ask(NOBODY)[0] == room.ask("no cookie of ours")[0] == 403
+    assert room.ask(ANNA, good, **ours)[0] == 403
+    assert room.ask(TEACHER, good)[0] == room.ask(TEACHER, good, Origin="http://other.example")[0] == 403
+    assert room.ask(TEACHER, b" " * 1025, **ours)[0] == 413
+    status, answer = room.ask(TEACHER, good, **ours)
+    assert status == 400 and "another run" in answer["error"]
+    status, answer = room.ask(ANNA)
+    assert status == 200 and answer["run"] is None
+    assert room.ask(ANNA, since=answer["version"]) == (204, {})
+
+
+async def press(tab: Tab, label: str) -> None:
+    await tab.press(label)
+    other = {"Show to the class": "Stop showing", "Stop showing": "Show to the class"}[label]
+    await tab.until(lambda: tab.can_press(other), other)
+
+
+def test_a_shown_run_is_the_default_of_the_class_and_may_be_seen(room: Room) -> None:
+    ben = room.names["ben"]
+    in_tab(room, TEACHER, "explore", f"run={ben}&dial=0.8&gamma=1", partial(press, label="Show to the class"))
+    try:
+        for page, words in (("explore", "dial=0.8"), ("rules", "dial=0.8"), ("compare", "0.8")):
+            said = says(room, ANNA, page)
+            assert f"run={ben}" in said and rights.UNSEEN not in said and words in said, page
+            assert "The run of nobody" not in said
+        assert "dial=0.8" in says(room, ANNA, "explore", f"run={ben}")
+        assert f"run={room.names['anna']}" in says(room, ANNA, "explore", f"run={room.names['anna']}")
+        for dial, status in ((0.7, 204), (7.0, 400)):
+            body = message(run=ben, dial=dial, gamma=2)
+            assert room.ask(TEACHER, body, Origin=room.address)[0] == status
+        assert room.ask(ANNA)[1]["dial"] == 0.7
+    finally:
+        in_tab(room, TEACHER, "explore", f"run={ben}", partial(press, label="Stop showing"))
+    assert rights.UNSEEN in says(room, ANNA, "explore", f"run={ben}")
+
+
+def test_students_have_limits_on_tokens_and_no_sweeps(room: Room) -> None:
+    most: list[float] = []
+
+    async def look(tab: Tab) -> None:
+        most.append(tab.find("number_input", "Max new tokens").proto.max)
+
+    async def decode_all(tab: Tab) -> None:
+        await tab.press("Decode every rule on this prompt")  # of a sample with 128 tokens
+        await tab.until(lambda: "This asks for 128 new tokens" in tab.text, "the refusal")
+
+    for cookie in (ANNA, TEACHER):
+        in_tab(room, cookie, "live", "tokens=5000", look)
+    assert most == [MOST_TOKENS, 100_000]
+    in_tab(room, ANNA, "rules", f"run={STORY}", decode_all)
+    assert rights.SWEEPS in says(room, ANNA, "tune")
+    assert rights.SWEEPS not in says(room, TEACHER, "tune")
+
+
+# ---- in browsers
+
+
+INSPECTOR = ".side:not(.pin-side)"
+
+
+def dial_of(page: Page) -> str:
+    return str(page.locator(".explorer .thumb").get_attribute("aria-valuenow"))
+
+
+def test_the_class_follows_the_teacher_s_hand(room: Room, browser: Browser) -> None:
+    contexts = [browser.new_context(viewport={"width": 1400, "height": 900}) for _ in range(3)]
+    for context in contexts[1:]:
+        context.add_cookies([{"name": visitors.COOKIE, "value": ANNA, "url": room.address}])
+    teacher, anna, mute = (context.new_page() for context in contexts)  # the last two are one student
+    teacher.goto(room.link)
+    teacher.goto(f"{room.address}/explore?run={STORY}")
+    for student in (anna, mute):
+        student.goto(f"{room.address}/explore")
+        student.wait_for_selector(".explorer .t")
+    expect(anna.get_by_text("Follow the teacher")).to_have_count(0)
+    teacher.get_by_role("button", name="Show to the class").click()
+    for student in (anna, mute):
+        expect(student.get_by_text("You see what the teacher shows")).to_be_visible()
+    mute.evaluate("() => { WebSocket.prototype.send = () => {}; }")  # so no script is run for it
+    track = teacher.locator(".explorer .track").bounding_box()
+    middle = track["y"] + track["height"] / 2
+    teacher.mouse.move(track["x"] + 0.9 * track["width"], middle)
+    teacher.mouse.down()
+    for share in (0.85, 0.7):
+        teacher.mouse.move(track["x"] + share * track["width"], middle)
+        for student in (anna, mute):
+            expect(student.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", dial_of(teacher))
+    teacher.mouse.up()
+    teacher.get_by_role("radio", name="4", exact=True).click()
+    teacher.locator(".stream .t:visible").nth(9).click()
+    teacher.get_by_role("radio", name="Ratio").click()
+    for name in ("4", "Ratio"):
+        expect(anna.get_by_role("radio", name=name, exact=True)).to_have_attribute("aria-checked", "true")
+    expect(anna.locator(INSPECTOR)).to_have_text(teacher.locator(INSPECTOR).inner_text(), use_inner_text=True)
+    anna.locator(".explorer .thumb").focus()
+    anna.keyboard.press("ArrowLeft")
+    expect(anna.get_by_text(explore_bar.MOVED)).to_be_visible()
+    assert not anna.get_by_role("switch", name="Follow the teacher").is_checked()
+    before = dial_of(anna)
+    teacher.locator(".explorer .thumb").focus()
+    teacher.keyboard.press("Home")
+    expect(mute.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", dial_of(teacher))
+    assert dial_of(anna) == before != dial_of(teacher)
+    anna.get_by_text("Follow the teacher").click()
+    expect(anna.locator(".explorer .thumb")).to_have_attribute("aria-valuenow", dial_of(teacher))
+    teacher.get_by_role("button", name="Stop showing").click()
+    expect(anna.get_by_text("Follow the teacher")).to_have_count(0)
+    for context in contexts:
+        context.close()

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
 from mars_viz.recording import Recording
 from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.speculators.backend import Backend
-from tests.clients import Tab, opened
+from tests.clients import Tab, elsewhere, opened
 from tests.crowd import Crowd, End, streamed
 from tests.served import ROOT, App, Server, served, serving
 from tests.waiting import PATIENCE, until
@@ -40,12 +37,6 @@ time.sleep(1)
 st.markdown("and it stays.")
 """,
 }
-
-
-def elsewhere(work: Coroutine[Any, Any, None]) -> None:
-    """Run it in a thread of its own: Playwright's loop keeps the first thread of a process."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, work).result()
 
 
 def test_every_tab_gets_its_own_runs_whole(app: App, pair: Backend) -> None:
