@@ -69,6 +69,15 @@ FIGURE = (AREA, use("figure", by.dragged(60, 60), "area", FIGURES), use("figure"
 FOLLOW_UP = textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True)
 
 
+CONTROLLER = (
+    choice("Draft length", OWN, words="SVIP"),
+    use("spinbutton", by.typed("0.5"), "Entropy threshold λ", ITSELF),
+    choice("Draft length", OWN, words="Fixed γ"),
+)
+FORM = (CONTROLLER, choice("Among kept siblings", OWN, words="Longest"))
+RULE = choice("Rule", OWN, words="MARS by margin")
+
+
 def tree(name: str, *changes: Look) -> Steps:
     """An unfolded tree, walked by keys and folded."""
     fold = use("listbox", by.pressed("Home", "t"), name, "seen .tree", any=True, only="tree")
@@ -145,6 +154,8 @@ EXPLORE = listed(
     (slider(by.dragged(-250), "*threshold", "link dial"), slider(by.DOUBLE, "*threshold", "link dial", ITSELF)),
     radio("All settings by › *", "figures .st-key-heat-map"),
     FIGURE,
+    RULE,
+    *FORM,
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode at * | Decode", "link run", STREAM),
     FOLLOW_UP,
@@ -245,6 +256,7 @@ TUNE = listed(
     away("Measure strict and this setting", MAIN),
     (button("Tasks › Remove *", OWN), choice("Tasks", OWN), button("Tasks › Clear all", OWN), choice("Tasks", OWN)),
     (choice("Rules", OWN, words="Lenience"), button("Rules › Remove *", OWN), button("Rules › Clear all", OWN)),
+    *FORM,
     textbox(by.typed("0.2"), "Also with λ =", ITSELF),
     (use("button", PROMPT_FILE, "File of prompts › Upload", OWN), button("File of prompts › Remove *", OWN)),
     textbox(by.typed("gsm8k"), "Task", ITSELF),
@@ -272,6 +284,8 @@ LIVE = listed(
     choice("Race", "link race", LANES, leaves=True),
     (textbox(by.typed("another title"), "Title", ITSELF), button("Rename", MAIN)),
     (away("Delete", MAIN), button("Undo", MAIN)),
+    RULE,
+    *FORM,
     FOLLOW_UP,
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode now", "link run", MAIN),
