@@ -23,20 +23,6 @@ from tests.test_race import toy_race
 from tests.test_threshold_sweep import threshold_sweep
 
 
-def runs_of_every_kind() -> dict[str, Run]:
-    """By the name that they get."""
-    story = load_run(samples.RUNS / "1-story-mars")
-    plain = toy_run(max_new_tokens=40)
-    return {
-        "several": story,
-        "unmapped": replace(story, dial_map=None),
-        "sampled": load_run(samples.RUNS / "3-story-sampled-mars"),
-        "tree": of_the_pair(toy_tree()),
-        "cut": of_the_pair(cut_run("svip")),
-        "chat": changed(plain, provenance=replace(of_the_pair(plain).provenance, chat=True)),
-    }
-
-
 def of_the_pair(run: Run) -> Run:
     """The run and its map as if the built-in pair had made them, so that it can be decoded again."""
     pair = load_run(samples.RUNS / "1-story-mars").provenance
@@ -53,7 +39,16 @@ def changed(run: Run, **values: object) -> Run:
 def staged(folder: Path) -> Iterator[str]:
     """Serve the app on folders of its own below this one, samples included; yields the address."""
     runs, sweeps = folder / "runs", folder / "sweeps"
-    for name, run in runs_of_every_kind().items():
+    story, plain = load_run(samples.RUNS / "1-story-mars"), toy_run(max_new_tokens=40)
+    kinds = {
+        "several": story,
+        "unmapped": replace(story, dial_map=None),
+        "sampled": load_run(samples.RUNS / "3-story-sampled-mars"),
+        "tree": of_the_pair(toy_tree()),
+        "cut": of_the_pair(cut_run("svip")),
+        "chat": changed(plain, provenance=replace(of_the_pair(plain).provenance, chat=True)),
+    }
+    for name, run in kinds.items():
         changed(run, title=f"Of the kind {name}").save(runs / name)
     journal = RunStore(runs).begin()
     whole = toy_run()

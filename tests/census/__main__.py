@@ -52,7 +52,7 @@ def main(pages: list[str]) -> int:
             context.add_init_script(path=SCRIPT)
             for page in pages:
                 began, unused = time.monotonic(), (UNUSED["everywhere"], UNUSED.get(page, {}))
-                census = Census(context, address, page, CONTROLS[page], unused, print)
+                census = Census(context, address, page, CONTROLS[page], unused)
                 problems += (found := census.go(SCENES[page]))
                 seconds = time.monotonic() - began
                 print(f"{page}: {len(census.used)} uses, {len(found)} problems, {seconds:.0f} s", flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 from mars_viz import samples
 from mars_viz.race.files import write_zip as zip_of_race
 from mars_viz.runfiles import load_run, write_zip
-from tests import gestures as by
+from tests import controls as by
 from tests.controls import FOCUS, ITSELF, Control, Look, Scene, Steps
 
 OWN = "text [data-testid=stPopoverBody]"
@@ -327,16 +327,8 @@ RUN_LIST = listed(
     away("Open in Explore", "path"),
     away("Show all runs", "link run", MAIN),
 )
-CONTROLS = {
-    "gallery": GALLERY,
-    "explore": EXPLORE,
-    "live": LIVE,
-    "runs": RUN_LIST,
-    "compare": COMPARE,
-    "rules": RULES,
-    "tune": TUNE,
-    "learn": LEARN,
-}
+CONTROLS = {"gallery": GALLERY, "explore": EXPLORE, "live": LIVE, "runs": RUN_LIST}
+CONTROLS |= {"compare": COMPARE, "rules": RULES, "tune": TUNE, "learn": LEARN}
 UNUSED = {
     "everywhere": {
         "link": f"Gallery | {PAGES} | *",
