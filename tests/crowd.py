@@ -11,12 +11,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from functools import partial
 from typing import NamedTuple
 
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 
-from tests.clients import PATIENCE, Tab, opened
+from tests.clients import PATIENCE, Shown, Tab, opened
 
 _ENDED = re.compile(r"Done: (?P<done>\d+)|You stopped it(?: after (?P<stopped>\d+))?")
 AWAY = 1 / 3  # how often a tab loses its connection between two runs
@@ -106,7 +105,7 @@ class Crowd:
             await self._turn(tab, "rules", self._slider, luck)
             if luck.random() < 0.5:
                 async with opened(address, "explore", f"run={ended.name}") as other:  # its link in another tab
-                    await other.until(lambda: _has(other, "bidi_component", "explorer"), "the run of the link")
+                    await other.until(lambda: _explorer(other) is not None, "the run of the link")
                     assert _run_of(other) == ended.name
         return ended
 
@@ -132,15 +131,15 @@ class Crowd:
         if not (found["done"] or found["stopped"]):
             return Ended(prompt, End.NOTHING)
         await tab.press("Explore")
-        await tab.until(lambda: "run=" in tab.query and _has(tab, "bidi_component", "explorer"), "the run in Explore")
+        await tab.until(lambda: "run=" in tab.query and _explorer(tab) is not None, "the run in Explore")
         end = End.DONE if found["done"] else End.STOPPED
         return Ended(prompt, end, int(found["done"] or found["stopped"]), _run_of(tab))
 
     async def _to(self, tab: Tab, page: str) -> None:
         for _ in range(TRIES):
-            there = partial(_is_at, tab, page, tab.finished)
+            before = tab.finished
             await tab.go(page)
-            if await tab.comes(there, IMPATIENCE):
+            if await tab.comes(lambda before=before: tab.finished > before and _is_at(tab, page), IMPATIENCE):
                 return
             self.again += 1
         raise AssertionError(f"{page} did not come though it was chosen {TRIES} times; it says: {tab.text[-300:]}")
@@ -149,7 +148,7 @@ class Crowd:
         """Move a dial three times."""
         for _ in range(3):
             await asyncio.sleep(luck.expovariate(1 / self._pause) if self._pause else 0)
-            await tab.until(lambda: _movable(tab, page), f"a dial on {page}")
+            await tab.until(lambda: page != "explore" or _explorer(tab) is not None, "the dial")
             before, began, was_busy = tab.finished, time.monotonic(), self._waiting > 0
             await move(tab, luck.uniform(0.5, 1.0))
             if not await tab.comes(lambda before=before: tab.finished > before, IMPATIENCE):
@@ -166,7 +165,7 @@ class Crowd:
 
     async def _dial(self, tab: Tab, share: float) -> None:
         """Send what the explorer sends when a hand lets go of its dial."""
-        shown = next(shown for shown in tab.elements("bidi_component") if "explorer" in shown.proto.component_name)
+        shown = _explorer(tab)
         told = json.dumps({"dial": share, "overlay": "outcome", "selected": None})
         await tab.set(shown, WidgetState(id=shown.proto.id, json_value=told))
 
@@ -205,16 +204,12 @@ def streamed(tab: Tab) -> str:
     return "".join(proto.json or proto.mixed.json for proto in found)
 
 
-def _has(tab: Tab, kind: str, name: str) -> bool:
-    return any(name in shown.proto.component_name for shown in tab.elements(kind))
+def _explorer(tab: Tab) -> Shown | None:
+    return next((each for each in tab.elements("bidi_component") if "explorer" in each.proto.component_name), None)
 
 
-def _is_at(tab: Tab, page: str, before: int) -> bool:
-    return tab.finished > before and tab.page == tab.pages[page] and any(tab.elements("slider"))
-
-
-def _movable(tab: Tab, page: str) -> bool:
-    return _has(tab, "bidi_component", "explorer") if page == "explore" else any(tab.elements("slider"))
+def _is_at(tab: Tab, page: str) -> bool:
+    return tab.page == tab.pages[page] and any(tab.elements("slider"))
 
 
 def _run_of(tab: Tab) -> str:

@@ -41,6 +41,12 @@ def choice(name: str, *changes: Look, words: str = "", **where: Any) -> Control:
     return use("combobox", by.picked(words), name, *changes, **where)
 
 
+def boxes(values: str, *changes: Look) -> Steps:
+    """Number boxes, each with the number to type."""
+    pairs = (each.rsplit(" ", 1) for each in values.split(" | "))
+    return tuple(use("spinbutton", by.typed(to), name, ITSELF, *changes) for name, to in pairs)
+
+
 def keys(role: str, name: str, pressed: str, *changes: Look, only: str = "") -> Steps:
     """Keys that a control answers, in this order; each changes all of these."""
     return tuple(use(role, by.pressed(key), name, *changes, any=True, only=only) for key in pressed.split())
@@ -71,10 +77,26 @@ FOLLOW_UP = textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=
 
 CONTROLLER = (
     choice("Draft length", OWN, words="SVIP"),
-    use("spinbutton", by.typed("0.5"), "Entropy threshold λ", ITSELF),
+    *boxes("Entropy threshold λ 0.5"),
     choice("Draft length", OWN, words="Fixed γ"),
 )
-FORM = (CONTROLLER, choice("Among kept siblings", OWN, words="Longest"))
+TREES = (
+    radio("Draft › Tree", OWN),
+    *boxes("Depth 3 | Branching k 2 | Nodes 12"),
+    choice("Among kept siblings", OWN, words="Longest"),
+    radio("Its paths › Static", OWN),
+    textbox(by.typed("0.7, 0.2"), "Chance of each child", OWN),
+    radio("Its paths › Likeliest", OWN),
+    radio("Draft › Chain", OWN),
+    *boxes("Temperature 0.5"),
+    radio("Draft › Tree", OWN),
+    radio("Its paths › Drawn", OWN),
+    *boxes("Paths K 2 | Depth of each 3"),
+    radio("Its paths › After a trunk", OWN),
+    *boxes("Trunk 1"),
+    radio("Its paths › Likeliest", OWN),
+    radio("Draft › Chain", OWN),
+)
 RULE = choice("Rule", OWN, words="MARS by margin")
 
 
@@ -155,7 +177,8 @@ EXPLORE = listed(
     radio("All settings by › *", "figures .st-key-heat-map"),
     FIGURE,
     RULE,
-    *FORM,
+    CONTROLLER,
+    TREES,
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode at * | Decode", "link run", STREAM),
     FOLLOW_UP,
@@ -256,7 +279,8 @@ TUNE = listed(
     away("Measure strict and this setting", MAIN),
     (button("Tasks › Remove *", OWN), choice("Tasks", OWN), button("Tasks › Clear all", OWN), choice("Tasks", OWN)),
     (choice("Rules", OWN, words="Lenience"), button("Rules › Remove *", OWN), button("Rules › Clear all", OWN)),
-    *FORM,
+    CONTROLLER,
+    TREES,
     textbox(by.typed("0.2"), "Also with λ =", ITSELF),
     (use("button", PROMPT_FILE, "File of prompts › Upload", OWN), button("File of prompts › Remove *", OWN)),
     textbox(by.typed("gsm8k"), "Task", ITSELF),
@@ -285,7 +309,8 @@ LIVE = listed(
     (textbox(by.typed("another title"), "Title", ITSELF), button("Rename", MAIN)),
     (away("Delete", MAIN), button("Undo", MAIN)),
     RULE,
-    *FORM,
+    CONTROLLER,
+    TREES,
     FOLLOW_UP,
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode now", "link run", MAIN),
@@ -314,8 +339,7 @@ RUN_LIST = listed(
         choice("Tags", "link tag"),
     ),
     button("Filter", POPOVER),
-    (choice("From", "link from", words="Samples"), choice("Rule", "link rule", words="Lenience")),
-    choice("Draft", "link tree", words="Chains"),
+    (choice("From", "link from", words="Samples"), choice("Rule", "link rule"), choice("Draft", "link tree")),
     choice("Temperature", "link temperature"),
     choice("Sort", "link sort", words="title"),
     ticked(away("Show details", "link run")),
