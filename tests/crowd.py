@@ -148,7 +148,8 @@ class Crowd:
         """Move a dial three times."""
         for _ in range(3):
             await asyncio.sleep(luck.expovariate(1 / self._pause) if self._pause else 0)
-            await tab.until(lambda: page != "explore" or _explorer(tab) is not None, "the dial")
+            shown = (lambda: _explorer(tab) is not None) if page == "explore" else (lambda: any(tab.elements("slider")))
+            await tab.until(shown, f"a dial on {page}")
             before, began, was_busy = tab.finished, time.monotonic(), self._waiting > 0
             await move(tab, luck.uniform(0.5, 1.0))
             if not await tab.comes(lambda before=before: tab.finished > before, IMPATIENCE):

@@ -67,13 +67,6 @@ def test_a_race_is_played_by_keys_and_its_tokens_have_names(page: Page, app: App
     for place, (name, token) in enumerate(zip(tokens, race.strict.token_ids, strict=True), 1):
         start = f"token {place}, “{race.strict.pieces[token].text}”, "
         assert name.startswith(start) and re.search(r"(matched|corrected|bonus), ratio (–|−?[\d.]+)$", name)
-    text, chosen = strict.get_by_role("listbox"), strict.locator("[aria-selected=true]")
-    text.press("Home")  # in a text the arrows move between tokens
-    expect(chosen).to_have_attribute("aria-label", re.compile("^token 1,"))
-    page.keyboard.press("ArrowRight")
-    expect(chosen).to_have_attribute("aria-label", re.compile("^(token 2|draft),"))
-    play.press("Home")
-    expect(chosen).to_have_count(0)
     page.get_by_role("radio", name="true speed").click()
     play.click()
     expect(verdict).to_be_visible()
@@ -154,12 +147,9 @@ def test_another_pair_decodes_on_every_page_and_models_are_unloaded(page: Page, 
     expect(load).to_be_disabled()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="New prompt").click()
-    prompt = page.get_by_role("textbox", name="Prompt")
-    expect(prompt).to_have_attribute("placeholder", re.compile(HEAD))
-    prompt.fill("Once upon a time")
+    page.get_by_role("textbox", name="Prompt").fill("Once upon a time")
     page.get_by_role("button", name="Decode", exact=True).click()
     assert read(decoded(RunStore(app.runs), before).path).provenance.drafter == "eagle3"
-    expect(page.locator(".explorer .t").first).to_be_visible()
     page.get_by_role("link", name="Live", exact=True).click()
     expect(page).to_have_url(re.compile("drafter=eagle3"))
     page.reload()

@@ -215,11 +215,7 @@ def test_the_stepper_steps_jumps_and_plays(page: Page, app: App) -> None:
     for key, frame in (("Home", 0), ("d", divergence), ("End", last)):
         page.keyboard.press(key)
         at(page, frame)
-    names = stepper.locator(".text [role=option]").evaluate_all("all => all.map((t) => t.ariaLabel)")
-    assert len(names) == played.frames[-1].written and all(
-        re.match(rf"token {place}, “.*”, (matched|relaxed|corrected|bonus)", name, re.DOTALL)
-        for place, name in enumerate(names, 1)
-    )
+    assert stepper.locator(".text [role=option]").count() == played.frames[-1].written
     stepper.locator(".text").press("End")  # there the arrows move between tokens
     page.keyboard.press("ArrowLeft")
     expect(stepper.locator(".text [aria-selected=true]")).to_have_count(1)

@@ -255,9 +255,8 @@ def visit(hostile_app: App, browser: Browser) -> Iterator[Visit]:
 
 
 ODD, SWEEP = quote(folder_name(3)), quote(folder_name(5))
-PARAMETERS = ("view", "run", "rule", "dial", "tokens", "stop", "overlay", "selected", "gamma")
+PARAMETERS = ("view", "run", "rule", "dial", "tokens", "stop", "overlay", "selected", "gamma", "target", "drafter")
 LINK = urlencode({name: Attacker(place).text(name) for place, name in enumerate(PARAMETERS)})
-MODELS = {"target": ATTACKS[0], "drafter": f"`<b>` http://{HOST}/ :red[evilred]"}
 TEXTS = {name: Attacker(place).text(name) for place, name in enumerate(("question_id", "category", "prompt", "grader"))}
 SURFACES = (
     ("/", ".mv-card"),
@@ -287,22 +286,18 @@ def test_no_page_acts_on_a_text(visit: Visit) -> None:
 
 
 def test_no_job_acts_on_a_text(visit: Visit) -> None:
-    """A hostile prompt, from its progress to its end, and a link to models of hostile names, which are refused."""
-    for link, prompt, shown, words in (
-        ("/live?tokens=8", Attacker(2).text("prompt")[:400], "[data-testid=stMain]", "Done:"),
-        (f"/live?{urlencode(MODELS)}", "Once upon a time", ".mv-note", "evil"),
-    ):
-        visit.open(link, "h1")
-        visit.look("hovered()")
-        visit.page.locator(".st-key-prompt textarea").fill(prompt)
-        visit.page.get_by_role("button", name="Decode now", exact=True).click()
-        ended = visit.page.locator(shown).filter(has_text=words).first
-        while not ended.is_visible():
-            visit.look()
-            with suppress(TimeoutError):
-                ended.wait_for(timeout=100)
-        visit.page.wait_for_function(READY)
+    """A hostile prompt, from its progress to its end."""
+    visit.open("/live?tokens=8", "h1")
+    visit.look("hovered()")
+    visit.page.locator(".st-key-prompt textarea").fill(Attacker(2).text("prompt")[:400])
+    visit.page.get_by_role("button", name="Decode now", exact=True).click()
+    ended = visit.page.get_by_text("Done:").first
+    while not ended.is_visible():
         visit.look()
+        with suppress(TimeoutError):
+            ended.wait_for(timeout=100)
+    visit.page.wait_for_function(READY)
+    visit.look()
     assert "evilimage" in visit.seen
 
 
