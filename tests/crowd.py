@@ -121,8 +121,8 @@ class Crowd:
                 await asyncio.sleep(luck.uniform(0, 2 * self._pause))
                 if tab.can_press("Cancel"):
                     await tab.press("Cancel")
-            await tab.until(lambda: _end_of(tab) is not None, "the end of the decode")
-            found = _end_of(tab)
+            await tab.until(lambda: end_of(tab) is not None, "the end of the decode")
+            found = end_of(tab)
             assert found is not None
         finally:
             self._waiting -= 1
@@ -194,7 +194,7 @@ def watch() -> Iterator[list[tuple[float, float]]]:
         thread.join(PATIENCE)
 
 
-def _end_of(tab: Tab) -> re.Match[str] | None:
+def end_of(tab: Tab) -> re.Match[str] | None:
     sentences = (shown.proto.text for shown in tab.elements("progress"))
     return next(filter(None, map(_ENDED.search, sentences)), None)
 

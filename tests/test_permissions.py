@@ -102,21 +102,6 @@ def test_only_this_machine_by_its_own_address_may_name_paths_by_default(monkeypa
         assert visitors.may_name_paths() == may
 
 
-def test_the_app_checks_its_settings_and_an_option_goes_before_the_environment(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    started: list[str] = []
-    monkeypatch.setattr(os, "execv", lambda *_: started.append(os.environ[PATHS]))
-    for variable in (DELETE, PATHS):
-        monkeypatch.setenv(variable, "anybody")
-        assert cli.main(["app"]) == 2
-        assert f"{variable} is “anybody”" in capsys.readouterr().err
-        monkeypatch.delenv(variable)
-    assert cli.main(["app", "--paths", "somebody"]) == 2 and started == []
-    monkeypatch.setenv(PATHS, "anybody")
-    assert cli.main(["app", "--paths", "nobody"]) == 0 and started == ["nobody"]
-
-
 def test_only_ids_are_taken_whether_or_not_a_file_of_the_name_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visitors, "may_name_paths", lambda: False)
     no_ids = ["/etc/passwd", "../x", "./x", "~/x", "a/b/c", "a//b", "a/..", "..", ".hidden", "org\\name", "C:x"]
@@ -174,23 +159,26 @@ def test_only_this_machine_is_shown_where_results_are_kept(tmp_path: Path) -> No
 # ---- a class
 
 
-def test_limits_come_from_the_environment_and_the_command_checks_them(monkeypatch, capsys) -> None:
-    started: list[ClassLimits | None] = []
+def test_the_app_checks_its_settings_and_an_option_goes_before_the_environment(monkeypatch, capsys) -> None:
+    started: list[tuple[ClassLimits | None, str | None]] = []
     clean = dict(os.environ)
-    monkeypatch.setattr(os, "execv", lambda *_: started.append(class_limits()))
-    assert class_limits() is None
-    for arguments, words in (
-        ("--class-tokens 100", "--classroom"),
-        ("--classroom --class-tokens 0", "between 1 and 100000"),
-        ("--classroom --class-tokens -3", "no whole number"),
-        ("--classroom --class-queue 101", "between 1 and 100"),
-        ("--classroom --class-queue x", "invalid int value"),
-        ("--classroom", ""),
-        ("--classroom --class-tokens 50 --class-queue 5", ""),
+    monkeypatch.setattr(os, "execv", lambda *_: started.append((class_limits(), os.environ.get(PATHS))))
+    for variables, arguments, words in (
+        ({DELETE: "anybody"}, "", f"{DELETE} is “anybody”"),
+        ({PATHS: "anybody"}, "", f"{PATHS} is “anybody”"),
+        ({}, "--paths somebody", "somebody"),
+        ({}, "--class-tokens 100", "--classroom"),
+        ({}, "--classroom --class-tokens 0", "between 1 and 100000"),
+        ({}, "--classroom --class-tokens -3", "no whole number"),
+        ({}, "--classroom --class-queue 101", "between 1 and 100"),
+        ({}, "--classroom --class-queue x", "invalid int value"),
+        ({PATHS: "anybody"}, "--paths nobody", ""),
+        ({}, "--classroom", ""),
+        ({}, "--classroom --class-tokens 50 --class-queue 5", ""),
     ):
-        monkeypatch.setattr(os, "environ", dict(clean))
+        monkeypatch.setattr(os, "environ", clean | variables)
         assert cli.main(["app", *arguments.split()]) == (2 if words else 0) and words in capsys.readouterr().err
-    assert started == [ClassLimits(256, 2), ClassLimits(50, 5)]
+    assert started == [(None, "nobody"), (ClassLimits(256, 2), None), (ClassLimits(50, 5), None)]
 
 
 def test_what_somebody_does_not_see_is_not_there_for_them(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from websockets.exceptions import ConnectionClosed
 from mars_viz.recording import Recording
 from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.speculators.backend import Backend
-from tests.clients import Tab, elsewhere, opened
-from tests.crowd import Crowd, End, streamed
+from tests.clients import elsewhere, opened
+from tests.crowd import Crowd, End, end_of, streamed
 from tests.served import ROOT, App, Server, served, serving
 from tests.waiting import PATIENCE, until
 
@@ -87,8 +86,8 @@ async def decode_until_killed(server: Server, store: RunStore, asked: set[str], 
                     asked.add(prompt)
                     await tab.press("Decode now")
                     await tab.until(lambda prompt=prompt: prompt in streamed(tab), "the tab's own prompt")
-                    await tab.until(lambda: done(tab) is not None, "the end")
-                    finished[prompt] = done(tab) or 0
+                    await tab.until(lambda: end_of(tab) is not None, "the end")
+                    finished[prompt] = int(end_of(tab)["done"])
 
     people = [asyncio.create_task(person(i)) for i in range(2)]
     async with asyncio.timeout(PATIENCE):
@@ -97,11 +96,6 @@ async def decode_until_killed(server: Server, store: RunStore, asked: set[str], 
     await asyncio.sleep(2)
     server.process.kill()
     await asyncio.wait(people, timeout=PATIENCE)
-
-
-def done(tab: Tab) -> int | None:
-    found = (re.search(r"Done: (\d+)", shown.proto.text) for shown in tab.elements("progress"))
-    return next((int(match[1]) for match in found if match), None)
 
 
 def test_a_killed_server_loses_no_finished_run(tmp_path: Path) -> None:
