@@ -20,11 +20,6 @@ from tests.served import ROOT, App
 
 COLOURS = ("color-contrast", "link-in-text-block")
 """Rules that a theme can break."""
-DARK = """() => {
-  const app = document.querySelector(".stApp");
-  return !app || getComputedStyle(app).colorScheme === "dark";
-}"""
-
 
 PAGES = sorted(path.stem for path in ROOT.glob("pages/*.py"))
 
@@ -73,7 +68,8 @@ def in_both_themes(page: Page, still: Callable[[Page], object] = rests) -> None:
     """No violation in the light theme, and none of colours after a change to the dark one."""
     found = violations(page)
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
-    page.wait_for_function(DARK)
+    dark = "(app) => !app || getComputedStyle(app).colorScheme === 'dark'"
+    page.wait_for_function(f"() => ({dark})(document.querySelector('.stApp'))")
     still(page)
     found += violations(page, *COLOURS)
     page.emulate_media(color_scheme="light", reduced_motion="reduce")

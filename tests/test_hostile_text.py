@@ -223,10 +223,10 @@ class Visit:
         if popover:
             self.page.get_by_text(popover, exact=True).first.click()
             self.page.wait_for_function(READY)
-        before = self.page.locator(".mv-note").count()
+        before, notes = self.page.locator(".mv-note").count(), "document.querySelectorAll('.mv-note').length"
         file = self.page.locator(f".st-key-{key} input[type=file]")
         file.set_input_files({"name": name, "mimeType": "application/octet-stream", "buffer": data})
-        self.page.wait_for_function("before => document.querySelectorAll('.mv-note').length > before", arg=before)
+        self.page.wait_for_function(f"{notes} > {before}")
         self.look()
 
 
