@@ -205,12 +205,13 @@ class Visit:
                 if label in self.opened:
                     continue
                 self.opened.add(label)
-                while not shown.count():  # a list closes if its page scrolls or is drawn again
-                    each.scroll_into_view_if_needed()
+                for _ in range(3):  # a list closes if its page scrolls or is drawn again
+                    each.focus()
                     self.page.wait_for_function(READY)
                     each.press(key)
                     with suppress(TimeoutError):
                         shown.first.wait_for(timeout=20_000)
+                        break
                 self.page.wait_for_function(READY)
                 self.look()
                 self.page.keyboard.press("Escape")

@@ -263,6 +263,7 @@ LEARN = listed(
     radio("Lesson › *", "link lesson", MAIN, leaves=True),
     choice("Run", "link run", leaves=True),
 )
+TERMS = "Change these terms"
 TUNE = listed(
     hover("toys with more prompts * | JSON or JSONL of responses, * › Upload | File of prompts › Add files"),
     use("spinbutton", by.typed("20"), "Tolerated loss of accuracy, points", "link loss", ITSELF),
@@ -271,7 +272,12 @@ TUNE = listed(
     (choice("Overlay", "link with", FIGURES), button("Overlay › Remove *", "link with")),
     slider(by.dragged(250), "looser ← *", "link dial", FIGURES),
     keys("slider", "looser ← *", "Home End ArrowLeft Shift+ArrowLeft", "link dial"),
-    (slider(by.pressed("ArrowLeft"), "looser ← *", "link dial"), button("Go to the recommended setting", "link dial")),
+    button(TERMS, POPOVER),
+    (
+        slider(by.pressed("ArrowLeft"), "looser ← *", "link dial"),
+        button(TERMS, POPOVER),
+        button("Go to the recommended setting", "link dial"),
+    ),
     radio("Speed and accuracy › *", FIGURES),
     choice("Figure", FIGURES),
     use("table", by.POINT, "", "drawn [data-testid=stDataFrame] canvas"),
@@ -307,7 +313,7 @@ LIVE = listed(
     away("Explore", "path", "seen .explorer .stream"),
     choice("Race", "link race", LANES, leaves=True),
     (textbox(by.typed("another title"), "Title", ITSELF), button("Rename", MAIN)),
-    (away("Delete", MAIN), button("Undo", MAIN)),
+    button("Delete | Undo", MAIN),
     RULE,
     CONTROLLER,
     TREES,
