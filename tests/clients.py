@@ -82,12 +82,6 @@ class Tab:
         area = self.find("text_area", label)
         await self.set(area, WidgetState(id=area.proto.id, string_value=text))
 
-    async def slide(self, shown: Shown, value: float) -> None:
-        """Release a slider at a value."""
-        state = WidgetState(id=shown.proto.id)
-        state.double_array_value.data.append(value)
-        await self.set(shown, state)
-
     async def set(self, shown: Shown, state: WidgetState) -> None:
         """Give a widget a state."""
         await self._rerun(shown.fragment, state)

@@ -59,7 +59,6 @@ class Crowd:
     def __init__(self, sessions: int, runs: int, *, pause: float = 0.5, seed: int = 0) -> None:
         """Share `runs` out evenly; `pause` is the mean of the seconds between two moves of a tab."""
         self.sessions, self.each = sessions, -(-runs // sessions)
-        self.runs = self.sessions * self.each
         self.ended: list[Ended] = []
         self.moved: list[Moved] = []
         self.again = 0  # how often a page was chosen again that did not come or answer
@@ -162,7 +161,9 @@ class Crowd:
     async def _slider(self, tab: Tab, share: float) -> None:
         slider = next(tab.elements("slider"))
         low, high, step = slider.proto.min, slider.proto.max, slider.proto.step or 1.0
-        await tab.slide(slider, low + round(share * (high - low) / step) * step)
+        state = WidgetState(id=slider.proto.id)
+        state.double_array_value.data.append(low + round(share * (high - low) / step) * step)
+        await tab.set(slider, state)
 
     async def _dial(self, tab: Tab, share: float) -> None:
         """Send what the explorer sends when a hand lets go of its dial."""

@@ -72,7 +72,6 @@ PROMPT = by.typed("Once there was a dog")
 RUN = choice("Run", "link run", words="kind sampled", leaves=True)
 AREA = use("figure", by.CAMERA, "area", any=True)
 FIGURE = (AREA, use("figure", by.dragged(60, 60), "area", FIGURES), use("figure", by.DOUBLE, "area", FIGURES))
-FOLLOW_UP = textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True)
 
 
 CONTROLLER = (
@@ -83,7 +82,7 @@ CONTROLLER = (
 TREES = (
     radio("Draft › Tree", OWN),
     *boxes("Depth 3 | Branching k 2 | Nodes 12"),
-    choice("Among kept siblings", OWN, words="Longest"),
+    choice("Among kept siblings", "page"),
     radio("Its paths › Static", OWN),
     textbox(by.typed("0.7, 0.2"), "Chance of each child", OWN),
     radio("Its paths › Likeliest", OWN),
@@ -181,7 +180,7 @@ EXPLORE = listed(
     TREES,
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode at * | Decode", "link run", STREAM),
-    FOLLOW_UP,
+    textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
     away("Map the dial | Map λ of *", MAIN),
     away("Continue | Stop | Measure costs", MAIN, fleeting=True),
     RUN,
@@ -233,16 +232,15 @@ RULES = listed(
     RUN,
 )
 PLACE, LESSON, STEP = "text .stepper .place", "drawn .lesson", "Step of the playback"
-HOME = slider(by.pressed("Home"), STEP, "link frame", PLACE)
 LEARN = listed(
     (
         button("One step on (right arrow)", "link frame", PLACE),
         button("One step back (left arrow)", "link frame", PLACE),
         button("Next rejection (x)", "link frame", PLACE),
         slider(by.dragged(60), STEP, "link frame", PLACE),
-        HOME,
+        slider(by.pressed("Home"), STEP, "link frame", PLACE),
         button("Next relaxed keep (k)", "link frame", PLACE),
-        HOME,
+        slider(by.pressed("Home"), STEP, "link frame", PLACE),
         button("Next place where strict *", "link frame", PLACE),
     ),
     keys("region", "A run, step by step", "End Home x ArrowRight ArrowLeft ArrowDown ArrowUp k End Home d", PLACE),
@@ -317,7 +315,7 @@ LIVE = listed(
     RULE,
     CONTROLLER,
     TREES,
-    FOLLOW_UP,
+    textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode now", "link run", MAIN),
     away("Race now", MAIN),
