@@ -130,6 +130,9 @@ GALLERY = listed(
     away("Open the lesson", "path", "link lesson"),
     away("Watch the race", "path", "seen .track-lane"),
 )
+OUTCOMES = dict.fromkeys(["matched", "relaxed", "rejected", "discarded", "corrected"], "ArrowRight") | {
+    "bonus": "ArrowLeft"
+}
 SEARCH, MATCHES = "seen .explorer .search", "text .explorer .found-count"
 FIND = "Find in the text"
 EXPLORE = listed(
@@ -167,7 +170,7 @@ EXPLORE = listed(
     ),
     use("focusable", by.pressed("PageDown"), "The selected token", "scroll .explorer .inspector"),
     keys("focusable", "row of a table", "ArrowDown ArrowUp", FOCUS),
-    keys("focusable", "matched #", "ArrowRight ArrowLeft", FOCUS),
+    *((use("focusable", by.pressed(key), f"{name} #", FOCUS),) for name, key in OUTCOMES.items()),  # one has the focus
     radio("The slider turns › *", "link cuts", NUMBERS),
     keys("slider", "*threshold", "Home PageUp End PageDown", "link dial", NUMBERS),
     keys("slider", "*threshold", "ArrowLeft ArrowDown Shift+ArrowLeft ArrowRight ArrowUp", "link dial", ITSELF),
