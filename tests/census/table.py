@@ -181,7 +181,7 @@ EXPLORE = listed(
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode at * | Decode", "link run", STREAM),
     textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
-    away("Map the dial | Map λ of *", MAIN),
+    away("Map the dial | Map λ of *", MAIN, any=True),
     away("Continue | Stop | Measure costs", MAIN, fleeting=True),
     RUN,
     use("button", RUN_ZIP, "Open the zip of a run* › Upload", "link run", STREAM, leaves=True),
