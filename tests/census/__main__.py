@@ -1,4 +1,4 @@
-"""Use every control of every page, or of the named pages, and list those that do nothing or are not in the table.
+"""Use every control of every page, or of the named pages, and list those that do nothing.
 
 python -m tests.census [PAGE ...]    about 17 minutes for all pages; exit status 1 if a control fails
 """
