@@ -1,20 +1,17 @@
-"""Browser tabs without a browser: real WebSocket clients that speak to a real server as Streamlit's own front end does.
+"""Browser tabs without a browser: WebSocket clients that speak to a server as Streamlit's own front end does.
 
-Knows Streamlit's protocol (BackMsg up, ForwardMsg down, see streamlit/web/server/starlette/starlette_websocket.py) and
-what its front end does with it: it keeps the elements of a page by their place, sends the widgets' states, and asks for
-a fragment again as often as the server told it to. Knows nothing of what is served.
+Messages are BackMsg up and ForwardMsg down, see streamlit/web/server/starlette/starlette_websocket.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -22,54 +19,40 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+T = TypeVar("T")
 PATIENCE = 300.0  # seconds; only a server that hangs lets somebody wait as long
-LOOK = 1.0  # seconds that one look costs a waiting client at the most, however long its machine stood still meanwhile
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """An element on the page."""
 
     kind: str  # its type in the protocol: button, slider, markdown, …
-    proto: Any  # what the server said of it
+    proto: Any  # its contents
     fragment: str  # the fragment that it is part of; empty outside of any
     run: str  # the run of the script that showed it last
-
-
-@dataclass(frozen=True, slots=True)
-class _Repeated:
-    seconds: float
-    task: asyncio.Task[None]
 
 
 class Tab:
     """One tab, from the opening of its connection to its end."""
 
     def __init__(self, address: str, page: str, query: str, headers: Mapping[str, str]) -> None:
-        """See `opened`."""
-        self._headers = headers
-        self.session = ""
-        self.page, self.query = "", query
+        self._address, self._first_page, self._headers = address, page, headers
+        self.session, self.page, self.query, self.finished = "", "", query, 0
         self.pages: dict[str, str] = {}
-        self.finished = 0
-        self._address, self._first_page = address, page
         self._connection: ClientConnection | None = None
         self._listening: asyncio.Task[None] | None = None
         self._elements: dict[tuple[int, ...], Shown] = {}
         self._states: dict[str, WidgetState] = {}
-        self._run, self._in_part, self._running = "", False, False
-        self._repeats: dict[str, _Repeated] = {}
+        self._run, self._in_part, self._running, self._ended = "", False, False, False
+        self._repeats: dict[str, tuple[float, asyncio.Task[None]]] = {}  # seconds and task by fragment
         self._news = asyncio.Condition()
-        self._ended = False
-
-    # What is on the page
 
     def elements(self, kind: str) -> Iterator[Shown]:
         """All of a type, from top to bottom."""
         return (self._elements[path] for path in sorted(self._elements) if self._elements[path].kind == kind)
 
     def find(self, kind: str, label: str) -> Shown | None:
-        """The widget with that label; None where there is none."""
+        """The widget with that label, or None."""
         return next((shown for shown in self.elements(kind) if shown.proto.label == label), None)
 
     def can_press(self, label: str) -> bool:
@@ -84,30 +67,20 @@ class Tab:
 
     @property
     def errors(self) -> list[str]:
-        """What a script that failed says of it."""
+        """Exceptions on the page."""
         return [f"{shown.proto.type}: {shown.proto.message}" for shown in self.elements("exception")]
-
-    # What a hand does
 
     async def press(self, label: str) -> None:
         """Click a button, once it can be clicked."""
         await self.until(lambda: self.can_press(label), f"a button {label!r} that can be pressed")
-        found = self.find("button", label)
-        assert found is not None
-        await self._rerun(found.fragment, WidgetState(id=found.proto.id, trigger_value=True))
+        button = self.find("button", label)
+        await self._rerun(button.fragment, WidgetState(id=button.proto.id, trigger_value=True))
 
     async def write(self, label: str, text: str) -> None:
         """Write into a text area, and leave it."""
         await self.until(lambda: self.find("text_area", label) is not None, f"a text area {label!r}")
-        found = self.find("text_area", label)
-        assert found is not None
-        await self._rerun(found.fragment, WidgetState(id=found.proto.id, string_value=text))
-
-    async def slide(self, shown: Shown, value: float) -> None:
-        """Release a slider at a value."""
-        state = WidgetState(id=shown.proto.id)
-        state.double_array_value.data.append(value)
-        await self.set(shown, state)
+        area = self.find("text_area", label)
+        await self.set(area, WidgetState(id=area.proto.id, string_value=text))
 
     async def set(self, shown: Shown, state: WidgetState) -> None:
         """Give a widget a state."""
@@ -122,43 +95,33 @@ class Tab:
         await self._send(message)
 
     async def reconnect(self) -> None:
-        """Lose the connection and come back as the same session, as from another network.
-
-        What the server said meanwhile is lost, and may be for a moment longer: it sends to the old connection what it
-        had begun to send. The page stays as it was.
-        """
+        """Lose the connection and what the server sends meanwhile, and come back as the same session."""
         await self.close()
         await self.connect()
         if self._repeats or self._in_part or self._running:
             await self._rerun()
 
     async def ask_again(self, fragment: str, page: str) -> None:
-        """Send what a timer of that page sends: it may be under way while the page is left."""
+        """Send what a timer of that page sends, which may be under way while the page is left."""
         now, self.page = self.page, page
         await self._rerun(fragment, auto=True)
         self.page = now
 
     async def until(self, holds: Callable[[], bool], what: str = "it", patience: float = PATIENCE) -> None:
-        """Wait for something to be on the page. Raises AssertionError where it does not come, or a script fails."""
+        """Wait for something to be on the page. Raises AssertionError if it does not come or a script fails."""
         assert await self.comes(holds, patience), f"waited in vain for {what}; the page says: {self.text[-300:]}"
 
     async def comes(self, holds: Callable[[], bool], patience: float) -> bool:
-        """The same, but say whether it came."""
-        left = patience
+        """Return whether it came."""
         async with self._news:
-            while left > 0 and not (holds() or self.errors or self._ended):
-                began = time.monotonic()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK):
-                        await self._news.wait()
-                left -= min(LOOK, time.monotonic() - began)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._news.wait_for(lambda: holds() or self.errors or self._ended)
             assert not self.errors, self.errors
             return holds()
 
-    # The protocol
-
     async def connect(self) -> None:
-        """Open the connection; with the session that there was before, where there was one."""
+        """Open the connection, with the session that there was before."""
         asked = ["streamlit", "PLACEHOLDER_AUTH_TOKEN", *filter(None, [self.session])]
         stream = f"{self._address.replace('http', 'ws', 1)}/_stcore/stream"
         how: Any = {"subprotocols": asked, "max_size": None, "ping_interval": None}
@@ -174,10 +137,6 @@ class Tab:
             await self._listening
         await self._connection.close()
 
-    def forget(self) -> None:
-        """Ask for nothing any more."""
-        self._stop(*self._repeats)
-
     async def _listen(self, connection: ClientConnection) -> None:
         try:
             async for data in connection:
@@ -192,27 +151,27 @@ class Tab:
                 self._news.notify_all()
 
     def _take(self, message: ForwardMsg) -> None:
-        kind = message.WhichOneof("type")
-        if kind == "new_session":
-            self._begin(message)
-        elif kind == "delta":
-            self._show(message)
-        elif kind == "navigation":
-            self.pages = {page.url_pathname: page.page_script_hash for page in message.navigation.app_pages}
-            self.page = message.navigation.page_script_hash
-        elif kind == "page_info_changed":
-            self.query = message.page_info_changed.query_string
-        elif kind == "session_status_changed":
-            self._running = message.session_status_changed.script_is_running
-        elif kind == "auto_rerun":
-            self._start(message.auto_rerun.fragment_id, message.auto_rerun.interval)
-        elif kind == "stop_auto_rerun":
-            self._stop(*message.stop_auto_rerun.fragment_ids)
-        elif kind == "script_finished":
-            self._end(message)
+        match message.WhichOneof("type"):
+            case "new_session":
+                self._begin(message)
+            case "delta":
+                self._show(message)
+            case "navigation":
+                self.pages = {page.url_pathname: page.page_script_hash for page in message.navigation.app_pages}
+                self.page = message.navigation.page_script_hash
+            case "page_info_changed":
+                self.query = message.page_info_changed.query_string
+            case "session_status_changed":
+                self._running = message.session_status_changed.script_is_running
+            case "auto_rerun":
+                self._start(message.auto_rerun.fragment_id, message.auto_rerun.interval)
+            case "stop_auto_rerun":
+                self._stop(*message.stop_auto_rerun.fragment_ids)
+            case "script_finished":
+                self._end(message)
 
     def _begin(self, message: ForwardMsg) -> None:
-        """A run of another page's fragment leaves the tab on its page, and yet takes everything off it."""
+        """A run of another page's fragment leaves the tab on its page but clears it."""
         news, run = message.new_session, message.metadata.run
         self.session = news.initialize.session_id or self.session
         if news.page_script_hash != self.page:
@@ -234,17 +193,16 @@ class Tab:
         run = message.metadata.run
         whole, part = ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY
         overtaken = not run.fragment_ids and run.script_run_id != self._run
-        if message.script_finished not in (whole, part) or overtaken:
-            return
-        for path, shown in tuple(self._elements.items()):
-            ran = shown.fragment in run.fragment_ids if run.fragment_ids else True
-            if ran and shown.run != run.script_run_id:
-                del self._elements[path]
+        if message.script_finished in (whole, part) and not overtaken:
+            for path, shown in tuple(self._elements.items()):
+                ran = shown.fragment in run.fragment_ids or not run.fragment_ids
+                if ran and shown.run != run.script_run_id:
+                    del self._elements[path]
 
     def _start(self, fragment: str, seconds: float) -> None:
-        if fragment not in self._repeats or self._repeats[fragment].seconds != seconds:
+        if self._repeats.get(fragment, (0,))[0] != seconds:
             self._stop(fragment)
-            self._repeats[fragment] = _Repeated(seconds, asyncio.create_task(self._repeat(fragment, seconds)))
+            self._repeats[fragment] = seconds, asyncio.create_task(self._repeat(fragment, seconds))
 
     async def _repeat(self, fragment: str, seconds: float) -> None:
         while True:
@@ -254,8 +212,8 @@ class Tab:
 
     def _stop(self, *fragments: str) -> None:
         for fragment in fragments:
-            if (repeated := self._repeats.pop(fragment, None)) is not None:
-                repeated.task.cancel()
+            if fragment in self._repeats:
+                self._repeats.pop(fragment)[1].cancel()
 
     async def _rerun(self, fragment: str = "", state: WidgetState | None = None, *, auto: bool = False) -> None:
         message = BackMsg()
@@ -287,5 +245,11 @@ async def opened(
         await tab.until(lambda: tab.finished > 0 and bool(tab.pages), "the first run of the page")
         yield tab
     finally:
-        tab.forget()
+        tab._stop(*tab._repeats)
         await tab.close()
+
+
+def elsewhere(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a thread of its own: Playwright's loop keeps the first thread of a process."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

@@ -97,13 +97,27 @@
     }
     return found;
   }
+  const OPENER = "[data-testid=stPopoverButton][aria-expanded=true]";
+  /** Labels of the popover and the open expanders that hold an element, from without, joined by ' / '. */
+  function inside(e) {
+    const path = [];
+    for (let at = up(e); at; at = up(at)) {
+      const opens = at.matches("[data-testid=stPopoverBody]") ? document.querySelector(OPENER)
+        : at.tagName === "DETAILS" && !e.matches("summary") ? at.querySelector("summary") : null;
+      if (opens) path.unshift(described(opens).label);
+    }
+    return path.join(" / ");
+  }
+  /** The label of the button whose popover is open, or an empty one. */
+  const opener = () => (document.querySelector(OPENER) ? described(document.querySelector(OPENER)).label : "");
   /** Those that differ, whether none of them can be used, and whether all are chosen already. */
   function told() {
     const found = new Map();
     for (const { element, role, label, off } of all()) {
       const key = `${role} ${label}`;
       const known = found.get(key) ?? { off: true, taken: true };
-      found.set(key, { role, label, off: off && known.off, taken: chosen(element) && known.taken });
+      const saves = Boolean(closest(element, "[data-testid=stDownloadButton]"));
+      found.set(key, { role, label, saves, inside: inside(element), off: off && known.off, taken: chosen(element) && known.taken });
     }
     return [...found.values()];
   }
@@ -146,6 +160,10 @@
     scroll: (selector) => matching(selector).map((e) => [e.scrollTop, e.scrollLeft]).join(),
     seen: (selector) => matching(selector).filter(seen).length,
     itself: (of, spot) => state(spot.matches(INNER) ? spot.querySelector("input, [role]") ?? spot : spot),
+    page: () => { // all that can be seen of it
+      const texts = roots().map((root) => (root.body ? [root.body] : [...root.children]).map((e) => e.innerText).join("\n"));
+      return [location.href, ...texts, ...matching("input, textarea, [role], details").map(state), LOOKS.figures("body")].join("\n");
+    },
     focus: () => {
       const at = focused();
       return at ? `${role(at)} ${text(at)}` : "";
@@ -188,5 +206,5 @@
     if (!idle() || look(wanted, spot).some((now, at) => now === before[at])) return false;
     return !spot || sent > began || performance.now() - began > 400;
   }
-  window.census = { told, pick, look, changed, leave: () => focused()?.blur(), idle, still };
+  window.census = { opener, told, pick, look, changed, leave: () => focused()?.blur(), idle, still };
 })();

@@ -6,21 +6,172 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from playwright.sync_api import BrowserContext, ElementHandle, Page, TimeoutError
 
-from tests.gestures import HOVER, PATIENCE, Gesture
-
+PATIENCE = 240.0  # seconds; only a dead control takes as long
+ENTRIES = "[data-testid$=Dropdown] [role=option]"
 AT_FIRST = 120.0  # seconds before a control is tried once more: the first decode of a server loads torch and the models
 SCRIPT = Path(__file__).with_suffix(".js")
 READY = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.idle()"
 STILL = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.still()"
-MOST_SHOWN = 2000  # characters of the page in a message
 BROKEN = "This part of the page cannot be shown"
 Look = str  # A kind of LOOKS in controls.js and its argument: 'link dial' is a parameter of the address
 FOCUS: Look = "focus"
 ITSELF: Look = "itself"
+
+
+class Gesture(NamedTuple):
+    """A way to use a control."""
+
+    words: str
+    do: Callable[[Page, ElementHandle], None]  # raises AssertionError if its outcome is wrong
+
+
+def _box(spot: ElementHandle) -> tuple[float, float, float, float]:
+    spot.scroll_into_view_if_needed()
+    box = spot.bounding_box()
+    assert box is not None, "it has no place on the page"
+    return box["x"], box["y"], box["width"], box["height"]
+
+
+def _at(spot: ElementHandle) -> tuple[float, float]:
+    """Return its middle, or that of a slider's thumb."""
+    x, y, width, height = _box(spot)
+    thumb = spot.evaluate("e => e.type === 'range' ? (e.valueAsNumber - e.min) / (e.max - e.min || 1) : null")
+    return x + (width / 2 if thumb is None else 8 + (width - 16) * thumb), y + height / 2
+
+
+def clicked_at(share: float) -> Gesture:
+    words = f"click at {share:.0%} of its width"
+    return Gesture(words, lambda page, spot: spot.click(position={"x": _box(spot)[2] * share, "y": _box(spot)[3] / 2}))
+
+
+def ticked(*rows: int) -> Gesture:
+    """Click the boxes of these rows of a table, counted from 0."""
+
+    def do(page: Page, spot: ElementHandle) -> None:
+        x, y, *_ = _box(spot)
+        for row in rows:
+            page.mouse.click(x + 15, y + 55 + 35 * row)
+            page.wait_for_timeout(500)
+
+    return Gesture(f"tick the rows {rows}", do)
+
+
+def dragged(by: int, down: int = 0) -> Gesture:
+    def do(page: Page, spot: ElementHandle) -> None:
+        x, y = _at(spot)
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + by / 2, y + down / 2)
+        page.mouse.move(x + by, y + down)
+        page.mouse.up()
+
+    return Gesture(f"drag by {by} pixels", do)
+
+
+def _nudged(page: Page, spot: ElementHandle) -> None:
+    low, value, high = spot.evaluate(
+        "e => [e.min ?? e.ariaValueMin, e.value ?? e.ariaValueNow, e.max ?? e.ariaValueMax].map(Number)"
+    )
+    dragged(-250 if value > (low + high) / 2 else 250).do(page, spot)
+
+
+def _stepped(page: Page, spot: ElementHandle) -> None:
+    value, step, most = spot.evaluate("e => [+e.value, +e.step || 1, e.max === '' ? 1e9 : +e.max]")
+    typed(f"{value + step if value + step <= most else value - step:.6g}").do(page, spot)
+
+
+def pressed(*keys: str) -> Gesture:
+    def do(page: Page, spot: ElementHandle) -> None:
+        spot.evaluate("e => (e.tabIndex >= 0 || !e.querySelector('input') ? e : e.querySelector('input')).focus()")
+        for key in keys:
+            page.keyboard.press(key)
+
+    return Gesture(f"press {' '.join(keys)}", do)
+
+
+def typed(words: str, finish: str = "") -> Gesture:
+    """Type words and a key, which is Enter by default or, in an area of text, Control+Enter."""
+
+    def do(page: Page, spot: ElementHandle) -> None:
+        spot.fill(words)
+        page.keyboard.press(finish or spot.evaluate("e => e.tagName === 'TEXTAREA' ? 'Control+Enter' : 'Enter'"))
+
+    return Gesture(f"type {words!r}", do)
+
+
+def picked(words: str = "") -> Gesture:
+    """Pick the first other entry of a list, or the first other with these words."""
+
+    def do(page: Page, spot: ElementHandle) -> None:
+        if spot.evaluate("e => e.tagName === 'SELECT'"):
+            spot.select_option(words)
+            return
+        spot.click()
+        page.locator(ENTRIES).first.wait_for()
+        if words:
+            page.keyboard.type(words)
+            page.locator(ENTRIES, has_text=words).first.wait_for()
+        other = page.locator(f"{ENTRIES}:not([aria-selected=true])")
+        (other.filter(has_text=words) if words else other).first.click()
+        if page.locator(ENTRIES).count():  # several can be picked
+            page.keyboard.press("Escape")
+
+    return Gesture(f"pick {words or 'another entry'}", do)
+
+
+def uploaded(file: Callable[[], tuple[str, bytes]]) -> Gesture:
+    def do(page: Page, spot: ElementHandle) -> None:
+        name, data = file()
+        with page.expect_file_chooser() as chooser:
+            spot.click()
+        chooser.value.set_files([{"name": name, "mimeType": "application/octet-stream", "buffer": data}])
+
+    return Gesture("upload a file", do)
+
+
+SIGNS = {"csv": b",", "parquet": b"PAR1", "zip": b"PK", "json": b"{", "html": b"<html", "svg": b"<svg", "toml": b"="}
+"""By ending of a file's name: what it holds near its start."""
+
+
+def saved(ending: str, has: str = "") -> Gesture:
+    """Click and save a file that can be read and contains these words."""
+
+    def do(page: Page, spot: ElementHandle) -> None:
+        with page.expect_download(timeout=PATIENCE * 1000) as download:
+            spot.click()
+        name, data = download.value.suggested_filename, Path(download.value.path()).read_bytes()
+        assert name.endswith(ending), f"it saves {name}, no .{ending}"
+        assert SIGNS[name.rpartition(".")[2]] in data[:2000], f"{name} is damaged"
+        assert has.encode() in data, f"{name} lacks {has}"
+
+    return Gesture(f"save a file {ending}", do)
+
+
+def _camera(page: Page, spot: ElementHandle) -> None:
+    spot.hover(position={"x": 5, "y": 5})
+    button = spot.evaluate_handle("e => e.closest('.js-plotly-plot').querySelector('.modebar-btn')").as_element()
+    assert button is not None, "it has no camera"
+    saved("svg").do(page, button)
+
+
+CLICK = Gesture("click", lambda page, spot: spot.click(timeout=PATIENCE * 1000))
+NUDGED = Gesture("drag to the middle", _nudged)
+POINT = Gesture("click into", lambda page, spot: page.mouse.click(*_at(spot)))
+HOVER = Gesture("point at", lambda page, spot: spot.hover())
+DOUBLE = Gesture("click twice", lambda page, spot: spot.dblclick())
+STEPPED = Gesture("type the next number", _stepped)
+WRITTEN = typed("several")
+SAVED = saved("")
+CAMERA = Gesture("save by its camera", _camera)
+FIELDS = ("spinbutton", "textbox", "slider", "switch", "checkbox", "combobox", "radio")
+"""Roles in the order of use; others come after them in the order of the page."""
+DEFAULTS = {"spinbutton": STEPPED, "textbox": WRITTEN, "slider": NUDGED, "combobox": picked()}
+DEFAULTS |= {"focusable": HOVER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +181,29 @@ class Control:
     role: str  # 'clickable' if only the cursor marks it
     name: str  # with that of its group or field before it; '#' is a number, '*' anything
     use: Gesture
-    changes: tuple[Look, ...] = ()  # all of them
-    inside: str = ""  # popovers and expanders that hold it, joined by ' / '
+    changes: tuple[Look, ...] = ("page",)  # all of them
     any: bool = False  # one use is enough even if several controls have such a name
     only: str = ""  # the kind of scene in which it is used; empty: every kind
-    but: str = "nothing"  # names that another line of the table has
+    but: str = "nothing"  # names that other lines of the table have, joined by ' | '
     fleeting: bool = False  # may be absent
-    leaves: bool = False  # the page is opened again before the next control is used
-    anywhere: bool = False  # used wherever the control before it has led
+    leaves: bool = False  # used last, and the page is opened again
 
-    def is_of(self, role: str, label: str) -> bool:
-        """Return whether this line of the table is about that control."""
-        return self.role == role and fits(self.name, label) and not fits(self.but, label)
+    def fits(self, each: Mapping[str, Any]) -> bool:
+        """Return whether this is about that control of the page."""
+        label = each["label"]
+        return self.role == each["role"] and fits(self.name, label) and not fits(self.but, label)
 
     def __str__(self) -> str:
         return f"{self.role} “{self.name}”"
 
 
-def fits(name: str, label: str) -> bool:
-    """Return whether a label has a name of the table, in which '*' is anything."""
-    return re.fullmatch(re.escape(name).replace(r"\*", ".*"), label, re.DOTALL) is not None
+Steps = tuple[Control, ...]  # about its first control
+
+
+def fits(names: str, label: str) -> bool:
+    """Return whether a label has one of these names, in which '*' is anything."""
+    patterns = (re.escape(name).replace(r"\*", ".*") for name in names.split(" | "))
+    return any(re.fullmatch(pattern, label, re.DOTALL) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +213,6 @@ class Scene:
     kind: str
     link: str
     shows: str  # a selector
-    way: str = ""  # the link to it on every page
 
 
 @dataclass(slots=True)
@@ -69,38 +222,25 @@ class Census:
     context: BrowserContext
     address: str
     where: str
-    controls: tuple[Control, ...]  # in the order of use
-    everywhere: tuple[Control, ...]
-    unused: tuple[Mapping[str, str], ...]  # names that are not used, by role
-    note: Callable[[str], None]  # receives what succeeded at the second try only
+    table: tuple[Steps, ...]  # controls that are not used as their role asks for
+    unused: tuple[Mapping[str, str], ...]  # names by role
     problems: list[str] = field(default_factory=list)
-    used: set[tuple[int, str]] = field(default_factory=set)  # places in `controls`, and labels
+    used: set[tuple[Steps, str]] = field(default_factory=set)  # with the label, if each label is used
     page: Page = field(init=False)
     scene: Scene = field(init=False)
-    opened: str = ""  # the open popovers and expanders
-    away: bool = False  # a control has led away from the scene
-    clear: bool = False  # no popover covers the page
-    usable: list[dict[str, Any]] | None = None  # the present controls; None once something has been used
-    at_first: list[dict[str, Any]] = field(default_factory=list)  # the controls of a scene that was just opened
 
     def go(self, scenes: Iterable[Scene]) -> list[str]:
         """Use every control in every scene, and return the problems."""
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.report(f"the browser met an error: {error}"))
         for scene in scenes:
-            self.scene, self.at_first = scene, []
+            self.scene = scene
             self.open()
-            for place, control in enumerate(self.controls):
-                try:
-                    self.use(place, control)
-                except Exception as error:
-                    self.report(f"before the {control}: {_first(error)}")
-                    self.open()
+            self.crawl()
         self.page.close()
-        found = {place for place, _ in self.used}
-        for place, control in enumerate(self.controls):
-            if place not in found and not control.fleeting:
-                self.problems.append(f"{self.where}: there is no {control} to {control.use.words}")
+        done = {control for steps, _ in self.used for control in steps}
+        absent = (control for steps in self.table for control in steps if not control.fleeting and control not in done)
+        self.problems += [f"{self.where}: there is no {control} to {control.use.words}" for control in absent]
         return list(dict.fromkeys(self.problems))
 
     def report(self, words: str) -> None:
@@ -109,103 +249,82 @@ class Census:
 
     def open(self) -> None:
         """Open the scene's page."""
-        way = self.page.get_by_role("link", name=self.scene.way, exact=True)
-        if self.away and self.scene.way and way.is_visible():
-            way.click()
-        else:
-            self.page.goto(self.address + self.scene.link)
-        self.opened, self.usable, self.away, self.clear = "", None, False, True
+        self.page.set_default_timeout(PATIENCE * 1000)
+        self.page.goto(self.address + self.scene.link)
         self.page.wait_for_selector(self.scene.shows)
-        known = [(each["role"], each["label"]) for each in self.at_first]
-        self.at_first += [each for each in self.present() if (each["role"], each["label"]) not in known]
+
+    def crawl(self) -> None:
+        """Use every control, those first that have appeared last, and last those that lead away."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        while True:
+            present = {(each["role"], each["label"]): each for each in self.present()}
+            new = sorted((key for key in present if key not in found), key=lambda key: (*FIELDS, key[0]).index(key[0]))
+            found = {key: present[key] for key in new} | found | present
+            waiting = [(steps, key) for key, each in found.items() for steps in self.waiting(each)]
+            if not waiting:
+                return
+            steps, key = min(waiting, key=lambda one: one[0][0].leaves)
+            self.used.add((steps, "" if steps[0].any else key[1]))
+            self.use(steps, found[key], key in present)
 
     def present(self) -> list[dict[str, Any]]:
-        """Return the present controls. Those that are not in the table become problems."""
-        if self.usable is not None:
-            return self.usable
+        """Return the present controls."""
         self.page.wait_for_function(READY)
-        self.usable = found = self.page.evaluate("census.told()")
         if self.page.get_by_text(BROKEN).count():
             self.report(f"“{self.page.get_by_text(BROKEN).first.inner_text()}”")
-        for each in found:
-            role, label = each["role"], each["label"]
-            unused = any(fits(name, label) for names in self.unused for name in names.get(role, "nothing").split(" | "))
-            if not unused and not any(one.is_of(role, label) for one in (*self.controls, *self.everywhere)):
-                inside = f", inside “{self.opened}”" if self.opened else ""
-                self.report(f"the {role} “{label}”{inside} is not in the table")
-        return found
+        return self.page.evaluate("census.told()")
 
-    def use(self, place: int, control: Control) -> None:
-        """Use all controls that this line of the table is about and that have not been used."""
-        if control.only not in ("", self.scene.kind):
-            return
-        one = control.any or "*" not in control.name
-        if one and any(place == done for done, _ in self.used):
-            return
-        if self.away and not self.worth_opening(place, control):
-            return
-        if self.away and not control.anywhere:
+    def waiting(self, each: dict[str, Any]) -> list[Steps]:
+        """Return what is still to be done with a control of the page."""
+        role, label = each["role"], each["label"]
+        if each["off"] or (each["taken"] and role in ("radio", "option", "tab")):
+            return []
+        steps = [steps for steps in self.table if steps[0].fits(each)]
+        listed = any(control.fits(each) for steps in self.table for control in steps)
+        if not listed and not any(fits(names.get(role, "nothing"), label) for names in self.unused):
+            use = SAVED if each["saves"] else DEFAULTS.get(role, CLICK)
+            steps = [(Control(role, label, use, () if each["saves"] else ("page",)),)]
+        here = (one for one in steps if one[0].only in ("", self.scene.kind))
+        return [one for one in here if (one, "" if one[0].any else label) not in self.used]
+
+    def use(self, steps: Steps, each: dict[str, Any], there: bool) -> None:
+        """Take the steps, and once more on the page opened again if they fail. Two failures are a problem."""
+        failures: list[str] = []
+        for patience in (AT_FIRST, PATIENCE):
+            try:
+                if failures or not there:
+                    self.open()
+                self.page.set_default_timeout(patience * 1000)
+                for control in steps:
+                    if each["inside"] or control is steps[0]:  # a list that closes may close its popover
+                        self.enter(each["inside"])
+                    again = control.role == each["role"] and control.name == steps[0].name
+                    self.try_out(control, each["label"] if again else self.label(control))
+                break
+            except Exception as error:
+                failures.append(str(error).split("Call log")[0].split("=====")[0].strip())
+        words = f"the {steps[0]}, as “{each['label']}”: {'; then: '.join(failures)}"
+        if len(failures) == 2 and not steps[0].fleeting:
+            self.report(words)
+        elif failures:
+            print(f"at the second try: {self.where}, {self.scene.kind}: {words}")
+        asked = urlsplit(self.scene.link).path
+        if len(failures) == 2 or any(one.leaves for one in steps) or urlsplit(self.page.url).path != asked:
             self.open()
-        if control.inside and not self.enter(control.inside):
-            return
-        if not control.inside:
-            self.leave()
-        while (label := self.next(place, control, self.at_first if self.away else self.present())) is not None:
-            if control.inside and not self.enter(control.inside):
-                return
-            self.used.add((place, label))
-            if not self.worked(control, label):
-                continue
-            self.away = control.leaves
-            if one or (self.away and not self.worth_opening(place, control)):
-                return
-            if self.away:
-                self.open()
 
-    def worth_opening(self, place: int, control: Control) -> bool:
-        """Return whether the scene may have an unused one once it is opened again."""
-        outer = control.inside.split(" / ")[0]
-        if outer:
-            return any(each["role"] in ("button", "summary") and each["label"] == outer for each in self.at_first)
-        return self.next(place, control, self.at_first) is not None
-
-    def next(self, place: int, control: Control, present: list[dict[str, Any]]) -> str | None:
-        """Return the label of an unused control, chosen ones last."""
-        for each in sorted(present, key=lambda one: bool(one["taken"])):
-            able = not each["off"] and not (each["taken"] and control.leaves)
-            if able and control.is_of(each["role"], each["label"]) and (place, each["label"]) not in self.used:
-                return each["label"]
-        return None
-
-    def worked(self, control: Control, label: str) -> bool:
-        """Use a control, and once more on the page opened again if that fails. Two failures are a problem."""
-        try:
-            self.page.set_default_timeout(AT_FIRST * 1000)
-            self.try_out(control, label)
-            return True
-        except Exception as error:
-            failed = f"{control}, as “{label}”: {control.use.words}: {_first(error)}"
-        finally:
-            self.page.set_default_timeout(PATIENCE * 1000)
-        try:
-            self.open()
-            assert not control.inside or self.enter(control.inside), f"{control.inside} is gone"
-            self.try_out(control, label)
-        except Exception as error:
-            self.report(f"{failed}; then: {_first(error)}")
-            self.open()
-            return False
-        self.note(f"at the second try: {self.where}, {self.scene.kind}: {failed}")
-        return True
+    def label(self, control: Control) -> str:
+        """Return the label of the first that can be used, and is not chosen if others are not."""
+        able = [each for each in self.present() if control.fits(each) and not each["off"]]
+        assert able, f"there is no {control}"
+        return min(able, key=lambda each: bool(each["taken"]))["label"]
 
     def try_out(self, control: Control, label: str) -> None:
         """Use a control once. Raises AssertionError if something that must change does not."""
-        self.usable, self.clear = None, False
         self.page.mouse.move(0, 0)
         self.page.wait_for_function(READY)
         pick = "([role, label]) => census.pick(role, label)"
         element = self.page.evaluate_handle(pick, [control.role, label]).as_element()
-        assert element is not None, "it is gone"
+        assert element is not None, f"the {control} is gone"
         element.scroll_into_view_if_needed()  # an open list closes when its page scrolls
         self.page.wait_for_function(READY)
         if FOCUS in control.changes:
@@ -214,7 +333,8 @@ class Census:
             self.page.evaluate("census.leave()")
         spot = element if ITSELF in control.changes else None
         wanted = [each.partition(" ")[::2] for each in control.changes]
-        before, began = self.look(wanted, spot), self.page.evaluate("performance.now()")
+        look = "([wanted, spot]) => census.look(wanted, spot)"
+        before, began = self.page.evaluate(look, [wanted, spot]), self.page.evaluate("performance.now()")
         control.use.do(self.page, element)
         try:
             self.page.wait_for_function(
@@ -222,46 +342,25 @@ class Census:
                 arg=[wanted, before, spot, began],
             )
         except TimeoutError:
-            after = self.look(wanted, spot)
+            after = self.page.evaluate(look, [wanted, spot])
             same = [one for one, old, new in zip(control.changes, before, after, strict=True) if old == new]
-            shown = self.page.locator("body").inner_text()[:MOST_SHOWN]
-            raise AssertionError(f"does not change: {', '.join(same)}; the page: {shown!r}") from None
+            shown = self.page.locator("body").inner_text()[:2000]
+            words = f"to {control.use.words} the {control} does not change: {', '.join(same)}; the page: {shown!r}"
+            raise AssertionError(words) from None
 
-    def look(self, wanted: list[tuple[str, str]], spot: ElementHandle | None) -> list[str]:
-        """Return the present values of these looks."""
-        return self.page.evaluate("([wanted, spot]) => census.look(wanted, spot)", [wanted, spot])
-
-    def leave(self) -> None:
-        """Close the open popover."""
-        if self.clear:
-            return
-        self.opened, self.clear = "", True
-        popover = self.page.locator("[data-testid=stPopoverBody]")
-        if popover.count():
-            self.usable = None
+    def enter(self, inside: str) -> None:
+        """Open the popovers and expanders that hold a control, and close another popover."""
+        opener = self.page.evaluate("census.opener()")
+        if opener and opener != inside.split(" / ")[0]:
+            popover = self.page.locator("[data-testid=stPopoverBody]")
             self.page.keyboard.press("Escape")
             if popover.count():  # the focus is elsewhere
                 self.page.locator("[data-testid=stPopoverButton][aria-expanded=true]").click(force=True)
             popover.wait_for(state="detached")
-
-    def enter(self, inside: str) -> bool:
-        """Open the popovers and expanders that hold a control; return False if one is missing."""
-        if inside.split(" / ")[0] != self.opened.split(" / ")[0]:
-            self.leave()
-        for name in inside.split(" / "):
+        for name in filter(None, inside.split(" / ")):
+            self.page.wait_for_function(READY)
             pick = "name => census.pick('button', name) ?? census.pick('summary', name)"
             element = self.page.evaluate_handle(pick, name).as_element()
-            if element is None:
-                return False
-            if element.evaluate("e => e.getAttribute('aria-expanded') === 'true' || e.parentElement.open === true"):
-                continue
-            self.usable, self.clear = None, False
-            element.click()
-            self.page.wait_for_function(READY)
-        self.opened = inside
-        return True
-
-
-def _first(error: Exception) -> str:
-    """Return the message without the browser's log."""
-    return str(error).split("Call log")[0].split("=====")[0].strip()
+            assert element is not None, f"there is no “{name}” to open"
+            if not element.evaluate("e => e.getAttribute('aria-expanded') === 'true' || e.parentElement.open === true"):
+                element.click()

@@ -10,19 +10,21 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from typing import NamedTuple
 
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 
-from tests.clients import PATIENCE, Tab, opened
+from tests.clients import PATIENCE, Shown, Tab, opened
 
 _ENDED = re.compile(r"Done: (?P<done>\d+)|You stopped it(?: after (?P<stopped>\d+))?")
 AWAY = 1 / 3  # how often a tab loses its connection between two runs
 IMPATIENCE = 30.0  # seconds after which a person chooses a page again
 TRIES = 5  # before they give up
 _STOPPED = 1.0  # seconds without a tick after which the whole machine must have been held up
+
+
+Move = Callable[[Tab, float], Awaitable[None]]
 
 
 class End(Enum):
@@ -33,8 +35,7 @@ class End(Enum):
     NOTHING = "nothing"  # cancelled before its first round
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """One run, as its tab saw it."""
 
     prompt: str  # unique
@@ -43,15 +44,12 @@ class Ended:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(NamedTuple):
     """One move of a dial or slider."""
 
     page: str
-    seconds: float
-    """From the message to the end of the script run that it caused."""
-    busy: bool
-    """True if some tab was waiting for its decode all the time."""
+    seconds: float  # from the message to the end of the script run that it caused
+    busy: bool  # some tab was waiting for its decode all the time
     began: float  # time.monotonic()
 
 
@@ -61,7 +59,6 @@ class Crowd:
     def __init__(self, sessions: int, runs: int, *, pause: float = 0.5, seed: int = 0) -> None:
         """Share `runs` out evenly; `pause` is the mean of the seconds between two moves of a tab."""
         self.sessions, self.each = sessions, -(-runs // sessions)
-        self.runs = self.sessions * self.each
         self.ended: list[Ended] = []
         self.moved: list[Moved] = []
         self.again = 0  # how often a page was chosen again that did not come or answer
@@ -78,17 +75,14 @@ class Crowd:
 
     def answers(self, held_up: list[tuple[float, float]], page: str = "") -> list[float]:
         """Seconds of the moves during decodes, without those during which this machine was held up."""
-        return [
-            move.seconds
-            for move in self.moved
-            if move.busy
-            and page in ("", move.page)
-            and not any(first < move.began + move.seconds and last > move.began for first, last in held_up)
-        ]
 
-    async def _person(
-        self, address: str, number: int, barrier: asyncio.Barrier, after_first: Callable[[], None]
-    ) -> None:
+        def counts(move: Moved) -> bool:
+            held = any(first < move.began + move.seconds and last > move.began for first, last in held_up)
+            return move.busy and page in ("", move.page) and not held
+
+        return [move.seconds for move in self.moved if counts(move)]
+
+    async def _person(self, address: str, number: int, wait: asyncio.Barrier, after_first: Callable[[], None]) -> None:
         luck = random.Random(f"{self._luck.random()} {number}")
         async with opened(address, "live") as tab:
             for made in range(self.each):
@@ -97,9 +91,9 @@ class Crowd:
                 prompt = f"Once upon a time, there was a little fox called {number}-{made} who"
                 self.ended.append(await self._run(address, tab, prompt, luck))
                 if made == 0:
-                    if await barrier.wait() == 0:
+                    if await wait.wait() == 0:
                         after_first()
-                    await barrier.wait()
+                    await wait.wait()
 
     async def _run(self, address: str, tab: Tab, prompt: str, luck: random.Random) -> Ended:
         await self._to(tab, "live")
@@ -109,52 +103,52 @@ class Crowd:
             await self._to(tab, "rules")
             await self._turn(tab, "rules", self._slider, luck)
             if luck.random() < 0.5:
-                await self._by_link(address, ended)
+                async with opened(address, "explore", f"run={ended.name}") as other:  # its link in another tab
+                    await other.until(lambda: _explorer(other) is not None, "the run of the link")
+                    assert _run_of(other) == ended.name
         return ended
 
     async def _decode(self, tab: Tab, prompt: str, luck: random.Random) -> Ended:
         await tab.until(lambda: tab.can_press("Decode now"), "Decode")
         await self._turn(tab, "live", self._slider, luck)
         await tab.write("Prompt", prompt)
-        with self._decoding():
+        self._waiting += 1
+        try:
             await tab.press("Decode now")
             await tab.until(lambda: prompt in streamed(tab), "the tab's own prompt")
             if luck.random() < 1 / 3:
                 await asyncio.sleep(luck.uniform(0, 2 * self._pause))
                 if tab.can_press("Cancel"):
                     await tab.press("Cancel")
-            await tab.until(lambda: _end_of(tab) is not None, "the end of the decode")
-            found = _end_of(tab)
+            await tab.until(lambda: end_of(tab) is not None, "the end of the decode")
+            found = end_of(tab)
             assert found is not None
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._idle = time.monotonic()
         if not (found["done"] or found["stopped"]):
             return Ended(prompt, End.NOTHING)
         await tab.press("Explore")
-        await tab.until(lambda: "run=" in tab.query and _has(tab, "bidi_component", "explorer"), "the run in Explore")
+        await tab.until(lambda: "run=" in tab.query and _explorer(tab) is not None, "the run in Explore")
         end = End.DONE if found["done"] else End.STOPPED
         return Ended(prompt, end, int(found["done"] or found["stopped"]), _run_of(tab))
 
-    async def _by_link(self, address: str, ended: Ended) -> None:
-        """Open the link of the run in another tab."""
-        async with opened(address, "explore", f"run={ended.name}") as tab:
-            await tab.until(lambda: _has(tab, "bidi_component", "explorer"), "the run of the link")
-            assert _run_of(tab) == ended.name
-
     async def _to(self, tab: Tab, page: str) -> None:
         for _ in range(TRIES):
-            there = partial(_is_at, tab, page, tab.finished)
+            before = tab.finished
             await tab.go(page)
-            if await tab.comes(there, IMPATIENCE):
+            if await tab.comes(lambda before=before: tab.finished > before and _is_at(tab, page), IMPATIENCE):
                 return
             self.again += 1
         raise AssertionError(f"{page} did not come though it was chosen {TRIES} times; it says: {tab.text[-300:]}")
 
-    async def _turn(
-        self, tab: Tab, page: str, move: Callable[[Tab, float], Awaitable[None]], luck: random.Random
-    ) -> None:
+    async def _turn(self, tab: Tab, page: str, move: Move, luck: random.Random) -> None:
         """Move a dial three times."""
         for _ in range(3):
             await asyncio.sleep(luck.expovariate(1 / self._pause) if self._pause else 0)
-            await tab.until(lambda: _movable(tab, page), f"a dial on {page}")
+            shown = (lambda: _explorer(tab) is not None) if page == "explore" else (lambda: any(tab.elements("slider")))
+            await tab.until(shown, f"a dial on {page}")
             before, began, was_busy = tab.finished, time.monotonic(), self._waiting > 0
             await move(tab, luck.uniform(0.5, 1.0))
             if not await tab.comes(lambda before=before: tab.finished > before, IMPATIENCE):
@@ -167,23 +161,15 @@ class Crowd:
     async def _slider(self, tab: Tab, share: float) -> None:
         slider = next(tab.elements("slider"))
         low, high, step = slider.proto.min, slider.proto.max, slider.proto.step or 1.0
-        await tab.slide(slider, low + round(share * (high - low) / step) * step)
+        state = WidgetState(id=slider.proto.id)
+        state.double_array_value.data.append(low + round(share * (high - low) / step) * step)
+        await tab.set(slider, state)
 
     async def _dial(self, tab: Tab, share: float) -> None:
         """Send what the explorer sends when a hand lets go of its dial."""
-        shown = next(shown for shown in tab.elements("bidi_component") if "explorer" in shown.proto.component_name)
+        shown = _explorer(tab)
         told = json.dumps({"dial": share, "overlay": "outcome", "selected": None})
         await tab.set(shown, WidgetState(id=shown.proto.id, json_value=told))
-
-    @contextmanager
-    def _decoding(self) -> Iterator[None]:
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-            if not self._waiting:
-                self._idle = time.monotonic()
 
 
 @contextmanager
@@ -209,7 +195,7 @@ def watch() -> Iterator[list[tuple[float, float]]]:
         thread.join(PATIENCE)
 
 
-def _end_of(tab: Tab) -> re.Match[str] | None:
+def end_of(tab: Tab) -> re.Match[str] | None:
     sentences = (shown.proto.text for shown in tab.elements("progress"))
     return next(filter(None, map(_ENDED.search, sentences)), None)
 
@@ -220,16 +206,12 @@ def streamed(tab: Tab) -> str:
     return "".join(proto.json or proto.mixed.json for proto in found)
 
 
-def _has(tab: Tab, kind: str, name: str) -> bool:
-    return any(name in shown.proto.component_name for shown in tab.elements(kind))
+def _explorer(tab: Tab) -> Shown | None:
+    return next((each for each in tab.elements("bidi_component") if "explorer" in each.proto.component_name), None)
 
 
-def _is_at(tab: Tab, page: str, before: int) -> bool:
-    return tab.finished > before and tab.page == tab.pages[page] and any(tab.elements("slider"))
-
-
-def _movable(tab: Tab, page: str) -> bool:
-    return _has(tab, "bidi_component", "explorer") if page == "explore" else any(tab.elements("slider"))
+def _is_at(tab: Tab, page: str) -> bool:
+    return tab.page == tab.pages[page] and any(tab.elements("slider"))
 
 
 def _run_of(tab: Tab) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,34 +22,6 @@ from tests.test_explorer_controller import cut_run
 from tests.test_race import toy_race
 from tests.test_threshold_sweep import threshold_sweep
 
-PATIENCE = 300.0  # seconds; a busy machine is no reason to fail
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A server, and its folders."""
-
-    address: str
-    """Where."""
-    runs: Path
-    """The folder of runs."""
-    sweeps: Path
-    """The folder of sweeps."""
-
-
-def runs_of_every_kind() -> dict[str, Run]:
-    """By the name that they get."""
-    story = load_run(samples.RUNS / "1-story-mars")
-    plain = toy_run(max_new_tokens=40)
-    return {
-        "several": story,
-        "unmapped": replace(story, dial_map=None),
-        "sampled": load_run(samples.RUNS / "3-story-sampled-mars"),
-        "tree": of_the_pair(toy_tree()),
-        "cut": of_the_pair(cut_run("svip")),
-        "chat": changed(plain, provenance=replace(of_the_pair(plain).provenance, chat=True)),
-    }
-
 
 def of_the_pair(run: Run) -> Run:
     """The run and its map as if the built-in pair had made them, so that it can be decoded again."""
@@ -64,10 +36,19 @@ def changed(run: Run, **values: object) -> Run:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Staged]:
-    """Serve the app on folders of its own below this one, samples included."""
+def staged(folder: Path) -> Iterator[str]:
+    """Serve the app on folders of its own below this one, samples included; yields the address."""
     runs, sweeps = folder / "runs", folder / "sweeps"
-    for name, run in runs_of_every_kind().items():
+    story, plain = load_run(samples.RUNS / "1-story-mars"), toy_run(max_new_tokens=40)
+    kinds = {
+        "several": story,
+        "unmapped": replace(story, dial_map=None),
+        "sampled": load_run(samples.RUNS / "3-story-sampled-mars"),
+        "tree": of_the_pair(toy_tree()),
+        "cut": of_the_pair(cut_run("svip")),
+        "chat": changed(plain, provenance=replace(of_the_pair(plain).provenance, chat=True)),
+    }
+    for name, run in kinds.items():
         changed(run, title=f"Of the kind {name}").save(runs / name)
     journal = RunStore(runs).begin()
     whole = toy_run()
@@ -85,5 +66,5 @@ def staged(folder: Path) -> Iterator[Staged]:
         patch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
         patch.setenv("MARS_VIZ_DELETE", "everybody")
         patch.delenv("MARS_VIZ_SAMPLES", raising=False)
-        with served(ROOT / "app.py", patience=PATIENCE) as address:
-            yield Staged(address, runs, sweeps)
+        with served(ROOT / "app.py") as address:
+            yield address

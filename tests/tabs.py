@@ -12,8 +12,7 @@ from mars_viz.ui.session import KEY, Session
 
 ROOT = Path(__file__).resolve().parent.parent
 APP = str(ROOT / "app.py")
-PATIENCE = 240.0
-"""Seconds; only a hanging test waits as long."""
+PATIENCE = 240.0  # seconds; only a hanging test waits as long
 
 
 def opened(page: str = "", theme: str | None = None, **parameters: str) -> AppTest:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -16,32 +14,19 @@ from playwright.sync_api import Locator, Page, expect
 
 from mars_viz import load_run
 from mars_viz.analysis.metrics import Basis, summary
-from mars_viz.dialmap import Budget
-from mars_viz.records import Round
 from mars_viz.report import report_html
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.run_with_map import mapped, shown
+from mars_viz.run_with_map import shown
 from mars_viz.samples import RUNS
+from mars_viz.ui.lessons import LESSONS
 from tests.controls import READY
-from tests.factories import long_run, toy_chat, toy_map, toy_run, toy_tree
+from tests.factories import long_run, toy_chat, toy_run, toy_tree
 from tests.served import App
 from tests.test_explorer_controller import cut_run
 
 STORY, STRICT = "1-story-mars", "2-story-strict"
 WRITTEN = ".stream :is(.matched, .relaxed, .corrected, .bonus):visible"
-HOSTILE = {
-    5: b"<img src=x onerror=window.hacked=1>",
-    6: "\u202eevil".encode(),
-    7: b"\x00\x00",
-    8: b" " + b"x" * 3000,
-    9: b"\n\n",
-    10: b"\t",
-    11: b"",
-    12: b"\xf0\x9f",
-    13: "שלום".encode(),
-    14: b"</span><script>window.hacked=1</script>",
-}
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +37,11 @@ def story() -> Run:
 @pytest.fixture(scope="module")
 def runs(app: App) -> dict[str, Run]:
     """Toy runs that the server has besides its samples."""
-    cut = toy_run(rule="mars", dial=0.9, gamma=2, max_new_tokens=40)
-    made, _ = toy_map(replace(cut.settings, dial=None), 0.5, 1.0, (1, 2), Budget(passes=4))
-    made_by = replace(cut.provenance, target="built-in/target", drafter="built-in/drafter")
-    cut = replace(cut, provenance=made_by)
     found = {
         "sampled": toy_run(rule="mars-sampling", temperature=0.8, dial=0.9, seed=3),
         "greedy": toy_run(rule="mars", dial=0.9, max_new_tokens=400),
-        "strict": toy_run(rule="strict", max_new_tokens=30),
-        "hostile": toy_run(rule="mars-sampling", temperature=1.0, seed=4, pieces=HOSTILE),
         "tree": toy_tree(),
         "controlled": cut_run("svip", rule="mars"),
-        "budgeted": mapped(cut, replace(made, frame=replace(made.frame, provenance=made_by))),
     }
     for name, run in found.items():
         app.save(f"explore-{name}", run)
@@ -173,9 +151,8 @@ def written(run: Run, value: float, gamma: int | None = None) -> list[str]:
 
 def test_numbers_follow_the_hand_and_the_link_follows_when_it_rests(page: Page, app: App, runs: dict[str, Run]) -> None:
     opened(page, app, "explore-sampled")
-    run, seen, inspected = runs["sampled"], set(), {}
-    top = page.locator(".stream").evaluate("s => s.getBoundingClientRect().top")
-    for slot, value in ((0, 0.8), (1, 0.95), (len(run.rounds[0].speculation), 0.985), (0, 0.5), (1, 0.3)):
+    run, seen = runs["sampled"], set()
+    for slot, value in ((0, 0.8), (len(run.rounds[0].speculation), 0.985), (0, 0.5)):
         page.locator(f"#slot-{slot}").click()
         link_has(page, selected=str(slot))
         before = page.url
@@ -186,58 +163,65 @@ def test_numbers_follow_the_hand_and_the_link_follows_when_it_rests(page: Page, 
         assert page.url == before, "the link waits for the hand to rest"
         page.mouse.up()
         link_has(page, dial=f"{dial(page):g}")
-        assert page.locator(".stream").evaluate("s => s.getBoundingClientRect().top") == top
-        drag(page, 0.6)
-        inspector = page.locator(".inspector").first.inner_text()
-        assert inspected.setdefault(slot, inspector) == inspector, "the same however it was reached"
-    assert len(seen) > 1 and len(set(inspected.values())) == 3
+    assert len(seen) > 1
     page.locator(".recorded").click()
     link_has(page, dial=None)
     assert dial(page) == 0.9 and page.locator(".divider, .r.faded").count() == 0
     turn(page, next(d / 200 for d in range(200, 0, -1) if summary(run, d / 200).first_difference is not None))
     expect(page.locator(".divider")).to_contain_text("block-local")
     assert page.locator(".divider ~ .r").count() == page.locator(".divider ~ .r.faded").count() > 0
-    for width in (700, 400):
-        page.set_viewport_size({"width": width, "height": 900})
-        for value in (0.9, 0.5, 0.99):
-            turn(page, value)
-            box, words = (page.locator(place).bounding_box() for place in (".sentence", ".sentence > div"))
-            assert box and words and words["height"] <= box["height"] + 1, "the sentence fits its place"
 
 
-def test_the_dial_by_keyboard_box_and_double_click(page: Page, app: App, runs: dict[str, Run]) -> None:
+def test_the_dial_by_keyboard_box_and_double_click_and_tokens_by_key_and_click(
+    page: Page, app: App, runs: dict[str, Run]
+) -> None:
     opened(page, app, "explore-greedy")
     heard, box = page.locator(".explorer .heard"), page.locator(".box input")
-    expect(heard).to_be_empty()
     page.locator(".thumb").focus()
     for key, value in (("ArrowLeft", 0.895), ("Shift+ArrowLeft", 0.845), ("ArrowUp", 0.85), ("Home", 0), ("End", 1)):
         page.keyboard.press(key)
         assert dial(page) == pytest.approx(value)
     link_has(page, dial="1")
     expect(heard).to_contain_text("At θ = 1")
-    assert page.locator(".heard").bounding_box()["width"] <= 1  # type: ignore[index]
     page.locator(".track").dblclick(position={"x": 200, "y": 14})
     link_has(page, dial=None)
     drag(page, 0.4, release=False)
     assert "θ = 0.40" in page.locator(".sentence").inner_text() and "0.40" not in heard.inner_text()
     page.mouse.up()
-    expect(heard).to_contain_text("At θ = 0.40")
     expect(heard).to_contain_text("block-local")
     turn(page, 0.8765)
     link_has(page, dial="0.8765")
     turn(page, 7)
     expect(page.get_by_role("alert")).to_contain_text("0.00 to 1.00")
-    expect(box).to_have_value("7")
     assert dial(page) == 0.8765 and box.get_attribute("aria-invalid") is not None
     page.locator(".thumb").focus()
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(box).to_have_value("0.8765")
-    page.emulate_media(color_scheme="dark")
-    expect(page.locator(".explorer")).to_have_attribute("data-theme", "dark")
-    opened(page, app, "explore-strict")
-    expect(page.locator(".nodial")).to_be_visible()
-    expect(page.locator(".control")).not_to_be_visible()
-    assert passes(page)[1] == len(runs["strict"].token_ids)
+    page.locator(".recorded").click()
+
+    where, stream = page.locator(".inspector .where"), page.locator(".stream")
+    stream.focus()
+    page.keyboard.press("Home")
+    expect(where).to_contain_text("round 1")
+    page.keyboard.press("ArrowRight")
+    label = page.locator(".t.selected").get_attribute("aria-label") or ""
+    assert re.fullmatch(r"(token \d+|draft), “.*”, [a-z]+, ratio [\d.]+", label)
+    page.keyboard.press("ArrowDown")
+    expect(where).to_contain_text("round 2")
+    page.keyboard.press("Home")
+    assert page.locator(".verdicts tr").count() == len(RULES)
+    active = stream.get_attribute("aria-activedescendant")
+    assert page.locator(f"#{active}").get_attribute("aria-selected") == "true"
+    stream.locator(".t").nth(2).click()
+    link_has(page, selected="2")
+    stream.evaluate("s => { s.scrollTop = 300; s.querySelector('.chunk').dataset.mine = 'yes'; }")
+    page.get_by_role("radio", name="Ratio").click()
+    link_has(page, overlay="ratio")
+    assert re.search(r" c\d+\b", stream.locator(".t").nth(2).get_attribute("class") or "")
+    page.keyboard.press("ArrowRight")
+    link_has(page, overlay="margin")
+    page.wait_for_function(READY)
+    assert stream.evaluate("s => [s.scrollTop, s.querySelector('.chunk').dataset.mine]") == [300, "yes"]
 
 
 COPIED = """(stream) => {
@@ -257,9 +241,6 @@ def test_the_text_copies_clean_and_control_tokens_unfold(page: Page, tmp_path: P
     whole = run.decode(run.prompt_ids)
     assert stream.evaluate(COPIED) == run.prompt + run.text != whole + run.text, "without marks and rolled-back drafts"
     expect(page.locator(".prompt")).to_have_text(run.prompt, use_inner_text=True)
-    last = page.locator(".stream :is(.matched, .corrected, .bonus):not([hidden])").last
-    expect(last).to_have_text("<|im_end|>")
-    expect(last).to_contain_class("special")
     expect(page.locator(".ending")).to_contain_text(f"<|im_end|> (id {run.token_ids[-1]})")
     page.locator(".prompt .unfold").click()
     expect(page.locator(".prompt .special:visible")).to_have_text(["<|im_start|>", "<|im_end|>"])
@@ -269,142 +250,22 @@ def test_the_text_copies_clean_and_control_tokens_unfold(page: Page, tmp_path: P
     assert stream.evaluate(COPIED) == run.prompt + run.text
 
 
-def test_tokens_are_selected_by_key_and_click_and_reruns_leave_the_text_alone(
-    page: Page, app: App, runs: dict[str, Run]
+# ---- draft length, links, Share
+
+
+def test_gamma_by_click_key_and_link_what_is_shared_and_decode_at_the_setting_shown(
+    page: Page, app: App, story: Run
 ) -> None:
-    opened(page, app, "explore-greedy")
-    run, where, stream = runs["greedy"], page.locator(".inspector .where"), page.locator(".stream")
-    stream.focus()
-    page.keyboard.press("Home")
-    expect(where).to_contain_text("round 1")
-    link_has(page, selected="0")
-    page.keyboard.press("ArrowRight")
-    label = page.locator(".t.selected").get_attribute("aria-label") or ""
-    assert re.fullmatch(r"(token \d+|draft), “.*”, [a-z]+, ratio [\d.]+", label)
-    page.keyboard.press("ArrowDown")
-    expect(where).to_contain_text("round 2")
-    page.keyboard.press("Home")
-    best = page.locator(".law").first.locator("tbody tr .token")
-    assert best.count() >= 10
-    assert best.first.inner_text() == f"“{run.pieces[int(run.rounds[0].speculation.top_ids[0, 0])].text}”"
-    assert page.locator(".verdicts tr").count() == len(RULES)
-    active = stream.get_attribute("aria-activedescendant")
-    assert page.locator(f"#{active}").get_attribute("aria-selected") == "true"
-    stream.locator(".t").nth(2).click()
-    link_has(page, selected="2")
-    stream.evaluate("s => { s.scrollTop = 300; s.querySelector('.chunk').dataset.mine = 'yes'; }")
-    page.get_by_role("radio", name="Ratio").click()
-    link_has(page, overlay="ratio")
-    assert re.search(r" c\d+\b", stream.locator(".t").nth(2).get_attribute("class") or "")
-    page.keyboard.press("ArrowRight")
-    link_has(page, overlay="margin")
-    assert page.get_by_role("radio", name="Margin").get_attribute("aria-checked") == "true"
-    page.wait_for_function(READY)
-    assert stream.evaluate("s => [s.scrollTop, s.querySelector('.chunk').dataset.mine]") == [300, "yes"]
-    rights = page.locator(".stream .r").evaluate_all("all => all.map((r) => r.getClientRects()[0].left)")
-    late = page.locator(".stream .r").nth(int(np.argmax(rights)))
-    late.locator(".t").first.hover()
-    expect(late).to_have_class(re.compile(r"\blate\b"))  # its label stays inside the text
-    page.locator(".stream .r").first.locator(".t").first.hover()
-    expect(page.locator(".stream .r").first).not_to_have_class(re.compile(r"\blate\b"))
-
-
-def test_hostile_tokens_stay_text(page: Page, app: App, runs: dict[str, Run]) -> None:
-    opened(page, app, "explore-hostile")
-    run = runs["hostile"]
-    slots = [int(token) for round_ in run.rounds for token in (*round_.speculation.tokens, -1)]
-    drafted = [
-        (text, run.pieces[token].text)
-        for text, token in zip(texts(page.locator(".stream .t")), slots, strict=True)
-        if token >= 0
-    ]
-    assert all(text == expected for text, expected in drafted if expected)
-    assert {text.strip("x") for text, _ in drafted} >= {HOSTILE[token].decode() for token in (5, 6, 7, 9, 10, 13, 14)}
-    assert page.locator(".explorer img, .explorer script").count() == 0 and page.evaluate("window.hacked") is None
-    for token in page.locator(".t.bidi").all():
-        assert token.evaluate("t => getComputedStyle(t).unicodeBidi") == "isolate"
-    width = page.locator(".explorer").evaluate("e => [e.scrollWidth, e.clientWidth]")
-    assert width[0] <= width[1] + 1, "nothing sticks out"
-
-
-# ---- draft length, prompt, maps
-
-
-def test_gamma_by_click_key_and_link_and_decode_at_the_setting_shown(page: Page, app: App, story: Run) -> None:
     opened(page, app, STORY)
+    assert story.dial_map is not None
     shows(page, story, 0.9, 6)
-    expect(page.locator(".decode")).not_to_be_visible()
     page.get_by_role("radio", name="4", exact=True).click()
     shows(page, story, 0.9, 4)
     assert linked(page) == {"run": STORY, "gamma": "4"}
-    expect(page.locator(".numbers .at")).to_contain_text("θ = 0.90, γ = 6")
-    expect(page.locator(".decode")).to_have_text("Decode at θ = 0.90, γ = 4")
     speed = page.locator("[data-number=speed]").inner_text()
-    turn(page, 0.75)
-    shows(page, story, 0.75, 4)
-    for key in ("Tab", "Tab", "ArrowRight"):  # past the button that pins the setting
-        page.keyboard.press(key)
-    shows(page, story, 0.75, 5)
-    page.keyboard.press("ArrowLeft")
-    shows(page, story, 0.75, 4)
+    turn(page, 0.9853)
+    shows(page, story, 0.9853, 4)
     assert page.locator("[data-number=speed]").inner_text() == speed, "measured once, at the recorded setting"
-    page.get_by_role("radio", name="6", exact=True).click()
-    page.locator(".recorded").click()
-    shows(page, story, 0.9, 6)
-    opened(page, app, f"{STORY}&gamma=3")
-    shows(page, story, 0.9, 3)
-    expect(page.locator(".js-plotly-plot")).to_have_count(5)
-    opened(page, app, f"{STORY}&dial=0.25")  # below the map
-    assert story.dial_map is not None
-    strict, own = story.dial_map.segments[-1], summary(story, 0.25)
-    lost = sum(round_.rolled_back for round_ in strict.rounds)
-    for words in (
-        f"{len(strict.rounds)} for {len(strict.token_ids)}",
-        f"{own.rolled_back} drafted",
-        f"{lost} by strict",
-    ):
-        expect(page.locator(".sentence")).to_contain_text(words)
-    expect(page.locator(".sentence .tag")).to_have_text("block-local")
-    expect(page.locator(".st-key-savings .gtitle")).to_contain_text(f"{lost - own.rolled_back} fewer")
-    turn(page, 0.75)
-    expect(page.locator(".decode")).to_have_text("Decode at θ = 0.75")
-    length = page.get_by_role("radio", name="3", exact=True).element_handle()
-    page.locator(".decode").evaluate("(button, length) => { length.click(); button.click(); }", length)
-    page.wait_for_url("**/explore?run=live-*")
-    expect(page.locator(".box input")).to_have_value("0.75")
-    expect(page.get_by_role("radio", name="3", exact=True)).to_have_attribute("aria-checked", "true")
-    assert not {"gamma", "dial"} & linked(page).keys(), "they are the new run's own settings"
-
-
-def test_back_leads_to_the_page_before_however_often_the_dials_moved(page: Page, app: App) -> None:
-    page.goto(app.address)
-    page.get_by_role("link", name="Explore", exact=True).click()
-    page.wait_for_selector(".explorer .t")
-    for key in ("Home", "ArrowUp"):
-        before = page.url
-        page.locator(".explorer [role=slider]").first.press(key)
-        page.wait_for_url(lambda address, before=before: address != before)
-    page.get_by_role("radio", name="3", exact=True).click()
-    link_has(page, gamma="3")
-    left = linked(page)
-    page.go_back()
-    expect(page.get_by_role("button", name="Open this run in Explore")).to_be_visible()
-    page.go_forward()
-    expect(page.get_by_role("radio", name="3", exact=True)).to_have_attribute("aria-checked", "true")
-    assert urlsplit(page.url).path == "/explore" and linked(page) == left
-
-
-def test_the_text_begins_on_the_first_screen_and_what_is_shared_is_the_setting_shown(
-    page: Page, app: App, story: Run
-) -> None:
-    opened(page, app, f"{STORY}&dial=0.9853&gamma=4")
-    assert story.dial_map is not None
-    for width, height, most in ((1400, 900, 420), (375, 812, 560)):
-        page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_function(READY)
-        assert page.locator(".stream .t").first.bounding_box()["y"] <= most  # type: ignore[index]
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.set_viewport_size({"width": 1400, "height": 900})
     press(page, "Share")
     with page.expect_download() as download:
         press(page, "Table of tokens, CSV")
@@ -413,36 +274,38 @@ def test_the_text_begins_on_the_first_screen_and_what_is_shared_is_the_setting_s
     assert {(row["dial"], row["gamma"], row["basis"]) for row in rows} == {("0.9853", "4", "exact")}
     drafted = sum(len(round_.speculation) for round_ in story.dial_map.at(0.9853, 4).rounds)
     assert sum(row["node"] != "" for row in rows) == drafted
-
-
-def test_the_prompt_is_that_of_the_run_until_one_is_typed(page: Page, app: App, story: Run, runs: object) -> None:
-    opened(page, app, STORY)
-    box, other = page.get_by_role("textbox", name="Prompt"), load_run(RUNS / "5-addition-mars")
-    assert other.prompt != story.prompt
-
-    def prompt_of(title: str, prompt: str) -> None:
-        choose(page, title)
-        press(page, "New prompt")
-        expect(box).to_have_value(prompt)
-
-    press(page, "New prompt")
-    expect(box).to_have_value(story.prompt)
     page.keyboard.press("Escape")
-    prompt_of(other.title, other.prompt)
-    box.fill("A fox of my own")
-    box.press("Control+Enter")
-    page.keyboard.press("Escape")
-    prompt_of(story.title, "A fox of my own")
-    opened(page, app, "explore-budgeted")
-    expect(page.get_by_role("button", name="Continue")).to_be_visible()
+    page.get_by_role("radio", name="4", exact=True).press("ArrowRight")
+    shows(page, story, 0.9853, 5)
+    turn(page, 0.75)
+    length = page.get_by_role("radio", name="3", exact=True).element_handle()
+    page.locator(".decode").evaluate("(button, length) => { length.click(); button.click(); }", length)
+    page.wait_for_url("**/explore?run=live-*")
+    expect(page.locator(".box input")).to_have_value("0.75")
+    expect(page.get_by_role("radio", name="3", exact=True)).to_have_attribute("aria-checked", "true")
+    assert not {"gamma", "dial"} & linked(page).keys(), "they are the new run's own settings"
 
 
-def choose(page: Page, title: str) -> None:
-    before = page.url
-    page.get_by_role("combobox", name="Run").click()
-    page.get_by_role("option", name=title).first.click()
-    page.wait_for_url(lambda url: url != before)
-    page.wait_for_function(READY)
+def test_from_the_gallery_to_explore_and_back_and_to_the_samples_of_lessons(page: Page, app: App) -> None:
+    page.goto(app.address)
+    page.get_by_role("button", name="Open this run in Explore").click()
+    page.wait_for_url("**/explore?run=0-1-plants-mars*")
+    page.wait_for_selector(".explorer .t")
+    for key in ("Home", "ArrowUp"):
+        before = page.url
+        page.locator(".explorer [role=slider]").first.press(key)
+        page.wait_for_url(lambda address, before=before: address != before)
+    left = linked(page)
+    page.go_back()
+    expect(page.get_by_role("button", name="Open this run in Explore")).to_be_visible()
+    page.go_forward()
+    page.wait_for_selector(".explorer .t")
+    assert urlsplit(page.url).path == "/explore" and linked(page) == left
+    page.get_by_role("link", name="Learn").click()
+    page.get_by_role("radio", name=f"4 · {LESSONS[3].name}").click()
+    link_has(page, run=LESSONS[3].sample, lesson="4")
+    expect(page.get_by_role("heading", name=f"4 · {LESSONS[3].title}")).to_be_visible()
+    expect(page.locator(".mv-note")).to_have_count(0)
 
 
 # ---- trees, and the text however the dial came there
@@ -464,20 +327,15 @@ def test_a_tree_unfolds_is_walked_by_keys_and_follows_the_dial(page: Page, app: 
         ("ArrowRight", "depth 2 · node 2 of 10 · sibling 1 of 3"),
         ("ArrowDown", "round 1 · depth 2 · node 4 of 10 · sibling 2 of 3"),
         ("ArrowLeft", "depth 1 · node 1 of 10"),
-        ("ArrowDown", "round 1 · depth 1 · node 6 of 10 · sibling 2 of 3"),
     ):
         page.keyboard.press(key)
         expect(where).to_contain_text(place)
-    chosen = stream.get_attribute("aria-activedescendant")
-    assert unfolded.locator(f"#{chosen}").get_attribute("aria-selected") == "true"
     unfolded.get_by_role("option").nth(9).click()
     expect(where).to_contain_text("depth 1 · node 9 of 10")
     turn(page, 0.96)
     expect(unfolded).to_contain_text("2 kept")
     assert kept.all_text_contents() == written(tree, 0.96, 10)[:3]
     expect(where).to_contain_text("depth 1 · node 9 of 10")
-    stream.press("t")
-    expect(unfolded).to_have_count(0)
     page.get_by_role("radio", name="5", exact=True).click()
     shows(page, tree, 0.96, 5)
 
@@ -516,7 +374,7 @@ def test_a_text_is_drawn_the_same_however_the_dial_came_there(
     link = f"explore-{name}&overlay=p"
     run: Any = runs[name]
     middles = [(each.low + each.high) / 2 for each in (run.dial_map or run.controller_map).segments]
-    some = middles[:: max(1, len(middles) // 4)]
+    some = middles[:: max(1, len(middles) // 2)]
     opened(page, app, link)
     seen: list[tuple[float, list[str]]] = []
     for place, value in enumerate([*some, *some[::-1]]):
@@ -528,130 +386,42 @@ def test_a_text_is_drawn_the_same_however_the_dial_came_there(
         fresh = drawn(opened(page, app, f"{link}&dial={value!r}"))
         for one, other in zip(found, fresh, strict=True):
             assert one == other, f"at {value}"
-    if name == "tree":
-        page.locator(".fold").first.click()
-        for value in some:
-            drag(page, value)
-            drawn(page)
-            behind = page.locator(".tree").evaluate_all("all => all.map((at) => at.previousSibling.dataset.round)")
-            words = page.locator(".tree-words").all_text_contents()
-            assert [each.split(":")[0].lower() for each in words] == behind[-1:], "the unfolded tree follows its round"
 
 
 # ---- search
 
 
-def holding(tokens: list[str], pattern: str) -> tuple[int, list[str]]:
-    """Number of matches in the text of these tokens, and the tokens that they touch."""
-    starts = np.cumsum([0, *map(len, tokens)])
-    matches = list(re.finditer(pattern, "".join(tokens), re.IGNORECASE))
-    touched = [
-        text
-        for text, start, end in zip(tokens, starts, starts[1:], strict=False)
-        if any(start < match.end() and match.start() < end for match in matches)
-    ]
-    return len(matches), touched
-
-
-def test_search_marks_every_occurrence_and_steps_through_them(page: Page, app: App, story: Run) -> None:
+def test_search_steps_through_matches_and_follows_the_dial(page: Page, app: App, story: Run) -> None:
     opened(page, app, STORY)
-    tokens, count, field = written(story, 0.9), page.locator(".found-count"), page.locator(".search input")
-    marked = page.locator(".stream .t.found:not([hidden])")
+    text, count, field = "".join(written(story, 0.9)), page.locator(".found-count"), page.locator(".search input")
     page.locator(".explorer .box input").press("/")
     expect(page.locator(".search")).to_be_hidden()  # in a field it is a letter
     page.locator(".stream").press("/")
     expect(field).to_be_focused()
-    expect(page.locator(".find")).to_have_attribute("aria-expanded", "true")
-    for words, pattern in (("She wanted to play", r"she\s+wanted\s+to\s+play"), ("with it. so", r"with\s+it\.\s+so")):
-        often, touched = holding(tokens, pattern)
-        field.fill(words)
-        expect(count).to_have_text(f"1 of {often}")
-        assert texts(marked) == touched and len(touched) > often
-    field.fill("no such words")
-    expect(page.get_by_role("button", name="Next match")).to_be_disabled()
-    assert texts(marked) == []
     field.fill("She")
-    expect(count).to_have_text(f"1 of {holding(tokens, 'she')[0]}")
     press(page, "Match case")
-    expect(count).to_have_text(f"1 of {''.join(tokens).count('She')}")
+    expect(count).to_have_text(f"1 of {text.count('She')}")
     press(page, "Match case")
     field.fill("ball")
-    often, _ = holding(tokens, "ball")
+    often = text.lower().count("ball")
     field.press("Enter")
     expect(count).to_have_text(f"2 of {often}")
     second = page.locator(".t.here").get_attribute("id") or ""
-    expect(page.locator(".inspector .what")).to_contain_text("ball")
-    expect(page.locator(".stream")).to_have_attribute("aria-activedescendant", second)
     link_has(page, selected=second.removeprefix("slot-"))
     page.keyboard.press("Shift+Enter")
     press(page, "Previous match")
     expect(count).to_have_text(f"{often} of {often}")
-    press(page, "Next match")
-    expect(count).to_have_text(f"1 of {often}")
     field.fill("play")
-    for value in (0.6, 1.0, 0.75):
-        turn(page, value)
-        often, touched = holding(written(story, value), "play")
-        expect(count).to_have_text(re.compile(rf"\d+ of {often}"))
-        assert texts(marked) == touched
-    expect(page.locator(".explorer .heard")).to_contain_text(re.compile(rf"\d+ of {often}\."))
+    turn(page, 0.6)
+    often = "".join(written(story, 0.6)).lower().count("play")
+    expect(count).to_have_text(re.compile(rf"\d+ of {often}"))
+    assert "".join(texts(page.locator(".stream .t.found:not([hidden])"))).lower().count("play") == often
     field.press("Escape")
-    expect(page.locator(".search")).to_be_hidden()
     expect(page.locator(".stream")).to_be_focused()
-    assert texts(marked) == []
+    assert texts(page.locator(".stream .t.found")) == []
 
 
 # ---- pins
-
-
-def test_a_pinned_setting_is_compared_with_every_other_one(page: Page, app: App, story: Run) -> None:
-    opened(page, app, STORY)
-    words, unlike = page.locator(".pin-words"), page.locator(".stream .t.unlike")
-    press(page, "Pin this setting")
-    link_has(page, pin_dial="0.9~6")
-    expect(words).to_contain_text("θ = 0.90, γ = 6")
-    assert unlike.count() == 0
-    pinned, then = summary(*shown(story, 0.9, 6)), written(story, 0.9, 6)
-    for value in (0.75, 1.0):
-        turn(page, value)
-        expected, now = summary(*shown(story, value, 6)), written(story, value, 6)
-        for change in (expected.rounds - pinned.rounds, expected.rolled_back - pinned.rolled_back):
-            expect(words).to_contain_text(f"{abs(change)} {'more' if change > 0 else 'fewer'}" if change else "as many")
-        first = next(i for i, (one, two) in enumerate(zip(now, then, strict=False)) if one != two)
-        expect(words).to_contain_text(f"token {first + 1} (“{now[first].strip()}” instead of “{then[first].strip()}”)")
-        assert unlike.first.text_content() == now[first]
-    expect(page.locator(".tile.tau .was")).to_contain_text(f"{pinned.tau:.2f}")
-    expect(page.locator(".tile.rolled_back .was")).to_contain_text(f"{pinned.rolled_back}")
-    lane, line = page.locator(".lane").first.bounding_box(), page.locator(".pinned-at").bounding_box()
-    assert lane and line and line["x"] + line["width"] / 2 == pytest.approx(lane["x"] + 0.9 * lane["width"], abs=1)
-    counts = page.evaluate(  # marks and their number change in the same frame
-        """() => {
-          const hosts = [...document.querySelectorAll("[data-testid=stBidiComponentIsolated]")];
-          const root = hosts.map((host) => host.shadowRoot).find((found) => found?.querySelector(".thumb"));
-          return Array.from({ length: 40 }, () => {
-            const key = new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true });
-            root.querySelector(".thumb").dispatchEvent(key);
-            const words = root.querySelector(".pin-words").textContent.match(/([0-9]+) of [0-9]+ token/);
-            return [root.querySelectorAll(".stream .t.unlike").length, Number(words?.[1] ?? 0)];
-          });
-        }"""
-    )
-    assert all(marks == number for marks, number in counts) and len({marks for marks, _ in counts}) > 2
-    press(page, "Show the pinned setting")
-    expect(page.locator(".explorer .box input")).to_have_value("0.90")
-    press(page, "Unpin this setting")
-    link_has(page, pin_dial=None)
-    expect(page.locator(".pin-line")).to_be_hidden()
-
-    opened(page, app, f"{STORY}&pin_dial=0.8~4&pin_token=14~0.75~3&selected=12")
-    fewer = summary(*shown(story, 0.8, 4)).rounds - pinned.rounds
-    expect(words).to_contain_text("θ = 0.80, γ = 4")
-    expect(words).to_contain_text(f"{fewer} fewer")
-    expect(page.locator(".pinned-at.elsewhere")).to_be_visible()
-    expect(page.locator(".pin-note")).to_contain_text("θ = 0.75, γ = 3")
-    press(page, "Show the pinned setting")
-    link_has(page, gamma="4", dial="0.8")
-    expect(page.locator(".pin-note")).to_contain_text("θ = 0.75, γ = 3")
 
 
 COMPARED = ("ratio", "margin", "entropy", "p(x)")
@@ -667,39 +437,55 @@ def facts(page: Page, where: str) -> dict[str, tuple[str, bool]]:
     return {name: (value, marked) for name, value, marked in found}
 
 
-def test_a_pinned_token_is_shown_next_to_the_selected_one(page: Page, app: App) -> None:
+def test_pinned_settings_and_tokens_are_compared_with_others(page: Page, app: App, story: Run) -> None:
     opened(page, app, STORY)
+    words, unlike = page.locator(".pin-words"), page.locator(".stream .t.unlike")
+    press(page, "Pin this setting")
+    link_has(page, pin_dial="0.9~6")
+    expect(words).to_contain_text("θ = 0.90, γ = 6")
+    assert unlike.count() == 0
+    pinned, then = summary(*shown(story, 0.9, 6)), written(story, 0.9, 6)
+    turn(page, 0.75)
+    expected, now = summary(*shown(story, 0.75, 6)), written(story, 0.75, 6)
+    for change in (expected.rounds - pinned.rounds, expected.rolled_back - pinned.rolled_back):
+        expect(words).to_contain_text(f"{abs(change)} {'more' if change > 0 else 'fewer'}" if change else "as many")
+    first = next(i for i, (one, two) in enumerate(zip(now, then, strict=False)) if one != two)
+    expect(words).to_contain_text(f"token {first + 1} (“{now[first].strip()}” instead of “{then[first].strip()}”)")
+    assert unlike.first.text_content() == now[first]
+    expect(page.locator(".tile.tau .was")).to_contain_text(f"{pinned.tau:.2f}")
+    press(page, "Show the pinned setting")
+    expect(page.locator(".explorer .box input")).to_have_value("0.90")
+    press(page, "Unpin this setting")
+    link_has(page, pin_dial=None)
+
     expect(page.locator(THEIRS)).to_be_hidden()
+    turn(page, 0.9)
     page.locator(".stream .relaxed").first.click()
-    pinned = facts(page, OURS)
+    chosen = facts(page, OURS)
     press(page, "Pin this token")
-    page.wait_for_function("() => new URLSearchParams(location.search).get('pin_token')")
-    assert facts(page, THEIRS) == pinned == facts(page, OURS) and not any(marked for _, marked in pinned.values())
+    page.wait_for_url("**pin_token=**")
+    assert facts(page, THEIRS) == chosen == facts(page, OURS) and not any(marked for _, marked in chosen.values())
     page.locator(".stream .corrected").first.click()
-    now, then = facts(page, OURS), facts(page, THEIRS)
-    for name in now:
-        unlike = name in COMPARED and now[name][0] != pinned[name][0]
-        assert now[name][1] == unlike and (name not in COMPARED or then[name][1] == unlike)
-    assert any(now[name][1] for name in COMPARED)
-    expect(page.locator(f"{OURS} .pill")).to_have_class(re.compile("corrected unlike"))
+    ours, theirs = facts(page, OURS), facts(page, THEIRS)
+    for name, (value, marked) in ours.items():
+        unlike = name in COMPARED and value != chosen[name][0]
+        assert marked == unlike and (name not in COMPARED or theirs[name][1] == unlike)
+    assert any(ours[name][1] for name in COMPARED)
     expect(page.locator(f"{THEIRS} .pill")).to_have_class(re.compile("relaxed unlike"))
     changes = list(filter(None, texts(page.locator(f"{OURS} .facts .change"))))
     assert changes and all(re.fullmatch(r"[+−][\d.e−\u202f]+", one) for one in changes)
-    left, right = (page.locator(f"{where} .inspector").bounding_box() for where in (OURS, THEIRS))
-    assert left and right and right["x"] >= left["x"] + left["width"] and right["y"] == left["y"]
     turn(page, 0.3)
-    assert {name: value for name, (value, _) in facts(page, THEIRS).items()} == {
-        name: value for name, (value, _) in pinned.items()
-    }
-    page.set_viewport_size({"width": 375, "height": 800})
-    above, below = (page.locator(f"{where} .inspector").bounding_box() for where in (OURS, THEIRS))
-    assert above and below and below["y"] >= above["y"] + above["height"] and below["x"] == above["x"]
+    assert [value for value, _ in facts(page, THEIRS).values()] == [value for value, _ in chosen.values()]
     press(page, "Unpin the token")
     expect(page.locator(THEIRS)).to_be_hidden()
     link_has(page, pin_token=None)
-    opened(page, app, f"{STORY}&pin_token=999999~0.9~6")
-    expect(page.locator(".pin-lost")).to_be_visible()
-    expect(page.locator(THEIRS)).to_be_hidden()
+
+    opened(page, app, f"{STORY}&pin_dial=0.8~4&pin_token=14~0.75~3&selected=12")
+    fewer = summary(*shown(story, 0.8, 4)).rounds - pinned.rounds
+    expect(words).to_contain_text(f"{fewer} fewer")
+    expect(page.locator(".pin-note")).to_contain_text("θ = 0.75, γ = 3")
+    press(page, "Show the pinned setting")
+    link_has(page, gamma="4", dial="0.8")
 
 
 def test_a_pinned_run_is_shown_next_to_another_with_its_own_dials(page: Page, app: App, story: Run) -> None:
@@ -709,13 +495,11 @@ def test_a_pinned_run_is_shown_next_to_another_with_its_own_dials(page: Page, ap
     press(page, "Pin this run")
     link_has(page, pin_run=f"{STORY}~~")
     page.keyboard.press("Escape")
-    assert page.locator(".explorer").count() == 1
-    choose(page, load_run(RUNS / STRICT).title)
+    page.get_by_role("combobox", name="Run").click()
+    page.get_by_role("option", name=load_run(RUNS / STRICT).title).first.click()
     expect(page.locator(".explorer")).to_have_count(2)
     link_has(page, run=STRICT, pin_dial=None)
     left, right = (page.locator(".explorer").nth(i) for i in (0, 1))
-    boxes = [left.bounding_box(), right.bounding_box()]
-    assert boxes[0] and boxes[1] and boxes[1]["x"] >= boxes[0]["x"] + boxes[0]["width"]
     turn(page, 0.75, explorer=1)
     link_has(page, pin_run=f"{STORY}~0.75~", dial=None)
     expected = summary(*shown(story, 0.75, 6))
@@ -726,33 +510,10 @@ def test_a_pinned_run_is_shown_next_to_another_with_its_own_dials(page: Page, ap
     page.reload()
     expect(page.locator(".sentence").nth(1)).to_contain_text("θ = 0.75")
     press(page, "Compare the texts")
-    page.wait_for_selector(".compare .pane.right .t")
     expect(page.locator(".compare .pane.left .name")).to_have_text("θ = 0.75")
-    expect(page.locator(".compare .pane.right .name")).to_have_text("strict")
-    opened(page, app, f"{STRICT}&pin_run={STORY}~~")
-    press(page, "Unpin the run")
-    expect(page.locator(".explorer")).to_have_count(1)
-    link_has(page, pin_run=None)
 
 
 # ---- a long text, from a report on disk
-
-
-def scroll(page: Page, share: float) -> None:
-    """Scroll the text to a share of its height, and wait until that part is built."""
-    page.locator(".stream").evaluate(
-        """(stream, share) => new Promise((done) => {
-          stream.scrollTop = share * (stream.scrollHeight - stream.clientHeight);
-          const box = stream.getBoundingClientRect();
-          const there = () => [...stream.querySelectorAll(".chunk:not(.built)")].every((chunk) => {
-            const at = chunk.getBoundingClientRect();
-            return at.bottom <= box.top || at.top >= box.bottom;
-          });
-          const wait = () => (there() ? done() : setTimeout(wait, 10));
-          setTimeout(wait, 10);
-        })""",
-        share,
-    )
 
 
 def in_view(page: Page, slot: int) -> bool:
@@ -763,58 +524,30 @@ def in_view(page: Page, slot: int) -> bool:
     return found
 
 
-def listed(rounds: Iterable[Round]) -> int:
-    """Tokens shown, drafts included."""
-    return sum(len(round_.speculation) + (round_.emission is not None) for round_ in rounds)
-
-
 def test_of_a_long_text_only_the_part_in_view_is_built(page: Page, tmp_path: Path) -> None:
     run, report = long_run(12_000), tmp_path / "report.html"
     report.write_text(report_html(run, most_steps=1), "utf-8")
     page.goto(report.as_uri())
     page.wait_for_selector(".explorer .t")
     stream, selected = page.locator(".stream"), page.locator(".t.selected")
-    slots, everything = sum(len(round_.speculation) + 1 for round_ in run.rounds), listed(run.rounds)
-    first, elements = page.locator(".stream .r").first.inner_text(), []
-    for step in (*range(0, 20, 2), 20, *range(18, -1, -2)):
-        scroll(page, step / 20)
-        elements.append(stream.evaluate("stream => stream.querySelectorAll('*').length"))
-        if step == 20:
-            scroll(page, 1)  # the height of what was not built is a guess
-            assert in_view(page, slots - 1)
-            assert page.locator("#slot-0").count() == 1 and page.locator("#slot-1500").count() == 0
-            drag(page, 0.8)
-            compare(page, run)
-            page.locator(".recorded").click()
-            last = page.locator(".stream .r").last.locator(":is(.matched, .relaxed, .corrected, .bonus):not([hidden])")
-            assert texts(last) == [run.pieces[token].text for token in run.rounds[-1].token_ids]
-    assert max(elements) < 12_000, "all would be some 30,000"
-    assert page.locator(".stream .r").first.inner_text() == first
-
+    ends = np.cumsum([len(round_.speculation) + 1 for round_ in run.rounds])  # a slot per node and one per emission
+    everything = int(ends[-1]) - sum(round_.emission is None for round_ in run.rounds)
+    first = page.locator(".stream .r").first.inner_text()
     stream.focus()
     page.keyboard.press("End")
     expect(selected).to_have_attribute("aria-posinset", str(everything))
-    expect(selected).to_have_attribute("aria-setsize", str(everything))
-    assert in_view(page, slots - 1)
+    assert in_view(page, int(ends[-1]) - 1) and page.locator("#slot-1500").count() == 0
     assert (selected.get_attribute("aria-label") or "").startswith(f"token {len(run.token_ids)}, ")
-    page.keyboard.press("ArrowUp")
-    slot = int((selected.get_attribute("id") or "").removeprefix("slot-"))
-    ends = np.cumsum([len(round_.speculation) + 1 for round_ in run.rounds])  # a slot per node and one per emission
-    at = int(np.searchsorted(ends, slot, side="right"))
-    node, speculation = slot - int(ends[at - 1]), run.rounds[at].speculation
-    row = len(speculation.parents) if node == len(speculation) else speculation.parents[node] + 1
-    best = [f"“{run.pieces[token].text}”" for token in speculation.top_ids[row, :10].tolist()]
-    target = page.locator(".law").first.locator("tbody tr:not([hidden]) .token")
-    expect(target.first).to_have_text(best[0], use_inner_text=True)
-    assert target.all_inner_texts()[:10] == best
+    assert stream.evaluate("stream => stream.querySelectorAll('*').length") < 12_000, "all would be some 30,000"
+    drag(page, 0.8)
+    compare(page, run)
+    page.locator(".recorded").click()
+    last = page.locator(".stream .r").last.locator(":is(.matched, .relaxed, .corrected, .bonus):not([hidden])")
+    assert texts(last) == [run.pieces[token].text for token in run.rounds[-1].token_ids]
+    stream.focus()
     page.keyboard.press("Home")
     expect(selected).to_have_attribute("aria-posinset", "1")
-    assert in_view(page, 0)
-    places = page.locator(".stream .t[aria-posinset]:not([hidden])").evaluate_all(
-        "all => all.map(token => Number(token.getAttribute('aria-posinset')))"
-    )
-    assert 100 < len(places) < everything / 2 and places == sorted(set(places))
-
+    assert in_view(page, 0) and page.locator(".stream .r").first.inner_text() == first
     ending = "".join(run.pieces[token].text for token in run.token_ids)[-40:].strip()
     stream.press("/")
     page.locator(".search input").fill(ending)

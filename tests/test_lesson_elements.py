@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +20,9 @@ from mars_viz.analysis.lesson_sums import (
     total_variation,
     trials,
 )
-from mars_viz.components.lesson import ELEMENT, Kind, Knob
-from mars_viz.components.mount import joined
-from mars_viz.rules import RULES
+from mars_viz.components.lesson import ELEMENT, Knob
 from mars_viz.ui.lessons import lossless, ratio, why
-from mars_viz.ui.lessons.page_state import KNOBS
-from tests.factories import make_speculation, toy_run
+from tests.factories import toy_run
 from tests.in_node import in_node_with
 from tests.test_learn_page import with_map
 
@@ -43,16 +38,9 @@ LAWS = Overlap(
 def js(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], Any]:
     """Evaluates an expression over `lesson`, what the script exports, and `given`."""
     run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": ELEMENT.script})
-
-    def evaluated(expression: str, given: Any = None) -> Any:
-        harness = (
-            'import { readFileSync } from "node:fs";\nimport * as lesson from "./lesson.mjs";\n'
-            'const given = JSON.parse(readFileSync(0, "utf8"));\n'
-            f"console.log(JSON.stringify({expression}));\n"
-        )
-        return run(harness, given)
-
-    return evaluated
+    start = 'import { readFileSync } from "node:fs";\nimport * as lesson from "./lesson.mjs";\n'
+    start += 'const given = JSON.parse(readFileSync(0, "utf8"));\n'
+    return lambda expression, given=None: run(f"{start}console.log(JSON.stringify({expression}));\n", given)
 
 
 def test_the_speed_up_in_the_browser_is_pythons(js):
@@ -99,9 +87,8 @@ def test_a_runner_ups_ratios_are_those_of_its_shifted_logits():
     assert sent["told"]["ratios"][40] == pytest.approx(calls.ratio(0.0)[near], rel=1e-3)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_runner_ups_above_theta_are_those_that_mars_keeps(temperature):
-    run = toy_run(temperature=temperature, vocabulary=64, max_new_tokens=150, dial=0.8)
+def test_the_runner_ups_above_theta_are_those_that_mars_keeps():
+    run = toy_run(temperature=1.0, vocabulary=64, max_new_tokens=150, dial=0.8)
     calls = close_calls(run)
     found = ratio.verdicts(run, calls)
     by_hand = [int((calls.ratio(float(c)) > 0.8).sum()) for c in range(-ratio.REACH, ratio.REACH + 1)]
@@ -146,27 +133,6 @@ def test_more_trials_go_on_where_fewer_stopped_and_come_closer():
     assert total_variation(LAWS.p, LAWS.q) == pytest.approx(np.abs(LAWS.p - LAWS.q).sum() / 2)
 
 
-def test_a_trial_keeps_what_the_rule_keeps():
-    p, q = np.array([0.3, 0.7]), np.array([0.8, 0.2])
-    laws = Overlap((0, 1), p, q, np.minimum(p, q))
-    kept = 0
-    for seed in range(400):
-        rng = np.random.default_rng(seed)
-        spec = make_speculation(np.log([p, p]), np.log([q]), [int(rng.random() > q[0])], temperature=1.0, seed=seed)
-        keeps = RULES["rejection-sampling"].judge(spec).keeps(np.nan)[0]
-        assert keeps == (spec.coins[0] * q[spec.tokens[0]] <= laws.shared[spec.tokens[0]])
-        kept += int(keeps)
-    assert kept / 400 == pytest.approx(laws.acceptance, abs=0.13)  # 5 standard errors
-
-
-def test_ticks_are_round_and_within_the_axis(js):
-    assert js("lesson.ticks(0, 1, 4)") == [0, 0.5, 1] or js("lesson.ticks(0, 1, 4)") == [0, 0.2, 0.4, 0.6, 0.8, 1]
-    for low, high in ((-40, 40), (0.5, 1), (0, 186.3), (0, 0.73), (0, 6.325)):
-        found = js("lesson.ticks(given[0], given[1])", [low, high])
-        assert 3 <= len(found) <= 11 and low <= found[0] and found[-1] <= high * (1 + 1e-9)
-        assert all(len(str(value)) < 6 for value in found) and np.ptp(np.diff(found)) < 1e-9
-
-
 def test_a_knob_takes_only_values_that_it_has():
     knob = Knob("cost", "c", 0.17, step=0.01)
     assert [knob.settled(at) for at in (None, 0.4, 0.123, 7.0, float("nan"))] == [0.17, 0.4, 0.12, 0.17, 0.17]
@@ -175,19 +141,3 @@ def test_a_knob_takes_only_values_that_it_has():
     dial = Knob("dial", "θ", 0.987, 0.503, 0.9991, 0.005)  # its ends and its start are values as they are
     values = {0.503: 0.503, 0.9991: 0.9991, 0.987: 0.987, 0.9: 0.9, 0.9012: 0.9, 0.5031: 0.505, 0.999: 0.9991}
     assert [dial.settled(at) for at in values] == list(values.values())
-
-
-def test_every_figure_has_its_file_and_every_knob_its_address():
-    folder = Path(__file__).parents[1] / "mars_viz" / "components" / "lesson"
-    asked = set()
-    for kind in Kind:
-        code = (folder / f"{kind.value}.js").read_text("utf-8")
-        knobs = re.search(r"show\(.*?, \{ (.*?) \}\) \{", code)
-        assert knobs is not None and f"{kind.value}: {kind.value.capitalize()}" in ELEMENT.script
-        asked |= {name.split(":")[0].strip() for name in knobs[1].split(",")}
-    assert asked == {*KNOBS, "dial"}
-
-
-def test_no_rule_is_written_in_the_lessons_script():
-    ours = "".join(joined([name]) for name in ELEMENT.scripts if name.startswith("lesson/"))
-    assert not re.search(r"Math\.(exp|random|imul)|\bz[12] \+ |gamma \* c|coin|uniform", ours)

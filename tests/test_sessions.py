@@ -3,64 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import re
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import pytest
 from websockets.exceptions import ConnectionClosed
 
 from mars_viz.recording import Recording
 from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.speculators.backend import Backend
-from tests.clients import Tab, opened
-from tests.crowd import Crowd, End, streamed
+from tests.clients import elsewhere, opened
+from tests.crowd import Crowd, End, end_of, streamed
 from tests.served import ROOT, App, Server, served, serving
 from tests.waiting import PATIENCE, until
 
-KILLS = int(os.environ.get("MARS_VIZ_SERVER_KILLS", "2"))
-"""Servers to kill; 30 before a release."""
 PAGES = {
-    "app.py": """
-import streamlit as st
-
-st.navigation([st.Page("left.py", default=True), st.Page("opened.py")]).run()
-""",
-    "left.py": """
-import streamlit as st
-
+    "app": 'st.navigation([st.Page("left.py", default=True), st.Page("opened.py")]).run()',
+    "left": """
 from mars_viz.ui import navigation
-
 
 @st.fragment(run_every=1000)
 def looks_at_a_job():
     if st.button("Leave"):
         navigation.leave_for("opened.py")
 
-
 looks_at_a_job()
 """,
-    "opened.py": """
+    "opened": """
 import time
-
-import streamlit as st
 
 st.markdown("It is drawn,")
 time.sleep(1)
 st.markdown("and it stays.")
 """,
 }
-
-
-def elsewhere(work: Coroutine[Any, Any, None]) -> None:
-    """Run it in a thread of its own: Playwright's loop keeps the first thread of a process."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, work).result()
 
 
 def test_every_tab_gets_its_own_runs_whole(app: App, pair: Backend) -> None:
@@ -80,7 +55,7 @@ def test_every_tab_gets_its_own_runs_whole(app: App, pair: Backend) -> None:
 
 def test_a_page_stays_though_the_one_before_it_asked_for_a_rerun(tmp_path: Path) -> None:
     for name, text in PAGES.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / f"{name}.py").write_text(f"import streamlit as st\n{text}")
 
     async def leave(address: str) -> None:
         async with opened(address) as tab:
@@ -98,68 +73,46 @@ def test_a_page_stays_though_the_one_before_it_asked_for_a_rerun(tmp_path: Path)
         elsewhere(leave(address))
 
 
-# ---- killed servers
+async def decode_until_killed(server: Server, store: RunStore, asked: set[str], finished: dict[str, int]) -> None:
+    """Two tabs decode one run after the other; the server is killed 2 s after it first kept a round."""
 
-
-async def decode_until_killed(
-    server: Server, number: int, store: RunStore, luck: random.Random, asked: set[str], finished: dict[str, int]
-) -> None:
-    """Two tabs decode one run after the other; the server is killed up to 3 s after it first kept a round."""
-
-    def with_rounds() -> set[str]:
-        return {entry.name for entry in store.list() if not entry.error}
-
-    async def person(tab_number: int) -> None:
+    async def person(number: int) -> None:
         with suppress(ConnectionClosed, AssertionError, OSError):  # the server is gone
             async with opened(server.address, "live") as tab:
                 for turn in range(1000):
-                    prompt = f"Once upon a time, there was a little fox called {number}-{tab_number}-{turn} who"
+                    prompt = f"Once upon a time, there was a little fox called {number}-{turn} who"
                     await tab.until(lambda: tab.can_press("Decode now"), "Decode now")
                     await tab.write("Prompt", prompt)
                     asked.add(prompt)
                     await tab.press("Decode now")
                     await tab.until(lambda prompt=prompt: prompt in streamed(tab), "the tab's own prompt")
-                    await tab.until(lambda: done(tab) is not None, "the end")
-                    finished[prompt] = done(tab) or 0
+                    await tab.until(lambda: end_of(tab) is not None, "the end")
+                    finished[prompt] = int(end_of(tab)["done"])
 
-    had = with_rounds()
     people = [asyncio.create_task(person(i)) for i in range(2)]
     async with asyncio.timeout(PATIENCE):
-        while with_rounds() <= had:
+        while all(entry.error for entry in store.list()):
             await asyncio.sleep(0.05)
-    await asyncio.sleep(luck.uniform(0, 3))
+    await asyncio.sleep(2)
     server.process.kill()
     await asyncio.wait(people, timeout=PATIENCE)
-    for task in people:
-        task.cancel()
-    await asyncio.gather(*people, return_exceptions=True)
 
 
-def done(tab: Tab) -> int | None:
-    found = (re.search(r"Done: (\d+)", shown.proto.text) for shown in tab.elements("progress"))
-    return next((int(match[1]) for match in found if match), None)
-
-
-@pytest.mark.parametrize("kills", [1, pytest.param(KILLS, marks=pytest.mark.long)], ids=["one", "several"])
-def test_a_killed_server_loses_no_finished_run(tmp_path: Path, kills: int) -> None:
-    luck, store = random.Random(1), RunStore(tmp_path)
-    asked, finished = set[str](), dict[str, int]()
-    earlier: dict[str, tuple[str, tuple[int, ...]]] = {}
-    settings = {"MARS_VIZ_RUNS": str(tmp_path), "MARS_VIZ_SAMPLES": "off"}
-    for number in range(kills):
-        with serving(ROOT / "app.py", settings=settings) as server:
-            elsewhere(decode_until_killed(server, number, store, luck, asked, finished))
-        # the model process notices that its server is gone
-        until(lambda: all(entry.standing is not RunStatus.GROWING for entry in store.list()), 0.05)
-        listed = store.list()
-        assert all("before its first round was kept" in entry.error for entry in listed if entry.error)
-        entries = [entry for entry in listed if not entry.error]
-        now = {entry.name: (run.prompt, run.token_ids) for entry in entries for run in [read(entry.path)]}
-        whole = {now[entry.name][0]: now[entry.name][1] for entry in entries if entry.standing is RunStatus.WHOLE}
-        cut = {now[entry.name][0]: now[entry.name][1] for entry in entries if entry.standing is RunStatus.INTERRUPTED}
-        assert len(whole) + len(cut) == len(entries)
-        assert {prompt: len(whole[prompt]) for prompt in finished} == finished
-        assert whole.keys() | cut.keys() <= asked and all(cut.values())
-        assert earlier.items() <= now.items(), "a later kill changes no earlier run"
-        earlier = now
-    assert earlier
+def test_a_killed_server_loses_no_finished_run(tmp_path: Path) -> None:
+    store, asked, finished = RunStore(tmp_path), set[str](), dict[str, int]()
+    with serving(ROOT / "app.py", settings={"MARS_VIZ_RUNS": str(tmp_path), "MARS_VIZ_SAMPLES": "off"}) as server:
+        elsewhere(decode_until_killed(server, store, asked, finished))
+    # the model process notices that its server is gone
+    until(lambda: all(entry.standing is not RunStatus.GROWING for entry in store.list()), 0.05)
+    listed = store.list()
+    assert all("before its first round was kept" in entry.error for entry in listed if entry.error)
+    kept = {
+        run.prompt: (len(run.token_ids), entry.standing)
+        for entry in listed
+        if not entry.error
+        for run in [read(entry.path)]
+    }
+    whole = {prompt: length for prompt, (length, standing) in kept.items() if standing is RunStatus.WHOLE}
+    assert {prompt: whole[prompt] for prompt in finished} == finished
+    assert kept.keys() <= asked and all(length for length, _ in kept.values())
+    assert {standing for _, standing in kept.values()} <= {RunStatus.WHOLE, RunStatus.INTERRUPTED}

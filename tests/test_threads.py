@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -37,52 +38,21 @@ class Machine:
         return self.asleep
 
 
-def test_threads_spin_while_passes_get_all_cores() -> None:
-    machine = Machine()
-    assert not machine.passes(10, got=1.85) and machine.tries == 0  # the system's accounting of 2
+def test_threads_spin_on_free_cores_sleep_once_one_is_lacking_and_try_ever_less_often() -> None:
     idle_between = Machine()
     assert not idle_between.passes(5, got=1.0, between=PASS)
-
-
-def test_threads_sleep_once_passes_lack_a_core_and_spin_again_when_it_is_free() -> None:
     machine = Machine()
+    assert not machine.passes(10, got=1.85) and machine.tries == 0  # the system's accounting of 2
     assert machine.passes(3 * WINDOW, got=1.15)
     assert machine.passes(20, got=1.0) or machine.tries  # asleep but for short tries
     assert not machine.passes(LONGEST + 3 * WINDOW, got=1.97)
-    assert not machine.passes(5, got=1.97)
-
-
-def test_vain_tries_become_rare_and_are_forgotten_on_free_cores() -> None:
     machine = Machine()
     machine.passes(100 * LONGEST, got=1.1)
     assert 90 <= machine.tries <= 105  # the first few are sooner
     machine.passes(LONGEST + 10 * WINDOW, got=1.97)
     assert machine.passes(3 * WINDOW, got=1.1)
-    machine.passes(FIRST + WINDOW, got=1.97)
+    machine.passes(FIRST + WINDOW, got=1.97)  # vain tries are forgotten
     assert not machine.passes(3 * WINDOW, got=1.97)
-
-
-class Sleep:
-    """Records its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def begin(self) -> None:
-        self.calls.append("begin")
-
-    def end(self) -> None:
-        self.calls.append("end")
-
-
-class Decided:
-    """Returns these answers, one after the other."""
-
-    def __init__(self, *answers: bool) -> None:
-        self._answers = iter(answers)
-
-    def after(self, began, ended, processor) -> bool:
-        return next(self._answers)
 
 
 class Passes:
@@ -97,60 +67,42 @@ class Passes:
 
 
 def test_threads_change_after_passes_on_the_cpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    sleep = Sleep()
-    watched = Threads(Decided(False, True, True, False, False), sleep)
+    sleep, decided = Mock(), Mock(**{"after.side_effect": [False, True, True, False, False, True]})
+    watched = Threads(decided, sleep)
     for _ in range(5):
         watched.passed(0.0)
-    assert sleep.calls == ["begin", "end"]
-    sleep = Sleep()
-    monkeypatch.setattr(threads, "_threads", lambda: Threads(Decided(True), sleep))
-    assert Passes("meta").score("a", rows=2) == "aa" and sleep.calls == []
-    assert Passes("cpu").score("a", rows=3) == "aaa" and sleep.calls == ["begin"]
+    assert sleep.method_calls == [call.begin(), call.end()]
+    sleep.reset_mock()
+    monkeypatch.setattr(threads, "_threads", lambda: watched)
+    assert Passes("meta").score("a", rows=2) == "aa" and sleep.method_calls == []
+    assert Passes("cpu").score("a", rows=3) == "aaa" and sleep.method_calls == [call.begin()]
 
 
 PROGRAM = """
     import os, statistics, time, torch
     from mars_viz.speculators import threads
 
-    def of_this_process():
-        return set(map(int, os.listdir("/proc/self/task")))
-
-    def sleeps(thread):
-        with open(f"/proc/self/task/{thread}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] == "S"
-
-    def processor():
-        # seconds that the others of the team have computed and spun, by the clocks of their threads
-        return sum(time.clock_gettime(~thread << 3 | 6) for thread in team)
-
     def taken():
-        # of them, in milliseconds, by a product and by waiting for another one until they sleep
+        # processor time of this process, in milliseconds, by an addition and by waiting for another one
         each = []
-        for _ in range(25):
-            before = processor()
-            torch.mm(left, right)
-            while not all(map(sleeps, team)):
-                time.sleep(0.001)
-            each.append(1000 * (processor() - before))
+        for _ in range(15):
+            before = time.process_time()
+            torch.add(numbers, 1)
+            time.sleep(0.04)
+            each.append(1000 * (time.process_time() - before))
         return statistics.median(each)
 
-    alone = of_this_process()
-    left, right = torch.ones(8, 512), torch.ones(512, 2048)
-    torch.mm(left, right)
-    whole = of_this_process()
-    team = whole - alone
+    numbers = torch.ones(200_000)
+    torch.add(numbers, 1)
     count = torch.get_num_threads()
-    assert len(team) == count - 1 and threads._threads() is not None
+    assert count > 1 and threads._threads() is not None
     teams = threads.IdleTeams(count, len(os.sched_getaffinity(0)))
-    spinning = [taken()]
+    spinning = taken()
     teams.begin()
-    assert torch.get_num_threads() == count
     asleep = taken()
     teams.end()
-    while of_this_process() != whole:
-        time.sleep(0.001)
-    spinning.append(taken())
-    print(*spinning, asleep)
+    torch.add(numbers, 1)
+    print(spinning, taken(), asleep)
 """
 
 
@@ -181,25 +133,14 @@ LIMITS = """
 """
 
 
-@pytest.mark.parametrize(
-    ("variables", "printed"),
-    [
-        ({"OMP_WAIT_POLICY": "active"}, ["None", "1"]),
-        ({"GOMP_SPINCOUNT": "7", "OMP_NUM_THREADS": "2"}, ["None", "2"]),
-        ({"OMP_NUM_THREADS": "1"}, ["None", "1"]),
-    ],
-)
-def test_settings_of_users_go_before_watching_and_before_a_containers_quota(
-    variables: dict[str, str], printed: list[str]
-) -> None:
-    assert in_process(LIMITS, **variables) == printed
+def test_settings_of_users_go_before_watching_and_before_a_containers_quota() -> None:
+    assert in_process(LIMITS, GOMP_SPINCOUNT="7", OMP_NUM_THREADS="2") == ["None", "2"]
+    assert in_process(LIMITS, OMP_WAIT_POLICY="active") == ["None", "1"]
 
 
-@pytest.mark.parametrize(
-    ("text", "cores"),
-    [("200000 100000\n", 2), ("150000 100000", 1), ("50000 100000", 1), ("max 100000", sys.maxsize), ("", sys.maxsize)],
-)
-def test_a_quota_is_read_as_whole_cores(text, cores, tmp_path) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    assert quota(tmp_path / "cpu.max") == cores
-    assert quota(tmp_path / "none") == sys.maxsize
+def test_a_quota_is_read_as_whole_cores(tmp_path) -> None:
+    most = sys.maxsize
+    for text, cores in (("200000 100000\n", 2), ("150000 100000", 1), ("50000 100000", 1), ("max 9", most), ("", most)):
+        (tmp_path / "cpu.max").write_text(text)
+        assert quota(tmp_path / "cpu.max") == cores
+    assert quota(tmp_path / "none") == most
