@@ -278,6 +278,8 @@ def test_gamma_by_click_key_and_link_what_is_shared_and_decode_at_the_setting_sh
     page.get_by_role("radio", name="4", exact=True).press("ArrowRight")
     shows(page, story, 0.9853, 5)
     turn(page, 0.75)
+    shows(page, story, 0.75, 5)
+    expect(page.locator(".decode")).to_have_text("Decode at θ = 0.75, γ = 5")
     length = page.get_by_role("radio", name="3", exact=True).element_handle()
     page.locator(".decode").evaluate("(button, length) => { length.click(); button.click(); }", length)
     page.wait_for_url("**/explore?run=live-*")
