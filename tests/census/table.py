@@ -179,7 +179,7 @@ EXPLORE = listed(
     CONTROLLER,
     TREES,
     textbox(PROMPT, "Prompt", ITSELF),
-    away("Decode at *", "link run"),
+    (slider(by.dragged(-250), "*threshold", "link dial", leaves=True), button("Decode at *", "link run")),
     away("Decode", "link run", STREAM),
     textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
     away("Map the dial | Map λ of *", MAIN, any=True),
