@@ -148,8 +148,6 @@ EXPLORE = listed(
         textbox(by.typed("THE", "Tab"), FIND, ITSELF),
         button("Match case", "state .explorer .cased"),
         button("Close the search", SEARCH),
-        use("listbox", by.pressed("/"), TOKENS, SEARCH),
-        textbox(by.pressed("Escape"), FIND, SEARCH),
     ),
     (
         button("Pin this token", "link pin_token", "seen .explorer .pin-side"),
@@ -264,7 +262,7 @@ LEARN = listed(
 )
 TERMS = "Change these terms"
 TUNE = listed(
-    hover("toys with more prompts * | JSON or JSONL of responses, * › Upload | File of prompts › Add files"),
+    hover("toys with more prompts * | JSON or JSONL of responses, * › Upload"),
     use("spinbutton", by.typed("20"), "Tolerated loss of accuracy, points", "link loss", ITSELF),
     use("spinbutton", by.typed("80"), "Confidence, %", "link confidence", ITSELF),
     radio("Intervals by the bootstrap › *", "link intervals"),
@@ -284,10 +282,20 @@ TUNE = listed(
     away("Measure strict and this setting", MAIN),
     (button("Tasks › Remove *", OWN), choice("Tasks", OWN), button("Tasks › Clear all", OWN), choice("Tasks", OWN)),
     (choice("Rules", OWN, words="Lenience"), button("Rules › Remove *", OWN), button("Rules › Clear all", OWN)),
-    CONTROLLER,
+    (
+        *CONTROLLER[:2],
+        slider(by.dragged(-60), "Ratio threshold θ", OWN),
+        radio("Sweep over › Rule's dial", OWN),
+        textbox(by.typed("0.2"), "Also with λ =", ITSELF),
+        radio("Sweep over › Threshold λ", OWN),
+        CONTROLLER[2],
+    ),
     TREES,
-    textbox(by.typed("0.2"), "Also with λ =", ITSELF),
-    (use("button", PROMPT_FILE, "File of prompts › Upload", OWN), button("File of prompts › Remove *", OWN)),
+    (
+        use("button", PROMPT_FILE, "File of prompts › Upload", OWN),
+        hover("File of prompts › Add files"),
+        button("File of prompts › Remove *", OWN),
+    ),
     textbox(by.typed("gsm8k"), "Task", ITSELF),
     textbox(by.typed("exact_match"), "Right by", ITSELF),
     away("Sweep | Continue", MAIN),
