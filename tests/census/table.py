@@ -96,7 +96,6 @@ TREES = (
     radio("Its paths › Likeliest", OWN),
     radio("Draft › Chain", OWN),
 )
-RULE = choice("Rule", OWN, words="MARS by margin")
 
 
 def tree(name: str, *changes: Look) -> Steps:
@@ -173,14 +172,15 @@ EXPLORE = listed(
     (slider(by.dragged(-250), "*threshold", "link dial"), slider(by.DOUBLE, "*threshold", "link dial", ITSELF)),
     radio("All settings by › *", "figures .st-key-heat-map"),
     FIGURE,
-    RULE,
+    choice("Rule", OWN, words="MARS by margin"),
     CONTROLLER,
     TREES,
     textbox(PROMPT, "Prompt", ITSELF),
-    (slider(by.dragged(-250), "*threshold", "link dial", leaves=True), button("Decode at *", "link run")),
+    (slider(by.dragged(-250), "*threshold", "link dial", any=True, leaves=True), button("Decode at *", "link run")),
     away("Decode", "link run", STREAM),
     textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
-    away("Map the dial | Map λ of *", MAIN, any=True),
+    (choice("Controller", OWN, words="SVIP", leaves=True), button("Map λ of *", MAIN)),
+    away("Map the dial", MAIN),
     away("Continue | Stop | Measure costs", MAIN, fleeting=True),
     RUN,
     use("button", RUN_ZIP, "Open the zip of a run* › Upload", "link run", STREAM, leaves=True),
@@ -302,9 +302,10 @@ TUNE = listed(
     away("Stop", MAIN, fleeting=True),
     choice("Sweep", "link sweep", leaves=True),
 )
-LANES, TIME, PLAYED = "drawn .race-lanes", "text .race-time", "text .race-controls .decode"
-RECORDED = "Recorded time"
+LANES, TIME, RECORDED = "drawn .race-lanes", "text .race-time", "Recorded time"
+PLAYED = "text .race-controls .decode"
 LIVE = listed(
+    button("Models", POPOVER),
     (button("Load", OWN), button("Unload", OWN)),
     (
         choice("Pair", OWN, words="nother"),
@@ -321,7 +322,7 @@ LIVE = listed(
     choice("Race", "link race", LANES, leaves=True),
     (textbox(by.typed("another title"), "Title", ITSELF), button("Rename", MAIN)),
     button("Delete | Undo", MAIN),
-    RULE,
+    choice("Rule", OWN, words="MARS by margin"),
     CONTROLLER,
     TREES,
     textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
@@ -427,4 +428,3 @@ SCENES = {
     )
     + tuple(Scene(f"lesson {n}", f"/learn?run=several&lesson={n}", "h2") for n in range(1, 8)),
 }
-"""By page: the states in which it is opened."""
