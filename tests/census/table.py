@@ -302,8 +302,7 @@ TUNE = listed(
     away("Stop", MAIN, fleeting=True),
     choice("Sweep", "link sweep", leaves=True),
 )
-LANES, TIME, RECORDED = "drawn .race-lanes", "text .race-time", "Recorded time"
-PLAYED = "text .race-controls .decode"
+LANES, TIME, PLAYED = "drawn .race-lanes", "text .race-time", "text .race-controls .decode"
 LIVE = listed(
     button("Models", POPOVER),
     (button("Load", OWN), button("Unload", OWN)),
@@ -313,10 +312,10 @@ LIVE = listed(
         textbox(by.typed("one"), "Drafter", ITSELF, leaves=True),
     ),
     use("button", RACE_ZIP, "Open a race's zip › Upload", "link race", LANES, leaves=True),
-    slider(by.dragged(-200), RECORDED, LANES, TIME),
-    keys("slider", RECORDED, "Home ArrowRight ArrowLeft End", LANES, TIME),
+    slider(by.dragged(-200), "Recorded time", LANES, TIME),
+    keys("slider", "Recorded time", "Home ArrowRight ArrowLeft End", LANES, TIME),
     keys("radio", "Speed › true speed", "ArrowRight", FOCUS),
-    (slider(by.pressed("Home", "Space"), RECORDED, PLAYED), button("Pause", PLAYED), button("Play", TIME)),
+    (slider(by.pressed("Home", "Space"), "Recorded time", PLAYED), button("Pause", PLAYED), button("Play", TIME)),
     keys("listbox", "Text of *", "Home ArrowRight End ArrowLeft", LANES),
     away("Explore", "path", "seen .explorer .stream"),
     choice("Race", "link race", LANES, leaves=True),
