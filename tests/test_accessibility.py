@@ -18,9 +18,7 @@ from mars_viz.site import write_site
 from tests.controls import STILL
 from tests.served import ROOT, App
 
-COLOURS = ("color-contrast", "link-in-text-block")
-"""Rules that a theme can break."""
-
+COLOURS = ("color-contrast", "link-in-text-block")  # rules that a theme can break
 PAGES = sorted(path.stem for path in ROOT.glob("pages/*.py"))
 
 

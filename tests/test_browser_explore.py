@@ -15,7 +15,6 @@ from playwright.sync_api import Locator, Page, expect
 from mars_viz import load_run
 from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.report import report_html
-from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 from mars_viz.samples import RUNS
@@ -132,10 +131,10 @@ def compare(page: Page, run: Run) -> None:
 def shows(page: Page, run: Run, value: float, gamma: int) -> None:
     """The page shows this setting: its text, its numbers, its link, and the dial."""
     expected = summary(*shown(run, value, gamma))
-    expect(page.locator(".sentence")).to_contain_text(f": {expected.rounds} target passes for {expected.tokens} tokens")
+    words = rf": {expected.rounds} target passes for {expected.tokens} tokens.* {expected.rolled_back} drafted"
+    expect(page.locator(".sentence")).to_contain_text(re.compile(words))
     expect(page.get_by_role("radio", name=str(gamma), exact=True)).to_have_attribute("aria-checked", "true")
     assert "".join(texts(page.locator(WRITTEN))) == "".join(written(run, value, gamma))
-    assert number(page, "rolled_back") == expected.rolled_back
     own = run.settings
     dial = None if value == own.dial else f"{value:g}"
     link_has(page, dial=dial, gamma=None if gamma == own.gamma else str(gamma))
@@ -209,7 +208,6 @@ def test_the_dial_by_keyboard_box_and_double_click_and_tokens_by_key_and_click(
     page.keyboard.press("ArrowDown")
     expect(where).to_contain_text("round 2")
     page.keyboard.press("Home")
-    assert page.locator(".verdicts tr").count() == len(RULES)
     active = stream.get_attribute("aria-activedescendant")
     assert page.locator(f"#{active}").get_attribute("aria-selected") == "true"
     stream.locator(".t").nth(2).click()
@@ -278,12 +276,14 @@ def test_gamma_by_click_key_and_link_what_is_shared_and_decode_at_the_setting_sh
     page.get_by_role("radio", name="4", exact=True).press("ArrowRight")
     shows(page, story, 0.9853, 5)
     turn(page, 0.75)
+    shows(page, story, 0.75, 5)
+    expect(page.locator(".decode")).to_have_text("Decode at θ = 0.75, γ = 5")
     length = page.get_by_role("radio", name="3", exact=True).element_handle()
     page.locator(".decode").evaluate("(button, length) => { length.click(); button.click(); }", length)
     page.wait_for_url("**/explore?run=live-*")
     expect(page.locator(".box input")).to_have_value("0.75")
     expect(page.get_by_role("radio", name="3", exact=True)).to_have_attribute("aria-checked", "true")
-    assert not {"gamma", "dial"} & linked(page).keys(), "they are the new run's own settings"
+    link_has(page, gamma=None, dial=None)  # they are the new run's own settings
 
 
 def test_from_the_gallery_to_explore_and_back_and_to_the_samples_of_lessons(page: Page, app: App) -> None:

@@ -229,9 +229,6 @@ def test_the_stepper_steps_jumps_and_plays(page: Page, app: App) -> None:
     paused = int(stepper.get_attribute("data-frame") or -1)
     page.wait_for_timeout(1200)  # in which it would have gone on
     at(page, paused)
-    page.goto(f"{app.address}/learn?run=learn-stepper&frame={rejection}&teach=1", wait_until="commit")
-    at(page, rejection)
-    expect(stepper).to_have_class("explorer stepper large")
 
 
 def test_a_lessons_knob_follows_the_hand_and_the_link_follows_when_it_rests(page: Page, app: App) -> None:

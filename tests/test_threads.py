@@ -135,7 +135,6 @@ LIMITS = """
 
 def test_settings_of_users_go_before_watching_and_before_a_containers_quota() -> None:
     assert in_process(LIMITS, GOMP_SPINCOUNT="7", OMP_NUM_THREADS="2") == ["None", "2"]
-    assert in_process(LIMITS, OMP_WAIT_POLICY="active") == ["None", "1"]
 
 
 def test_a_quota_is_read_as_whole_cores(tmp_path) -> None:

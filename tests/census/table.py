@@ -96,7 +96,6 @@ TREES = (
     radio("Its paths › Likeliest", OWN),
     radio("Draft › Chain", OWN),
 )
-RULE = choice("Rule", OWN, words="MARS by margin")
 
 
 def tree(name: str, *changes: Look) -> Steps:
@@ -148,8 +147,6 @@ EXPLORE = listed(
         textbox(by.typed("THE", "Tab"), FIND, ITSELF),
         button("Match case", "state .explorer .cased"),
         button("Close the search", SEARCH),
-        use("listbox", by.pressed("/"), TOKENS, SEARCH),
-        textbox(by.pressed("Escape"), FIND, SEARCH),
     ),
     (
         button("Pin this token", "link pin_token", "seen .explorer .pin-side"),
@@ -175,13 +172,15 @@ EXPLORE = listed(
     (slider(by.dragged(-250), "*threshold", "link dial"), slider(by.DOUBLE, "*threshold", "link dial", ITSELF)),
     radio("All settings by › *", "figures .st-key-heat-map"),
     FIGURE,
-    RULE,
+    choice("Rule", OWN, words="MARS by margin"),
     CONTROLLER,
     TREES,
     textbox(PROMPT, "Prompt", ITSELF),
-    away("Decode at * | Decode", "link run", STREAM),
+    (slider(by.dragged(-250), "*threshold", "link dial", any=True, leaves=True), button("Decode at *", "link run")),
+    away("Decode", "link run", STREAM),
     textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
-    away("Map the dial | Map λ of *", MAIN, any=True),
+    (choice("Controller", OWN, words="SVIP", leaves=True), button("Map λ of *", MAIN)),
+    away("Map the dial", MAIN),
     away("Continue | Stop | Measure costs", MAIN, fleeting=True),
     RUN,
     use("button", RUN_ZIP, "Open the zip of a run* › Upload", "link run", STREAM, leaves=True),
@@ -263,7 +262,7 @@ LEARN = listed(
 )
 TERMS = "Change these terms"
 TUNE = listed(
-    hover("toys with more prompts * | JSON or JSONL of responses, * › Upload | File of prompts › Add files"),
+    hover("toys with more prompts * | JSON or JSONL of responses, * › Upload"),
     use("spinbutton", by.typed("20"), "Tolerated loss of accuracy, points", "link loss", ITSELF),
     use("spinbutton", by.typed("80"), "Confidence, %", "link confidence", ITSELF),
     radio("Intervals by the bootstrap › *", "link intervals"),
@@ -283,10 +282,20 @@ TUNE = listed(
     away("Measure strict and this setting", MAIN),
     (button("Tasks › Remove *", OWN), choice("Tasks", OWN), button("Tasks › Clear all", OWN), choice("Tasks", OWN)),
     (choice("Rules", OWN, words="Lenience"), button("Rules › Remove *", OWN), button("Rules › Clear all", OWN)),
-    CONTROLLER,
+    (
+        *CONTROLLER[:2],
+        slider(by.dragged(-60), "Ratio threshold θ", OWN),
+        radio("Sweep over › Rule's dial", OWN),
+        textbox(by.typed("0.2"), "Also with λ =", ITSELF),
+        radio("Sweep over › Threshold λ", OWN),
+        CONTROLLER[2],
+    ),
     TREES,
-    textbox(by.typed("0.2"), "Also with λ =", ITSELF),
-    (use("button", PROMPT_FILE, "File of prompts › Upload", OWN), button("File of prompts › Remove *", OWN)),
+    (
+        use("button", PROMPT_FILE, "File of prompts › Upload", OWN),
+        hover("File of prompts › Add files"),
+        button("File of prompts › Remove *", OWN),
+    ),
     textbox(by.typed("gsm8k"), "Task", ITSELF),
     textbox(by.typed("exact_match"), "Right by", ITSELF),
     away("Sweep | Continue", MAIN),
@@ -294,8 +303,8 @@ TUNE = listed(
     choice("Sweep", "link sweep", leaves=True),
 )
 LANES, TIME, PLAYED = "drawn .race-lanes", "text .race-time", "text .race-controls .decode"
-RECORDED = "Recorded time"
 LIVE = listed(
+    button("Models", POPOVER),
     (button("Load", OWN), button("Unload", OWN)),
     (
         choice("Pair", OWN, words="nother"),
@@ -303,16 +312,16 @@ LIVE = listed(
         textbox(by.typed("one"), "Drafter", ITSELF, leaves=True),
     ),
     use("button", RACE_ZIP, "Open a race's zip › Upload", "link race", LANES, leaves=True),
-    slider(by.dragged(-200), RECORDED, LANES, TIME),
-    keys("slider", RECORDED, "Home ArrowRight ArrowLeft End", LANES, TIME),
+    slider(by.dragged(-200), "Recorded time", LANES, TIME),
+    keys("slider", "Recorded time", "Home ArrowRight ArrowLeft End", LANES, TIME),
     keys("radio", "Speed › true speed", "ArrowRight", FOCUS),
-    (slider(by.pressed("Home", "Space"), RECORDED, PLAYED), button("Pause", PLAYED), button("Play", TIME)),
+    (slider(by.pressed("Home", "Space"), "Recorded time", PLAYED), button("Pause", PLAYED), button("Play", TIME)),
     keys("listbox", "Text of *", "Home ArrowRight End ArrowLeft", LANES),
     away("Explore", "path", "seen .explorer .stream"),
     choice("Race", "link race", LANES, leaves=True),
     (textbox(by.typed("another title"), "Title", ITSELF), button("Rename", MAIN)),
     button("Delete | Undo", MAIN),
-    RULE,
+    choice("Rule", OWN, words="MARS by margin"),
     CONTROLLER,
     TREES,
     textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
@@ -418,4 +427,3 @@ SCENES = {
     )
     + tuple(Scene(f"lesson {n}", f"/learn?run=several&lesson={n}", "h2") for n in range(1, 8)),
 }
-"""By page: the states in which it is opened."""
