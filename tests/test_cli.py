@@ -80,7 +80,7 @@ def test_a_map_cut_short_or_interrupted(tmp_path, capsys, monkeypatch, toy_model
     assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "b"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert not result["complete"] and False in {segment["complete"] for segment in result["segments"]}
-    monkeypatch.setattr(Mapping, "__iter__", lambda _: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(Mapping, "__iter__", lambda _: signal.default_int_handler(signal.SIGINT, None))
     assert cli.main([*TOY_MAP, "--out", str(tmp_path / "new" / "run")]) == 130
     assert "nothing was saved" in error_of(capsys) and not (tmp_path / "new").exists()
 
