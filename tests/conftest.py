@@ -38,7 +38,7 @@ OPTIONS = (
     "--js-flags=--no-turbofan",  # pages are left too soon for optimized scripts to pay
 )
 MOST_SHOWN = 3000  # characters of a page that a failed test shows
-FIRST = {"browser_explore", "browser_pages", "hostile_text", "properties", "sweep"}
+FIRST = {"browser_explore", "browser_pages", "hostile_text", "permissions", "properties", "accessibility"}
 """Files that take longest run first, so that no worker is left with one of them at the end."""
 
 
