@@ -305,7 +305,7 @@ TUNE = listed(
 LANES, TIME, PLAYED = "drawn .race-lanes", "text .race-time", "text .race-controls .decode"
 LIVE = listed(
     button("Models", POPOVER),
-    button("Load | Unload", OWN),
+    button("Load | Unload", "text [data-testid=stPopoverBody] .mv-small"),
     (
         choice("Pair", OWN, words="nother"),
         textbox(by.typed("one"), "Target", ITSELF),
