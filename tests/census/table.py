@@ -178,7 +178,7 @@ EXPLORE = listed(
     textbox(PROMPT, "Prompt", ITSELF),
     (slider(by.dragged(-250), "*threshold", "link dial", any=True, leaves=True), button("Decode at *", "link run")),
     away("Decode", "link run", STREAM),
-    textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
+    textbox(by.typed("Why?", "Enter"), "Continue the conversation", MAIN, leaves=True),
     (choice("Controller", OWN, words="SVIP", leaves=True), button("Map λ of *", MAIN)),
     away("Map the dial", MAIN),
     away("Continue | Stop | Measure costs", MAIN, fleeting=True),
@@ -305,7 +305,7 @@ TUNE = listed(
 LANES, TIME, PLAYED = "drawn .race-lanes", "text .race-time", "text .race-controls .decode"
 LIVE = listed(
     button("Models", POPOVER),
-    (button("Load", OWN), button("Unload", OWN)),
+    button("Load | Unload", "text [data-testid=stPopoverBody] .mv-small"),
     (
         choice("Pair", OWN, words="nother"),
         textbox(by.typed("one"), "Target", ITSELF),
@@ -324,7 +324,7 @@ LIVE = listed(
     choice("Rule", OWN, words="MARS by margin"),
     CONTROLLER,
     TREES,
-    textbox(by.typed("Why?"), "Continue the conversation", MAIN, leaves=True),
+    textbox(by.typed("Why?", "Enter"), "Continue the conversation", MAIN, leaves=True),
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode now", "link run", MAIN),
     away("Race now", MAIN),
