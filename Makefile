@@ -52,7 +52,7 @@ test test-all: $(VENV)/dev.stamp chromium
 
 test-all: $(VENV)/chat.stamp
 
-# Before a release. Exits with 1 if a control does nothing or is not in tests/census/table.py.
+# Before a release. Exits with 1 if a control does nothing.
 census: $(VENV)/dev.stamp chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.census $(PAGES)
 
