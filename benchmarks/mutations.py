@@ -7,8 +7,8 @@ time: a comparison, `and` or `or`, an arithmetic operator, a number, a truth val
 same changes in every checkout whose product is the same, so that two suites can be compared.
 
 One run of the whole suite first records which tests reach which place. Each fault then runs against the tests that
-reach its place, some of them first, until one fails. FILE is written as results arrive, and a second call goes on from
-it. Works on a copy of TREE in a temporary folder.
+reach its place, some of them first and browsers last, until one fails. FILE is written as results arrive, and a second
+call goes on from it. Works on a copy of TREE in a temporary folder.
 """
 
 from __future__ import annotations
@@ -164,11 +164,13 @@ def caught(tree: Path, mutation: Mutation, tests: list[str], workers: int) -> st
     source = file.read_text()
     file.write_text(changed(source, mutation))
     try:
+        files = [test for test in tests if "::" not in test]  # in browsers, which take longest
         shuffled = random.Random(0).sample(tests, len(tests))
-        for part in (sorted(shuffled[:FIRST]), sorted(shuffled[FIRST:])):
+        others = [test for test in shuffled if test not in files]
+        for part in (sorted(others[:FIRST]), sorted(others[FIRST:]), files):
             if part:
                 (tree / "which.txt").write_text("\n".join(part))
-                run = tested(tree, ["--exitfirst", "-p", "no:rerunfailures", "@which.txt"], workers)
+                run = tested(tree, ["--exitfirst", "@which.txt"], workers)
                 failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
                 if run.returncode not in (0, 5):
                     return failed[1] if failed else f"exit code {run.returncode}"

@@ -381,3 +381,10 @@ def test_low_agreement_and_tried_layers_are_reported(folder, check):
     words = notes(wait(press(tab, "Check again"), "Stop"))
     assert "agree at depth 1, 0.700 tokens kept: inputs of layer 3." in words
     assert "[3] into its config.json in place of" in words
+
+
+def test_models_are_dropped_after_an_idle_time() -> None:
+    worker = Worker(Models(lambda choice, tell: object()), idle=0.05)
+    job = DecodeJob("Once", toy_run().settings, Ways(lambda pair, prompt, settings: Script(prompt, settings)))
+    worker.submit(job)
+    until(lambda: job.progress.state.finished and worker.models.status.choice is None)
