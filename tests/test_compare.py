@@ -195,6 +195,18 @@ def test_names_of_runs_without_a_common_dial():
         assert len(set(called)) == 4 and all(name.count("One title") <= 1 for name in called)
 
 
+def test_no_two_texts_of_the_strip_have_one_name():
+    strict = toy_run(rule="strict")
+    runs = {"a": replace(toy_run(), title="One")} | {name: replace(strict, title=f"Run {name}") for name in "bcd"}
+    alike = {"a": toy_run()} | {f"{20 * 'long'}-{name}": replace(strict, title="One title") for name in "bcde"}
+    for shelf, names in ((shelf_of(**runs), runs), (shelf_of(**alike), alike)):
+        left, right, *others = (compare_view.contender(Choice(name), shelf) for name in names)
+        called = compare_words.lane_names(left, right, [left, right, *others])
+        assert len(set(called)) == len(names) and all(name.count("One title") <= 1 for name in called)
+        pair = compare_words.named(left, right)
+        assert called[:2] == [pair.left, pair.right]
+
+
 def test_panes_and_bars_are_the_whole_texts(run):
     strict, own = replace(run.dial_map.at(1.0), dial_map=None), replace(run, dial_map=None)
     found = align_runs(strict, own)
