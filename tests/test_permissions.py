@@ -524,7 +524,7 @@ def test_the_class_follows_the_teacher_s_hand(room: Room, browser: Browser) -> N
     teacher.get_by_role("radio", name="Ratio").click()
     for name in ("4", "Ratio"):
         expect(anna.get_by_role("radio", name=name, exact=True)).to_have_attribute("aria-checked", "true")
-    expect(anna.locator(INSPECTOR)).to_have_text(teacher.locator(INSPECTOR).inner_text(), use_inner_text=True)
+    until(lambda: anna.locator(INSPECTOR).inner_text() == teacher.locator(INSPECTOR).inner_text(), pause=0.1)
     anna.locator(".explorer .thumb").focus()
     anna.keyboard.press("ArrowLeft")
     expect(anna.get_by_text(explore_bar.MOVED)).to_be_visible()
