@@ -135,7 +135,7 @@ def uploaded(file: Callable[[], tuple[str, bytes]]) -> Gesture:
 
 
 SIGNS = {"csv": b",", "parquet": b"PAR1", "zip": b"PK", "json": b"{", "html": b"<html", "svg": b"<svg", "toml": b"="}
-"""By ending of a file's name: what it holds near its start."""
+"""Expected contents near the start of a file, by the ending of its name."""
 
 
 def saved(ending: str, has: str = "") -> Gesture:
@@ -275,7 +275,7 @@ class Census:
         return self.page.evaluate("census.told()")
 
     def waiting(self, each: dict[str, Any]) -> list[Steps]:
-        """Return what is still to be done with a control of the page."""
+        """Return the uses of a page's control that have not been made yet."""
         role, label = each["role"], each["label"]
         if each["off"] or (each["taken"] and role in ("radio", "option", "tab")):
             return []

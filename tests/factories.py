@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,8 +14,8 @@ import numpy as np
 from mars_viz import randomness
 from mars_viz.dialmap import Budget, DialMap, explore, span_of
 from mars_viz.randomness import Purpose
-from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules import Rule, rule_named
+from mars_viz.records import Emission, Speculation
+from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run
@@ -257,20 +256,6 @@ def toy_chat() -> Run:
     pieces = {**run.pieces, 100: Piece(b"<|im_start|>", special=True), end: Piece(b"<|im_end|>", special=True)}
     provenance = replace(run.provenance, eos_ids=(end,), chat=True)
     return replace(run, pieces=pieces, prompt_ids=(100, *PROMPT, end), prompt=" w2", provenance=provenance)
-
-
-def judging_once(name: str) -> Rule:
-    """The rule, which judges each speculation once: walks at many dial values meet the same ones again and again."""
-    rule, known = copy(rule_named(name)), dict[int, tuple[Speculation, Verdicts]]()
-    judge = rule.judge
-
-    def judged(speculation: Speculation) -> Verdicts:
-        if id(speculation) not in known:
-            known[id(speculation)] = speculation, judge(speculation)  # kept, so that no other gets its id
-        return known[id(speculation)][1]
-
-    rule.judge = judged  # type: ignore[method-assign]
-    return rule
 
 
 class Counting(ToySpeculator):

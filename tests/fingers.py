@@ -18,13 +18,3 @@ def swipe(page: Page, place: Locator, x: int = 0, y: int = 0, steps: int = 16) -
         points = [{"x": left + x * step / steps, "y": top + y * step / steps}]
         hand.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": points})
     hand.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-
-
-def swipe_up(page: Page, place: Locator, *, by: int = 160, least: int = 80) -> None:
-    """Swipe up, and wait until the place has moved up with the finger."""
-    box = place.bounding_box()
-    assert box is not None
-    swipe(page, place, y=-by)
-    page.wait_for_function(
-        "([place, top]) => place.getBoundingClientRect().top <= top", arg=[place.element_handle(), box["y"] - least]
-    )

@@ -67,7 +67,7 @@ def test_a_tab_remembers_the_last_two_and_hears_no_report_of_an_earlier_turn(mon
         return recalled("kind", key) or begun("kind", key, f"run {key}", key, PositionSync.begin(0))
 
     told: list[str] = []
-    for key in "abacab":  # c makes it forget b, and then b begins anew
+    for key in "abacab":  # c makes it forget b, and then b starts again
         known, memory = recalled("kind", key), shown(key)
         assert memory.contents == key and (known is memory if key == "a" and told else known is None)
         assert list(session["kind.memories"])[-1] == key and len(session["kind.memories"]) <= 2

@@ -279,7 +279,7 @@ def test_norms_are_those_of_the_formula(layout: str, changes: Any, how: dict[str
         assert off(backend, model, IDS, n, head, **how).max() < 1e-5
         if "normed_output" in how:
             wrong = off(backend, model, IDS, n, head)
-            assert wrong[0] < 1e-5 and wrong[1:].min() > 1e-2, "what is fed back shows from the second token on"
+            assert wrong[0] < 1e-5 and wrong[1:].min() > 1e-2, "fed-back states matter from the second token on"
         else:
             assert off(backend, model, IDS, n).min() > 1e-2
     assert_lossless(backend, tree=TREE, max_new_tokens=20)

@@ -174,7 +174,7 @@ SMALL = ["--gamma", "2", "--max-new-tokens", "3", "--device", "cpu"]
 
 
 def unsafe(text: str, but: str = "\n\t") -> set[str]:
-    """What of it could steer a terminal, turn the direction of writing, or hide."""
+    """Return its characters that could steer a terminal, turn the direction of writing, or hide."""
     return {sign for sign in text if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") and sign not in but}
 
 
