@@ -25,6 +25,8 @@ LONGEST = 384
 LONGEST_QUESTION = 96
 CANDIDATES = 50
 """Most likely tokens that are sampled from."""
+REPEATED = 48
+"""Tokens that, written again at once, end an answer."""
 PROMPT_WEIGHT = 0.3
 """Loss weight of the user's tokens; the answer's weigh 1."""
 OPENINGS = (
@@ -145,85 +147,94 @@ def conversations(
 
     A tenth of the user turns are among `questions`, half begin with one of `OPENINGS`, and the others are the model's.
     """
-    rng, generator = random.Random(seed), torch.Generator()
-    generator.manual_seed(rng.getrandbits(60))
-    rows = [_Row(template, rng, questions) for _ in range(count)]
+    device = writer.device
+    generator = torch.Generator(device)
+    rows, chances = _Rows(template, random.Random(seed), questions, count, device), random.Random(f"{seed} chances")
+    generator.manual_seed(chances.getrandbits(60))
     finished: list[Conversation] = []
-    writer.open(len(rows))
+    writer.open(count)
     for place in tqdm(range(LONGEST), desc=f"conversations {seed}", mininterval=10):
-        likely = writer.read(torch.tensor([row.tokens[place] for row in rows])).topk(CANDIDATES)
-        noise = torch.empty(likely.values.shape).exponential_(generator=generator).log()
-        warmth = torch.tensor([row.temperature for row in rows]).unsqueeze(1)
-        taken = (likely.values - (warmth * noise).to(writer.device)).argmax(1, keepdim=True)  # Gumbel's trick
-        for row, token in zip(rows, likely.indices.gather(1, taken).flatten().tolist(), strict=True):
-            row.add(token, place + 1)
-        gone = [row.ended or place + 1 == LONGEST for row in rows]
-        if sum(gone) > len(rows) // 8 or place + 1 == LONGEST:
-            for i, row in enumerate(rows):
-                if gone[i] and row.answered:
-                    n = row.ended or LONGEST
-                    finished.append(Conversation(torch.tensor(row.tokens[:n]), row.weights(n)))
-            kept = torch.tensor([i for i, each in enumerate(gone) if not each])
-            rows = [row for row, each in zip(rows, gone, strict=True) if not each]
-            if not rows:
-                break
-            writer.keep(kept.to(writer.device))
+        likely = writer.read(rows.tokens[:, place]).topk(CANDIDATES)
+        noise = torch.empty_like(likely.values).exponential_(generator=generator).log()
+        taken = (likely.values - rows.temperature * noise).argmax(1, keepdim=True)  # Gumbel's trick
+        rows.add(likely.indices.gather(1, taken).flatten(), place + 1)
+        last = place + 1 == LONGEST
+        if last or place % 8 == 0:
+            going = torch.full_like(rows.ended, not last) & ~rows.ended
+            if last or going.sum() < len(going) * 7 // 8:
+                finished += rows.finished(~going)
+                rows.keep(going)
+                if not len(rows.tokens):
+                    break
+                writer.keep(going)
     return finished
 
 
-class _Row:
-    """A conversation that is being written."""
+class _Rows:
+    """Conversations that are being written, on the writer's device. Row i knows its first `length[i]` tokens."""
 
-    def __init__(self, template: Template, rng: random.Random, questions: Sequence[str]):
-        kind = rng.random()
-        given = rng.choice(questions) if questions and kind < 0.1 else rng.choice(OPENINGS) if kind < 0.6 else ""
-        self._template, self._answering = template, bool(questions) and kind < 0.1
-        self.tokens = [*template.before, *template.tokens(given)]
-        self._answer = 0
-        if self._answering:
-            self._ask()
-        self._warmth = rng.choice((0.0, 0.7))
-        self.ended = 0
-        """Tokens before its end token, 0 if it goes on."""
+    def __init__(
+        self, template: Template, rng: random.Random, questions: Sequence[str], count: int, device: torch.device
+    ):
+        self._before, self._end = len(template.before), template.end
+        self._after = torch.tensor(template.after, device=device)
+        known, answers, warm = [], [], []
+        for _ in range(count):
+            kind = rng.random()
+            asked = bool(questions) and kind < 0.1
+            given = rng.choice(questions) if asked else rng.choice(OPENINGS) if kind < 0.6 else ""
+            tokens = [*template.before, *template.tokens(given), *(template.after if asked else [])]
+            known.append(tokens[:LONGEST])
+            answers.append(len(tokens) if asked else 0)
+            warm.append(rng.choice((0.0, 0.7)))
+        self.tokens = torch.zeros(count, LONGEST + len(template.after) + 1, dtype=torch.int64)
+        for row, tokens in zip(self.tokens, known, strict=True):
+            row[: len(tokens)] = torch.tensor(tokens)
+        self.tokens = self.tokens.to(device)
+        self.length = torch.tensor([len(tokens) for tokens in known], device=device)
+        self.answer = torch.tensor(answers, device=device)
+        """Where the answer begins, 0 while the user's turn is written."""
+        self._warmth = torch.tensor(warm, device=device)
+        self.ended = torch.zeros(count, dtype=torch.bool, device=device)
 
     @property
-    def answered(self) -> bool:
-        return 0 < self._answer < len(self.tokens) - 8
+    def temperature(self) -> Tensor:
+        """[B, 1]; the model asks at 1."""
+        return torch.where(self.answer > 0, self._warmth, 1.0).unsqueeze(1)
 
-    @property
-    def temperature(self) -> float:
-        return self._warmth if self._answering else 1.0
+    def add(self, chosen: Tensor, place: int) -> None:
+        """Take the tokens [B] that the model chose for `place`, except where one is known or the text has ended."""
+        written = (self.length <= place) & ~self.ended
+        self.tokens[:, place] = torch.where(written, chosen, self.tokens[:, place])
+        self.length[written] = place + 1
+        closed, answering = chosen == self._end, self.answer > 0
+        asked = written & ~answering & (closed | (place - self._before >= LONGEST_QUESTION))
+        after = slice(place, place + len(self._after))
+        self.tokens[:, after] = torch.where(asked.unsqueeze(1), self._after, self.tokens[:, after])
+        self.length[asked] = self.answer[asked] = after.stop
+        self.ended |= written & answering & (closed | self._repeats(place))
 
-    def _ask(self) -> None:
-        self._answering = True
-        self.tokens += self._template.after
-        self._answer = len(self.tokens)
+    def _repeats(self, place: int) -> Tensor:
+        """[B]; whether the 48 tokens before `place` are those shortly before them again."""
+        if place < REPEATED + 32:
+            return torch.zeros_like(self.ended)
+        before = self.tokens[:, place - REPEATED - 32 : place].unfold(1, REPEATED, 1)  # [B, 33, 48]
+        return (before[:, :-1] == before[:, -1:]).all(-1).any(-1) & (place - self.answer > 2 * REPEATED)
 
-    def add(self, token: int, place: int) -> None:
-        """Take the token that the model chose for `place`, unless one is given there."""
-        if place < len(self.tokens):
-            return
-        if self.ended:
-            self.tokens.append(token)
-            return
-        question = place - len(self._template.before)
-        if not self._answering and (token == self._template.end or question >= LONGEST_QUESTION):
-            self._ask()
-            return
-        if self._answering and (token == self._template.end or self._repeats()):
-            self.ended = len(self.tokens)
-        self.tokens.append(token)
+    def finished(self, rows: Tensor) -> list[Conversation]:
+        """The answered ones of these rows; a text ends before its end token."""
+        rows &= (self.answer > 0) & (self.length - self.answer > 8)
+        lengths = (self.length - self.ended.long()).clamp(max=LONGEST)
+        parts = (part[rows].tolist() for part in (lengths, self.answer))
+        return [
+            Conversation(tokens[:n].clone(), torch.where(torch.arange(n) < start, PROMPT_WEIGHT, 1.0))
+            for tokens, n, start in zip(self.tokens[rows].cpu(), *parts, strict=True)
+        ]
 
-    def _repeats(self) -> bool:
-        """Whether the last 48 tokens are those before them again."""
-        end = self.tokens[-48:]
-        return any(self.tokens[-48 - n : -n] == end for n in range(1, 33)) and len(self.tokens) - self._answer > 96
-
-    def weights(self, count: int) -> Tensor:
-        """Loss weights of the first `count` tokens."""
-        weights = torch.full((count,), PROMPT_WEIGHT)
-        weights[self._answer :] = 1.0
-        return weights
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows only."""
+        for name in ("tokens", "length", "answer", "_warmth", "ended"):
+            setattr(self, name, getattr(self, name)[rows])
 
 
 def write_shards(
