@@ -22,7 +22,7 @@ run() {  # NAME COMMAND...
 }
 beside=$("$python" -c 'import xdist' 2> /dev/null && echo '--numprocesses 4')
 # shellcheck disable=SC2086
-run tests-cuda "$python" -m pytest -q -W default $beside tests/test_cuda.py tests/test_networks.py
+run tests-cuda "$python" -m pytest -q -W default --durations 8 $beside tests/test_cuda.py tests/test_networks.py
 for dtype in float32 bfloat16; do
   run "overhead-cuda-built-in-$dtype" "$python" benchmarks/overhead.py --device cuda --dtype "$dtype" --repeats 1 \
     --json "$out/overhead-cuda-built-in-$dtype.json"

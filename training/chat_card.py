@@ -102,10 +102,10 @@ tokens, for {steps} steps of the head, of which each weighs 0.8 of the step befo
 |---|---|
 {losses}
 
-    python -m training.chat_head --data FOLDER --bfloat16 --together 1024 --shards 14 --rows {rows} --steps {updates}
+    python -m training.chat_head --data FOLDER --bfloat16 --together 3072 --shards 19 --rows {rows} --steps {updates}
 
-trains it again, and resumes after an interruption. On one H100 it took five minutes, with five processes that wrote
-conversations side by side (`--part`).
+trains one like it, and resumes after an interruption. On one H200 it took seven minutes, with three processes that
+wrote conversations side by side (`--part`).
 """
 
 
