@@ -25,6 +25,7 @@ from mars_viz.errors import BadInput
 from mars_viz.figures import ALONG_THE_DIAL, LIGHT
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
 from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed
+from mars_viz.report.prerendered_figures import settings
 from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
 from mars_viz.run_with_map import shown as shown_at
@@ -46,6 +47,15 @@ def test_a_report_carries_the_explorer_s_own_payload() -> None:
         expected = packed({"payload": run_payload(run)})
         assert json.loads(head)["payload"] == json.loads(json.dumps(expected.head))["payload"]
         assert data == expected.data.tobytes()
+
+
+def test_figures_stand_for_their_segment() -> None:
+    run = mapped_toy()
+    drawn, lows = settings(run, 4), {each.low for each in run.dial_map.segments_for(4)}
+    assert lows | {0.9} <= {one.dial for one in drawn} and settings(toy_run(rule="strict"), 6)[0].dial is None
+    for one in drawn:
+        inside = one.dial >= run.dial_map.span.low
+        assert one.low == (run.dial_map.segment(one.dial, 4).low if inside else -np.inf)
 
 
 @pytest.mark.parametrize("detail", LEVELS[1:])
