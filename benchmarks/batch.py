@@ -18,10 +18,11 @@ from shapes import backend_named, pair_options
 from tqdm import tqdm
 
 from mars_viz.demo.prompts import STORIES
+from mars_viz.exploration import walk_all
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.walk import Ending, walk_all
+from mars_viz.walk import Ending
 
 Prefix = tuple[int, ...]
 

@@ -22,14 +22,15 @@ from playwright.sync_api import Browser, Page
 from served import served  # isort: skip
 
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import DialMap, Span, controller_span, explore, span_of
+from mars_viz.dialmap import DialMap
+from mars_viz.exploration import Span, Walker, controller_span, explore, span_of, walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.walk import Answer, Ending, Prefix, walk
+from mars_viz.walk import Answer, Ending, Prefix
 
 TOKENS = 2_000
 """Of each run."""
@@ -142,7 +143,8 @@ def _mapped(run: Run, speculator: Repeating, span: Span) -> Run:
     """With a map of this span."""
     answers: dict[Prefix, Answer] = {}
     ending, dial = Ending(frozenset(), run.settings.max_new_tokens), DIAL if span.over else None
-    for _ in explore(speculator, rule_named(run.settings.rule), span, run.prompt_ids, ending, answers, dial=dial):
+    rule = rule_named(run.settings.rule)
+    for _ in explore(speculator, [Walker(rule, run.prompt_ids, ending, dial=dial, span=span, answers=answers)]):
         pass
     return mapped(run, DialMap(run.without_rounds, span, answers, 0, 0.0))
 

@@ -19,10 +19,11 @@ from shapes import backend_named, pair_options
 from tqdm import tqdm
 
 from mars_viz.demo.prompts import STORIES
+from mars_viz.exploration import walk
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import Ending
 
 Decoder = Callable[[tuple[int, ...]], tuple[int, ...]]
 

@@ -19,7 +19,8 @@ from tqdm import tqdm
 
 from mars_viz.commands.decoding import backend_arguments, opened_backend
 from mars_viz.demo.prompts import STORIES
-from mars_viz.dialmap import DialMap, Span
+from mars_viz.dialmap import DialMap
+from mars_viz.exploration import Span
 from mars_viz.recording import Mapping, Recording
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend

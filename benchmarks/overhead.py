@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from mars_viz import walk as walking
 from mars_viz.demo.prompts import STORIES
+from mars_viz.exploration import walk
 from mars_viz.records import Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -35,7 +36,7 @@ from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import Waiting
 from mars_viz.speculators.networks import Chaining, Network
 from mars_viz.speculators.networks.hf import PlainNetwork
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import Ending
 
 Prefix = tuple[int, ...]
 GREEDY = Picking.by(Settings())

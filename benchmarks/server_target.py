@@ -26,12 +26,12 @@ from measuring import json_option, write_json
 from mars_viz import demo
 from mars_viz.analysis.round_differences import ROUNDING, distance
 from mars_viz.demo.prompts import STORIES
+from mars_viz.exploration import walk
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.walk import walk
 
 WAYS = {
     "drafter, chains of 6": (demo.DRAFTER, "chain", 6),

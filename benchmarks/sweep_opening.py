@@ -46,7 +46,7 @@ def synthesise(folder: Path, positions: int, per_prompt: int, lines: int) -> Non
     """A data set of plausible numbers: prompts of `per_prompt` distinct positions and `lines` stretches of the dial."""
     from sweep_cases import COSTS
 
-    from mars_viz.dialmap import Span
+    from mars_viz.exploration import Span
 
     rng = np.random.default_rng(0)
     count = max(1, positions // per_prompt)

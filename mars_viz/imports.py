@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from mars_viz.analysis.draft_log import LoggedText
 from mars_viz.errors import EvidenceError, RunFileError, SettingError
+from mars_viz.exploration import walk
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings, joined
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import Ending
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -12,9 +12,21 @@ from typing import TYPE_CHECKING
 
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
 from mars_viz.controllers import NONE, control_named
-from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, controller_span, explore, span_of
+from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
-from mars_viz.multi_rule_walk import Stand, Together, walk_together
+from mars_viz.exploration import (
+    Budget,
+    MapProgress,
+    Span,
+    Stand,
+    Together,
+    Walker,
+    controller_span,
+    explore,
+    span_of,
+    walk_all,
+    walk_together,
+)
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined, stops
@@ -22,7 +34,7 @@ from mars_viz.run_with_map import known_answers
 from mars_viz.shapes import CHAIN, drafted_tokens
 from mars_viz.speculators.names import check_names
 from mars_viz.trace import Trace
-from mars_viz.walk import Answer, walk_all
+from mars_viz.walk import Answer
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -406,10 +418,11 @@ class Mapping:
         self._complete = speculator.complete
         began = time.perf_counter()
         speculator.prefill(prompt)
-        for progress in explore(speculator, rule, self._span, prompt, ending, self._answers, self._budget, dial):
-            self._passes = self._passes_before + progress.passes
+        walker = Walker(rule, prompt, ending, dial=dial, span=self._span, answers=self._answers, budget=self._budget)
+        for _ in explore(speculator, [walker]):
+            self._passes = self._passes_before + walker.passes
             self._seconds += time.perf_counter() - began
-            yield progress
+            yield walker.progress
             began = time.perf_counter()
         self._completed()
         self._complete = list  # releases the speculator with both caches

@@ -1,39 +1,16 @@
-"""A speculator that returns recorded answers, to walk a run or map again without models."""
+"""The answers recorded in a run, and shorter drafts of them, to walk it again without models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from mars_viz.controllers import Control
-from mars_viz.errors import EvidenceError
 from mars_viz.records import Round, Speculation
 from mars_viz.run import Run
 from mars_viz.walk import Answer, Ending
-
-
-class RecordedSpeculator:
-    """Returns recorded answers, shortened to any smaller γ, or cut by a controller if drafts are uncut."""
-
-    def __init__(
-        self, answers: Mapping[tuple[int, ...], Answer], gamma: int | None = None, control: Control | None = None
-    ):
-        self._answers, self._gamma, self._control = answers, gamma, control
-
-    def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
-        """Return the recorded answers. Raises BadInput for an unknown prefix."""
-        unknown = next((prefix for prefix in prefixes if prefix not in self._answers), None)
-        if unknown is not None:
-            raise EvidenceError(
-                f"The run does not hold what comes after those {len(unknown)} tokens, since its text parts before "
-                "there; decode the prompt again at this dial value."
-            )
-        answers = [self._answers[prefix] for prefix in prefixes]
-        if self._gamma is not None:
-            answers = [replace(answer, speculation=shortened(answer.speculation, self._gamma)) for answer in answers]
-        return [cut_by(self._control, answer) for answer in answers]
 
 
 def answers_of(run: Run) -> dict[tuple[int, ...], Answer]:

@@ -1,19 +1,14 @@
-"""The decoding loop. Live decoding, replay and comparison all run it over different speculators.
-
-A single text is a batch of one. `dialmap` takes the same steps for every dial value at once. Imports no models and no
-views.
-"""
+"""The parts of decoding: speculators, the end of a text, and one round. `exploration` has the loop."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from mars_viz.errors import EvidenceError
 from mars_viz.records import Round, Speculation, Timing, Verdicts
-from mars_viz.rules import Rule, settle
+from mars_viz.rules import settle
 from mars_viz.run import Piece, Settings
 
 Prefix = tuple[int, ...]  # token ids, including the prompt
@@ -113,33 +108,6 @@ class Ending:
             return self.pieces[token].data
         except KeyError as error:
             raise EvidenceError(UNREAD) from error
-
-
-def walk(
-    speculator: Speculator, rule: Rule, dial: float | None, prompt: tuple[int, ...], ending: Ending
-) -> Iterator[Round]:
-    """Decode after `prompt`: speculate, judge, commit the accepted tokens and one more, until the text ends."""
-    return (round_ for _, round_ in walk_all(speculator, rule, dial, [prompt], ending))
-
-
-def walk_all(
-    speculator: Speculator, rule: Rule, dial: float | None, prompts: Sequence[tuple[int, ...]], ending: Ending
-) -> Iterator[tuple[int, Round]]:
-    """Decode after each prompt, and yield each round with the index of its prompt. Unfinished texts request their next
-    speculations as one batch."""
-    prefixes = dict(enumerate(prompts))
-    while prefixes:
-        began = time.perf_counter()
-        answers = speculator.speculate(list(prefixes.values()))
-        share = (time.perf_counter() - began) / len(answers)
-        for (index, prefix), answer in zip(list(prefixes.items()), answers, strict=True):
-            began = time.perf_counter() - share
-            text = prefix[len(prompts[index]) :]
-            round_ = step(answer, rule.judge(answer.speculation), dial, ending, text)
-            prefixes[index] = prefix + round_.token_ids
-            if ending.reached(text + round_.token_ids):
-                del prefixes[index]
-            yield index, round_.timed(time.perf_counter() - began)
 
 
 def step(answer: Answer, verdicts: Verdicts, dial: float | None, ending: Ending, text: tuple[int, ...]) -> Round:

@@ -12,11 +12,11 @@ import numpy as np
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.draft_log import prefix_key
 from mars_viz.analysis.vllm_metrics import vllm_metrics
+from mars_viz.exploration import walk
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.walk import walk
 
 
 @dataclass(frozen=True)

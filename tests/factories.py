@@ -7,19 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mars_viz import randomness
-from mars_viz.dialmap import Budget, DialMap, explore, span_of
+from mars_viz.dialmap import DialMap
+from mars_viz.exploration import Budget, Walker, explore, span_of, walk
 from mars_viz.randomness import Purpose
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run
-from mars_viz.walk import Answer, Ending, walk
+from mars_viz.walk import Answer, Ending
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -270,6 +272,11 @@ class Counting(ToySpeculator):
         return super().speculate(prefixes)
 
 
+def recorded(answers: dict[tuple[int, ...], Answer]) -> Any:
+    """A speculator that returns these answers."""
+    return SimpleNamespace(speculate=lambda prefixes: [answers[prefix] for prefix in prefixes])
+
+
 def toy_map(
     settings: Settings,
     low: float | None = None,
@@ -287,7 +294,7 @@ def toy_map(
     answers: dict[tuple[int, ...], Answer] = {}
     pieces = pieces or {i: Piece(b" w") for i in range(vocabulary)}
     ending = Ending.of(settings, {0}, pieces)
-    for _ in explore(speculator, rule, span, PROMPT, ending, answers, budget):
+    for _ in explore(speculator, [Walker(rule, PROMPT, ending, span=span, answers=answers, budget=budget)]):
         pass
     frame = Run(
         settings=settings,

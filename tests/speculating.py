@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.exploration import walk
 from mars_viz.records import Speculation, Verdicts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.walk import walk
 
 
 @dataclass

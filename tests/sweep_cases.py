@@ -10,7 +10,7 @@ import numpy as np
 
 from mars_viz.chat import History
 from mars_viz.costs import Cost, Costs
-from mars_viz.dialmap import span_of
+from mars_viz.exploration import span_of, walk
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
@@ -18,7 +18,7 @@ from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
 from mars_viz.sweep.timing import TimingCheck, Way
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import Ending
 from tests.factories import ToySpeculator
 from tests.tables import table_backend
 

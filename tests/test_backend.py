@@ -26,9 +26,8 @@ from mars_viz.backend_choice import (
 from mars_viz.chat import CUT_OFF, Exchange, History
 from mars_viz.cli import main
 from mars_viz.commands.decoding import _history
-from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.multi_rule_walk import Stand
+from mars_viz.exploration import Span, Stand
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.prompts.forms import history_of
 from mars_viz.recording import Mapping, Recording, Walking, dial_map, record

@@ -15,8 +15,8 @@ from test_networks import llama
 from torch import Tensor
 
 from mars_viz.demo.prompts import STORIES
-from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
+from mars_viz.exploration import span_of
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.rules import rule_named

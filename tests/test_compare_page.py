@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask, Asked
-from mars_viz.dialmap import span_of
+from mars_viz.exploration import span_of
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep

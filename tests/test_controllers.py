@@ -18,8 +18,9 @@ from rule_cases import unlike
 from mars_viz import cli
 from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, control_named
 from mars_viz.costs import Cost, Costs, round_cost
-from mars_viz.dialmap import DialMap, controller_span, explore
+from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput
+from mars_viz.exploration import Walker, controller_span, explore, walk
 from mars_viz.recording import Mapping, Recording, mapping_of
 from mars_viz.records import Round, Speculation
 from mars_viz.replay import shortened
@@ -30,7 +31,7 @@ from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.walk import Answer, Ending, walk
+from mars_viz.walk import Answer, Ending
 
 NAMES = sorted(CONTROLLERS)
 
@@ -93,7 +94,7 @@ def toy_controller_map(settings: Settings, name: str, model_seed: int = 0) -> Di
     answers: dict[tuple[int, ...], Answer] = {}
     ending, dial = Ending(frozenset({0}), settings.max_new_tokens), rule.checked_dial(settings.dial)
     speculator = ToySpeculator(settings, model_seed=model_seed)
-    for _ in explore(speculator, rule, span, PROMPT, ending, answers, dial=dial):
+    for _ in explore(speculator, [Walker(rule, PROMPT, ending, dial=dial, span=span, answers=answers)]):
         pass
     frame = toy_run(rule=settings.rule, max_new_tokens=1).without_rounds
     return DialMap(replace(frame, settings=replace(settings, dial=dial)), span, answers, 0, 0.0)

@@ -18,9 +18,10 @@ from mars_viz.analysis.engines import acceptance_table, resampled
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.errors import BadInput
+from mars_viz.exploration import walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece
-from mars_viz.walk import Answer, Ending, walk
+from mars_viz.walk import Answer, Ending
 
 
 def vllm_counts_of(value) -> list[AcceptanceCounts]:

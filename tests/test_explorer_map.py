@@ -16,8 +16,8 @@ from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.round_index import round_index
-from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
+from mars_viz.exploration import Budget
 from mars_viz.figures import LIGHT
 from mars_viz.figures.along_the_dial import savings
 from mars_viz.records import first_difference

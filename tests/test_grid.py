@@ -16,8 +16,8 @@ from test_turns import talks
 from mars_viz import cli, locks
 from mars_viz.commands import decoding
 from mars_viz.commands import grid as command
-from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
+from mars_viz.exploration import Span
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import loading

@@ -14,8 +14,8 @@ from lm_eval.api.instance import Instance
 from mars_viz import cli
 from mars_viz.commands import decoding
 from mars_viz.demo.tasks import Task
-from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.exploration import span_of
 from mars_viz.harness_model import MarsVizLM
 from mars_viz.prompts import grader_named, harness, load_prompts, load_task, to_jsonl
 from mars_viz.recording import Recording

@@ -21,8 +21,8 @@ from mars_viz import figures
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.positions import positions
 from mars_viz.analysis.rulings import agreement
-from mars_viz.dialmap import span_of
 from mars_viz.escapes import visible
+from mars_viz.exploration import span_of
 from mars_viz.figures.rules import agreement_matrix
 from mars_viz.figures.svg import token_strip
 from mars_viz.prompts import PromptItem, PromptSet

@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.analysis.judgements import opinion, own_dial, ruling
 from mars_viz.analysis.rulings import compared
 from mars_viz.costs import Cost, Costs
-from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
+from mars_viz.exploration import Budget
 from mars_viz.records import first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run

@@ -33,6 +33,7 @@ from mars_viz.analysis.tree_gain import tree_tokens
 from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
 from mars_viz.errors import BadInput
+from mars_viz.exploration import walk
 from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
@@ -42,7 +43,7 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import lossless, ratio, trees, why
 from mars_viz.ui.lessons.lossless import DRAWS, SHOWN, told
 from mars_viz.ui.lessons.rollback import heading
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import Ending
 from tests.factories import PROMPT, ToySpeculator, make_speculation, processed, toy_map, toy_run
 from tests.in_node import in_node_with
 

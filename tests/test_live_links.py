@@ -16,8 +16,9 @@ from mars_viz.analysis.tree_gain import child_chances
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.demo import SMOLLM2
-from mars_viz.dialmap import DialMap, Exploration, MapProgress, controller_span, step
+from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput
+from mars_viz.exploration import MapProgress, Walker, advance, controller_span
 from mars_viz.race import save_race
 from mars_viz.race.making import Racing
 from mars_viz.records import Policy
@@ -244,12 +245,13 @@ class ToyMapper:
         self._run, self._span = run, controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
         known = {} if run.controller_map is None else dict(run.controller_map.answers)
         dial = rule.checked_dial(settings.dial)
-        self._one = Exploration(rule, self._span, run.prompt_ids, ending_of(run), known, dial=dial)
+        self._one = Walker(rule, run.prompt_ids, ending_of(run), dial=dial, span=self._span, answers=known)
         self._speculator, self._most = ToySpeculator(settings), self.PASSES if not known else 1000
 
     def __iter__(self) -> Iterator[MapProgress]:
         while self._one.going and self._one.passes < self._most:
-            yield from step(self._speculator, [self._one])
+            advance(self._speculator, [self._one])
+            yield self._one.progress
 
     def map(self) -> DialMap:
         return DialMap(self._run.without_rounds, self._span, self._one.answers, self._one.passes, 0.0)

@@ -22,8 +22,8 @@ from unittest.mock import Mock
 import pytest
 
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.dialmap import MapProgress as Mapped
 from mars_viz.errors import BadInput
+from mars_viz.exploration import MapProgress as Mapped
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.ui import tab_jobs

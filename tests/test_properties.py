@@ -10,25 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factories import toy_map
+from factories import recorded, toy_map
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import mars_viz
 from mars_viz import DialMap, Run
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import Budget, Segment, span_of
+from mars_viz.dialmap import Segment
 from mars_viz.errors import BadInput
-from mars_viz.multi_rule_walk import Stand
+from mars_viz.exploration import Budget, Stand, span_of, walk
 from mars_viz.recording import Mapping, Recording, Walking
 from mars_viz.records import Outcome, Timing, Verdicts
-from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
+from mars_viz.replay import answers_of, ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.trace import Speculations
-from mars_viz.walk import walk
 from tests.factories import tables
 from tests.tables import TableDrafter, TableTarget, table_backend
 
@@ -154,7 +153,7 @@ def test_rules_walked_together_equal_each_alone(case: Case) -> None:
 def test_a_recorded_run_walks_again(case: Case) -> None:
     run = case.record()
     rounds = walk(
-        RecordedSpeculator(answers_of(run)),
+        recorded(answers_of(run)),
         rule_named(run.settings.rule),
         run.settings.dial,
         run.prompt_ids,

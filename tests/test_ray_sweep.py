@@ -28,8 +28,8 @@ from test_turns import talks
 from mars_viz import cli
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.demo.tasks import Task
-from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput, ModelError, SettingError
+from mars_viz.exploration import Span, span_of
 from mars_viz.prompts import builtin_prompts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings

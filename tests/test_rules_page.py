@@ -19,7 +19,7 @@ from mars_viz.analysis.branching import branching
 from mars_viz.analysis.judgements import opinion, ruling
 from mars_viz.analysis.rulings import compared, shifted
 from mars_viz.errors import BadInput
-from mars_viz.multi_rule_walk import Stand, Together, walk_together
+from mars_viz.exploration import Stand, Together, walk_together
 from mars_viz.records import COLUMNS, Outcome, first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, Counting, toy_run
+from factories import PROMPT, Counting, recorded, toy_run
 from transformers.generation import StopStringCriteria
 
 import mars_viz
@@ -19,12 +19,12 @@ from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
 from mars_viz.components.explorer.round_index import RoundIndex, round_index
 from mars_viz.errors import BadInput, EvidenceError
-from mars_viz.multi_rule_walk import Stand, answers_along, walk_together
+from mars_viz.exploration import Stand, answers_along, walk_together
 from mars_viz.race.making import Racing
 from mars_viz.race.records import RaceLane
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import Round
-from mars_viz.replay import RecordedSpeculator, ending_of
+from mars_viz.replay import ending_of
 from mars_viz.report import report_html
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
@@ -116,7 +116,7 @@ def test_walks_of_several_rules_end_at_tokens_without_a_known_text() -> None:
     answers = answers_along(last.walks, PROMPT)
     unknown = {token: piece for token, piece in run.pieces.items() if token in set(last.walks[0].token_ids[:2])}
     partly = Ending.of(run.settings, {0}, unknown)
-    *_, known = walk_together(RecordedSpeculator(answers), stands, PROMPT, partly, dict(answers))
+    *_, known = walk_together(recorded(answers), stands, PROMPT, partly, dict(answers))
     assert {one.lacks for one in known.walks} == {UNREAD} and not any(one.finished for one in known.walks)
 
 

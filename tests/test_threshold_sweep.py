@@ -15,8 +15,8 @@ from mars_viz.analysis.recommendation import Finding
 from mars_viz.chat import EncodedPrompt
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.costs import Cost, at_ends, drafts_seconds, length_costs, per_token
-from mars_viz.dialmap import controller_span, span_of
 from mars_viz.errors import BadInput
+from mars_viz.exploration import controller_span, span_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.speculator import DraftAndScore

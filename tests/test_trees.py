@@ -22,8 +22,8 @@ from mars_viz import load_run, trees
 from mars_viz.analysis.lesson_sums import gain
 from mars_viz.analysis.map_grid import map_grid, round_times
 from mars_viz.analysis.metrics import summary
-from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
+from mars_viz.exploration import span_of
 from mars_viz.figures.svg import token_strip
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
 from mars_viz.recording import Mapping, Recording, record

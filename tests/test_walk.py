@@ -14,11 +14,11 @@ from rule_cases import unlike
 from scipy import stats
 
 from mars_viz.errors import BadInput
-from mars_viz.multi_rule_walk import RuleWalk, Stand, ahead, answers_along, walk_together
+from mars_viz.exploration import RuleWalk, Stand, answers_along, walk, walk_together
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.recording import Recording, Walking
 from mars_viz.records import Outcome, Round, first_difference
-from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
+from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.run_with_map import known_answers, mapped
@@ -27,7 +27,7 @@ from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.sampling import draw, law
 from mars_viz.speculators.speculator import DraftAndScore
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import Ending
 from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
 from tests.tables import table_backend
 
@@ -94,19 +94,6 @@ def test_rounds_that_overlap_share_no_luck() -> None:
 
 
 ENDING = Ending(frozenset({0}), 40)
-
-
-def test_a_recorded_run_walks_as_far_as_its_text_is_the_same() -> None:
-    run = toy_run(rule="mars-sampling", temperature=0.8, seed=4)
-
-    def again(dial: float | None) -> list[tuple[int, ...]]:
-        speculator, rule = RecordedSpeculator(answers_of(run)), rule_named("mars-sampling")
-        return [r.token_ids for r in walk(speculator, rule, dial, run.prompt_ids, ending_of(run))]
-
-    assert again(run.settings.dial) == [r.token_ids for r in run.rounds]
-    with pytest.raises(BadInput, match="decode the prompt again"):
-        for dial in np.linspace(0, 1, 21).tolist():
-            again(dial)
 
 
 def test_an_end_of_text_and_the_limit_cut_a_block_and_discard_the_rest() -> None:
@@ -200,7 +187,7 @@ def test_only_complete_blocks_of_a_map_are_known_answers():
     assert len(known_answers(toy_run(rule="mars", gamma=4, seed=1))) < len(known) < len(run.dial_map.answers)
     assert {len(answer.speculation) for answer in known.values()} == {4}
     for dial in (0.3, 0.62, 0.9, 1.0):
-        found = ahead(RuleWalk(Stand(RULES["mars"], dial), run.prompt_ids), known, len(PROMPT), ending_of(run))
+        found = RuleWalk.along(Stand(RULES["mars"], dial), run.prompt_ids, ending_of(run), known)
         assert found.finished and found.token_ids == run.dial_map.at(dial).token_ids
 
 

@@ -19,7 +19,7 @@ from mars_viz.analysis.counts import position_rates
 from mars_viz.analysis.intervals import Interval, ratio
 from mars_viz.demo import TARGET
 from mars_viz.demo.tasks import Task, instances
-from mars_viz.dialmap import span_of
+from mars_viz.exploration import span_of
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording
 from mars_viz.records import Speculation

@@ -18,7 +18,7 @@ from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.positions import FlatPositions, drafted
 from mars_viz.analysis.rulings import Equivalent, compared, equivalent, moved
 from mars_viz.analysis.settled_text import first_to_differ
-from mars_viz.multi_rule_walk import RuleWalk, Stand, ahead
+from mars_viz.exploration import RuleWalk, Stand
 from mars_viz.records import first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, rule_named, rules_and
@@ -147,8 +147,8 @@ class AllRules:
 
     def _walk(self, name: str, dial: float | None) -> RuleWalk | None:
         """Return the rule's complete walk at this dial value, or None if an answer is missing."""
-        start = RuleWalk(Stand(self.rules[name], dial), self.run.prompt_ids)
-        walk = ahead(start, self._answers, len(self.run.prompt_ids), ending_of(self.run))
+        run, stand = self.run, Stand(self.rules[name], dial)
+        walk = RuleWalk.along(stand, run.prompt_ids, ending_of(run), self._answers)
         return walk if walk.finished else None
 
     def _row(self, name: str, dial: float | None) -> RuleRow:

@@ -10,8 +10,9 @@ from typing import Any
 
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import facts, sentence
-from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
+from mars_viz.dialmap import DialMap, Segment
 from mars_viz.errors import SettingError
+from mars_viz.exploration import Budget, Span, span_of
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named

@@ -16,8 +16,8 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import note
 from mars_viz.controllers import control_named
-from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
+from mars_viz.exploration import Span
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import PromptSet, Turns, load_prompts, load_task, per_task
 from mars_viz.rules import rule_named

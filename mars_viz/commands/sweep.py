@@ -15,8 +15,8 @@ from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, grid, prompt_sets
 from mars_viz.commands.decoding import note
 from mars_viz.commands.grid import next_step, swept, terms_of
-from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
+from mars_viz.exploration import Span
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.prompts.files import MOST_PROMPTS

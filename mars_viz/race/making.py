@@ -14,13 +14,13 @@ import numpy as np
 
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import SettingError
+from mars_viz.exploration import walk
 from mars_viz.race.records import BY_THE_CLOCK, Race, RaceLane, Solo
 from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles.manifest import one_line
-from mars_viz.walk import walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from mars_viz import bounds
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import controller_named
-from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.escapes import JOINERS, steers
+from mars_viz.exploration import Span, controller_span, span_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
 

@@ -20,6 +20,7 @@ from mars_viz.analysis.server_agreement import ServerCheck
 from mars_viz.analysis.watch_verdict import ServerWatch, WatchedPrompt
 from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text
 from mars_viz.errors import ModelError, PromptError, SettingError
+from mars_viz.exploration import walk
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -28,7 +29,7 @@ from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
 from mars_viz.speculators.targets.vllm import PROBE, check_known, check_target, check_tokens
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
-from mars_viz.walk import Prefix, walk
+from mars_viz.walk import Prefix
 
 LEAST = 3
 """Minimum number of texts for an interval of a check."""

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from mars_viz.chat import History
-from mars_viz.dialmap import DialMap, Exploration, step
+from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.exploration import Walker, advance, walk
 from mars_viz.prompts import PromptItem
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
@@ -22,7 +23,7 @@ from mars_viz.run import Run, joined
 from mars_viz.sweep.columns import Lines, ReferenceTexts, lines_of
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.texts import PromptTexts, texts_of
-from mars_viz.walk import Answer, Ending, Prefix, Speculator, walk
+from mars_viz.walk import Answer, Ending, Prefix, Speculator
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -45,8 +46,7 @@ class ActivePrompt:
     index: int  # index in the set
     item: PromptItem
     prompt: Prefix  # its tokens, including the turns before it
-    exploration: Exploration  # its walk for every dial value
-    share: float = 0.0  # part of the dial with a complete text
+    walker: Walker  # its texts for every dial value
     seconds: float = 0.0  # its part of the batches' wall-clock time, by requested prefixes
 
 
@@ -132,8 +132,8 @@ class LocalMapper:
             self._refused.append(MappedPrompt(index, error=str(error)))
             return
         span, dial = self._plan.span, self._plan.settings.dial
-        exploration = Exploration(self._rule, span, prompt, self._ending, {}, dial=dial)
-        self._hand[index] = ActivePrompt(index, item, prompt, exploration)
+        walker = Walker(self._rule, prompt, self._ending, dial=dial, span=span, answers={})
+        self._hand[index] = ActivePrompt(index, item, prompt, walker)
 
     def advance(self) -> list[MappedPrompt]:
         """Extend every active prompt by one round, with one batch for all, and return the finished ones."""
@@ -141,20 +141,19 @@ class LocalMapper:
         if refused or not self._hand:
             return refused
         hand = list(self._hand.values())
-        began, requested = time.perf_counter(), [len(active.exploration.missing) for active in hand]
-        for active, progress in zip(hand, step(self._speculator, [each.exploration for each in hand]), strict=True):
-            active.share = progress.exact
+        began, requested = time.perf_counter(), [len(active.walker.missing) for active in hand]
+        advance(self._speculator, [active.walker for active in hand])
         seconds = (time.perf_counter() - began) / max(1, sum(requested))
         for active, count in zip(hand, requested, strict=True):
             active.seconds += count * seconds
-        done = [active for active in hand if not active.exploration.going]
+        done = [active for active in hand if not active.walker.going]
         for active in done:
             del self._hand[active.index]
         return [self._mapped(active) for active in done]
 
     def share(self, index: int) -> float:
         """Return the part of the dial with a complete text for an active prompt; 0 for others."""
-        return self._hand[index].share if index in self._hand else 0.0
+        return self._hand[index].walker.progress.exact if index in self._hand else 0.0
 
     def clear(self) -> None:
         """Drop all unfinished prompts."""
@@ -174,7 +173,7 @@ class LocalMapper:
         """Return the lines and texts of a prompt whose map is complete."""
         plan, item, pieces = self._plan, one.item, self._backend.tokenizer.pieces
         frame = Run(plan.settings, plan.provenance, one.prompt, (), pieces, item.id, item.prompt)
-        dial_map = DialMap(frame, plan.span, one.exploration.answers, one.exploration.passes, one.seconds)
+        dial_map = DialMap(frame, plan.span, one.walker.answers, one.walker.passes, one.seconds)
         texts = self._texts(dial_map)
         if plan.checks(one.index):
             from mars_viz.speculators.autoregressive import writes  # imports torch

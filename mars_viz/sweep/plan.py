@@ -12,8 +12,8 @@ from mars_viz import bounds
 from mars_viz.chat import check_template
 from mars_viz.controllers import CONTROLLERS, Control, Controller
 from mars_viz.costs import Costs, costs_from
-from mars_viz.dialmap import Span
 from mars_viz.errors import RunFileError, SettingError
+from mars_viz.exploration import Span
 from mars_viz.prompts import PromptSet, Turns
 from mars_viz.prompts.harness import names_score
 from mars_viz.rules import Dial, Rule, rule_named

@@ -23,6 +23,7 @@ from mars_viz.chat import EncodedPrompt, Exchange, History
 from mars_viz.controllers import NONE, Controller
 from mars_viz.costs import Costs, at_ends, drafts_seconds, modelled_seconds, objection, per_token
 from mars_viz.errors import SettingError
+from mars_viz.exploration import walk
 from mars_viz.prompts import PromptSet
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
@@ -31,7 +32,7 @@ from mars_viz.sweep.measures import costed, widened
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.timing import TimingCheck, Way
-from mars_viz.walk import Answer, Prefix, Speculator, walk
+from mars_viz.walk import Answer, Prefix, Speculator
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -21,8 +21,8 @@ from mars_viz import DialMap, Run, cli, load_run
 from mars_viz.analysis.engine_file import read_file
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.explorer.payload import run_payload
+from mars_viz.exploration import Stand
 from mars_viz.imports import import_run
-from mars_viz.multi_rule_walk import Stand
 from mars_viz.recording import Walking
 from mars_viz.rules import RULES
 from mars_viz.samples import RUNS

@@ -27,8 +27,8 @@ import numpy as np
 from mars_viz.analysis.metrics import forced
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
-from mars_viz.dialmap import Span
 from mars_viz.escapes import visible
+from mars_viz.exploration import Span
 from mars_viz.records import Verdicts
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, Scale, rule_named, rules_and

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.dialmap import Segment, Span
+from mars_viz.dialmap import Segment
 from mars_viz.errors import EvidenceError
+from mars_viz.exploration import Span
 from mars_viz.records import Round
 from mars_viz.replay import ending_of
 from mars_viz.run import Run

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
-from mars_viz.dialmap import MapProgress as Mapped
 from mars_viz.errors import BadInput, MarsVizError
-from mars_viz.multi_rule_walk import Stand, Together
+from mars_viz.exploration import MapProgress as Mapped
+from mars_viz.exploration import Stand, Together
 from mars_viz.race import Race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.store import RaceStore

@@ -19,9 +19,9 @@ from mars_viz.controllers import controller_named
 from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
-from mars_viz.dialmap import Budget, Segment, Span, controller_span, span_of, useful_span
+from mars_viz.dialmap import Segment, useful_span
 from mars_viz.errors import ModelError
-from mars_viz.multi_rule_walk import Stand, Together
+from mars_viz.exploration import Budget, Span, Stand, Together, controller_span, span_of
 from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.items import grader_named

@@ -17,7 +17,7 @@ from mars_viz.analysis.metrics import Basis
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.session_cache import put_last
 from mars_viz.errors import BadInput
-from mars_viz.multi_rule_walk import Stand, answers_along
+from mars_viz.exploration import Stand, answers_along
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.ui import library, links, tab_jobs

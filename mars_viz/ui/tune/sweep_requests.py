@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from mars_viz import default_folders
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import CONTROLLERS, Control, controller_named
-from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
+from mars_viz.exploration import Span, controller_span, span_of
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
 from mars_viz.prompts import HarnessTask, PromptSet, Turns, builtin_prompts, harness, load_prompts, load_task

@@ -1,0 +1,392 @@
+"""The one decoding loop: texts of rules at one setting, or at every value of a dial, from the speculations of prefixes.
+
+A speculation does not depend on the rule, so walkers share answers, and missing ones are speculated as one batch. A
+walker over a span carries the interval of dial values that each text is valid for: a breakpoint inside the interval, at
+a node or row that the text reaches, splits it. A block drafted for γ tokens also serves shorter ones. If the dial is a
+controller's threshold, the rule's dial is fixed, and each length to which the controller cuts the block is a piece of
+its own. Imports no models and no views.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mars_viz.controllers import CONTROLLERS, Controller
+from mars_viz.errors import EvidenceError, SettingError
+from mars_viz.records import Policy, Round, Timing, Verdicts, emitted
+from mars_viz.replay import answers_through, shortened
+from mars_viz.rules import Dial, Rule
+from mars_viz.walk import Answer, Ending, Prefix, Speculator, step
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A closed range of a rule's dial or a controller's threshold, and the block lengths to map."""
+
+    low: float
+    high: float
+    gammas: tuple[int, ...]  # block lengths; each has its own trajectories
+    over: str = ""  # name of the controller whose threshold is mapped; empty for the rule's dial
+
+    @property
+    def controller(self) -> Controller | None:
+        """The controller whose threshold is mapped; None for the rule's dial."""
+        return CONTROLLERS[self.over] if self.over else None
+
+    def refers_high(self, rule: Rule) -> bool:
+        """Return True if the high end is the reference: the rule's strict end, or the controller's end of longest
+        drafts."""
+        return rule.strict_is_high if self.controller is None else not self.controller.shorter_is_high
+
+    @property
+    def top(self) -> float:
+        """End of the half-open interval that covers the span."""
+        return math.nextafter(self.high, math.inf)
+
+
+def span_of(rule: Rule, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
+    """Return the range of a rule's dial to map; None is the dial's end. Raises BadInput without a dial or such a
+    range."""
+    if rule.dial is None:
+        raise SettingError(f"The rule {rule.name} has no dial, so there is nothing to map; choose one that has.")
+    return _span(rule.dial, low, high, gammas)
+
+
+def controller_span(controller: Controller, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
+    """Return the range of a controller's threshold to map; None is the dial's end. Raises BadInput without such a
+    range."""
+    return replace(_span(controller.dial, low, high, gammas), over=controller.name)
+
+
+def _span(dial: Dial, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
+    low = dial.checked(dial.low if low is None else low)
+    high = dial.checked(dial.high if high is None else high)
+    lengths = tuple(sorted(set(gammas)))
+    if low > high:
+        raise SettingError(f"The dial's range goes from {low:g} to {high:g}; give the smaller value first.")
+    if not lengths or lengths[0] < 1:
+        raise SettingError("A map needs block lengths of at least 1.")
+    return Span(low, high, lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of an exploration; texts that are complete when it stops are exact."""
+
+    branches: int = 256
+    """Maximum number of active branches. Branches farthest from the strict end (from the longest drafts for a
+    controller) wait for a slot."""
+    passes: int = 100_000  # maximum number of batched target passes
+    seconds: float = math.inf  # maximum wall-clock time, checked between passes
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for a negative or unusable limit."""
+        if self.branches < 1 or self.passes < 0 or not self.seconds >= 0:  # NaN fails too
+            raise SettingError("A map's budget needs at least 1 branch, and no fewer than 0 passes and 0 seconds.")
+
+
+@dataclass(frozen=True, slots=True)
+class MapProgress:
+    """Progress of a map."""
+
+    passes: int  # batched target passes so far
+    speculations: int  # distinct prefixes requested
+    open: int  # unfinished branches
+    exact: float  # share of the span, over all block lengths, with a complete text
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A text that is valid for all dial values with low <= dial < high."""
+
+    low: float
+    high: float  # start of the next branch
+    gamma: int  # block length
+    prefix: Prefix  # the prompt and the text so far
+    trail: tuple[object, Round] | None = field(default=None, repr=False)  # the trail before it, and the last round
+    finished: bool = False  # True if the text is complete
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The rounds that led to `prefix`. Branches that part share the trail before."""
+        rounds, trail = [], self.trail
+        while trail is not None:
+            trail, last = trail  # type: ignore[assignment]
+            rounds.append(last)
+        return tuple(reversed(rounds))
+
+
+class Walker:
+    """A rule's texts after one prompt, at one setting or for every dial value of a span, one batched pass at a time."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        prompt: Prefix,
+        ending: Ending,
+        *,
+        dial: float | None = None,
+        span: Span | None = None,
+        answers: dict[Prefix, Answer] | None = None,
+        budget: Budget | None = None,
+        stops_at_gaps: bool = False,
+    ):
+        """Go as far as the `answers` lead; new ones are added to them.
+
+        Without them, an answer is dropped once it is used. `dial` is the rule's, unless the span is one of its dial. If
+        evidence is missing, EvidenceError is raised, or kept in `lacks` if it `stops_at_gaps`.
+        """
+        self._rule, self._span, self._budget, self._dial = rule, span, budget or Budget(), dial
+        self._prompt, self._ending, self._keeps = prompt, ending, answers is not None
+        self._controller = None if span is None else span.controller
+        self._judged: dict[tuple[Prefix, int], tuple[Answer, Verdicts]] = {}
+        self._breakpoints: dict[tuple[Prefix, int], np.ndarray] = {}
+        self._began, self._stops_at_gaps = time.perf_counter(), stops_at_gaps
+        self.answers = {} if answers is None else answers
+        self.lacks = ""  # why it cannot go on; empty if it can
+        self.passes = 0  # batched target passes that it took part in
+        self.missing: tuple[Prefix, ...] = ()  # prefixes that need answers before the next round
+        ranges = [(0.0, 1.0, sys.maxsize)] if span is None else [(span.low, span.top, gamma) for gamma in span.gammas]
+        self.branches = [Branch(low, high, gamma, prompt) for low, high, gamma in ranges]
+        self.grow({})
+
+    @property
+    def going(self) -> bool:
+        """False if every text is complete, or the budget is spent."""
+        within = self.passes < self._budget.passes and time.perf_counter() - self._began < self._budget.seconds
+        return bool(self.missing) and within
+
+    @property
+    def text(self) -> Branch:
+        """The only branch of a walker at one setting."""
+        return self.branches[0]
+
+    @property
+    def progress(self) -> MapProgress:
+        """How much of the span has a complete text."""
+        assert self._span is not None
+        exact = sum(branch.high - branch.low for branch in self.branches if branch.finished)
+        share = exact / (len(self._span.gammas) * (self._span.top - self._span.low))
+        return MapProgress(self.passes, len(self.answers), sum(not branch.finished for branch in self.branches), share)
+
+    def grow(self, found: Mapping[Prefix, Answer]) -> None:
+        """Extend every branch as far as the answers lead, with those to `missing`."""
+        self.answers.update((prefix, found[prefix]) for prefix in self.missing)
+        self.passes += bool(self.missing)
+        try:
+            while any(not branch.finished and branch.prefix in self.answers for branch in self.branches):
+                self.branches = [child for branch in self.branches for child in self._grown(branch)]
+        except EvidenceError as error:
+            if not self._stops_at_gaps:
+                raise
+            self.lacks, self.missing = str(error), ()
+            return
+        if not self._keeps:
+            self.answers.clear()
+        going = [branch for branch in self.branches if not branch.finished]
+        if self._span is not None:
+            high_first = self._span.refers_high(self._rule)
+            going.sort(key=lambda branch: -branch.high if high_first else branch.low)
+        prefixes = dict.fromkeys(branch.prefix for branch in going[: self._budget.branches])
+        self.missing = tuple(prefix for prefix in prefixes if prefix not in self.answers)
+
+    def _grown(self, branch: Branch) -> Iterator[Branch]:
+        """Yield the pieces into which one more round splits the branch; the branch itself if it is finished or has no
+        answer."""
+        if branch.finished or branch.prefix not in self.answers:
+            yield branch
+            return
+        text = branch.prefix[len(self._prompt) :]
+        piece: Branch | None = None
+        high = branch.low
+        while high < branch.high:
+            low = high
+            round_, flip = self._decided(branch, low, text)
+            high = min(flip, branch.high)
+            if piece is not None and piece.trail is not None:
+                last = piece.trail[1]
+                drafted = len(last.speculation) == len(round_.speculation)
+                if drafted and last.token_ids == round_.token_ids and last.decision.kept == round_.decision.kept:
+                    piece = replace(piece, high=high)
+                    continue
+                yield piece
+            finished = self._ending.reached(text + round_.token_ids)
+            grown = branch.prefix + round_.token_ids
+            piece = Branch(low, high, branch.gamma, grown, (branch.trail, round_), finished)
+        assert piece is not None  # an interval is never empty
+        yield piece
+
+    def _decided(self, branch: Branch, at: float, text: Prefix) -> tuple[Round, float]:
+        """Return the branch's next round at this value of the mapped dial, and the smallest larger value that may
+        change it."""
+        if self._span is None:
+            answer = self.answers[branch.prefix]
+            return step(answer, self._rule.judge(answer.speculation), self._dial, self._ending, text), math.inf
+        if self._controller is None:
+            round_ = step(*self._at(branch.prefix, branch.gamma), at, self._ending, text)
+            return round_, next_flip(round_, at)
+        key = (branch.prefix, branch.gamma)
+        if key not in self._breakpoints:  # at which each token leaves the block, float64 [N]
+            block = shortened(self.answers[branch.prefix].speculation, branch.gamma)
+            self._breakpoints[key] = self._controller.breakpoints(block)
+        stops = self._breakpoints[key]
+        length = self._controller.drafted(stops, at)
+        round_ = step(*self._at(branch.prefix, length), self._dial, self._ending, text)
+        return round_, float(min(stops[stops > at], default=math.inf))
+
+    def _at(self, prefix: Prefix, length: int) -> tuple[Answer, Verdicts]:
+        """Return the answer cut to `length` tokens, with its verdicts. A shorter block has no measured seconds."""
+        key = (prefix, length)
+        if key not in self._judged:
+            answer = self.answers[prefix]
+            block, parts = shortened(answer.speculation, length), answer.timing
+            seconds = parts.total or parts.draft + parts.verify + parts.evidence
+            whole = len(block) == len(answer.speculation)
+            timing = replace(parts, total=seconds) if whole else Timing()
+            self._judged[key] = Answer(block, timing), self._rule.judge(block)
+        return self._judged[key]
+
+
+def next_flip(round_: Round, dial: float) -> float:
+    """Return the smallest dial value above `dial` at which the round's decision may change; inf if there is none.
+
+    `dial` is the value at which the round was decided. Only breakpoints, and starts of gaps, at nodes and rows that the
+    walk reaches count.
+    """
+    speculation, verdicts, decision = round_.speculation, round_.verdicts, round_.decision
+    reached = np.full(len(speculation) + 1, verdicts.policy is Policy.LONGEST)  # which looks at all that may be kept
+    reached[[0, *(node + 1 for node in decision.kept)]] = True
+    judged = reached[speculation.judging_rows]
+    flips = np.append(verdicts.breakpoints[judged], verdicts.row_breakpoints[decision.row])
+    if verdicts.gap_from is not None:
+        flips = np.append(flips, verdicts.gap_from[judged])
+    return float(min(flips[flips > dial], default=math.inf))
+
+
+def advance(speculator: Speculator, walkers: Iterable[Walker]) -> None:
+    """Extend the walkers by their missing answers, speculated as one batch without repeats."""
+    walkers = list(walkers)
+    missing = list(dict.fromkeys(prefix for walker in walkers for prefix in walker.missing))
+    found = dict(zip(missing, speculator.speculate(missing), strict=True)) if missing else {}
+    for walker in walkers:
+        walker.grow(found)
+
+
+def explore(speculator: Speculator, walkers: Sequence[Walker]) -> Iterator[list[Walker]]:
+    """Advance the walkers to their ends; after each pass yields those that took part."""
+    while going := [walker for walker in walkers if walker.going]:
+        advance(speculator, going)
+        yield going
+
+
+def walk(speculator: Speculator, rule: Rule, dial: float | None, prompt: Prefix, ending: Ending) -> Iterator[Round]:
+    """Decode after `prompt`: speculate, judge, commit the accepted tokens and one more, until the text ends."""
+    return (round_ for _, round_ in walk_all(speculator, rule, dial, [prompt], ending))
+
+
+def walk_all(
+    speculator: Speculator, rule: Rule, dial: float | None, prompts: Sequence[Prefix], ending: Ending
+) -> Iterator[tuple[int, Round]]:
+    """Decode after each prompt, and yield each round with the index of its prompt. The seconds of a pass are divided
+    among its rounds."""
+    walkers = {Walker(rule, prompt, ending, dial=dial): index for index, prompt in enumerate(prompts)}
+    began = time.perf_counter()
+    for grown in explore(speculator, list(walkers)):
+        share = (time.perf_counter() - began) / len(grown)
+        for walker in grown:
+            trail = walker.text.trail
+            assert trail is not None  # each pass adds a round
+            yield walkers[walker], trail[1].timed(share)
+        began = time.perf_counter()
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A rule at one dial value."""
+
+    rule: Rule
+    dial: float | None  # None for a rule without a dial
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleWalk:
+    """The walk of a rule so far."""
+
+    stand: Stand
+    prefix: Prefix  # prompt and text so far
+    rounds: tuple[Round, ...] = ()
+    finished: bool = False  # True if the text is complete
+    lacks: str = ""  # why the walk cannot continue; empty if it can
+
+    @classmethod
+    def along(cls, stand: Stand, prompt: Prefix, ending: Ending, answers: dict[Prefix, Answer]) -> RuleWalk:
+        """Return the walk as far as the answers lead."""
+        return cls._of(stand, _walker(stand, prompt, ending, answers))
+
+    @classmethod
+    def _of(cls, stand: Stand, walker: Walker) -> RuleWalk:
+        text = walker.text
+        return cls(stand, text.prefix, text.rounds, text.finished, walker.lacks)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Emitted tokens, without the prompt."""
+        return emitted(self.rounds)
+
+    @property
+    def going(self) -> bool:
+        """True if another round follows."""
+        return not self.finished and not self.lacks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """The state of all walks."""
+
+    walks: tuple[RuleWalk, ...]  # one per requested rule and dial value, in order
+    passes: int  # batched target passes so far
+
+    @property
+    def finished(self) -> int:
+        """Number of walks that have ended."""
+        return sum(not walk.going for walk in self.walks)
+
+
+def walk_together(
+    speculator: Speculator,
+    stands: Iterable[Stand],
+    prompt: Prefix,
+    ending: Ending,
+    answers: dict[Prefix, Answer],
+) -> Iterator[Together]:
+    """Walk every rule after `prompt` to its end, adding new answers to `answers`.
+
+    Each walk equals the one that `walk` produces alone. The first state, before any pass, has advanced as far as the
+    given answers allow.
+    """
+    walkers = {stand: _walker(stand, prompt, ending, answers) for stand in stands}
+
+    def state(passes: int) -> Together:
+        return Together(tuple(RuleWalk._of(*each) for each in walkers.items()), passes)
+
+    yield state(0)
+    for passes, _ in enumerate(explore(speculator, list(walkers.values())), start=1):
+        yield state(passes)
+
+
+def _walker(stand: Stand, prompt: Prefix, ending: Ending, answers: dict[Prefix, Answer]) -> Walker:
+    return Walker(stand.rule, prompt, ending, dial=stand.dial, answers=answers, stops_at_gaps=True)
+
+
+def answers_along(walks: Iterable[RuleWalk], prompt: Prefix) -> dict[Prefix, Answer]:
+    """Return the answers at all prefixes of these walks."""
+    answers: dict[Prefix, Answer] = {}
+    for each in walks:
+        answers |= answers_through(prompt, each.rounds)
+    return answers
