@@ -43,7 +43,6 @@ def cases(prompts):
     seconds = rng.exponential(size=prompts) ** 2
     return {
         "mean": (lambda m: m, (seconds,)),
-        "ratio": (lambda a, b: a / b, (tokens, rounds)),
         "skewed ratio": (lambda a, b: a / b, (seconds, rounds)),
         "difference of ratios": (lambda a, b, c, d: a / b - c / d, (others, fewer, tokens, rounds)),
         "ratio of ratios": (lambda a, b, c, d: (a / b) / (c / d), (others, fewer, tokens, rounds)),
@@ -51,31 +50,17 @@ def cases(prompts):
 
 
 @pytest.mark.parametrize("method", BOTH)
-@pytest.mark.parametrize(("prompts", "off"), [(12, 0.06), (200, 0.01)])
-def test_what_is_computed_is_what_resampling_comes_to(prompts, off, method):
-    """An end that so many resamples give is off by at most 4 / sqrt(resamples) standard errors: about 2.7 for the
-    quantile, and about as much for BCa's bias, which is estimated too."""
-    sizes, resamples, levels = np.random.default_rng(1).integers(1, 5, prompts), 40_000, np.array([0.025, 0.975])
+@pytest.mark.parametrize("prompts", [12, 200])
+def test_intervals_are_those_of_scipy_s_bootstrap(prompts, method):
+    """An end of 2,000 resamples is off by .06 standard errors, 1.5 % of the width; 5 times that is allowed."""
     for name, (statistic, columns) in cases(prompts).items():
-        for size in (np.ones(prompts, int), sizes):
-            units = np.repeat(np.arange(prompts), size)
-            each = [np.repeat(column / size, size) for column in columns]
-            found = interval(statistic, *each, how=Bootstrap(method=method), units=units)
-            whole = statistic(*(column.sum() for column in columns)) / (size.sum() if name == "mean" else 1)
-            assert found.estimate == pytest.approx(whole)
-            rng, parts = np.random.default_rng(5), []
-            for _ in range(resamples // 10_000):
-                weights = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=10_000).astype(float)
-                parts.append(statistic(*(weights @ column / (weights @ size.astype(float)) for column in columns)))
-            replicates, wanted = np.sort(np.concatenate(parts)), levels
-            if method is Method.BCA:
-                ends = replicates < found.estimate - 1e-12, replicates <= found.estimate + 1e-12
-                left_out = statistic(*((column.sum() - column) / (size.sum() - size) for column in columns))
-                away, bias = left_out.mean() - left_out, stats.norm.ppf(np.mean(ends))
-                skew, moved = np.sum(away**3) / (6 * np.sum(away**2) ** 1.5), bias + stats.norm.ppf(levels)
-                wanted = stats.norm.cdf(bias + moved / (1 - skew * moved))
-            room = (off + 24 / math.sqrt(resamples)) * replicates.std()
-            assert (found.low, found.high) == pytest.approx(tuple(np.quantile(replicates, wanted)), abs=room), name
+        found = interval(statistic, *columns, how=Bootstrap(method=method))
+        assert found.estimate == pytest.approx(statistic(*(column.mean() for column in columns)))
+        of_means = lambda *each, axis: statistic(*(column.mean(axis=axis) for column in each))  # noqa: B023, E731
+        how = {"paired": True, "method": method.value.lower(), "n_resamples": 20_000, "batch": 5_000, "rng": 1}
+        other = stats.bootstrap(columns, of_means, vectorized=True, **how)
+        ends, room = tuple(other.confidence_interval), 0.3 * other.standard_error
+        assert (found.low, found.high) == pytest.approx(ends, abs=room), name
 
 
 @pytest.mark.parametrize(("loss", "method"), [(False, BOTH[0]), (False, BOTH[1]), (True, BOTH[1])])

@@ -14,7 +14,7 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, interval
 from mars_viz.errors import SettingError
 
 Formula = Callable[[Totals], np.ndarray]
-MOST_DRAWN = 200_000
+MOST_DRAWN = 20_000
 """Number of requests or rounds that are resampled; more are combined at random into that many groups."""
 
 
@@ -37,10 +37,8 @@ class EngineRow:
     """One definition applied: a row of the table."""
 
     definition: Definition
-    length: float
-    """All requests together. NaN if not reported or not defined."""
-    rate: float
-    """All requests together. NaN if not reported or not defined."""
+    length: float  # all requests together. NaN if not reported or not defined.
+    rate: float  # all requests together. NaN if not reported or not defined.
     lengths: tuple[float, ...]  # length of each request alone
     unconditional: np.ndarray | None  # float64 [γ]; None if not reported
     conditional: np.ndarray | None  # float64 [γ]; None if not reported

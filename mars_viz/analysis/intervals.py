@@ -3,26 +3,30 @@
 Arrays have one row per prompt. Compared settings share their prompts, so a resample draws prompts with all of their
 numbers. Prompts that belong together, such as the turns of a conversation, are drawn together: `units` identifies them
 (the cluster bootstrap, Davison and Hinkley 1997, Bootstrap Methods and Their Application, 3.8, with whole clusters
-drawn).
-
-No samples are drawn: `bootstrap` computes the limit of infinitely many resamples, so an interval depends on no seed.
+drawn). The resamples depend on the number of units alone, so the same data always give the same interval.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
-from mars_viz.analysis.bootstrap import Resampled, Statistic, ends
 from mars_viz.errors import SettingError
 
+Statistic = Callable[..., np.ndarray]
+"""Maps the means over prompts of each column, each [S] or [resamples, S], to numbers of that shape."""
+RESAMPLES = 2000  # of up to 10,000 units, and fewer of more: an end is then off by some 1.5 % of the interval's width
+_DRAWS = 20_000_000  # largest number of draws in all resamples, if that leaves `_FEWEST` resamples
+_FEWEST = 400
+_NEVER = 1e-3  # largest acceptable share of resamples with an undefined number
+_CHUNK = 1 << 20  # number of resamples times segments computed at once
 _NORMAL = NormalDist()
-_CHUNK = 1 << 16
-"""Number of prompts times segments computed at once."""
 
 
 class Method(Enum):
@@ -37,8 +41,7 @@ class Method(Enum):
 class Interval:
     """A number with its confidence interval."""
 
-    estimate: float
-    """On the original prompts. NaN if undefined."""
+    estimate: float  # on the original prompts. NaN if undefined.
     low: float  # NaN if unknown: fewer than two prompts, or an undefined number in a resample
     high: float  # NaN if unknown
     confidence: float  # above 0 and below 1, such as 0.95
@@ -91,8 +94,7 @@ def _check_confidence(value: float) -> None:
         )
 
 
-DEFAULT = Bootstrap()
-"""95 %, BCa."""
+DEFAULT = Bootstrap()  # 95 %, BCa
 
 
 def mean(values: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Interval:
@@ -142,15 +144,75 @@ def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, u
         columns = tuple(_joined(units, *columns))
         sizes = _joined(units, sizes)[0]
     segments = max(column.shape[1] for column in columns)
-    block = max(1, _CHUNK // len(sizes))
-    levels = [_NORMAL.inv_cdf((1 - how.confidence) / 2), _NORMAL.inv_cdf((1 + how.confidence) / 2)]
+    block = max(1, _CHUNK // max(RESAMPLES, len(sizes)))
     parts = []
     for first in range(0, segments, block):
         some = [column if column.shape[1] == 1 else column[:, first : first + block] for column in columns]
-        part = Resampled(statistic, some, sizes)
-        parts.append((part.estimate, *ends(part, levels, corrected=how.method is Method.BCA)))
+        parts.append(_ends(statistic, some, sizes, how))
     estimate, low, high = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Band(estimate, low, high, how.confidence, how.method)
+
+
+def _ends(
+    statistic: Statistic, columns: Sequence[np.ndarray], sizes: np.ndarray, how: Bootstrap
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the estimate and both ends, [S] each, for columns [U, S] or [U, 1] summed over the units' prompts.
+
+    BCa's levels are those of Efron 1987: the bias from the share of resamples below the estimate, the acceleration from
+    leaving out each unit. NaN if there is one unit or the number is undefined; the estimate if no resample changes it.
+    """
+    with np.errstate(all="ignore"):
+        estimate = np.atleast_1d(statistic(*(column.sum(axis=0) / sizes.sum() for column in columns)))
+        if len(sizes) < 2:
+            return estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan)
+        values = resampled(statistic, columns, sizes)
+        undefined = ~np.isfinite(estimate) | (np.mean(~np.isfinite(values), axis=0) > _NEVER)
+        values = np.sort(np.where(np.isfinite(values), values, estimate), axis=0)
+        near = 1e-9 * np.abs(estimate) + 1e-13
+        bias = skew = np.zeros_like(estimate)
+        if how.method is Method.BCA:
+            below = np.mean(values < estimate - near, axis=0) + np.mean(values <= estimate + near, axis=0)
+            bias = _quantile(np.clip(below / 2, 0.5 / len(values), 1 - 0.5 / len(values)))
+            others = sizes.sum() - sizes[:, None]
+            left_out = statistic(*((column.sum(axis=0) - column) / others for column in columns))
+            away = left_out.mean(axis=0) - left_out
+            skew = np.nan_to_num(np.sum(away * away * away, axis=0) / (6 * np.sum(away * away, axis=0) ** 1.5))
+        ends, fixed = [], np.ptp(values, axis=0) <= near
+        for level in (_NORMAL.inv_cdf((1 - how.confidence) / 2), _NORMAL.inv_cdf((1 + how.confidence) / 2)):
+            moved = bias + level
+            place = _share(bias + moved / (1 - skew * moved)) * (len(values) - 1)
+            under, over = (np.take_along_axis(values, at.astype(int)[None], 0)[0] for at in (place, np.ceil(place)))
+            end = under + (place % 1) * (over - under)
+            ends.append(np.where(undefined, np.nan, np.where(fixed, estimate, end)))
+    return estimate, ends[0], ends[1]
+
+
+_quantile = np.vectorize(_NORMAL.inv_cdf, otypes=[np.float64])
+_share = np.vectorize(_NORMAL.cdf, otypes=[np.float64])
+
+
+def resampled(statistic: Statistic, columns: Sequence[np.ndarray], sizes: np.ndarray) -> np.ndarray:
+    """Return the number of each resample, float64 [resamples, S]: of columns [U, S] or [U, 1] that are sums over the
+    prompts of each unit, of which there are `sizes` [U]."""
+    weights = _weights(len(sizes))
+    step = max(1, _CHUNK // len(sizes))
+    sums: list[list[np.ndarray]] = [[] for _ in columns]
+    for first in range(0, len(weights), step):
+        some = weights[first : first + step].astype(np.float64)
+        count = (some @ sizes)[:, None]
+        for part, column in zip(sums, columns, strict=True):
+            part.append(some @ column / count)
+    return statistic(*map(np.concatenate, sums))
+
+
+@lru_cache(maxsize=4)
+def _weights(units: int) -> np.ndarray:
+    """Return how often each resample draws each unit, uint8 [resamples, U]."""
+    rng, count = np.random.default_rng(0), max(_FEWEST, min(RESAMPLES, _DRAWS // units))
+    weights = np.empty((count, units), np.uint8)
+    for row in weights:
+        row[:] = np.bincount(rng.integers(units, size=units), minlength=units)
+    return weights
 
 
 def wilson(successes: float, trials: int, confidence: float = 0.95) -> Interval:

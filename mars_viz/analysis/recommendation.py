@@ -17,19 +17,16 @@ from statistics import NormalDist
 
 import numpy as np
 
-from mars_viz.analysis.bootstrap import Resampled, ends
-from mars_viz.analysis.intervals import prompts_needed
+from mars_viz.analysis.intervals import prompts_needed, resampled
 from mars_viz.analysis.steps import Steps
 from mars_viz.errors import SettingError
 
-DECIMALS = 3
-"""Decimals of a dial value in the sentence; more only for narrower segments."""
+DECIMALS = 3  # decimals of a dial value in the sentence; more only for narrower segments
 FEW = 30
 """Number of prompts from which the share that two settings grade differently is estimated. With fewer it is assumed to
 equal the tolerated loss, so that two prompts ask for some hundred more and not for tens of thousands."""
 _MOST_DECIMALS = 17
-_ROUNDING = 1e-9
-"""Tolerance of a sum of chances."""
+_ROUNDING = 1e-9  # tolerance of a sum of chances
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,18 +234,17 @@ def loss_bound(changed: Changed, confidence: float) -> float:
 
 
 def bootstrap_bound(changed: Changed, confidence: float) -> float:
-    """Return the loss that a resample does not exceed with this confidence, computed instead of sampled.
+    """Return the loss that a resample does not exceed with this confidence.
 
     A resample draws as many questions as there are, with replacement, so it loses a sum of independent draws. If all
     have equally many turns, its law is a power of one draw's in Fourier space, and the bound is the smallest sufficient
-    loss. Otherwise the loss is a ratio of two such sums, with closely spaced values, and `bootstrap.ends` gives its
-    quantile.
+    loss. Otherwise the loss is a ratio of two such sums, with closely spaced values, and is resampled.
     """
     lost, turns, counts = (np.array(each) for each in zip(*map(astuple, changed.drawn()), strict=True))
     count, least = int(counts.sum()), int(lost.min())
     if np.ptp(turns):
-        of = Resampled(lambda loss: loss, [np.repeat(lost, counts)[:, None] / 1.0], np.repeat(turns, counts) / 1.0)
-        return float(ends(of, [NormalDist().inv_cdf(confidence)], corrected=False)[0][0])
+        losses = resampled(lambda loss: loss, [np.repeat(lost, counts)[:, None] / 1.0], np.repeat(turns, counts) / 1.0)
+        return float(np.quantile(losses, confidence))
     draw = np.bincount(lost - least, counts / count)  # shares of least, least + 1, ... turns lost
     length = count * (len(draw) - 1) + 1
     law = np.fft.irfft(np.fft.rfft(draw, length) ** count, length)
