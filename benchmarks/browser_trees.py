@@ -22,11 +22,10 @@ from playwright.sync_api import Browser, Page
 from served import served  # isort: skip
 
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import DialMap
+from mars_viz.dialmap import DialMap, mapped
 from mars_viz.exploration import Span, Walker, controller_span, explore, span_of, walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend

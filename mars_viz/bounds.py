@@ -25,6 +25,7 @@ HUGE = 1e30  # limit of logits, entropies and divergences; squares do not overfl
 SECONDS = 1e9  # thirty years
 COUNT = 10**9  # prompts, passes or measurements
 LONGEST_TEXT = 10_000  # characters of a name, a title or a device
+OPTION = "option"  # key of a field's metadata with its `options.Option`
 MOST_NAMES = 200  # names in a mapping, such as library versions
 
 
@@ -46,40 +47,35 @@ class Bounds:
         return int(value) if self.kind is Integral else float(value)
 
 
-def _whole(low: int, high: int, words: str = "") -> Bounds:
+def whole(low: int, high: int, words: str = "") -> Bounds:
+    """Return the range of integers."""
     return Bounds(Integral, low, high, words or f"a whole number from {low:,} to {high:,}")
 
 
-def _real(low: float, high: float, words: str = "") -> Bounds:
+def real(low: float, high: float, words: str = "") -> Bounds:
+    """Return the range of numbers."""
     return Bounds(Real, low, high, words or f"a number from {low:g} to {high:g}")
 
 
-_TOKEN = _whole(0, VOCABULARY - 1)
-_DIAL = _real(-1e6, 1e6)
-_TAKEN = _real(0, SECONDS)
-_COUNTED = _whole(0, COUNT)
-_COST = _real(-SECONDS, SECONDS)
+_TOKEN = whole(0, VOCABULARY - 1)
+TEMPERATURE = real(0, 100)
+_DIAL = real(-1e6, 1e6)
+_TAKEN = real(0, SECONDS)
+_COUNTED = whole(0, COUNT)
+_COST = real(-SECONDS, SECONDS)
 
 NUMBERS: Mapping[str, Mapping[str, Bounds]] = {
-    "Settings": {
-        "dial": _DIAL,
-        "gamma": _whole(1, LONGEST_DRAFT),
-        "temperature": _real(0, 100),
-        "top_p": _real(5e-324, 1, "a number above 0, at most 1"),
-        "top_k": _whole(0, VOCABULARY, f"0 (off) or a whole number up to {VOCABULARY:,}"),
-        "seed": _whole(0, 2**63 - 1, "a whole number from 0 to 2^63 - 1"),
-        "max_new_tokens": _whole(1, TOKENS),
-    },
+    "Settings": {"dial": _DIAL},  # the others are options
     "Provenance": {
         "eos_ids": _TOKEN,
-        "vocabulary_size": _whole(0, VOCABULARY),
+        "vocabulary_size": whole(0, VOCABULARY),
         "seconds": _TAKEN,
         "prefill_seconds": _TAKEN,
     },
-    "Manifest": {"prompt_ids": _TOKEN, "rounds": _whole(0, TOKENS), "tokens": _whole(0, TOKENS)},
-    "Stamp": {"bytes": _whole(0, 2**40)},
-    "MapFacts": {"passes": _COUNTED, "seconds": _TAKEN, "answers": _whole(0, TOKENS)},
-    "Span": {"low": _DIAL, "high": _DIAL, "gammas": _whole(1, LONGEST_DRAFT)},
+    "Manifest": {"prompt_ids": _TOKEN, "rounds": whole(0, TOKENS), "tokens": whole(0, TOKENS)},
+    "Stamp": {"bytes": whole(0, 2**40)},
+    "MapFacts": {"passes": _COUNTED, "seconds": _TAKEN, "answers": whole(0, TOKENS)},
+    "Span": {"low": _DIAL, "high": _DIAL, "gammas": whole(1, LONGEST_DRAFT)},
     "RaceManifest": {"seconds": _TAKEN, "turns": _TAKEN},
     "Solo": {"token_ids": _TOKEN, "clock": _TAKEN},
     "Plan": {
@@ -91,10 +87,10 @@ NUMBERS: Mapping[str, Mapping[str, Bounds]] = {
         "later_turns": _COUNTED,
     },
     "Costs": {
-        "cache_length": _whole(0, TOKENS),
+        "cache_length": whole(0, TOKENS),
         "repeats": _COUNTED,
-        "others": _real(0, 1e6),
-        "passes_per_token": _real(0, 1e6),
+        "others": real(0, 1e6),
+        "passes_per_token": real(0, 1e6),
     },
     "Cost": {"seconds": _COST, "low": _COST, "high": _COST},
 }
@@ -116,7 +112,10 @@ def check(record: Any, where: str) -> None:
 @cache
 def _of_fields(kind: type) -> tuple[tuple[str, Bounds | None, int | None], ...]:
     """Return name, bounds of numbers and longest text of each field."""
-    bounds_by_name, named = NUMBERS.get(kind.__name__, {}), [field.name for field in fields(kind)]
+    bounds_by_name, named = dict(NUMBERS.get(kind.__name__, {})), [field.name for field in fields(kind)]
+    bounds_by_name = bounds_by_name | {
+        field.name: field.metadata[OPTION].bounds for field in fields(kind) if OPTION in field.metadata
+    }
     lengths = (None if (kind.__name__, name) in OWN_LENGTHS else LONGEST_TEXT for name in named)
     return tuple((name, bounds_by_name.get(name), longest) for name, longest in zip(named, lengths, strict=True))
 

@@ -23,11 +23,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from mars_viz.bounds import shortened
+from mars_viz.bounds import LONGEST_DRAFT, shortened
 from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.records import Speculation
 from mars_viz.rules import Dial
 from mars_viz.rules.base import just_above
+from mars_viz.words import exactly
 
 NONE = "none"  # name for no controller: γ tokens are drafted in every round
 EXAMPLE = "confidence:0.4"  # a controller with a threshold
@@ -52,6 +53,7 @@ class Controller:
     """Returns float64 [N]; the quantity of each token to compare with the threshold, from the draft up to it."""
     needs: tuple[str, ...]  # columns of `Speculation` that it reads
     keeps_last: bool  # True if the token at which drafting stops is still drafted
+    counts: bool = False  # True if the threshold is a number of tokens, so that it need not exceed γ
 
     @property
     def shorter_is_high(self) -> bool:
@@ -62,6 +64,21 @@ class Controller:
     def longest(self) -> float:
         """The end of the dial with the longest drafts."""
         return self.dial.low if self.shorter_is_high else self.dial.high
+
+    def full(self, gamma: int) -> float:
+        """Return the threshold at which all γ tokens are drafted."""
+        return min(self.longest, gamma) if self.counts else self.longest
+
+    def advice(self, threshold: float) -> str:
+        """Return what to do at this threshold: 'Stop drafting where q(x) < 0.37 (Confidence)', 'Draft 3 tokens'."""
+        return self.doing(threshold).replace("Stopping", "Stop drafting", 1).replace("Drafting", "Draft", 1)
+
+    def doing(self, threshold: float) -> str:
+        """Return it as the subject of a sentence: 'Stopping where q(x) < 0.37 (Confidence)', 'Drafting 3 tokens'."""
+        if self.counts:
+            return f"Drafting {threshold:g} token{'s' * (threshold != 1)} at once"
+        where = self.formula.partition(";")[0].replace(self.dial.symbol, exactly(threshold))
+        return f"Stopping where {where} ({self.title})"
 
     def breakpoints(self, speculation: Speculation) -> np.ndarray:
         """Return float64 [N]; the threshold at which each token of a chain leaves the draft.
@@ -122,6 +139,20 @@ def _dial(name: str, low: float, high: float, default: float, *, shorter_is_high
     return Dial(symbol, name, low, high, 0.01, default, shorter_is_high)
 
 
+LENGTH = Controller(
+    "length",
+    "Draft length",
+    "Stops after γ tokens, as if no more were asked for.",
+    "γ tokens are drafted",
+    "the draft length itself, as a threshold on the number of drafted tokens",
+    Dial("γ", "draft length", 1, LONGEST_DRAFT, 1, 3, strict_is_high=False),
+    lambda speculation: np.arange(2.0, len(speculation) + 2),  # the token after which there is one more
+    (),
+    keeps_last=True,
+    counts=True,
+)
+"""The draft length as an axis: a map or sweep of its threshold is one over all γ."""
+
 CONTROLLERS: Mapping[str, Controller] = {
     each.name: each
     for each in (
@@ -181,6 +212,7 @@ CONTROLLERS: Mapping[str, Controller] = {
             ("q",),
             keeps_last=True,
         ),
+        LENGTH,
     )
 }
 

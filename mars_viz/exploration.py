@@ -61,6 +61,9 @@ def span_of(rule: Rule, low: float | None, high: float | None, gammas: Iterable[
 def controller_span(controller: Controller, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
     """Return the range of a controller's threshold to map; None is the dial's end. Raises BadInput without such a
     range."""
+    gammas = tuple(gammas)
+    if controller.counts and high is None and gammas:
+        high = controller.full(max(gammas))
     return replace(_span(controller.dial, low, high, gammas), over=controller.name)
 
 

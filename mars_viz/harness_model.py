@@ -26,15 +26,15 @@ from mars_viz.prompts.harness import cut
 from mars_viz.prompts.harness_prompts import LENGTH
 from mars_viz.recording import record_all
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, Settings, stops
-from mars_viz.shapes import CHAIN, drafted_tokens
+from mars_viz.run import LAW, Run, Settings, settings_from, stops
 from mars_viz.speculators.names import check_controller, check_names, check_trees
 from mars_viz.words import counted, number
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-_HONOURED = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
+_LAW = tuple(each.name for each in LAW)
+_HONOURED = ("until", "max_gen_toks", "do_sample", *_LAW)
 UNSAID_DEVICE = "cuda:0"  # the default of the harness's --device, also on machines without a GPU
 _log = logging.getLogger("lm_eval.mars_viz")  # the harness sets its level
 
@@ -47,38 +47,28 @@ class MarsVizLM(LM):  # type: ignore[misc]
         self,
         target: str | None = None,
         drafter: str | None = None,
-        rule: str = Settings().rule,
-        dial: float | None = None,
-        gamma: int | None = None,
-        tree: str = CHAIN,
-        controller: str = Settings().controller,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        seed: int = 0,
         max_new_tokens: int = LENGTH,
         device: str = "auto",
         dtype: str = "auto",
         chat: bool | None = None,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
-        **others: Any,
+        **settings: Any,
     ):
         """Load the models, with the arguments of `mars_viz.record`. Raises BadInput. `max_new_tokens` applies to tasks
-        without a limit. Given values of `temperature`, `top_p` and `top_k` override the task's. `batch_size` prompts
+        without a limit. Given values of those that shape the distribution override the task's. `batch_size` prompts
         are decoded together (None, 1 and 'auto': the models' default)."""
         super().__init__()
-        if others:
-            allowed = "target, drafter, rule, dial, gamma, tree, controller, temperature, top_p, top_k, seed, "
-            allowed += "max_new_tokens, device, dtype and chat"
-            raise SettingError(f"--model_args has no {next(iter(others))}. There are {allowed}.")
+        allowed = ["target", "drafter", *(name for name in Settings.__slots__ if name != "stop")]
+        allowed += ["device", "dtype", "chat"]
+        if others := settings.keys() - set(allowed):
+            raise SettingError(f"--model_args has no {min(others)}. There are {', '.join(allowed)}.")
         if chat is not None and not isinstance(chat, bool):
             raise SettingError(f"chat is {chat!r}; it must be True or False.")
-        drawing = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-        self._drawing: dict[str, Any] = {name: value for name, value in drawing.items() if value is not None}
-        settings: dict[str, Any] = {"rule": rule, "tree": tree, "controller": controller, "seed": seed}
-        settings |= {"gamma": drafted_tokens(gamma, tree), "max_new_tokens": max_new_tokens} | self._drawing
-        self._settings = Settings(dial=rule_named(rule).checked_dial(dial), **settings)
+        given: Any = {name: value for name, value in settings.items() if value is not None}
+        self._drawing: dict[str, Any] = {name: given[name] for name in _LAW if name in given}
+        made = settings_from(given | {"max_new_tokens": max_new_tokens})
+        self._settings = replace(made, dial=rule_named(made.rule).checked_dial(made.dial))
         self._chat = chat
         self._prompts = self._tokens = self._rounds = 0  # decoded so far
         self._seconds = 0.0  # of decoding, without prefill
@@ -135,7 +125,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
                 f"The task, or --gen_kwargs, asks for {foreign[0]}, which is not done here. Leave it out; there are "
                 f"{', '.join(_HONOURED)}."
             )
-        sampled = {name: options[name] for name in ("temperature", "top_p", "top_k") if options.get(name) is not None}
+        sampled = {name: options[name] for name in _LAW if options.get(name) is not None}
         drawing = sampled if options["do_sample"] else {}
         until = tuple(filter(None, stops(options["until"])))
         return replace(self._settings, stop=until, max_new_tokens=options["max_gen_toks"], **drawing | self._drawing)

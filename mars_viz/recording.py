@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
-from mars_viz.controllers import NONE, control_named
-from mars_viz.dialmap import DialMap
+from mars_viz.controllers import LENGTH, NONE, control_named
+from mars_viz.dialmap import DialMap, known_answers
 from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
 from mars_viz.exploration import (
     Budget,
@@ -29,9 +29,8 @@ from mars_viz.exploration import (
 )
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, Settings, joined, stops
-from mars_viz.run_with_map import known_answers
-from mars_viz.shapes import CHAIN, drafted_tokens
+from mars_viz.run import Keywords, Run, Settings, joined, settings_from
+from mars_viz.shapes import CHAIN
 from mars_viz.speculators.names import check_names
 from mars_viz.trace import Trace
 from mars_viz.walk import Answer
@@ -41,38 +40,33 @@ if TYPE_CHECKING:
 
 Prompt = str | Sequence[int]  # a text, or its token ids
 Completing = Callable[[Sequence[Speculation]], list[Speculation]]  # returns these speculations with all evidence
-OVER_DIAL, OVER_CONTROLLER = "dial", "controller"
+OVER_DIAL, OVER_CONTROLLER, OVER_GAMMA = "dial", "controller", "gamma"
 """Values of `over`: map the rule's dial, or a draft-length controller's threshold."""
 
 
-def record(
-    prompt: Prompt,
-    *,
-    backend: Backend | None = None,
-    target: str | PathLike[str] | None = None,
-    drafter: str | PathLike[str] | None = None,
-    rule: str = "mars",
-    dial: float | None = None,
-    gamma: int | None = None,
-    tree: str | None = None,
-    controller: str = NONE,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    seed: int = 0,
-    max_new_tokens: int = 128,
-    stop: str | Iterable[str] = (),
-    device: str = "auto",
-    dtype: str = "auto",
-    chat: bool | None = None,
-    system: str = "",
-    history: History = NO_HISTORY,
-) -> Run:
+class ModelKeywords(TypedDict, total=False):
+    """Models and prompt formatting as keyword arguments of the Python API."""
+
+    target: str | PathLike[str] | None
+    drafter: str | PathLike[str] | None
+    device: str
+    dtype: str
+    chat: bool | None
+    system: str
+    history: History
+
+
+class Decoding(Keywords, ModelKeywords, total=False):
+    """Keyword arguments of a decode."""
+
+
+def record(prompt: Prompt, *, backend: Backend | None = None, **keywords: Unpack[Decoding]) -> Run:
     """Decode `prompt` speculatively and return the run with every decision.
 
     `prompt` is a text or token ids. `backend` holds loaded models (see `mars_viz.backend`). Without it they are loaded
     for this prompt only: `target` is a hub id or a folder (None: the built-in one); `drafter` is one of these or
-    'ngram:n=3' for prompt lookup (None: the one that comes with the target, else prompt lookup). `rule` is a name from
+    'ngram:n=3' for prompt lookup (None: the one that comes with the target, else prompt lookup); `device` and `dtype`
+    are 'auto' or a name. The settings are the fields of `mars_viz.Settings`: `rule` is a name from
     `mars_viz.rules.RULES` and `dial` its threshold (None: the rule's default). `gamma` is the number of tokens drafted
     per round (None: 6, or the tree's size). `tree` is the shape of drafts, such as 'dynamic:depth=6,topk=4,nodes=16'
     (None: the backend's, or chains). `controller` shortens drafts, such as 'svip:0.3' (see `controllers`; the models
@@ -82,24 +76,30 @@ def record(
 
     Raises BadInput with a remedy for arguments that cannot be used.
     """
-    tree = tree or (CHAIN if backend is None else backend.tree)
-    settings = Settings(
-        rule=rule,
-        dial=dial,
-        gamma=drafted_tokens(gamma, tree),
-        tree=tree,
-        controller=controller,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        stop=stops(stop),
-    )
-    rule_named(rule).checked_dial(dial)  # before the models are loaded, as are prompt and names
-    history = checked_history(prompt, system, history, chat)
-    models = given_or_loaded(backend, target, drafter, device, dtype)
-    return Recording(models, prompt, settings, chat=chat, history=history).finish()
+    settings, of_models = _divided(backend, keywords)
+    rule_named(settings.rule).checked_dial(settings.dial)  # before the models are loaded, as are prompt and names
+    models, how = _opened(prompt, backend, of_models)
+    return Recording(models, prompt, settings, **how).finish()
+
+
+def _divided(backend: Backend | None, keywords: Decoding) -> tuple[Settings, ModelKeywords]:
+    """Divide the arguments of a decode into its settings and the others. Raises BadInput."""
+    of_models = {name: value for name, value in keywords.items() if name in ModelKeywords.__annotations__}
+    of_settings = {name: value for name, value in keywords.items() if name not in of_models}
+    tree = CHAIN if backend is None else backend.tree
+    return settings_from(of_settings, tree), of_models  # type: ignore[arg-type, return-value]
+
+
+class _Formatted(TypedDict):
+    chat: bool | None
+    history: History
+
+
+def _opened(prompt: Prompt, backend: Backend | None, given: ModelKeywords) -> tuple[Backend, _Formatted]:
+    """Return the models, loaded unless `backend` has them, and how they read the prompt. Raises BadInput."""
+    chat = given.pop("chat", None)
+    history = checked_history(prompt, given.pop("system", ""), given.pop("history", NO_HISTORY), chat)
+    return given_or_loaded(backend, **given), {"chat": chat, "history": history}  # type: ignore[misc]
 
 
 def checked_history(prompt: Prompt, system: str, history: History, chat: bool | None) -> History:
@@ -114,10 +114,10 @@ def checked_history(prompt: Prompt, system: str, history: History, chat: bool | 
 
 def given_or_loaded(
     backend: Backend | None,
-    target: str | PathLike[str] | None,
-    drafter: str | PathLike[str] | None,
-    device: str,
-    dtype: str,
+    target: str | PathLike[str] | None = None,
+    drafter: str | PathLike[str] | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> Backend:
     """Return the backend, or load models by name if it is None. Raises BadInput if both are given."""
     if backend is not None:
@@ -274,29 +274,12 @@ def dial_map(
     prompt: Prompt,
     *,
     backend: Backend | None = None,
-    target: str | PathLike[str] | None = None,
-    drafter: str | PathLike[str] | None = None,
-    rule: str = "mars",
-    dial: float | None = None,
     over: str = OVER_DIAL,
     low: float | None = None,
     high: float | None = None,
-    gamma: int | None = None,
-    tree: str | None = None,
-    controller: str = NONE,
     gammas: Sequence[int] | None = None,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    seed: int = 0,
-    max_new_tokens: int = 128,
-    stop: str | Iterable[str] = (),
-    device: str = "auto",
-    dtype: str = "auto",
-    chat: bool | None = None,
-    system: str = "",
-    history: History = NO_HISTORY,
     budget: Budget | None = None,
+    **keywords: Unpack[Decoding],
 ) -> DialMap:
     """Return every text that the rule's dial can produce for `prompt` between `low` and `high` (None: the dial's ends).
 
@@ -312,28 +295,14 @@ def dial_map(
     (all but small models in float32 on the CPU), a separate run may differ at a tie of two logits. Raises BadInput with
     a remedy for arguments that cannot be used.
     """
-    tree = tree or (CHAIN if backend is None else backend.tree)
-    settings = Settings(
-        rule=rule,
-        dial=dial,
-        gamma=drafted_tokens(gamma, tree),
-        tree=tree,
-        controller=controller,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        stop=stops(stop),
-    )
-    if over == OVER_DIAL and dial is not None:
+    settings, of_models = _divided(backend, keywords)
+    if over == OVER_DIAL and settings.dial is not None:
         raise SettingError(
             "A map over the rule's dial is not at one value of it; leave dial out, or give low and high."
         )
     settings, span = mapping_of(settings, over, low, high, gammas or (settings.gamma,))
-    history = checked_history(prompt, system, history, chat)
-    models = given_or_loaded(backend, target, drafter, device, dtype)
-    return Mapping(models, prompt, settings, span, chat=chat, history=history, budget=budget).finish()
+    models, how = _opened(prompt, backend, of_models)
+    return Mapping(models, prompt, settings, span, budget=budget, **how).finish()
 
 
 def mapping_of(
@@ -343,9 +312,12 @@ def mapping_of(
     drafts. Raises BadInput if there is nothing to map."""
     if over == OVER_DIAL:
         return settings, span_of(rule_named(settings.rule), low, high, gammas)
-    if over != OVER_CONTROLLER:
-        raise SettingError(f"over is {over!r}; a map is one over {OVER_DIAL!r} or over {OVER_CONTROLLER!r}.")
-    control = control_named(settings.controller)
+    if over not in (OVER_CONTROLLER, OVER_GAMMA):
+        kinds = f"{OVER_DIAL!r}, {OVER_CONTROLLER!r} or {OVER_GAMMA!r}"
+        raise SettingError(f"over is {over!r}; a map is one over {kinds}.")
+    control = control_named(settings.controller if over == OVER_CONTROLLER else LENGTH.name)
+    if over == OVER_GAMMA and settings.control is not None:
+        raise SettingError(f"γ is mapped over whole drafts; leave the controller {settings.controller} out.")
     if control is None:
         raise SettingError("There is no controller whose threshold could be mapped; name one, such as svip.")
     rule_named(settings.rule).checked_dial(settings.dial)

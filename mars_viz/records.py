@@ -100,20 +100,16 @@ class Speculation:
     missing column reads as unknown (NaN, 0 or an empty list).
     """
 
-    start: int
-    """Absolute position of the first drafted token, equal to the length of the prefix."""
-    temperature: float
-    """The run's temperature, already applied in p, q and the emissions; 0 is greedy."""
-    sampled: bool
-    """True if the drafter drew its tokens from q, False if it took its most likely token."""
+    start: int  # absolute position of the first drafted token, equal to the length of the prefix
+    temperature: float  # the run's temperature, already applied in p, q and the emissions; 0 is greedy
+    sampled: bool  # True if the drafter drew its tokens from q, False if it took its most likely token
     columns: Mapping[str, np.ndarray]
     """Evidence on nodes and rows by name: any of the columns declared below, and unknown columns of a run file."""
     judged_by: np.ndarray | None = None
     """int [N]; the row whose law judges each node, if several drafts are concatenated; None for the row of its
     parent."""
 
-    tokens = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
-    """int32 [N]."""
+    tokens = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)  # int32 [N]
     siblings = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
     """int32 [N]; order among the children of one parent, from 0."""
     parents = Column(Per.NODE, np.int32, within(-1, LONGEST_DRAFT - 1), decides=Decides.ALWAYS)
@@ -133,8 +129,7 @@ class Speculation:
     q = Column(Per.NODE, np.float32, probability, decides=Decides.SAMPLED)
     """float32 [N]; the drafter's probability of its token, after temperature, top-k and top-p. At temperature 0 it is
     the plain softmax, although the draft is deterministic."""
-    q_max = Column(Per.NODE, np.float32, probability)
-    """float32 [N]; largest probability of the law behind `q`."""
+    q_max = Column(Per.NODE, np.float32, probability)  # float32 [N]; largest probability of the law behind `q`
     p = Column(Per.NODE, np.float32, or_unknown(probability), decides=Decides.SAMPLED)
     """float32 [N]; the target's probability of the drafted token, after temperature, top-k and top-p (at temperature 0
     the plain softmax)."""
@@ -160,18 +155,15 @@ class Speculation:
     released MARS code judges by it, although nothing was drawn and `q` is 1."""
     total_variation = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; half the L1 distance of p and q at the node's judging row."""
-    q_entropy = Column(Per.NODE, np.float32, entropy_value)
-    """float32 [N]; entropy of the law behind `q`, nats."""
+    q_entropy = Column(Per.NODE, np.float32, entropy_value)  # float32 [N]; entropy of the law behind `q`, nats
     draft_logsumexp = Column(Per.NODE, np.float32, finite)
     """float32 [N]; logsumexp of the drafter's raw logits over the whole vocabulary."""
-    js = Column(Per.NODE, np.float32, or_unknown(finite))
-    """float32 [N]; Jensen-Shannon divergence of p and q, nats."""
+    js = Column(Per.NODE, np.float32, or_unknown(finite))  # float32 [N]; Jensen-Shannon divergence of p and q, nats
     kl_pq = Column(Per.NODE, np.float32, or_unknown(divergence))
     """float32 [N]; KL(p || q), nats; inf if q lacks support."""
     kl_qp = Column(Per.NODE, np.float32, or_unknown(divergence))
     """float32 [N]; KL(q || p), nats; inf if p lacks support."""
-    z = Column(Per.NODE, np.float32, logit)
-    """float32 [N]; the target's raw logit of the drafted token."""
+    z = Column(Per.NODE, np.float32, logit)  # float32 [N]; the target's raw logit of the drafted token
     coins = Column(Per.NODE, np.float64, coin, decides=Decides.SAMPLED)
     """float64 [N]; acceptance coins in [0, 1), keyed by (seed, start, depth, sibling)."""
     block_mass = Column(Per.NODE, np.float64, or_unknown(finite), of=Of.CHAINS)
@@ -179,8 +171,7 @@ class Speculation:
     w_parent p/q); 0 if nothing was drafted below it (arXiv 2403.10444)."""
     draft_ids = Column(Per.NODE, np.int32, _token, width=ANY_WIDTH)
     """int32 [N, K]; the drafter's best tokens, best first, the lower id first if logits are equal."""
-    draft_logits = Column(Per.NODE, np.float32, logit, width=ANY_WIDTH)
-    """float32 [N, K]; the raw logits of `draft_ids`."""
+    draft_logits = Column(Per.NODE, np.float32, logit, width=ANY_WIDTH)  # float32 [N, K]; the raw logits of `draft_ids`
     best_q = Column(Per.NODE, np.float32, or_unknown(probability), width=ANY_WIDTH)
     """float32 [N, K]; above temperature 0: the drafter's probabilities, processed like `q`, of the target's best tokens
     at the node's judging row in `top_ids`."""
@@ -338,20 +329,13 @@ class Verdicts:
     just below it, and kept again below the start of the gap.
     """
 
-    breakpoints: np.ndarray
-    """float64 [N]; dial value at which the node's verdict flips."""
-    keep_below: np.ndarray
-    """bool [N]; True keeps."""
-    keep_above: np.ndarray
-    """bool [N]; True keeps."""
-    keep_strict: np.ndarray
-    """bool [N]; the verdict at the rule's strict end. A token kept against it is RELAXED."""
-    row_breakpoints: np.ndarray
-    """float64 [N + 1]; dial value at which the row's emission changes."""
-    emit_below: np.ndarray
-    """int32 [N + 1]; token emitted below the breakpoint if the walk stops at the row."""
-    emit_above: np.ndarray
-    """int32 [N + 1]; token emitted above the breakpoint."""
+    breakpoints: np.ndarray  # float64 [N]; dial value at which the node's verdict flips
+    keep_below: np.ndarray  # bool [N]; True keeps
+    keep_above: np.ndarray  # bool [N]; True keeps
+    keep_strict: np.ndarray  # bool [N]; the verdict at the rule's strict end. A token kept against it is RELAXED.
+    row_breakpoints: np.ndarray  # float64 [N + 1]; dial value at which the row's emission changes
+    emit_below: np.ndarray  # int32 [N + 1]; token emitted below the breakpoint if the walk stops at the row
+    emit_above: np.ndarray  # int32 [N + 1]; token emitted above the breakpoint
     gap_from: np.ndarray | None = None
     """float64 [N]; a node with a gap is rejected only for gap_from <= dial < breakpoint. NaN for a node without a gap,
     None if no node has one."""

@@ -1,4 +1,6 @@
-"""A recorded run: settings, provenance, prompt and rounds; the main object of the Python API.
+"""A recorded run and its settings; the main objects of the Python API.
+
+Each setting is declared once, for the Python API, the command line, forms, links and files.
 
 Imports no models and no browser code. Methods that save or plot call functions of `mars_viz/__init__.py`, which loads
 the modules they need.
@@ -12,21 +14,46 @@ from functools import cached_property
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import mars_viz
-from mars_viz.bounds import NUMBERS, shortened
+from mars_viz.bounds import LONGEST_DRAFT, TEMPERATURE, TOKENS, VOCABULARY, real, whole
 from mars_viz.chat import NO_HISTORY, Exchange, History
 from mars_viz.controllers import NONE, Control, control_named
 from mars_viz.errors import SettingError
+from mars_viz.options import normalize, option, options_of
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
-from mars_viz.shapes import CHAIN, draft_words, shape_named
+from mars_viz.shapes import CHAIN, draft_words, drafted_tokens, shape_named
 from mars_viz.trace import Trace
+from mars_viz.words import exactly
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+
+class Keywords(TypedDict, total=False):
+    """`Settings` as keyword arguments of the Python API."""
+
+    rule: str
+    dial: float | None
+    gamma: int | None  # None for the usual number: 6, or a tree's size
+    tree: str | None  # None for the backend's shape, or chains
+    controller: str
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    max_new_tokens: int
+    stop: str | Iterable[str]  # one text, or several
+
+
+def settings_from(keywords: Keywords, tree: str = CHAIN) -> Settings:
+    """Return the settings of these arguments, with drafts of shape `tree` unless they name one. Raises BadInput."""
+    shape = keywords.get("tree") or tree
+    drafts = {"tree": shape, "gamma": drafted_tokens(keywords.get("gamma"), shape)}
+    return Settings(**{**keywords, **drafts, "stop": stops(keywords.get("stop", ()))})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +62,43 @@ class Settings:
 
     rule: str = "mars"  # name of a rule in the registry, or of a variant such as 'vllm-thinking:k=5'
     dial: float | None = None  # the rule's threshold; None uses the rule's default
-    gamma: int = 6  # tokens drafted per round; for trees the number of nodes
-    temperature: float = 0.0  # 0 is greedy
-    top_p: float = 1.0  # nucleus probability; 1 is off
-    top_k: int = 0  # 0 is off
-    seed: int = 0  # key of every random draw
-    max_new_tokens: int = 128  # maximum number of tokens after the prompt
+    gamma: int = option(6, "Draft length γ", "tokens drafted per round", whole(1, LONGEST_DRAFT))
+    """Tokens drafted per round, or the number of nodes of a tree."""
+    temperature: float = option(
+        0.0, "Temperature", "0 takes the most likely token", TEMPERATURE, high=5.0, step=0.1, law=True
+    )
+    top_p: float = option(
+        1.0,
+        "Top-p",
+        "nucleus sampling; 1 is off",
+        real(5e-324, 1, "a number above 0, at most 1"),
+        low=0.01,
+        step=0.05,
+        law=True,
+    )
+    top_k: int = option(
+        0,
+        "Top-k",
+        "draws from this many best tokens; 0 is off",
+        whole(0, VOCABULARY, f"0 (off) or a whole number up to {VOCABULARY:,}"),
+        high=1_000_000,
+        law=True,
+    )
+    seed: int = option(
+        0,
+        "Seed",
+        "key of all random draws",
+        whole(0, 2**63 - 1, "a whole number from 0 to 2^63 - 1"),
+        high=2**53 - 1,  # which a browser's numbers hold
+    )
+    max_new_tokens: int = option(
+        128,
+        "Max new tokens",
+        "length limit of the text, the prompt not counted",
+        whole(1, TOKENS),
+        high=100_000,
+        link="tokens",
+    )
     stop: tuple[str, ...] = ()  # texts that end decoding at the token that completes one of them; see `walk.Ending`
     tree: str = CHAIN
     """Shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; see `shapes`. A shape with a number of
@@ -52,13 +110,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value that is out of range or has the wrong type."""
-        for name, bounds in NUMBERS["Settings"].items():
-            value = getattr(self, name)
-            if name == "dial":  # which the rule bounds, and None stands for its default
-                continue
-            if not bounds.holds(value):
-                raise SettingError(f"{name} is {shortened(value)}; it must be {bounds.words}.")
-            object.__setattr__(self, name, bounds.plain(value))
+        normalize(self)
         if not isinstance(self.rule, str):
             raise SettingError(f"rule is {self.rule!r}; it must be a rule's name.")
         if ":" in self.rule:
@@ -78,6 +130,24 @@ class Settings:
             object.__setattr__(self, "controller", named_control.name)
             if self.drafts_trees:
                 raise SettingError(f"{named_control.controller.title} cuts chains; draft chains, or no controller.")
+
+    @property
+    def law(self) -> Settings:
+        """The settings that shape the distribution that tokens are drawn from; the others are at their defaults."""
+        return Settings(**{each.name: getattr(self, each.name) for each in LAW})
+
+    @property
+    def cuts_distributions(self) -> bool:
+        """True if top-p or top-k leaves out part of each distribution."""
+        return any(getattr(self, each.name) != each.default for each in LAW[1:])
+
+    @property
+    def law_words(self) -> str:
+        """The law in words: '0', '0.8, top-p 0.9, top-k 20'."""
+        cut = [each for each in LAW[1:] if getattr(self, each.name) != each.default]
+        return exactly(self.temperature) + "".join(
+            f", {each.label.lower()} {each.written(getattr(self, each.name))}" for each in cut
+        )
 
     @property
     def control(self) -> Control | None:
@@ -121,6 +191,9 @@ class Settings:
         """Return the words of `draft` for another draft length or number of nodes."""
         cut = "" if self.control is None else f" cut by {self.control.words}"
         return draft_words(gamma, self.tree) + cut
+
+
+LAW = tuple(each for each in options_of(Settings).values() if each.law)  # temperature first
 
 
 def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
@@ -220,7 +293,7 @@ class Run:
     tags: tuple[str, ...] = ()  # labels for finding the run; see `runfiles.manifest`
     dial_map: mars_viz.DialMap | None = None
     """Results at other dial values and block lengths, if the run was mapped; its frame is this run without rounds.
-    `run_with_map.mapped` joins the two."""
+    `dialmap.mapped` joins the two."""
     controller_map: mars_viz.DialMap | None = None
     """Results at a draft-length controller's thresholds at the run's own dial value, if the run was mapped."""
 

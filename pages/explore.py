@@ -18,12 +18,12 @@ from mars_viz.components.explorer.pins import Pins
 from mars_viz.components.mount import first_painted
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
+from mars_viz.dialmap import shown, whole_controller_map
 from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.report import file_name
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.run_with_map import shown, whole_controller_map
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import (
     decode_form,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, ElementHandle, Page, TimeoutError
+from playwright.sync_api import BrowserContext, ElementHandle, Locator, Page, TimeoutError
 
 PATIENCE = 240.0  # seconds; only a dead control takes as long
 ENTRIES = "[data-testid$=Dropdown] [role=option]"
@@ -364,3 +364,18 @@ class Census:
             assert element is not None, f"there is no “{name}” to open"
             if not element.evaluate("e => e.getAttribute('aria-expanded') === 'true' || e.parentElement.open === true"):
                 element.click()
+
+
+def swipe(page: Page, place: Locator, x: int = 0, y: int = 0, steps: int = 16) -> None:
+    """Move a finger by so many pixels from the middle of a place."""
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    assert box is not None
+    left, top = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    hand = page.context.new_cdp_session(page)
+    hand.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": left, "y": top}]})
+    for step in range(1, steps + 1):
+        page.wait_for_timeout(16 if steps > 3 else 0)  # one frame each, as fingers scroll
+        points = [{"x": left + x * step / steps, "y": top + y * step / steps}]
+        hand.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": points})
+    hand.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})

@@ -15,8 +15,7 @@ from mars_viz.errors import BadInput, DeviceLost
 from mars_viz.run import Settings
 from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Device, Models, Tell
-from tests.factories import toy_run
-from tests.recorders import ToyRecorder
+from tests.factories import ToyRecorder, toy_run
 
 
 def toys() -> Models[str]:

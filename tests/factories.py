@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mars_viz import randomness
-from mars_viz.dialmap import DialMap
+from mars_viz.dialmap import DialMap, mapped
 from mars_viz.exploration import Budget, Walker, explore, span_of, walk
 from mars_viz.randomness import Purpose
-from mars_viz.records import Emission, Speculation
+from mars_viz.records import Emission, Round, Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run
 from mars_viz.walk import Answer, Ending
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
     from mars_viz.speculators.networks import Network, Opener
 
+PATIENCE = 240.0  # seconds; only a hanging test waits as long
 ROOT = Path(__file__).resolve().parent.parent
 K = 16
 VOCABULARY = 32
@@ -347,3 +348,34 @@ def with_passes(
         part = model_drafter(opener(drafter), backend.drafter.name, backend.drafter.revision)
         backend = replace(backend, drafter=part)
     return backend
+
+
+class ToyRecorder:
+    """Makes the rounds of a finished run one after the other; a test can hold it up or make it fail between two."""
+
+    def __init__(self, run: Run, prompt: str) -> None:
+        self._all, self._prompt, self.made = run, prompt, 0
+
+    def before(self) -> None:
+        """Run before each round."""
+
+    def __iter__(self) -> Iterator[Round]:
+        for round_ in self._all.rounds:
+            self.before()
+            self.made += 1
+            yield round_
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.run().token_ids
+
+    def run(self) -> Run:
+        return replace(self._all, rounds=self._all.rounds[: self.made], prompt=self._prompt)
+
+
+def until(holds: Callable[[], object], pause: float = 0.002) -> None:
+    """Return once it holds, asked again after each `pause`, seconds."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(pause)

@@ -26,6 +26,7 @@ from mars_viz.backend_choice import (
 from mars_viz.chat import CUT_OFF, Exchange, History
 from mars_viz.cli import main
 from mars_viz.commands.decoding import _history
+from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Span, Stand
 from mars_viz.prompts import PromptItem, PromptSet
@@ -33,7 +34,6 @@ from mars_viz.prompts.forms import history_of
 from mars_viz.recording import Mapping, Recording, Walking, dial_map, record
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Provenance, Run, Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run
 from mars_viz.runlist.reproduce import HISTORY_FILE, recipe
 from mars_viz.speculators.autoregressive import decode_alone
@@ -387,7 +387,7 @@ def test_a_page_decodes_with_a_system_prompt_and_continues(
             settled(tab.run())
         return load_run(tmp_path / "runs" / tab.query_params["run"])
 
-    tab.number_input(key="limit").set_value(4)
+    tab.number_input(key="max_new_tokens").set_value(4)
     tab.text_area(key="prompt").set_value("Hello")
     tab.text_area(key="system").set_value("Be brief.")
     settled(tab.run())

@@ -14,9 +14,9 @@ from mars_viz.race.files import save_race
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import KeptRun, RunStatus, RunStore, read
 from mars_viz.ui import visitors
+from tests.factories import until
 from tests.served import ROOT, App, running
 from tests.test_race import toy_race
-from tests.waiting import until
 
 HEAD = "Built-in target with its EAGLE-3 head"
 

@@ -11,11 +11,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.components.guide import CARDS
 from mars_viz.components.stepper.frames import Jump, playback
-from mars_viz.run_with_map import mapped
+from mars_viz.dialmap import mapped
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
+from tests.controls import swipe
 from tests.factories import toy_map, toy_run
-from tests.fingers import swipe
 from tests.served import App
 from tests.test_browser_explore import link_has
 

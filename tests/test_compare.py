@@ -16,12 +16,12 @@ from mars_viz.components.compare import Ask, Asked, Pane, StripLane, lane_payloa
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
+from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.prompts import recognised
 from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece
-from mars_viz.run_with_map import mapped
 from mars_viz.ui.compare import compare_view, compare_words, sweep_pair
 from mars_viz.ui.compare.compare_view import Across, Choice, CompareView
 from mars_viz.ui.compare.page_state import Comparison, line_up

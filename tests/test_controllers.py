@@ -18,7 +18,7 @@ from rule_cases import unlike
 from mars_viz import cli
 from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, control_named
 from mars_viz.costs import Cost, Costs, round_cost
-from mars_viz.dialmap import DialMap
+from mars_viz.dialmap import DialMap, mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Walker, controller_span, explore, walk
 from mars_viz.recording import Mapping, Recording, mapping_of
@@ -26,7 +26,6 @@ from mars_viz.records import Round, Speculation
 from mars_viz.replay import shortened
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
@@ -39,6 +38,8 @@ NAMES = sorted(CONTROLLERS)
 def by_hand(name: str, threshold: float, speculation: Speculation) -> int:
     """Return how many tokens a drafter drafts one at a time, by each controller's source."""
     surviving = 1.0
+    if name == "length":
+        return min(int(threshold), len(speculation))
     for drafted in range(len(speculation)):
         q, law_best = float(speculation.q[drafted]), float(speculation.q_max[drafted])
         entropy = max(float(speculation.q_entropy[drafted]), 0.0)
@@ -208,7 +209,7 @@ def test_names_are_canonical_and_impossible_maps_are_refused() -> None:
     assert Settings(controller="confidence:1").controller == "confidence:1"
     assert Settings().control is None
     for name in NAMES:
-        control = control_named(f"{name}:0.12345678901234567")
+        control = control_named(f"{name}:{1.2345678901234567 - (name != 'length')!r}")
         assert control is not None and control_named(control.name) == control
     for over, message in (("controller", "no controller"), ("γ", "over")):
         with pytest.raises(BadInput, match=message):

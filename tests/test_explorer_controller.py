@@ -13,10 +13,10 @@ from factories import toy_run
 from mars_viz.components.explorer.element import RunPayload, recorded_at
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.controllers import CONTROLLERS
+from mars_viz.dialmap import mapped, whole_controller_map
 from mars_viz.errors import BadInput
 from mars_viz.exploration import controller_span
 from mars_viz.run import Run
-from mars_viz.run_with_map import mapped, whole_controller_map
 from mars_viz.ui.links import View, fitted, from_parameters, to_parameters
 from tests.in_node import in_node
 from tests.test_controllers import toy_controller_map

@@ -16,6 +16,8 @@ from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.round_index import round_index
+from mars_viz.dialmap import mapped
+from mars_viz.dialmap import shown as generated
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Budget
 from mars_viz.figures import LIGHT
@@ -23,8 +25,6 @@ from mars_viz.figures.along_the_dial import savings
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.run_with_map import mapped
-from mars_viz.run_with_map import shown as generated
 from tests.factories import toy_map, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
 

@@ -18,6 +18,7 @@ from mars_viz import figures
 from mars_viz.analysis.metrics import Basis, basis, judged_rounds
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer.payload import run_payload
+from mars_viz.dialmap import mapped, shown
 from mars_viz.errors import BadInput
 from mars_viz.figures import spoken_title
 from mars_viz.figures.svg import token_bars, token_strip
@@ -25,7 +26,6 @@ from mars_viz.records import Outcome
 from mars_viz.report import bibtex, report_html
 from mars_viz.rules import RULES, Scale
 from mars_viz.run import Piece
-from mars_viz.run_with_map import mapped, shown
 from mars_viz.ui import share
 from mars_viz.words import THIN_SPACE, counted, exact_setting, number, ranged, setting
 from tests.factories import ToySpeculator, long_run, processed, rank, toy_map, toy_run, toy_tree

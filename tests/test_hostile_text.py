@@ -21,6 +21,7 @@ from mars_viz import figures
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.positions import positions
 from mars_viz.analysis.rulings import agreement
+from mars_viz.dialmap import mapped
 from mars_viz.escapes import visible
 from mars_viz.exploration import span_of
 from mars_viz.figures.rules import agreement_matrix
@@ -30,7 +31,6 @@ from mars_viz.race.files import save_race
 from mars_viz.report import report_html, write_report
 from mars_viz.rules import rule_named
 from mars_viz.run import LONGEST_STOP, Piece, Run, Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.timing import keep_check
 from tests.controls import READY, SCRIPT

@@ -13,12 +13,12 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.analysis.judgements import opinion, own_dial, ruling
 from mars_viz.analysis.rulings import compared
 from mars_viz.costs import Cost, Costs
+from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Budget
 from mars_viz.records import first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.run_with_map import mapped
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks

@@ -32,12 +32,12 @@ from mars_viz.analysis.steps import Steps
 from mars_viz.analysis.tree_gain import tree_tokens
 from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
+from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import walk
 from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
-from mars_viz.run_with_map import mapped
 from mars_viz.speculators.backend import Backend
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import lossless, ratio, trees, why

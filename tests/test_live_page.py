@@ -33,12 +33,11 @@ from mars_viz.ui.jobs.job import JobState, LongJob, Progress, TaskStep
 from mars_viz.ui.jobs.models import Device, Models, Status
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.live import live_words
-from tests.factories import toy_run
+from tests.factories import toy_run, until
 from tests.tab_tools import labels, notes, press, wait
 from tests.tabs import APP, PATIENCE, captions, sent, settled, titles
 from tests.test_pages import Script
 from tests.test_race import toy_race
-from tests.waiting import until
 
 
 class ToyRacer:

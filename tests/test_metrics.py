@@ -7,15 +7,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mars_viz.analysis.lesson_sums import expected_tokens
 from mars_viz.analysis.metrics import Basis, judged_rounds, speed, summary
 from mars_viz.analysis.positions import positions
 from mars_viz.analysis.tree_gain import ChildChances, Choices, child_chances, choices, tree_tokens
+from mars_viz.dialmap import mapped, shown
 from mars_viz.errors import BadInput
 from mars_viz.records import Outcome, Round, Timing
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Piece, Provenance, Run, Settings
-from mars_viz.run_with_map import mapped, shown
 from mars_viz.ui.lessons import trees
 from mars_viz.walk import Ending
 from tests.factories import make_speculation, toy_map, toy_run
@@ -148,11 +147,7 @@ def test_no_tree_of_as_many_nodes_yields_more(alpha, rescued):
         assert found[nodes - 1] == pytest.approx(1 + most)
 
 
-def test_without_a_second_choice_the_best_tree_is_a_chain_and_never_worse_than_one():
-    for alpha in trees.ALPHAS:
-        chain = [float(expected_tokens(alpha, n)) for n in range(1, 33)]
-        assert tree_tokens(alpha, 0.0, 32).tolist() == pytest.approx(chain)
-        assert all(np.all(tree_tokens(alpha, rescued, 32) >= np.array(chain) - 1e-12) for rescued in trees.SECONDS)
+def test_the_lesson_of_trees_begins_at_the_runs_own_choices():
     run = toy_run()
     assert "no drafter's second choice" not in trees.LESSON.lacks(run)
     assert "3" in trees.LESSON.lacks(toy_run(rule="rejection-sampling", temperature=1.0))

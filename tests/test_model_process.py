@@ -38,10 +38,8 @@ from mars_viz.ui.links import View
 from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Filling, Session
 from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
-from tests.factories import toy_map, toy_run
-from tests.recorders import ToyRecorder
+from tests.factories import PATIENCE, ToyRecorder, toy_map, toy_run, until
 from tests.tabs import ROOT
-from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture(scope="module")

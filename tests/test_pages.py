@@ -31,13 +31,11 @@ from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View, fitted
 from mars_viz.ui.session import Session
 from tests import tabs
-from tests.factories import toy_run
-from tests.recorders import ToyRecorder
+from tests.factories import ToyRecorder, toy_run, until
 from tests.staged import of_the_pair
 from tests.tab_tools import notes, press, wait
 from tests.tabs import PATIENCE, settled, titles
 from tests.test_explorer_map import mapped_run
-from tests.waiting import until
 
 
 class Script(ToyRecorder):

@@ -20,12 +20,12 @@ from playwright.sync_api import Browser, Page, expect
 from mars_viz import cli, demo
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.classroom import CLASSROOM, QUEUE, TOKENS, ClassLimits, class_limits
+from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.permissions import DELETE, PATHS, MayDelete, MayNamePaths, about_paths, is_this_machine
 from mars_viz.permissions import who_may_delete as deletes
 from mars_viz.permissions import who_may_name_paths as names_paths
 from mars_viz.run import Run
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.speculators.loading import load_backend
@@ -42,10 +42,9 @@ from mars_viz.ui.links import View
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import Session
 from tests.clients import Tab, elsewhere, opened
-from tests.factories import toy_map, toy_run
+from tests.factories import toy_map, toy_run, until
 from tests.served import ROOT, own_environment, running, serving
 from tests.sweep_cases import toy_sweep
-from tests.waiting import until
 
 STORY = "1-story-mars"
 PAGES = ("", "explore", "live", "runs", "compare", "rules", "tune", "learn")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import mars_viz
 from mars_viz import DialMap, Run
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import Segment
+from mars_viz.dialmap import Segment, mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Budget, Stand, span_of, walk
 from mars_viz.recording import Mapping, Recording, Walking
@@ -25,7 +25,6 @@ from mars_viz.records import Outcome, Timing, Verdicts
 from mars_viz.replay import answers_of, ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.trace import Speculations
 from tests.factories import tables

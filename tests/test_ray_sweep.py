@@ -45,9 +45,9 @@ from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.sweep_requests import SweepRequest
+from tests.factories import until
 from tests.ray_toys import ToyModels
 from tests.tables import table_backend
-from tests.waiting import until
 
 SPAN = Span(0.0, 1.0, (3,))
 PATIENCE = 240  # seconds; a busy machine is no reason to fail

@@ -21,14 +21,14 @@ from mars_viz.analysis.metrics import summary
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
+from mars_viz.dialmap import mapped
+from mars_viz.dialmap import shown as shown_at
 from mars_viz.errors import BadInput
 from mars_viz.figures import ALONG_THE_DIAL, LIGHT
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
 from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed
 from mars_viz.report.prerendered_figures import settings
 from mars_viz.run import Run
-from mars_viz.run_with_map import mapped
-from mars_viz.run_with_map import shown as shown_at
 from mars_viz.runfiles import load_run
 from mars_viz.samples import RUNS
 from tests.factories import toy_map, toy_run

@@ -18,13 +18,13 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.analysis.branching import branching
 from mars_viz.analysis.judgements import opinion, ruling
 from mars_viz.analysis.rulings import compared, shifted
+from mars_viz.dialmap import known_answers, mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Stand, Together, walk_together
 from mars_viz.records import COLUMNS, Outcome, first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.run_with_map import known_answers, mapped
 from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
@@ -32,13 +32,12 @@ from mars_viz.ui.links import Opened, to_parameters
 from mars_viz.ui.rule_lab import page_state, rule_tables, rule_words
 from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
 from tests import tabs
-from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run
+from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
 from tests.staged import of_the_pair
 from tests.tab_tools import address, button, labels, press, said, wait
 from tests.tabs import settled, titles
 from tests.test_judgements import without
 from tests.test_metrics import small_run
-from tests.waiting import until
 
 EVERY_RULE = "Decode every rule on this prompt"
 

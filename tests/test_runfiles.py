@@ -15,12 +15,12 @@ import pytest
 from factories import toy_map, toy_run
 
 from mars_viz import runfiles, writer
+from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Budget
 from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import codec, manifest, parquet, tables, zips
 from mars_viz.trace import Trace
 

@@ -13,8 +13,8 @@ from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.speculators.backend import Backend
 from tests.clients import elsewhere, opened
 from tests.crowd import Crowd, End, end_of, streamed
+from tests.factories import PATIENCE, until
 from tests.served import ROOT, App, Server, served, serving
-from tests.waiting import PATIENCE, until
 
 PAGES = {
     "app": 'st.navigation([st.Page("left.py", default=True), st.Page("opened.py")]).run()',

@@ -13,13 +13,13 @@ from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import OUTCOMES, positions
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.payload import run_payload
+from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.evidence import Decides
 from mars_viz.records import COLUMNS, Decision, Outcome, Round
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import codec, load_run
 from mars_viz.runfiles.columns import MOST_EXTRAS
 from mars_viz.trace import Speculations, Trace

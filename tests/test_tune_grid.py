@@ -37,11 +37,11 @@ from mars_viz.ui.tune import detail, sweep_requests
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.catalogue import jobs_in, shelf
 from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob
+from tests.factories import PATIENCE, until
 from tests.tab_tools import keys, notes
 from tests.tables import table_backend
 from tests.test_grid import GRID, VLLM, toy_grid
 from tests.test_tune_page import clicked, empty, frames, opened, section, settled
-from tests.waiting import PATIENCE, until
 
 OWN = "vllm-thinking-k3"
 __all__ = ["empty"]

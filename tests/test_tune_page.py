@@ -53,10 +53,10 @@ from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import ShownResults, TuneView
 from mars_viz.words import exactly, number
 from tests import tabs
+from tests.factories import until
 from tests.tab_tools import keys, notes, press
 from tests.tables import table_backend
 from tests.tabs import ROOT, captions, sent, settled, titles
-from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -554,7 +554,7 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty, pair, 
     lines = ['{"prompt": "Add 1 and 2.", "answer": "3", "id": "<img src=x>"}', "nonsense", long, '{"prompt": "Hi"}']
     tab = own_file("\n".join(lines), "last-number")
     tab.checkbox(key="sweep-skip").check()
-    tab.number_input(key="sweep-tokens").set_value(6)
+    tab.number_input(key="sweep-max_new_tokens").set_value(6)
     tab.number_input(key="sweep-gamma").set_value(2)
     assert "Line 2 is left out" in notes(clicked(settled(tab.run()), "sweep-begin"))
     (job,) = jobs_in(empty).values()

@@ -113,21 +113,14 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
         "far (too large|more)|does not start",
     ),
     "zeros": ("run", lambda: zipped(files() | {"nodes.parquet": bytes(60 << 20)}), "far more than a run"),
+    "turns": ("prompts", lambda: b'{"turns": [' + b'"a",' * 2_000_000 + b'"a"]}\n', "more than 1,000 turns"),
     "brackets in metrics": ("metrics", lambda: b"[" + b"{}," * 5_000_000 + b"{}]", "lists and objects"),
 }
-LONG: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "equal rounds": ("run", lambda: equal_rows("rounds", 400_000), "counts other rounds"),
-    "equal rows": ("run", lambda: equal_rows("rows"), "in every round|far larger"),
-    "brackets in a prompt": ("prompts", lambda: b'{"prompt": [' + b"[]," * 2_600_000 + b"0]}\n", "is a list of"),
-    "short prompts": ("prompts", lambda: b'{"prompt": "a"}\n' * 3_000_000, "more than 100,000 prompts"),
-    "lines that are none": ("prompts", lambda: b"x\n" * 8_000_000, "more than 100,000 prompts"),
-    "turns": ("prompts", lambda: b'{"turns": [' + b'"a",' * 2_000_000 + b'"a"]}\n', "more than 1,000 turns"),
-}
 
 
-@pytest.mark.parametrize("case", [*REFUSED, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
+@pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_costs_little(refused: Callable[[str, Path], str], tmp_path: Path, case: str) -> None:
-    kind, make, message = (REFUSED | LONG)[case]
+    kind, make, message = REFUSED[case]
     path = tmp_path / "upload"
     path.write_bytes(make())
     assert re.search(message, refused(kind, path))

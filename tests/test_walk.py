@@ -13,6 +13,7 @@ from factories import make_speculation, processed
 from rule_cases import unlike
 from scipy import stats
 
+from mars_viz.dialmap import known_answers, mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import RuleWalk, Stand, answers_along, walk, walk_together
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
@@ -21,7 +22,6 @@ from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.run_with_map import known_answers, mapped
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence

@@ -16,8 +16,7 @@ import numpy as np
 from mars_viz.records import first_difference
 from mars_viz.run import Piece, Run
 
-SHORTEST = 3
-"""Minimum length, in tokens or words, of a common stretch after the first difference."""
+SHORTEST = 3  # minimum length, in tokens or words, of a common stretch after the first difference
 LONGEST = 5000
 """Maximum number of tokens or words after the first difference for a search of common stretches, which would take too
 long."""
@@ -27,8 +26,7 @@ class Unit(Enum):
     """Unit of comparison of two texts."""
 
     TOKENS = "token"  # token ids; both texts use one vocabulary
-    CHARACTERS = "character"
-    """Characters; the texts use different vocabularies. Control tokens have none."""
+    CHARACTERS = "character"  # characters; the texts use different vocabularies. Control tokens have none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,7 @@ class Alignment:
 
     unit: Unit
     prefix: int  # length of the common prefix in units
-    stretches: tuple[Stretch, ...]
-    """In order; together they cover both texts. Empty for two empty texts."""
+    stretches: tuple[Stretch, ...]  # in order; together they cover both texts. Empty for two empty texts.
     left: Side
     right: Side
     rounds: tuple[RoundPair, ...]  # every round of both texts once, by place

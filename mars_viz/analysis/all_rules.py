@@ -18,12 +18,12 @@ from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.positions import FlatPositions, drafted
 from mars_viz.analysis.rulings import Equivalent, compared, equivalent, moved
 from mars_viz.analysis.settled_text import first_to_differ
+from mars_viz.dialmap import known_answers
 from mars_viz.exploration import RuleWalk, Stand
 from mars_viz.records import first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, rule_named, rules_and
 from mars_viz.run import Run
-from mars_viz.run_with_map import known_answers
 from mars_viz.walk import Answer, Prefix
 
 
@@ -33,11 +33,9 @@ class RuleRow:
 
     rule: Rule
     dial: float | None  # None for a rule without a dial
-    basis: Basis
-    """Exact: on the text that the rule itself writes at this setting. Block-local: on the recorded text."""
+    basis: Basis  # exact: on the text that the rule itself writes at this setting. Block-local: on the recorded text.
     rounds: int  # target passes; on a recorded text, those of the run
-    tau: float
-    """Tokens emitted per round, including correction or bonus. NaN without rounds."""
+    tau: float  # tokens emitted per round, including correction or bonus. NaN without rounds.
     kept: int  # number of drafted tokens in the text
     rolled_back: int  # number of drafted tokens that are not in the text
     relaxed: int  # number of accepted tokens that the rule's strict end rejects

@@ -17,20 +17,15 @@ from mars_viz.errors import EvidenceError
 from mars_viz.records import Emission, Speculation
 from mars_viz.run import Run
 
-MOST_CHILDREN = 4
-"""Maximum number of children of a node; without replacement every order of them is enumerated."""
-MOST_NODES = 60
-"""Maximum number of nodes per depth; more are thinned in even steps."""
+MOST_CHILDREN = 4  # maximum number of children of a node; without replacement every order of them is enumerated
+MOST_NODES = 60  # maximum number of nodes per depth; more are thinned in even steps
 PIECES = 4
 """Number of tokens that represent the shared rest of both laws. With a single one, the naive rule would accept it too
 often."""
-NEEDS = ("total_variation", "draft_logits", "q_max")
-"""Additional columns that the recording must contain."""
-_NOTHING = 1e-5
-"""Probability that float32 lists may lack of 1."""
+NEEDS = ("total_variation", "draft_logits", "q_max")  # additional columns that the recording must contain
+_NOTHING = 1e-5  # probability that float32 lists may lack of 1
 _HALVINGS = 60
-_AT_ONCE = 1 << 22
-"""Maximum number of array elements while orders are enumerated."""
+_AT_ONCE = 1 << 22  # maximum number of array elements while orders are enumerated
 
 Solver = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 

@@ -96,8 +96,7 @@ class RequestTotals:
         return self.steps
 
 
-Counts = AcceptanceCounts | RequestTotals
-"""Counts of a request, as detailed as its engine reports them."""
+Counts = AcceptanceCounts | RequestTotals  # counts of a request, as detailed as its engine reports them
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +164,7 @@ def totals_by_step(request: AcceptanceCounts) -> Totals:
 class PositionRates:
     """Acceptance by position in the block, all requests pooled; [γ], NaN if the denominator is 0."""
 
-    unconditional: np.ndarray
-    """Position i: drafts whose first i tokens were accepted / drafts. vLLM, llama.cpp."""
+    unconditional: np.ndarray  # position i: drafts whose first i tokens were accepted / drafts. vLLM, llama.cpp.
     conditional: np.ndarray  # position i: drafts whose first i tokens were accepted / drafts whose first i - 1 were
     joint: np.ndarray
     """Position i: the product of the conditional rates up to i. Equals `unconditional` over the same drafts."""

@@ -21,8 +21,7 @@ from mars_viz.analysis.served_rounds import ServedRounds
 from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError
 
-Drafts = Mapping[str, tuple[int, ...]]
-"""The logged draft after each prefix, by `prefix_key`."""
+Drafts = Mapping[str, tuple[int, ...]]  # the logged draft after each prefix, by `prefix_key`
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from mars_viz.analysis.engine_text import no_counts, values_in
 from mars_viz.analysis.vllm_metrics import MAX_STEPS, vllm_counts
 from mars_viz.errors import RunFileError
 
-DEEPEST = 8
-"""Objects and lists within one another in which an engine's counts are looked for."""
+DEEPEST = 8  # objects and lists within one another in which an engine's counts are looked for
 _LARGEST = 2**53
 _ONE = {"choices", "timings", "meta_info", "request_perf_metrics"}  # keys of a single response
 _RESPONSE = _ONE | {"outputs", "usage", "metrics", "stats", "error"}
@@ -224,8 +223,7 @@ _SAMPLE = re.compile(
     re.MULTILINE,
 )
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-Series = tuple[str, str, tuple[tuple[str, str], ...]]
-"""Engine, name without `_total`, and labels."""
+Series = tuple[str, str, tuple[tuple[str, str], ...]]  # engine, name without `_total`, and labels
 
 
 def counters_in(text: str) -> tuple[list[tuple[str, Counts]], int]:

@@ -13,8 +13,7 @@ from typing import Any
 
 from mars_viz.errors import RunFileError
 
-MAX_LISTS = 1_000_000
-"""Lists and objects in a file; each takes twenty times the bytes that write it."""
+MAX_LISTS = 1_000_000  # lists and objects in a file; each takes twenty times the bytes that write it
 ASK = {
     "vLLM": "Start vLLM with --per-request-spec-decode-metrics detailed, ask with n = 1 and save the responses, or "
     "save the text of its /metrics.",

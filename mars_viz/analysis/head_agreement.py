@@ -8,14 +8,11 @@ import numpy as np
 
 from mars_viz.analysis.intervals import Interval
 
-LOW = 0.25
-"""Agreement at the first depth below which the head has learnt nothing about this target."""
+LOW = 0.25  # agreement at the first depth below which the head has learnt nothing about this target
 CLIFF = 0.6
 """Agreement with its own states relative to that with true features, below which the states differ from training."""
-NARROW = 0.9
-"""Share of the target's probability that a vocabulary should cover."""
-NOTHING = "Nothing stands out."
-"""Finding for a head without problems."""
+NARROW = 0.9  # share of the target's probability that a vocabulary should cover
+NOTHING = "Nothing stands out."  # finding for a head without problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,9 @@ def expected_speed_up(alpha: np.ndarray | float, gamma: int, c: float) -> np.nda
 class Gain:
     """Values of the formula's symbols measured on one run."""
 
-    alpha: float
-    """Kept tokens per judged one. NaN if none was judged."""
+    alpha: float  # kept tokens per judged one. NaN if none was judged.
     gamma: int  # tokens drafted per block; for trees, those of the longest path
-    c: float
-    """Median drafting time of a token over the median time of a target pass. NaN without timings."""
+    c: float  # median drafting time of a token over the median time of a target pass. NaN without timings.
     tau: float  # tokens per target pass, counted
     speed_up: float
     """Tokens in units of target passes, over the time spent drafting and verifying. Modelled from the run's clock,
@@ -82,12 +80,9 @@ def gain(run: Run) -> Gain:
     )
 
 
-OTHERS = -1
-"""Replaces a token id: all tokens that are not shown separately."""
-SHOWN = 7
-"""Maximum number of tokens shown separately."""
-SEED = 0x9E3779B9
-"""Seed of the trials, the same for every viewer."""
+OTHERS = -1  # replaces a token id: all tokens that are not shown separately
+SHOWN = 7  # maximum number of tokens shown separately
+SEED = 0x9E3779B9  # seed of the trials, the same for every viewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +98,8 @@ class Overlap:
     """Both laws over M groups: single tokens, the likeliest first, and all others as the last one."""
 
     tokens: tuple[int, ...]  # token ids; the last is `OTHERS`
-    p: np.ndarray
-    """float64 [M]; the target's law. Sums to 1."""
-    q: np.ndarray
-    """float64 [M]; the drafter's law. Sums to 1."""
+    p: np.ndarray  # float64 [M]; the target's law. Sums to 1.
+    q: np.ndarray  # float64 [M]; the drafter's law. Sums to 1.
     shared: np.ndarray  # float64 [M]; the sum of min(p, q) over the tokens of each group: drafted and kept
 
     @property

@@ -45,12 +45,10 @@ class Summary:
     basis: Basis  # exact if no recorded decision changes at this dial value, otherwise block-local
     tokens: int  # emitted tokens over all rounds, including corrections and bonuses, after the end of the text cut them
     rounds: int  # draft-verify cycles: passes of the target, without the one over the prompt
-    tau: float
-    """Acceptance length: tokens / rounds. NaN without rounds."""
+    tau: float  # acceptance length: tokens / rounds. NaN without rounds.
     drafted: int  # number of drafted tokens
     kept: int  # number of drafted tokens in the text
-    acceptance_rate: float
-    """kept / drafted. NaN if nothing was drafted."""
+    acceptance_rate: float  # kept / drafted. NaN if nothing was drafted.
     relaxed: int  # kept tokens that the rule's strict end rejects
     rolled_back: int  # drafted - kept
     strict_basis: Basis
@@ -78,12 +76,9 @@ class Speed:
 
     seconds: float  # the whole decoding, without the pass over the prompt
     prefill_seconds: float  # the pass over the prompt
-    tokens_per_second: float
-    """tokens / seconds. NaN if no time was recorded."""
-    milliseconds_per_round: float
-    """1000 · seconds / rounds. NaN if no time was recorded."""
-    draft_share: float
-    """Drafting's part of the rounds' time, from 0 to 1. NaN if rounds were not timed."""
+    tokens_per_second: float  # tokens / seconds. NaN if no time was recorded.
+    milliseconds_per_round: float  # 1000 · seconds / rounds. NaN if no time was recorded.
+    draft_share: float  # drafting's part of the rounds' time, from 0 to 1. NaN if rounds were not timed.
     device: str
 
 

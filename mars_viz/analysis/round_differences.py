@@ -16,8 +16,7 @@ import numpy as np
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.records import Round
 
-ROUNDING = 1e-4
-"""Logits this close are a tie: float32 logits of one token may differ this much between two programs."""
+ROUNDING = 1e-4  # logits this close are a tie: float32 logits of one token may differ this much between two programs
 
 
 class Differs(Enum):

@@ -126,10 +126,8 @@ class Equivalent:
     rule: Rule
     dial: float | None
     """A short value between `low` and `high`; None for a rule without a dial, or whose dial moves no verdict here."""
-    low: float
-    """Smallest dial value with the same verdicts on this run. NaN without a value."""
-    high: float
-    """Dial value at which the verdicts change again; at the dial's end, just above it. NaN without a value."""
+    low: float  # smallest dial value with the same verdicts on this run. NaN without a value.
+    high: float  # dial value at which the verdicts change again; at the dial's end, just above it. NaN without a value.
     differing: int  # number of verdicts that still differ
     positions: int  # number of positions compared
 

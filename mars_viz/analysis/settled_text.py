@@ -15,8 +15,7 @@ from mars_viz.replay import ending_of
 from mars_viz.run import Run
 from mars_viz.trace import Settled, SettledText, Trace
 
-_ENDLESS = np.iinfo(np.int64).max
-"""More tokens than any block has."""
+_ENDLESS = np.iinfo(np.int64).max  # more tokens than any block has
 
 
 @dataclass(frozen=True, slots=True)

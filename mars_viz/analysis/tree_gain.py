@@ -14,12 +14,9 @@ from mars_viz.records import Round
 from mars_viz.run import Run
 from mars_viz.shapes import LONGEST_PATH, MOST_CHILDREN, best_paths
 
-_ROUNDS = 500
-"""Maximum number of rounds of a run used for the chances of children."""
-_FEWEST = 20
-"""Minimum number of places for reliable chances."""
-_RAREST = 0.01
-"""Children with a lower chance are left out."""
+_ROUNDS = 500  # maximum number of rounds of a run used for the chances of children
+_FEWEST = 20  # minimum number of places for reliable chances
+_RAREST = 0.01  # children with a lower chance are left out
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ import numpy as np
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.errors import RunFileError
 
-MAX_STEPS = 5_000_000
-"""Maximum number of steps of all requests of a file; a small histogram can claim any number."""
+MAX_STEPS = 5_000_000  # maximum number of steps of all requests of a file; a small histogram can claim any number
 
 
 def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:

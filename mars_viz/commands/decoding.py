@@ -21,13 +21,14 @@ from mars_viz.chat import CUT_OFF, NO_HISTORY, History
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import ModelError, PromptError
+from mars_viz.options import argument, options_of
 from mars_viz.prompts.forms import history_of
-from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, checked_history
+from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, OVER_GAMMA, checked_history
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, Settings, stop_words
+from mars_viz.run import Run, Settings, settings_from, stop_words
 from mars_viz.runfiles import check_free, load_run
 from mars_viz.runstore import new_name
-from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
+from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE
 from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees, drafter_for
 from mars_viz.strict_formats import json_of
@@ -98,10 +99,10 @@ def over_argument(parser: argparse.ArgumentParser, done: str) -> None:
     """Add the option for the kind of dial that is `done`, such as 'mapped'."""
     parser.add_argument(
         "--over",
-        choices=(OVER_DIAL, OVER_CONTROLLER),
+        choices=(OVER_DIAL, OVER_CONTROLLER, OVER_GAMMA),
         default=OVER_DIAL,
-        help=f"what is {done}: the rule's dial, or the threshold of --controller, from drafts of full length and at "
-        "the one --dial (default: %(default)s)",
+        help=f"what is {done}: the rule's dial; or, at the one --dial and from drafts of full length, the threshold of "
+        "--controller, or the draft length up to --gamma (default: %(default)s)",
     )
 
 
@@ -118,25 +119,15 @@ def json_argument(parser: argparse.ArgumentParser) -> None:
 
 def sampling_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings` besides the rule and its dial."""
-    default = Settings()
-    parser.add_argument(
-        "--gamma", type=int, help=f"draft length, tokens per round (default: {default.gamma}, of a tree its nodes)"
-    )
+    for name, each in options_of(Settings).items():
+        of_trees = {"default": None, "help": f"{each.help} (default: {each.default}, of a tree its nodes)"}
+        argument(parser, each, **of_trees if name == "gamma" else {})
     parser.add_argument(
         "--tree",
         metavar="SHAPE",
-        default=default.tree,
+        default=CHAIN,
         help=f"shape of drafts: chain, or a tree such as {EXAMPLE} or, drawn, {DRAWN_EXAMPLE} (default: %(default)s)",
     )
-    for name, kind, about in (
-        ("temperature", float, "0 is greedy"),
-        ("top_p", float, "nucleus sampling; 1 is off"),
-        ("top_k", int, "0 is off"),
-        ("seed", int, "random seed"),
-        ("max_new_tokens", int, "tokens at most"),
-    ):
-        value = getattr(default, name)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=value, help=f"{about} (default: {value})")
     parser.add_argument(
         "--stop",
         metavar="TEXT",
@@ -225,10 +216,8 @@ def with_backend_file(options: argparse.Namespace) -> argparse.Namespace:
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
     """Return the settings of the options; others are in `others` or have their defaults. Raises BadInput."""
     known = {name: getattr(options, name) for name in Settings.__slots__ if hasattr(options, name)}
-    if known.get("max_new_tokens") is None:
-        known["max_new_tokens"] = Settings().max_new_tokens
-    known |= {"stop": tuple(options.stop), "gamma": drafted_tokens(options.gamma, options.tree)}
-    return Settings(**known | others)
+    given = {name: value for name, value in (known | others).items() if value is not None}
+    return settings_from(given)  # type: ignore[arg-type]
 
 
 def wish(options: argparse.Namespace) -> DecodeRequest:

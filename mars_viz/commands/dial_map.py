@@ -10,14 +10,13 @@ from typing import Any
 
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import facts, sentence
-from mars_viz.dialmap import DialMap, Segment
+from mars_viz.dialmap import DialMap, Segment, mapped
 from mars_viz.errors import SettingError
 from mars_viz.exploration import Budget, Span, span_of
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import draft_words
 from mars_viz.strict_formats import json_of

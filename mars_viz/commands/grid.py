@@ -22,6 +22,7 @@ from mars_viz.locks import check_nobody
 from mars_viz.prompts import PromptSet, Turns, load_prompts, load_task, per_task
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.shapes import drafted_tokens
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.evidence import dial_grid
@@ -102,7 +103,8 @@ def checked(options: argparse.Namespace) -> Grid | None:
     if control is not None and ":" in options.controller:
         remedy = f"leave :{options.controller.partition(':')[2]} out of --controller"
         raise SettingError(f"The grid says the controller's thresholds, and so does its name; {remedy}.")
-    grid = grid_of(rule_named(options.rule), options.grid, None if control is None else control.controller)
+    gamma = drafted_tokens(options.gamma, options.tree)
+    grid = grid_of(rule_named(options.rule), options.grid, None if control is None else control.controller, gamma)
     if options.wall_clock:
         example = f"--rule {grid.rules[-1].name} --out {grid.folders(out)[-1]} --resume"
         raise SettingError(

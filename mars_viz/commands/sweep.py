@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mars_viz import default_folders
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, grid, prompt_sets
@@ -20,7 +22,7 @@ from mars_viz.exploration import Span
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.prompts.files import MOST_PROMPTS
-from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, mapping_of
+from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
@@ -79,7 +81,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     decoding.model_arguments(parser)
     decoding.system_argument(parser, " for all prompts, in place of the set's own (default: with --resume as begun)")
     ray_arguments(parser)
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
+    parser.add_argument(
+        "--out", metavar="DIR", help="folder for the results (default: one that the app's Tune page lists)"
+    )
     parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
     parser.add_argument(
         "--batch", type=int, metavar="N", help="prompts to map at once (default: 8 where that is faster, else 1)"
@@ -114,7 +118,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check all options before loading the models; then sweep and print the results."""
-    requested = decoding.settings_of(options, dial=options.dial if options.over == OVER_CONTROLLER else None)
+    options.out = options.out or str(_new_folder(options))
+    requested = decoding.settings_of(options, dial=None if options.over == OVER_DIAL else options.dial)
     check_trees(requested, options.target, options.drafter)
     check_controller(requested, options.target, options.drafter)
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
@@ -159,6 +164,13 @@ def run(options: argparse.Namespace) -> None:
             options.evidence, result, dial=dial, recommendation=recommendation, checks=checks.found, terms=terms
         )
     _print(result, recommendation, dial, checks.latest(dial), options)
+
+
+def _new_folder(options: argparse.Namespace) -> Path:
+    """Return a folder among the app's sweeps. Raises BadInput with --resume, for which --out names the folder."""
+    if options.resume:
+        raise SettingError("--resume continues the sweep in --out DIR; name its folder.")
+    return default_folders.sweeps() / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{rule_named(options.rule).slug}"
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:

@@ -6,13 +6,13 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
+from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.figures.along_the_dial import ratio_histogram, round_bars, savings, two_logits
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DARK, LIGHT, Theme, spoken_title
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.run_with_map import checked_gamma, shown
 
 ALONG_THE_DIAL = (ratio_histogram, two_logits, round_bars, savings)
 """Figures of Explore that follow its dial, in order; functions of (positions, theme)."""

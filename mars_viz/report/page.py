@@ -26,12 +26,12 @@ from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import TOP, Columns, Payload, run_payload
 from mars_viz.components.mount import joined as joined_scripts
+from mars_viz.dialmap import checked_gamma
 from mars_viz.escapes import Html, html, joined
 from mars_viz.report.citations import bibtex
 from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
-from mars_viz.run_with_map import checked_gamma
 from mars_viz.shapes import CHAIN, length_name
 from mars_viz.words import counted, exactly, number, setting, short_device
 
@@ -207,9 +207,6 @@ def run_facts(run: Run, gamma: int) -> Html:
     settings, provenance = run.settings, run.provenance
     rule = rule_named(settings.rule)
     dial = "none" if rule.dial is None else setting(rule.dial.symbol, rule.dial.checked(settings.dial))
-    sampling = f"{settings.temperature:g}" if settings.temperature else "0, greedy"
-    if settings.top_p < 1 or settings.top_k:
-        sampling += f", top-p {settings.top_p:g}, top-k {settings.top_k or 'off'}"
     named = ((provenance.target, provenance.target_revision), (provenance.drafter, provenance.drafter_revision))
     models = [f"{name} @ {revision[:12]}" if name and revision else name for name, revision in named]
     facts = {
@@ -221,7 +218,7 @@ def run_facts(run: Run, gamma: int) -> Html:
         length_name(settings.tree): str(gamma)
         if gamma == settings.gamma
         else f"{gamma} (recorded with {settings.gamma})",
-        "Temperature": sampling,
+        "Temperature": settings.law_words,
         "Seed": str(settings.seed),
         "Stop strings": stop_words(settings.stop),
         "Chat template": "applied" if provenance.chat else "",

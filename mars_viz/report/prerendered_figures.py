@@ -18,11 +18,11 @@ from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import Positions, positions
 from mars_viz.components.explorer.payload import Columns
+from mars_viz.dialmap import shown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.run_with_map import shown
 
 MOST_STEPS = 50  # number of dial values to draw in addition to the segments, evenly subsampled
 CLOUD = 8  # number of marks from which a trace refers to rows of the payload

@@ -53,7 +53,7 @@ def encode(run: Run) -> dict[str, bytes]:
         if dial_map is not None:
             if dial_map.frame != run.without_rounds or bool(dial_map.span.over) != (dial_map is run.controller_map):
                 raise RunFileError(
-                    "its map is that of another run. Join them with mars_viz.run_with_map.mapped(run, dial_map)."
+                    "its map is that of another run. Join them with mars_viz.dialmap.mapped(run, dial_map)."
                 )
             tables |= map_tables(dial_map)
             facts = MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))

@@ -11,7 +11,7 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
-from mars_viz.bounds import LONGEST_DRAFT, LONGEST_PIECE, NUMBERS, SECONDS, TOKENS, VOCABULARY
+from mars_viz.bounds import LONGEST_DRAFT, LONGEST_PIECE, SECONDS, TEMPERATURE, TOKENS, VOCABULARY
 from mars_viz.evidence import Check, Decides, Per, within
 from mars_viz.records import COLUMNS, Timing
 
@@ -49,7 +49,6 @@ def _piece(values: np.ndarray) -> np.ndarray:
 
 
 _token = within(0, VOCABULARY - 1)
-_temperature = NUMBERS["Settings"]["temperature"]
 
 
 def _columns(names: str, type_: pa.DataType, holds: Check, shape: ValueShape = ValueShape.ONE) -> dict[str, FileColumn]:
@@ -97,13 +96,12 @@ ROW_VERDICTS: dict[str, FileColumn] = {
 
 SCALAR_FIELDS: dict[str, FileColumn] = {
     **_columns("start", _LONG, within(0, 2 * TOKENS)),
-    **_columns("temperature", _DOUBLE, within(_temperature.low, _temperature.high)),
+    **_columns("temperature", _DOUBLE, within(TEMPERATURE.low, TEMPERATURE.high)),
     **_columns("sampled", _BOOL, _anything),
 }
 """Single values of `Speculation`."""
 
-TIMING_FIELDS = {field.name: FileColumn(_DOUBLE, within(0, SECONDS)) for field in fields(Timing)}
-"""Seconds of a round."""
+TIMING_FIELDS = {field.name: FileColumn(_DOUBLE, within(0, SECONDS)) for field in fields(Timing)}  # seconds of a round
 
 _ROUND, _ANSWER = (_columns(owner, _INT, within(0, TOKENS - 1)) for owner in ("round", "answer"))
 

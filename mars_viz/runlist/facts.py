@@ -103,12 +103,9 @@ class RunFacts:
         rule = rule_named(settings.rule)
         dial = rule.checked_dial(settings.dial)
         at = "" if rule.dial is None or dial is None else f" {rule.dial.symbol} = {exactly(dial)}"
-        sampling = [f"T {exactly(settings.temperature)}"]
-        sampling += [f"top-p {exactly(settings.top_p)}"] * (settings.top_p != _DEFAULT.top_p)
-        sampling += [f"top-k {settings.top_k}"] * (settings.top_k != _DEFAULT.top_k)
         texts = {
             "rule": rule.title + at,
-            "temperature": ", ".join(sampling),
+            "temperature": f"T {settings.law_words}",
             "seed": f"seed {settings.seed}",
             "draft": self.draft,
             "limit": "" if settings.max_new_tokens == _DEFAULT.max_new_tokens else f"limit {settings.max_new_tokens}",

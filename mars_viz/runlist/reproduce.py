@@ -15,6 +15,7 @@ from mars_viz import demo
 from mars_viz.chat import messages_of
 from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
+from mars_viz.options import changed
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined
 from mars_viz.shapes import with_nodes
@@ -137,12 +138,11 @@ def _options(run: Run) -> list[tuple[str, object]]:
     options += [("dial", dial)] * (dial is not None)
     if settings.drafts_trees:
         options.append(("tree", with_nodes(settings.tree, settings.gamma)))
-    elif settings.gamma != _DEFAULT.gamma:
-        options.append(("gamma", settings.gamma))
-    for name in ("controller", "temperature", "top_p", "top_k", "seed", "max_new_tokens"):
-        value = getattr(settings, name)
-        options += [(name, value)] * (value != getattr(_DEFAULT, name))
-    return options
+    others = changed(settings)
+    if "gamma" in others and (gamma := others.pop("gamma")) and not settings.drafts_trees:
+        options.append(("gamma", gamma))
+    options += [("controller", settings.controller)] * (settings.control is not None)
+    return [*options, *others.items()]
 
 
 def _command(run: Run, name: str, models: dict[str, object], cautions: list[str], *, chat: bool) -> str:

@@ -12,13 +12,13 @@ from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.payload import WINDOW, payload_of, window
 from mars_viz.components.explorer.round_index import cut_index, round_index
 from mars_viz.components.stepper import playback, playback_payload
+from mars_viz.dialmap import whole_controller_map
 from mars_viz.escapes import Html, html
 from mars_viz.report.citations import bibtex
 from mars_viz.report.page import file_stem, heading, run_facts, sent
 from mars_viz.report.prerendered_figures import prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.run_with_map import whole_controller_map
 from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, SiteRun, data_file
 
 WHOLE = 5_000  # most slots of a run sent with all its evidence, about a megabyte

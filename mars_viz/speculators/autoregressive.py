@@ -24,8 +24,7 @@ class WrittenToken:
     """A token written by the target alone."""
 
     token: int
-    seconds: float
-    """Wall-clock time from the start, without the prompt's own pass."""
+    seconds: float  # wall-clock time from the start, without the prompt's own pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,7 @@ class Alone:
     """A text written by the target alone."""
 
     token_ids: tuple[int, ...]  # the emitted tokens
-    seconds: float
-    """Wall-clock time, without the prompt's own pass."""
+    seconds: float  # wall-clock time, without the prompt's own pass
 
 
 def decode_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Alone:

@@ -24,15 +24,13 @@ from mars_viz.walk import Ending, Prefix
 
 CPU = torch.device("cpu")
 Open = TypeVar("Open", bound=Callable[..., object])
-TOGETHER = 8
-"""Batch size if rows do not depend on their batch and a batch is cheaper than its parts."""
+TOGETHER = 8  # batch size if rows do not depend on their batch and a batch is cheaper than its parts
 
 
 class Tokenizer(Protocol):
     """Encodes prompts and decodes tokens."""
 
-    library: Any
-    """The underlying tokenizer, if any."""
+    library: Any  # the underlying tokenizer, if any
 
     @property
     def pieces(self) -> Mapping[int, Piece]:
@@ -51,24 +49,16 @@ class Tokenizer(Protocol):
 class Part(Generic[Open]):
     """A target or drafter that is ready to be opened."""
 
-    name: str
-    """Hub id, folder name, or settings such as 'ngram:n=3'."""
-    open: Open
-    """Opens it with its own cache; a drafter is opened with the settings of the decode."""
-    revision: str = ""
-    """Commit on the hub, the start of the weights' SHA-256, or the name of a drafter without weights."""
+    name: str  # hub id, folder name, or settings such as 'ngram:n=3'
+    open: Open  # opens it with its own cache; a drafter is opened with the settings of the decode
+    revision: str = ""  # commit on the hub, the start of the weights' SHA-256, or the name of a drafter without weights
     batching: str = ""
     """How a row's result is made bit-identical to its result alone; empty if the results agree only within rounding."""
-    lack: Callable[[], str] = str
-    """Returns a clause about a present limit on its speed, or an empty text."""
-    note: str = ""
-    """A clause about the model for the user; may be empty."""
-    passes: Opener | None = None
-    """Its bare forward passes if it is a local model."""
-    drafts_trees: bool = False
-    """True for a drafter that can draft trees."""
-    by_text: bool = False
-    """True for a drafter with another tokenizer, which drafts greedily as text."""
+    lack: Callable[[], str] = str  # returns a clause about a present limit on its speed, or an empty text
+    note: str = ""  # a clause about the model for the user; may be empty
+    passes: Opener | None = None  # its bare forward passes if it is a local model
+    drafts_trees: bool = False  # True for a drafter that can draft trees
+    by_text: bool = False  # True for a drafter with another tokenizer, which drafts greedily as text
 
     @property
     def model(self) -> Any:
@@ -89,26 +79,18 @@ class Backend:
 
     target: Part[Callable[[], Target]]
     drafter: Part[Callable[[Settings], Drafter]]
-    tokenizer: Tokenizer
-    """The target's tokenizer."""
-    vocabulary_size: int
-    """V: the tokens that the target scores, without padding that the drafter has no outputs for."""
-    context: int
-    """Maximum number of positions of both models."""
-    eos_ids: frozenset[int]
-    """Tokens that end a text."""
-    dtype: str
-    """Dtype of the target's weights, such as float32."""
-    processor: str = ""
-    """Name of the GPU or processor."""
+    tokenizer: Tokenizer  # the target's tokenizer
+    vocabulary_size: int  # v: the tokens that the target scores, without padding that the drafter has no outputs for
+    context: int  # maximum number of positions of both models
+    eos_ids: frozenset[int]  # tokens that end a text
+    dtype: str  # dtype of the target's weights, such as float32
+    processor: str = ""  # name of the GPU or processor
     versions: Mapping[str, str] = field(
         default_factory=lambda: {name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")}
     )
     """Versions of the libraries."""
-    place: torch.device = CPU
-    """Device of the models."""
-    tree: str = CHAIN
-    """Shape of drafts if the settings name none."""
+    place: torch.device = CPU  # device of the models
+    tree: str = CHAIN  # shape of drafts if the settings name none
 
     def speculator(
         self, settings: Settings, needs: Collection[str] | None = None, *, later: bool = False

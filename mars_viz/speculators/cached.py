@@ -13,8 +13,7 @@ from mars_viz.speculators.networks import Chain, Chaining, Network, Pick, TreeMa
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 
 Prefix = tuple[int, ...]
-UNREAD = -1
-"""Placeholder for a token after the part to be cached."""
+UNREAD = -1  # placeholder for a token after the part to be cached
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,9 @@ from mars_viz.speculators.networks.graphs import SETTLED
 from mars_viz.speculators.speculator import scored_by
 from mars_viz.walk import Prefix, step
 
-SECONDS = 6.0
-"""Limit for a measurement that does not converge; the repeats needed for an interval are always made."""
+SECONDS = 6.0  # limit for a measurement that does not converge; the repeats needed for an interval are always made
 
-PLACES = 6
-"""Number of places in a text at which a drafter that counts its passes drafts once."""
+PLACES = 6  # number of places in a text at which a drafter that counts its passes drafts once
 
 
 class Measuring:
@@ -234,15 +232,7 @@ def _drafted(drafter: Drafter, prefixes: Iterator[Prefix], count: int) -> None:
 
 def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing]:
     rule = rule_named(settings.rule)
-    short = Settings(
-        rule=settings.rule,
-        gamma=gamma,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        top_k=settings.top_k,
-        seed=settings.seed,
-        tree=settings.tree,
-    )
+    short = replace(settings.law, rule=settings.rule, gamma=gamma, seed=settings.seed, tree=settings.tree)
     speculator = backend.speculator(short, rule.needs)
     speculator.prefill(prefix)
     ending = backend.ending(replace(short, max_new_tokens=gamma + 1))

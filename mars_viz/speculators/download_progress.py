@@ -18,8 +18,7 @@ from mars_viz.speculators.memory import in_words
 Tell = Callable[[str, float], None]
 """Receives a description and a share from 0 to 1; an exception that it raises ends the loading."""
 
-_FETCHING = 0.8
-"""Part of a loading with a download that is assigned to the download."""
+_FETCHING = 0.8  # part of a loading with a download that is assigned to the download
 
 
 class Arrival:

@@ -31,8 +31,7 @@ class Draft:
     the drafted token."""
     vocabulary: Tensor | None = None
     """int64 [V']; the target's token of each entry of the drafter's vocabulary; None for the first V' tokens."""
-    lengths: tuple[int, ...] | None = None
-    """Number of tokens of each draft; None if all have N."""
+    lengths: tuple[int, ...] | None = None  # number of tokens of each draft; None if all have N
     branches: Branches | None = None
     """Parents of each tree's nodes; None for chains. Without `draws` the tree's tokens are the likeliest ones."""
     budgets: tuple[np.ndarray, ...] | None = None
@@ -85,11 +84,9 @@ def rows_at(rows: Tensor, places: Tensor) -> Tensor:
 class TopLogits:
     """Scores of a target that returns only its best tokens, on the host."""
 
-    ids: np.ndarray
-    """int64 [B, N + 1, K]; its best tokens, best first, the lower id first if logits are equal."""
+    ids: np.ndarray  # int64 [B, N + 1, K]; its best tokens, best first, the lower id first if logits are equal
     logits: np.ndarray  # float32 [B, N + 1, K]
-    drafted: np.ndarray | None
-    """float32 [B, N]; the raw logits of the drafted tokens; None if unknown."""
+    drafted: np.ndarray | None  # float32 [B, N]; the raw logits of the drafted tokens; None if unknown
 
     @classmethod
     def of_rows(
@@ -161,8 +158,7 @@ class Spent:
     """Totals over all drafts so far."""
 
     passes: int = 0  # drafter passes
-    tokens: int = 0
-    """Drafted tokens, in the target's tokens."""
+    tokens: int = 0  # drafted tokens, in the target's tokens
 
 
 @runtime_checkable

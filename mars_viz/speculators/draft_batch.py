@@ -28,8 +28,7 @@ class Trees:
 
     parents: tuple[tuple[int, ...], ...]  # for each of B trees
     budgets: tuple[np.ndarray, ...]  # int32 [N] each; see `Speculation.budgets`
-    draws: tuple[np.ndarray, ...] | None = None
-    """int32 [N] each, if tokens were drawn; see `Speculation.draws`."""
+    draws: tuple[np.ndarray, ...] | None = None  # int32 [N] each, if tokens were drawn; see `Speculation.draws`
 
     @classmethod
     def of(cls, draft: Draft, chosen: Sequence[int]) -> Trees | None:
@@ -44,21 +43,15 @@ class Trees:
 class DraftBatch:
     """Drafts of one length and both models' logits on the device; B chains, or B trees, of N tokens."""
 
-    starts: tuple[int, ...]
-    """Absolute position of each chain's first drafted token."""
+    starts: tuple[int, ...]  # absolute position of each chain's first drafted token
     tokens: Tensor  # int64 [B, N]
-    target: Tensor
-    """float32 [B, N + 1, V]; the target's raw logits after the prefix and after each token."""
-    sampled: bool
-    """True if the tokens were drawn from the drafter's law."""
+    target: Tensor  # float32 [B, N + 1, V]; the target's raw logits after the prefix and after each token
+    sampled: bool  # True if the tokens were drawn from the drafter's law
     drafter: Tensor | None = None
     """float32 [B, N, V]; the drafter's logits, from which each token was drafted; None for a deterministic draft."""
-    trees: Trees | None = None
-    """Branching; None for chains."""
-    judging: Tensor | None = None
-    """int64 [B, N]; the target's row that judges each node of a tree."""
-    passes: np.ndarray | None = None
-    """int32 [B, N + 1]; for drafts by text, see `Speculation.drafter_passes`."""
+    trees: Trees | None = None  # branching; None for chains
+    judging: Tensor | None = None  # int64 [B, N]; the target's row that judges each node of a tree
+    passes: np.ndarray | None = None  # int32 [B, N + 1]; for drafts by text, see `Speculation.drafter_passes`
 
     @classmethod
     def of(

@@ -22,12 +22,9 @@ class NamedDrafter(ABC):
     """A drafter that is no model by itself, with its settings."""
 
     __slots__ = ()
-    family: ClassVar[str]
-    """First word of its name."""
-    keeps_cache: ClassVar[bool] = False
-    """True if it reads with a model."""
-    drafts_trees: ClassVar[bool] = False
-    """True if it can draft trees."""
+    family: ClassVar[str]  # first word of its name
+    keeps_cache: ClassVar[bool] = False  # True if it reads with a model
+    drafts_trees: ClassVar[bool] = False  # True if it can draft trees
 
     @property
     def name(self) -> str:
@@ -53,8 +50,7 @@ class NamedDrafter(ABC):
 class ReadsText(NamedDrafter):
     """A drafter that can be built from existing text."""
 
-    text: str = field(default="", kw_only=True)
-    """A file with that text; empty for none."""
+    text: str = field(default="", kw_only=True)  # a file with that text; empty for none
 
     @property
     def source(self) -> str:
@@ -71,8 +67,7 @@ class ReadsText(NamedDrafter):
 class Ngram(NamedDrafter):
     """Prompt lookup as the drafter; see `drafters.ngram`."""
 
-    n: int = int(_NGRAM.default)
-    """Maximum length of the suffix to search."""
+    n: int = int(_NGRAM.default)  # maximum length of the suffix to search
     family: ClassVar[str] = "ngram"
 
     def _settings(self) -> str:
@@ -87,8 +82,7 @@ class Ngram(NamedDrafter):
 class Suffix(ReadsText):
     """A suffix index as the drafter; see `drafters.text`."""
 
-    n: int = int(_SUFFIX.default)
-    """Maximum length of the suffix to search."""
+    n: int = int(_SUFFIX.default)  # maximum length of the suffix to search
     family: ClassVar[str] = "suffix"
 
     def _settings(self) -> str:
@@ -122,10 +116,8 @@ class Trigram(ReadsText):
 class Layers(NamedDrafter):
     """The target without some layers as the drafter; see `drafters.smaller`."""
 
-    skip: tuple[int, int] | None = None
-    """The first and the last omitted layer, counted from 0; None if it exits early."""
-    exit: int | None = None
-    """Number of layers before an early exit."""
+    skip: tuple[int, int] | None = None  # the first and the last omitted layer, counted from 0; None if it exits early
+    exit: int | None = None  # number of layers before an early exit
     family: ClassVar[str] = "layers"
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
@@ -165,8 +157,7 @@ class Layers(NamedDrafter):
 class Eagle3(NamedDrafter):
     """An EAGLE-3 head as the drafter; see `drafters.eagle3`. It needs its target."""
 
-    head: str = ""
-    """Folder or hub id of its checkpoint; empty for the built-in target's."""
+    head: str = ""  # folder or hub id of its checkpoint; empty for the built-in target's
     family: ClassVar[str] = "eagle3"
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
@@ -190,10 +181,8 @@ class Eagle3(NamedDrafter):
 class Trimmed(ReadsText):
     """A drafter that scores only the most frequent tokens, those of its text; see `drafters.smaller`."""
 
-    m: int = int(_BEST.default)
-    """Number of tokens in the vocabulary."""
-    of: str = ""
-    """The trimmed drafter; empty for the default one."""
+    m: int = int(_BEST.default)  # number of tokens in the vocabulary
+    of: str = ""  # the trimmed drafter; empty for the default one
     family: ClassVar[str] = "trimmed"
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
@@ -223,8 +212,7 @@ class Trimmed(ReadsText):
 
 
 _CLASSES: tuple[type[NamedDrafter], ...] = (Ngram, Suffix, Trigram, Layers, Eagle3, Trimmed)
-FAMILIES = {each.family: each for each in _CLASSES}
-"""By the first word of their names."""
+FAMILIES = {each.family: each for each in _CLASSES}  # by the first word of their names
 
 
 def drafter_named(name: str) -> NamedDrafter | None:

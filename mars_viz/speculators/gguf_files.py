@@ -39,8 +39,7 @@ class Tensor:
 class Header:
     """Metadata and tensor list of a GGUF file."""
 
-    values: Mapping[str, str | int | float]
-    """Metadata by key, without the arrays."""
+    values: Mapping[str, str | int | float]  # metadata by key, without the arrays
     tensors: Mapping[str, Tensor]
 
     @property

@@ -18,8 +18,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from mars_viz.speculators.gguf_files import gguf_here, header_of
 from mars_viz.speculators.memory import DTYPES, bytes_of, in_words
 
-_ENDS = ("eos", "eot", "eom")
-"""Tokens that end a text, a turn or a message."""
+_ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn or a message
 _ROPE_FACTORS = "rope_freqs.weight"
 
 

@@ -28,10 +28,8 @@ from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.walk import Prefix
 
-TOGETHER = 16
-"""Number of drafts made at once."""
-LEAST = 3
-"""Minimum number of texts for an interval."""
+TOGETHER = 16  # number of drafts made at once
+LEAST = 3  # minimum number of texts for an interval
 
 
 class CheckingHead:

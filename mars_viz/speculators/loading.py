@@ -74,8 +74,7 @@ from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.vllm_http import Server
 
-LARGEST_TEXT = 64 << 20
-"""Bytes of the text that a drafter is given, at most."""
+LARGEST_TEXT = 64 << 20  # bytes of the text that a drafter is given, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,8 @@ class LoadedHead:
     """An EAGLE-3 head that is read."""
 
     checkpoint: Checkpoint
-    name: str
-    """'eagle3:' and its hub id or folder's name; 'eagle3' for the built-in one."""
-    revision: str = ""
-    """Commit on the hub, or the start of the weights' SHA-256."""
+    name: str  # 'eagle3:' and its hub id or folder's name; 'eagle3' for the built-in one
+    revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
 
 
 def load_backend(

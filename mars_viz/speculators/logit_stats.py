@@ -18,10 +18,8 @@ from mars_viz.speculators.draft_batch import Seen, at_nodes
 from mars_viz.speculators.sampling import wide
 from mars_viz.speculators.topk import ranks
 
-LOWEST = torch.finfo(torch.float32).min
-"""Replaces log 0, so that its product with 0 is 0."""
-SMALLEST = torch.finfo(torch.float32).tiny
-"""Replaces 0 inside a logarithm."""
+LOWEST = torch.finfo(torch.float32).min  # replaces log 0, so that its product with 0 is 0
+SMALLEST = torch.finfo(torch.float32).tiny  # replaces 0 inside a logarithm
 DIVERGENCES = frozenset(
     ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
 )

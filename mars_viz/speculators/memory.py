@@ -24,8 +24,7 @@ from mars_viz.errors import TooLarge
 from mars_viz.speculators.gguf_files import gguf_here, header_of
 
 _SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
-DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-"""By the kind of the stored values."""
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by the kind of the stored values
 _LARGEST_HEADER = 100 << 20
 LARGE = 250_000_000
 """Number of a target's values from which a pair runs in bfloat16 on a processor with `TILES`. At 316 M a block of 5
@@ -33,8 +32,7 @@ took 63 ms instead of 136; a small drafter loses less than that."""
 TILES = "amx_bf16"
 """Feature flag of a processor that multiplies tiles of bfloat16. Others, including those with AVX-512's bfloat16, were
 up to ten times slower in it than in float32."""
-_SYSTEM = Path("/")
-"""Root of the system's files about memory."""
+_SYSTEM = Path("/")  # root of the system's files about memory
 
 
 def check_fit(names: Sequence[str], device: torch.device, dtype: torch.dtype | str) -> None:

@@ -44,8 +44,7 @@ from mars_viz.speculators.names import local_place
 
 SMALL = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 """Files fetched from a repository before its weights: configuration, tokenizer, and the index of weights."""
-NAMED = 4
-"""Maximum number of tokens in a note."""
+NAMED = 4  # maximum number of tokens in a note
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 NO_TEXT = "{name} is a model of the type {kind}, which continues no text by itself; take a causal language model."
 CONVERT = (
@@ -60,10 +59,8 @@ class Loaded:
 
     model: PreTrainedModel  # on its device
     name: str  # hub id, or folder name
-    revision: str = ""
-    """Commit on the hub, or the start of the weights' SHA-256."""
-    tokenizer: PreTrainedTokenizerBase | None = None
-    """The tokenizer of a drafter that drafts by text."""
+    revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
+    tokenizer: PreTrainedTokenizerBase | None = None  # the tokenizer of a drafter that drafts by text
     note: str = ""  # see `Part.note`
 
 

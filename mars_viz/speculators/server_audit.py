@@ -31,10 +31,8 @@ from mars_viz.speculators.targets.vllm import PROBE, check_known, check_target, 
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix
 
-LEAST = 3
-"""Minimum number of texts for an interval of a check."""
-_NEEDED = ("draft_ids", "draft_logits")
-"""Additional columns: they show how close the drafter's other tokens are."""
+LEAST = 3  # minimum number of texts for an interval of a check
+_NEEDED = ("draft_ids", "draft_logits")  # additional columns: they show how close the drafter's other tokens are
 
 
 def speculated(server: Server) -> AcceptanceCounts:
@@ -55,12 +53,9 @@ def speculated(server: Server) -> AcceptanceCounts:
 class HeldText:
     """A server's text compared with our own rounds."""
 
-    alone: Round
-    """Our round of the token that the server's prefill writes."""
-    rounds: tuple[Round, ...]
-    """Our rounds after it."""
-    difference: RoundDifference | None
-    """The first difference."""
+    alone: Round  # our round of the token that the server's prefill writes
+    rounds: tuple[Round, ...]  # our rounds after it
+    difference: RoundDifference | None  # the first difference
 
     @property
     def same_rounds(self) -> int:

@@ -26,8 +26,7 @@ from mars_viz.walk import Answer, Prefix
 class Limits:
     """Sizes of texts that a target and a drafter can continue."""
 
-    vocabulary_size: int
-    """V; ids are below it."""
+    vocabulary_size: int  # V; ids are below it
     context: int  # maximum number of tokens
 
 

@@ -32,10 +32,8 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 """Variables with which users control how threads wait. If one is set, it is respected."""
 COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables with which users set the number of threads. If one is set, it is respected."""
-WINDOW = 0.02
-"""Seconds of passes judged together. The system's own accounting varies by a few milliseconds."""
-DENSE = 0.6
-"""Share of a window that passes must fill; with less, threads may have slept voluntarily."""
+WINDOW = 0.02  # seconds of passes judged together. The system's own accounting varies by a few milliseconds.
+DENSE = 0.6  # share of a window that passes must fill; with less, threads may have slept voluntarily
 LACK = 0.5
 """Missing cores, on average, above which cores count as shared. Alone, threads lack up to .2; with one busy process
 about .8."""

@@ -12,18 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-COLUMN = 16
-"""Entries searched together; the fastest number for vocabularies of ten thousand and more."""
-SHORT = 1 << 13
-"""Row length up to which one search is faster than two."""
+COLUMN = 16  # entries searched together; the fastest number for vocabularies of ten thousand and more
+SHORT = 1 << 13  # row length up to which one search is faster than two
 
 
 @dataclass(frozen=True, slots=True)
 class Largest:
     """The first k entries of every row."""
 
-    values: Tensor
-    """[..., k]; in order."""
+    values: Tensor  # [..., k]; in order
     ids: Tensor  # int64 [..., k]; their indices in the row
     tied: Tensor | None = None
     """bool [..., k]; True if an entry equals the next one, so that the order of equal ones, and their membership in the

@@ -18,12 +18,9 @@ from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.sampling import draw, on_device, wide
 from mars_viz.trees import siblings_of
 
-NOTHING = 1e-9
-"""Remaining mass below which a law counts as used up."""
-_LEAST = torch.finfo(torch.float32).tiny
-"""Replaces 0 as a divisor."""
-_HALVINGS = 60
-"""Number of halvings of the interval of k-SEQ's r."""
+NOTHING = 1e-9  # remaining mass below which a law counts as used up
+_LEAST = torch.finfo(torch.float32).tiny  # replaces 0 as a divisor
+_HALVINGS = 60  # number of halvings of the interval of k-SEQ's r
 
 
 def refused_in_turn(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -246,8 +243,7 @@ _OF_DRAWN = (
 )
 """By rule for drawn paths: the column with the chance that it ends at, or keeps, each node; the column with a sample of
 its residual at each row; and the function that computes its residual laws."""
-OWN_Q = "own_q"
-"""The additional column of trees of the likeliest tokens."""
+OWN_Q = "own_q"  # the additional column of trees of the likeliest tokens
 TREE_COLUMNS = frozenset((OWN_Q, *(name for *names, _ in _OF_DRAWN for name in names)))
 """All columns that only rules for trees read."""
 

@@ -21,14 +21,11 @@ from mars_viz.permissions import PATHS, MayNamePaths, who_may_name_paths
 from mars_viz.records import CANDIDATES
 from mars_viz.walk import Prefix
 
-KEY = "VLLM_API_KEY"
-"""Environment variable with the server's key, under vLLM's own name."""
-START = "vllm serve MODEL --logprobs-mode raw_logits"
-"""Command that starts a server which can be a target."""
+KEY = "VLLM_API_KEY"  # environment variable with the server's key, under vLLM's own name
+START = "vllm serve MODEL --logprobs-mode raw_logits"  # command that starts a server which can be a target
 SPECULATING = "vllm serve MODEL --speculative-config '{…}' --per-request-spec-decode-metrics detailed"
 """Command that starts a server which speculates and reports accepted tokens per round."""
-PATIENCE = 120.0
-"""Seconds to wait for one answer."""
+PATIENCE = 120.0  # seconds to wait for one answer
 _BUSY = (429, 500, 502, 503, 504)
 _RETRIES = urllib3.Retry(
     total=5, connect=2, read=1, status=4, backoff_factor=0.5, status_forcelist=_BUSY, allowed_methods=None,
@@ -41,8 +38,7 @@ class ServedText:
     """A greedy text written by a server."""
 
     tokens: Prefix
-    rows: tuple[dict[int, float], ...]
-    """Logits of the best tokens at each place, by token; empty if not requested."""
+    rows: tuple[dict[int, float], ...]  # logits of the best tokens at each place, by token; empty if not requested
     counts: AcceptanceCounts | None = None
     """Its acceptance of its own drafts, without the token that its prefill writes; None if not reported."""
 
@@ -51,20 +47,13 @@ class ServedText:
 class Server:
     """A vLLM server that has answered, with its own description."""
 
-    address: str
-    """In the form http://HOST:PORT."""
-    model: str
-    """The model's name in requests."""
-    root: str
-    """The model's origin: a hub id, or a folder on the server."""
-    context: int
-    """Maximum number of tokens of a text."""
-    version: str
-    """Version of vLLM."""
-    listed: int = CANDIDATES
-    """Number of best tokens requested per position."""
-    start: str = START
-    """Command that starts it with all needed options."""
+    address: str  # in the form http://HOST:PORT
+    model: str  # the model's name in requests
+    root: str  # the model's origin: a hub id, or a folder on the server
+    context: int  # maximum number of tokens of a text
+    version: str  # version of vLLM
+    listed: int = CANDIDATES  # number of best tokens requested per position
+    start: str = START  # command that starts it with all needed options
     _pool: urllib3.PoolManager = field(default_factory=lambda: _pool(), repr=False, compare=False)
 
     @classmethod

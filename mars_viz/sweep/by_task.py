@@ -14,10 +14,8 @@ from mars_viz.sweep.measures import Among, Measure, measures, value_at
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.terms import Terms
 
-TOGETHER = "together"
-"""The row of all tasks."""
-FIGURES = ("accuracy_change", "accuracy", "tau", "speed_up_strict", "speed_up")
-"""Figures of each task, in order."""
+TOGETHER = "together"  # the row of all tasks
+FIGURES = ("accuracy_change", "accuracy", "tau", "speed_up_strict", "speed_up")  # figures of each task, in order
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,10 @@ SHARE_WORDS = tuple(f"{low:g} to {high:g}" for low, high in zip(SHARES, (*SHARES
 """Labels of the bins of p(x) / p(v1)."""
 _RANK_ENDS = np.array([last for _, last in RANKS if last is not None])
 
-UNGRADED, WRONG, RIGHT = -1, 0, 1
-"""Values of `right`."""
+UNGRADED, WRONG, RIGHT = -1, 0, 1  # values of `right`
 
 
-ROUNDS, EACH_SCORE = -1, -2
-"""Widths of columns with γ + 1 numbers, and with one number per score."""
+ROUNDS, EACH_SCORE = -1, -2  # widths of columns with γ + 1 numbers, and with one number per score
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +110,7 @@ OF_SCORES: dict[str, SweepColumn] = {
 }
 """Specific to each stretch, if a task of lm-evaluation-harness gives a text several scores."""
 
-COLUMNS = PER_PROMPT | PER_SEGMENT
-"""Columns of every sweep."""
+COLUMNS = PER_PROMPT | PER_SEGMENT  # columns of every sweep
 
 
 def width(column: SweepColumn, gamma: int, scores: int = 0) -> int:
@@ -142,8 +139,7 @@ def share_bins(shares: np.ndarray) -> np.ndarray:
     return np.bincount(np.clip(np.searchsorted(SHARES, shares, side="right") - 1, 0, None), minlength=len(SHARES))
 
 
-Lines = dict[str, list[Any]]
-"""Columns by name."""
+Lines = dict[str, list[Any]]  # columns by name
 _SUMS = ("tokens", "rounds", "drafted", "rolled_back", "relaxed")
 _BINS = ("relaxed_by_rank", "relaxed_by_share", "accepted", "lengths")
 

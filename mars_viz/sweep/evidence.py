@@ -15,6 +15,8 @@ from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
 from mars_viz.analysis.intervals import Bootstrap, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
+from mars_viz.options import options_of
+from mars_viz.run import Settings
 from mars_viz.sweep.by_task import by_task, losing
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
@@ -30,10 +32,8 @@ from mars_viz.sweep.timing import Checks, TimingCheck
 from mars_viz.words import exact_setting
 
 FORMAT = "mars-viz-evidence"
-GRID = 21
-"""Number of dial values of a grid of variants if none are given."""
-ROWS = 11
-"""Number of rows of the table along the dial if none are given."""
+GRID = 21  # number of dial values of a grid of variants if none are given
+ROWS = 11  # number of rows of the table along the dial if none are given
 COMPUTED = "by saddlepoint approximations in place of random resamples, so that the same data give the same interval"
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
@@ -169,9 +169,8 @@ def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
 def _models(result: SweepResult) -> dict[str, Any]:
     facts, settings = asdict(result.plan.provenance), result.plan.settings
     names = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device", "versions", "created")
-    decoding = ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop")
-    models = {name: facts[name] for name in names} | {name: getattr(settings, name) for name in decoding}
-    return models | {"chat": result.plan.chat}
+    decoding = {name: getattr(settings, name) for name in options_of(Settings) if name != "gamma"}
+    return {name: facts[name] for name in names} | decoding | {"stop": settings.stop, "chat": result.plan.chat}
 
 
 def _data_set(result: SweepResult) -> dict[str, Any]:

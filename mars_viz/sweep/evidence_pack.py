@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.options import options_of
+from mars_viz.run import Settings
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.strict_formats import csv_of, json_of, plain
 from mars_viz.sweep.evidence import evidence_of
@@ -80,7 +82,7 @@ def summary_csv(found: Mapping[str, Any]) -> str:
     """Return a line each for the target alone, strict and the chosen setting, with models and data set. Every figure
     has the ends of its interval; unmeasured or undefined values are empty."""
     models, rule, data, timing = (found[name] for name in ("models", "rule", "data_set", "wall_clock"))
-    where = {name: models[name] for name in (*_MODELS, "temperature", "top_p", "top_k", "seed", "max_new_tokens")}
+    where = {name: models[name] for name in (*_MODELS, *options_of(Settings)) if name != "gamma"}
     where["versions"] = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
     where |= {"data_set": data["name"], "n": data["n"], "graded": data["graded"]}
     rows = []

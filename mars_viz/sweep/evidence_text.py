@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mars_viz.escapes import commonmark
-from mars_viz.run import stop_words
+from mars_viz.run import LAW, stop_words
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.by_task import FIGURES
 from mars_viz.sweep.figure_words import told
@@ -15,12 +15,10 @@ from mars_viz.sweep.grid import few_dials, left_out
 from mars_viz.sweep.stretches import TOLD
 from mars_viz.words import counted, exactly, number, ranged
 
-STRICT = "strict"
-"""Name of the reference setting, unless a controller's threshold is swept."""
+STRICT = "strict"  # name of the reference setting, unless a controller's threshold is swept
 VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
 """Figures that have a table in a grid."""
-MOST_TASKS = 60
-"""Maximum rows of the table by task; tasks.csv contains the rest."""
+MOST_TASKS = 60  # maximum rows of the table by task; tasks.csv contains the rest
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -69,7 +67,7 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
     models, data, rule = found["models"], found["data_set"], found["rule"]
     versions = ", ".join(f"{name} {version}" for name, version in models["versions"].items())
     trees = rule["tree"] != CHAIN
-    sampling = [*([] if trees else [rule["gamma"]]), *(models[each] for each in ("temperature", "top_p", "top_k"))]
+    sampling = [*([] if trees else [rule["gamma"]]), *(models[each.name] for each in LAW)]
     graded = f"{data['n']} of {data['prompts']} prompts, {data['graded']} graded"
     if data["turns"] == "all":
         graded += f", turns of {data['questions']} questions"

@@ -12,7 +12,8 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap
 from mars_viz.analysis.recommendation import Finding, Recommendation
-from mars_viz.controllers import Control, Controller
+from mars_viz.bounds import LONGEST_DRAFT
+from mars_viz.controllers import LENGTH, Control, Controller
 from mars_viz.errors import SettingError
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
@@ -21,8 +22,7 @@ from mars_viz.sweep.plan import Plan, comparable
 from mars_viz.sweep.result import SweepResult, recommended
 from mars_viz.words import exact_setting
 
-MOST = 16
-"""Maximum number of values of a grid."""
+MOST = 16  # maximum number of values of a grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +58,34 @@ class Grid:
         return tuple(out / f"{name}{self.setting.written(value)}" for value in self.values)
 
 
-THRESHOLD = "threshold"
-"""Key of a grid's setting for a controller's threshold."""
+THRESHOLD, GAMMA = "threshold", "gamma"
+"""Keys of a grid's setting for a controller's threshold, and for the draft length."""
 
 
 def threshold_of(controller: Controller) -> Fixed:
     """Return a controller's threshold as the setting of a grid."""
-    dial = controller.dial
-    return Fixed(THRESHOLD, dial.symbol, dial.name, dial.low, dial.high, dial.default, controller.formula, whole=False)
+    dial, key = controller.dial, GAMMA if controller.counts else THRESHOLD
+    bounds = dial.low, dial.high, dial.default
+    return Fixed(key, dial.symbol, dial.name, *bounds, controller.formula, whole=controller.counts)
 
 
-def grid_of(rule: Rule, text: str, controller: Controller | None = None) -> Grid:
-    """Return the grid in 'k=1,2,5', or in 'threshold=0.2,0.4' for a controller. A controller's grid always includes
-    drafts of full length. Raises BadInput with a remedy."""
+def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: int = LONGEST_DRAFT) -> Grid:
+    """Return the grid in 'k=1,2,5', in 'gamma=2,4' for draft lengths up to `gamma`, or in 'threshold=0.2,0.4' for a
+    controller. The latter two always include drafts of full length. Raises BadInput with a remedy."""
     key, equals, listed = text.partition("=")
+    if key.strip().lower() == GAMMA:
+        if controller not in (None, LENGTH):
+            raise SettingError(f"A grid of draft lengths has no other controller; leave {controller.name} out.")
+        controller = LENGTH
     if controller is not None:
         setting = threshold_of(controller)
-        if key.strip().lower() != THRESHOLD or not listed.strip():
-            hint = f"write {THRESHOLD}=0.2,0.4, for instance"
-            raise SettingError(f"With a draft-length controller a grid is one of its thresholds; {hint}.")
-        return Grid(rule, setting, grid_values(setting, f"{listed},{controller.longest!r}"), controller)
+        if key.strip().lower() != setting.key or not listed.strip():
+            example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
+            raise SettingError(f"With a draft-length controller a grid is one of its thresholds; {example}.")
+        values = grid_values(setting, f"{listed},{controller.full(gamma)!r}")
+        if controller.counts and values[-1] > gamma:
+            raise SettingError(f"γ = {values[-1]:g} is to be swept, but --gamma drafts only {gamma} tokens; raise it.")
+        return Grid(rule, setting, values, controller)
     setting = setting_named(rule, key.strip().lower())
     example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
     if not equals or not listed.strip():
@@ -140,7 +148,7 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
 def value_in(plan: Plan, setting: Fixed) -> float:
     """Return the value of a grid's setting in a sweep."""
     control = plan.settings.control
-    if setting.key == THRESHOLD and control is not None:
+    if setting.key in (THRESHOLD, GAMMA) and control is not None:
         return control.threshold
     return plan.rule.values[setting.key]
 
@@ -150,8 +158,7 @@ def neighbours(setting: Fixed) -> tuple[float, ...]:
     return (max(setting.low, setting.default - setting.step), setting.default, setting.default + setting.step)
 
 
-COLUMNS = 5
-"""Number of dial values of a short table, in addition to requested ones."""
+COLUMNS = 5  # number of dial values of a short table, in addition to requested ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,8 @@ from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult, spent_by_length
 from mars_viz.sweep.terms import FEWEST
 
-ALONE = "the target alone"
-"""Reference of a speed-up, in words."""
-PLACES = 257
-"""Maximum number of dial values of a band."""
+ALONE = "the target alone"  # reference of a speed-up, in words
+PLACES = 257  # maximum number of dial values of a band
 
 RATIOS = frozenset(("speed_up", "speed_up_strict", "length", "drafted_share"))
 """Figures that are ratios, shown relative to 1."""
@@ -31,8 +29,7 @@ PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed",
 """Figures that are shares, shown as percentages."""
 
 
-Ends = tuple[float, float]
-"""The low and the high end of an interval."""
+Ends = tuple[float, float]  # the low and the high end of an interval
 FigureEnds = Iterator[tuple[np.ndarray, np.ndarray]]
 AtCostsEnds = Callable[[SweepResult, np.ndarray, np.ndarray | None], FigureEnds]
 """From a sweep, dial values [D] and the counted prompts to the figure [D] with one cost at the low and the high end of

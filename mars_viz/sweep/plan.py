@@ -22,8 +22,7 @@ from mars_viz.runfiles.manifest import parsed, strict_json
 from mars_viz.words import exact_setting, exactly, number
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 8
-"""Raised when older sweeps can no longer be read unchanged, or older versions cannot read new ones."""
+SCHEMA = 8  # raised when older sweeps can no longer be read unchanged, or older versions cannot read new ones
 UNCHECKED, UNSCORED, UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 7, 6, 5, 4, 3, 2
 """Each lacks one more feature and is written as before that feature, as in `runfiles.manifest`: comparison with plain
 passes, additional scores, a draft-length controller, trees, later turns, stop strings."""
@@ -32,8 +31,7 @@ _READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, UNSCORED, UNCHECKED, SCHEM
 
 CHECKED_FIRST, CHECKED_EVERY = 8, 32
 """Prompts whose texts are compared with a plain pass of the target: the first ones, then every n-th."""
-SCORES = 100
-"""Maximum number of scores, far above any task's."""
+SCORES = 100  # maximum number of scores, far above any task's
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,7 @@ class Plan:
     graded: int  # number of graded prompts
     skipped: int  # number of omitted lines of its file
     provenance: Provenance  # models, revisions, dtype, device, versions, and the start of the sweep
-    later_turns: int = 0
-    """Number of omitted later turns of conversations. Unknown, and 0, in sweeps of schema 1."""
+    later_turns: int = 0  # number of omitted later turns of conversations. Unknown, and 0, in sweeps of schema 1.
     turns: Turns = Turns.FIRST
     """ALL if later turns are decoded after the target's own answers, which are the same at every setting."""
     over: str = ""  # name of the controller whose threshold is swept; empty for the rule's dial
@@ -96,7 +93,7 @@ class Plan:
     @property
     def strict(self) -> float:
         """The reference value: the dial's strict end, or the controller's end of full drafts. Always in the span."""
-        return self.dial.strict if self.controller is None else self.controller.longest
+        return self.dial.strict if self.controller is None else self.controller.full(self.settings.gamma)
 
     @property
     def loosest(self) -> float:
@@ -148,10 +145,10 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
             raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
         if settings.drafts_trees:
             raise SettingError(f"{controller.title} cuts chains; sweep drafts that are chains (--tree chain).")
-        if not span.low <= controller.longest <= span.high:
+        if not span.low <= (full := controller.full(settings.gamma)) <= span.high:
             raise SettingError(
                 "A sweep compares every threshold with drafts of full length; let the range reach "
-                f"{controller.dial.symbol} = {controller.longest:g}."
+                f"{controller.dial.symbol} = {full:g}."
             )
     elif dial is None or not span.low <= dial.strict <= span.high:
         end = "" if dial is None else f", {dial.symbol} = {dial.strict:g}"

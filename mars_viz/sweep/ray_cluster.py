@@ -21,22 +21,17 @@ from typing import Any
 from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, SettingError
 
-LOCAL = "local"
-"""Address that starts a cluster for one sweep."""
-_STORE = 256 << 20
-"""Bytes of the object store of a cluster started here; a prompt's results take a few thousand."""
-_LONGEST = 40
-"""Longest path of a temporary folder, because Ray's socket names are limited to 107 characters."""
-_ROUNDING = 1e-9
-"""Tolerance, so that ten tenths are one."""
+LOCAL = "local"  # address that starts a cluster for one sweep
+_STORE = 256 << 20  # bytes of the object store of a cluster started here; a prompt's results take a few thousand
+_LONGEST = 40  # longest path of a temporary folder, because Ray's socket names are limited to 107 characters
+_ROUNDING = 1e-9  # tolerance, so that ten tenths are one
 _KNOCK_SECONDS, _TRIAL_SECONDS = 5, 60
 _QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 _SAID = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No usage reports, and no warning about a setting's future default."""
 _HASTY = {f"RAY_{name}": "5" for name in ("gcs_rpc_server_connect_timeout_s", "gcs_server_request_timeout_seconds")}
 _HASTY["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
-_REASON = 200
-"""Maximum number of characters quoted from Ray's messages."""
+_REASON = 200  # maximum number of characters quoted from Ray's messages
 _TRIAL = """
 import logging, sys, ray
 try:

@@ -27,16 +27,11 @@ from mars_viz.sweep.ray_cluster import RayRequest
 from mars_viz.sweep.ray_pool import NamedModels, PromptTask, RayWorker, Refusal, WorkerPool, workers_of
 from mars_viz.sweep.sweep import SweepLoop, SweepProgress, TooLong, costs_for
 
-_TICK = 0.2
-"""Maximum seconds of waiting for workers, so that an interruption is noticed."""
-_CALLS = 2
-"""Concurrent calls per worker, so that it never waits for the driver."""
-_AHEAD = 2
-"""Questions in reach as a multiple of the workers' capacity, because results wait for earlier prompts."""
-_LOSSES = 3
-"""Maximum number of workers that a prompt may be lost with."""
-_TOLD = 1000
-"""Maximum number of prompts checked in one call."""
+_TICK = 0.2  # maximum seconds of waiting for workers, so that an interruption is noticed
+_CALLS = 2  # concurrent calls per worker, so that it never waits for the driver
+_AHEAD = 2  # questions in reach as a multiple of the workers' capacity, because results wait for earlier prompts
+_LOSSES = 3  # maximum number of workers that a prompt may be lost with
+_TOLD = 1000  # maximum number of prompts checked in one call
 
 
 class RayMapper:

@@ -30,14 +30,10 @@ from mars_viz.words import counted
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-_LOOK = 2.0
-"""Seconds between checks for room, because machines may join."""
-_LONG = 20.0
-"""Seconds of waiting for the first worker after which a message is sent."""
-_PATIENCE = 60.0
-"""Seconds without a worker and without room for one after which the sweep ends."""
-_TRIES = 3
-"""Maximum number of consecutive workers lost while loading."""
+_LOOK = 2.0  # seconds between checks for room, because machines may join
+_LONG = 20.0  # seconds of waiting for the first worker after which a message is sent
+_PATIENCE = 60.0  # seconds without a worker and without room for one after which the sweep ends
+_TRIES = 3  # maximum number of consecutive workers lost while loading
 
 
 class ModelSource(Protocol):
@@ -58,8 +54,7 @@ class NamedModels:
     dtype: str = "auto"  # as in `load_backend`
     cuda_graphs: bool = True  # as in `load_backend`
     device_map: str | None = None  # as in `load_backend`
-    threads: int = 1
-    """Threads for computing on the CPU. Several workers with spinning threads would starve each other."""
+    threads: int = 1  # threads for computing on the CPU. Several workers with spinning threads would starve each other.
     folder: str = ""  # base of relative folder names, if the machine has it
 
     def backend(self) -> Backend:

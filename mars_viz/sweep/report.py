@@ -18,8 +18,7 @@ from mars_viz.sweep.terms import Terms
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.words import counted, exactly, number, times
 
-DEFAULT_TERMS = Terms()
-"""One point, 95 %, BCa."""
+DEFAULT_TERMS = Terms()  # one point, 95 %, BCa
 _SHOWN = (
     "accuracy",
     "accuracy_change",

@@ -15,7 +15,9 @@ from mars_viz.analysis.intervals import DEFAULT
 from mars_viz.controllers import NONE
 from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput
+from mars_viz.options import options_of
 from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
+from mars_viz.run import Settings
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult
@@ -81,13 +83,15 @@ def _prompts(plan: Plan, items: Sequence[PromptItem]) -> tuple[list[str], tuple[
     return words + ["--skip-bad"] * bool(plan.skipped), (note,)
 
 
+_ALWAYS = ("gamma", "temperature", "seed", "max_new_tokens")  # written even at their defaults
+
+
 def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
     settings, rule = plan.settings, plan.rule
     words = ["--rule", rule.family if grid and plan.cut_by is None else rule.name]
     words += ["--grid", grid] if grid else []
     for name, at, end in (("low", plan.low, plan.dial.low), ("high", plan.high, plan.dial.high)):
         words += [f"--{name}", exactly(at)] if at != end else []
-    words += ["--gamma", str(settings.gamma)]
     words += ["--tree", settings.tree] if settings.tree != CHAIN else []
     if plan.over:
         at_dial = [] if settings.dial is None else ["--dial", exactly(settings.dial)]
@@ -97,12 +101,11 @@ def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
         words += ["--controller", settings.controller.partition(":")[0] if grid else settings.controller]
     if dial is not None and not plan.over:
         words += ["--dial", exactly(dial)]
-    words += ["--temperature", f"{settings.temperature:g}", "--max-new-tokens", str(settings.max_new_tokens)]
-    words += ["--seed", str(settings.seed)]
-    words += ["--top-p", f"{settings.top_p:g}"] if settings.top_p != 1 else []
-    words += ["--top-k", str(settings.top_k)] if settings.top_k else []
-    for each in settings.stop:
-        words += ["--stop", each]
+    for each in options_of(Settings).values():
+        value = getattr(settings, each.name)
+        words += [each.flag, each.written(value)] if each.name in _ALWAYS or value != each.default else []
+    for text in settings.stop:
+        words += ["--stop", text]
     plain = not plan.chat and not demo.is_built_in(plan.provenance.target)
     return words + ["--chat"] * plan.chat + ["--no-chat"] * plain
 

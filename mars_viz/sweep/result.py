@@ -36,10 +36,8 @@ from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import SweepStore, open_store
 from mars_viz.words import exactly, number
 
-_SEARCHES = 8
-"""Maximum number of cached lists of dial values."""
-MAX_LINES = 20_000_000
-"""Far above any sweep, far below a machine's memory."""
+_SEARCHES = 8  # maximum number of cached lists of dial values
+MAX_LINES = 20_000_000  # far above any sweep, far below a machine's memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from mars_viz.errors import RunFileError
 from mars_viz.writer import to_read, write_file
 
-BATCH = 64
-"""Prompts in a merged file; part of the format."""
+BATCH = 64  # prompts in a merged file; part of the format
 DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
 """Errors raised by pyarrow for damaged files."""
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")

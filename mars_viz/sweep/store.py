@@ -30,8 +30,7 @@ from mars_viz.sweep.shards import Shards, parts_of
 from mars_viz.sweep.texts import PromptTexts
 from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 
-_FURTHER = 100
-"""Maximum number of folders without a sweep that are searched for sweeps, and of entries checked in each."""
+_FURTHER = 100  # maximum number of folders without a sweep that are searched for sweeps, and of entries checked in each
 _SHEET, _RESULTS, _PROMPTS, _REST = "sweep.json", "results", "prompts.jsonl", "rest.jsonl"
 _KEPT = "Make room or choose another place. Finished prompts are kept; go on with --resume."
 

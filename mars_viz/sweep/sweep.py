@@ -29,8 +29,7 @@ from mars_viz.walk import Speculator
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-_AHEAD = 4
-"""Batches started ahead of the first unwritten prompt, which limits the results that wait."""
+_AHEAD = 4  # batches started ahead of the first unwritten prompt, which limits the results that wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,8 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Method
 from mars_viz.errors import SettingError
 from mars_viz.words import counted, number
 
-FEWEST = 5
-"""Minimum number of prompts or questions for a bootstrap interval; with fewer it would be far too narrow."""
-ROUGH = 30
-"""Number of prompts below which intervals are called rough."""
+FEWEST = 5  # minimum number of prompts or questions for a bootstrap interval; with fewer it would be far too narrow
+ROUGH = 30  # number of prompts below which intervals are called rough
 METHODS = {method.value.lower(): method for method in (Method.BCA, Method.PERCENTILE)}
 """Selectable methods by name on the command line and in links."""
 _MADE = {Method.BCA: "BCa bootstrap (corrected for bias and skew)", Method.PERCENTILE: "percentile bootstrap"}

@@ -23,10 +23,8 @@ from mars_viz.run import Piece
 from mars_viz.sweep import shards
 from mars_viz.writer import make_folder, remove_leftovers, to_read
 
-FOLDER = "texts"
-"""Folder name in a sweep's folder."""
-MAX_BYTES = 1 << 30
-"""Limit of unpacked bytes read at once; far above any sweep."""
+FOLDER = "texts"  # folder name in a sweep's folder
+MAX_BYTES = 1 << 30  # limit of unpacked bytes read at once; far above any sweep
 
 
 _LISTS: dict[str, pa.DataType] = {

@@ -13,13 +13,12 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, prompts_needed
 from mars_viz.analysis.recommendation import FEW, Finding, Recommendation, about, grown, loss_bound
-from mars_viz.controllers import Controller
 from mars_viz.costs import objection
 from mars_viz.sweep.figure_words import spread
 from mars_viz.sweep.grid import Advised
 from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, value_at
 from mars_viz.sweep.result import SweepResult, recommended
-from mars_viz.words import exact_setting, exactly, number
+from mars_viz.words import exact_setting, number
 
 
 def advised(
@@ -44,17 +43,20 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
     speeds = band_at(result, by_name["speed_up_strict"], places, how).estimate
     dial = float(places[int(np.nanargmax(speeds))])
     speed = value_at(result, by_name["speed_up_strict"], dial, how)
+    alone = value_at(result, by_name["speed_up"], dial, how) if "speed_up" in by_name else None
     pace = f"{spread(speed)} as fast as {against}"
-    stops = stopping(controller, dial)
-    if dial == result.plan.strict or not speed.low > 1:
-        sentence = f"No threshold is shown to be faster than {against}: the fastest is modelled {pace}, at {stops}."
+    stops = controller.advice(dial)
+    if controller.counts and alone is not None and not alone.low > 1:
+        sentence = f"No draft length is shown to be faster than {ALONE}: the best is modelled {spread(alone)} as fast."
+        return replace(none, sentence=f"{sentence} {stops}, or decode without drafts.")
+    if not controller.counts and (dial == result.plan.strict or not speed.low > 1):
+        sentence = f"No threshold is shown to be faster than {against}: the fastest is modelled {pace}. {stops}."
         return replace(none, sentence=sentence)
     fewer = 1 - value_at(result, by_name["drafted_share"], dial, how).estimate
     count = f"{number(abs(round(100 * fewer)))} % {'fewer' if fewer >= 0 else 'more'} drafted tokens"
-    sentence = f"Stop drafting where {stops}: {count}, modelled {pace}"
-    if "speed_up" in by_name:
-        alone = value_at(result, by_name["speed_up"], dial, how)
-        sentence += f" and {spread(alone)} as fast as {ALONE}"
+    sentence = stops if dial == result.plan.strict else f"{stops}: {count}, modelled {pace}"
+    if alone is not None:
+        sentence += f"{', modelled' if dial == result.plan.strict else ' and'} {spread(alone)} as fast as {ALONE}"
     changed, bound = None, math.nan
     if result.graded.any():
         graded = result.graded_steps()
@@ -99,7 +101,7 @@ def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAU
     at = exact_setting(plan.symbol, advice.dial)
     for other in variants:
         others = other.result.plan.settings.control
-        if others is None or others.threshold != control.controller.longest:
+        if others is None or others.threshold != control.controller.full(plan.settings.gamma):
             continue
         over = pace_over((best.result, advice.dial), (other.result, plan.strict), how)
         sentences.append(f"{spread(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
@@ -107,14 +109,8 @@ def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAU
             over = pace_over((best.result, advice.dial), (other.result, other.found.dial), how)
             full_at = exact_setting(plan.symbol, other.found.dial)
             sentences.append(f"{spread(over)} as fast as {full_at} with it")
-    where = f"Stop drafting where {stopping(control.controller, control.threshold)}"
-    if control.threshold == control.controller.longest:
+    where = control.controller.advice(control.threshold)
+    if control.threshold == control.controller.full(plan.settings.gamma):
         where = f"Draft all γ = {plan.settings.gamma} tokens"
     words = f"{where} and take {at}" + (f": modelled {', '.join(sentences)}." if sentences else ".")
     return replace(advice, sentence=f"{words} {advice.sentence}")
-
-
-def stopping(controller: Controller, threshold: float) -> str:
-    """Return the stopping condition at this threshold: 'q(x) < 0.37 (Confidence)'."""
-    where = controller.formula.partition(";")[0].replace(controller.dial.symbol, exactly(threshold))
-    return f"{where} ({controller.title})"

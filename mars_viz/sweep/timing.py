@@ -27,8 +27,7 @@ from mars_viz.writer import make_folder, to_read, write_file
 
 FORMAT = "mars-viz-wall-clock"
 SCHEMA = 2
-UNCUT = 1
-"""Schema without a draft-length controller, written as before controllers existed."""
+UNCUT = 1  # schema without a draft-length controller, written as before controllers existed
 
 
 CUT = (
@@ -195,8 +194,7 @@ _FACTS: dict[str, Callable[[Any], Any]] = {
 }
 """Types of a check's facts."""
 _CUT_BY = {"over": "", "controller": NONE, "at": None}
-_LATER = {"modelled_low": None, "modelled_high": None, **_CUT_BY}
-"""Facts that older files lack."""
+_LATER = {"modelled_low": None, "modelled_high": None, **_CUT_BY}  # facts that older files lack
 
 
 def _way(name: str, found: Any) -> Way:
@@ -215,8 +213,7 @@ def _way(name: str, found: Any) -> Way:
 
 
 _CHECKS = "checks"
-_LARGEST = 16 << 20
-"""Bytes; a thousand prompts with a hundred repetitions are 6 MB."""
+_LARGEST = 16 << 20  # bytes; a thousand prompts with a hundred repetitions are 6 MB
 
 
 @dataclass(frozen=True, slots=True)

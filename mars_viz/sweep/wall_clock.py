@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.speculator import DraftAndScore
 
 T = TypeVar("T")
-WAYS = ("target", "strict", "chosen")
-"""The ways in which every prompt is decoded."""
+WAYS = ("target", "strict", "chosen")  # the ways in which every prompt is decoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -18,6 +19,7 @@ from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
+from mars_viz.options import options_of
 from mars_viz.records import Policy
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Run, Settings
@@ -144,15 +146,10 @@ def _drawn_name(family: str, prefix: str, initial: Shape) -> str:
     return name
 
 
-def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> int:
+def _drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> int:
     """Draw the field for the number of drafted tokens and return it: γ, or the nodes of a tree."""
     if tree == CHAIN:
-        gamma = start.gamma if not start.drafts_trees else Settings().gamma
-        return int(
-            place.number_input(
-                "Draft length γ", 1, LONGEST_DRAFT, gamma, key=f"{prefix}gamma", help="Tokens drafted per round"
-            )
-        )
+        return int(_number(place, "gamma", start if not start.drafts_trees else Settings(), prefix))
     if tree.startswith((IID, DELAYED)):
         return LONGEST_DRAFT  # an upper bound; the name has the number
     nodes = start.gamma if start.drafts_trees else int(shapes.NODES.default)
@@ -166,10 +163,12 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
         st.caption("Trees are drafted whole: draft-length controllers cut chains.")
         return NONE
     initial = start.control
+    known = [each for each in CONTROLLERS.values() if not each.counts or (initial and initial.controller is each)]
+    choices = [NONE, *(each.name for each in known)]
     chosen = st.selectbox(
         LENGTH,
-        [NONE, *CONTROLLERS],
-        0 if initial is None else 1 + list(CONTROLLERS).index(initial.controller.name),
+        choices,
+        0 if initial is None else choices.index(initial.controller.name),
         format_func=lambda name: FIXED if name == NONE else CONTROLLERS[name].title,
         key=f"{prefix}controller",
         help="γ tokens in every round, or fewer if a controller stops the drafter",
@@ -182,7 +181,7 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
     first = initial.threshold if is_initial and initial is not None else dial.default
     label, key = f"{dial.name.capitalize()} {dial.symbol}", f"{prefix}threshold-{chosen}"
     tip = f"{dial.low:g} to {dial.high:g}; {controller.longest:g} drafts the most"
-    bounds = (float(dial.low), float(dial.high), first, dial.step)
+    bounds = (float(dial.low), float(dial.high), first, float(dial.step))
     threshold = st.number_input(markdown(label), *bounds, format="%.4g", key=key, help=markdown(tip))
     return Control(controller, float(threshold)).name
 
@@ -227,21 +226,11 @@ def _integer(place: DeltaGenerator, setting: Fixed, label: str, start: int, key:
 
 
 START = Settings()
-GREEDY_HELP = "0 takes the most likely token every time"
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
 ONE_AT_A_TIME = "One thing at a time: cancel the running job, or wait until it has ended."
 
 
-LIMITS = {
-    "gamma": (1, 64),
-    "temperature": (0.0, 5.0),
-    "seed": (0, 2**53 - 1),
-    "max_new_tokens": (1, 100_000),
-    "top_p": (0.01, 1.0),
-    "top_k": (0, 1_000_000),
-}
-"""Accepted ranges by field of `Settings`."""
 LONGEST_SYSTEM = 4000  # maximum length of a system prompt
 LONGEST_STOPS = 4000  # maximum length of all stop strings together
 
@@ -303,35 +292,34 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
         policy = among_siblings([rule], "", first.policy if first.family == rule.family else None)
         rule = choosing(rule, policy)
     controller = controller_name(tree, "", start)
-    left, right = st.columns(2)
-    count = drafted(left, tree, "", start)
-    with left:
-        bounds = (*LIMITS["temperature"], start.temperature, 0.1)
-        temperature = st.number_input("Temperature", *bounds, key="temperature", help=GREEDY_HELP)
-        seed = st.number_input("Seed", *LIMITS["seed"], start.seed, key="seed", help="Same seed, same draws")
-    with right:
-        least, most = LIMITS["max_new_tokens"]
-        most = most if (limits := rights.limits()) is None else limits.tokens
-        note = "" if limits is None else f"; in this classroom at most {most}"
-        tip, length = f"Length limit of the text, the prompt not counted{note}", min(start.max_new_tokens, most)
-        limit = st.number_input("Max new tokens", least, most, length, key="limit", help=markdown(tip))
-        top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
-        top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
-    lines = "\n".join(start.stop)
-    stop = st.text_area("Stop strings", lines, key="stop", height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
-    return lambda: Settings(
-        rule=rule.name,
-        dial=dial,
-        gamma=count,
-        temperature=float(temperature),
-        top_p=float(top_p),
-        top_k=int(top_k),
-        seed=int(seed),
-        max_new_tokens=int(limit),
-        stop=stop_lines(stop),
-        tree=sized(tree, count),
-        controller=controller,
-    )
+    others = other_fields(tree, "", start)
+    return lambda: Settings(rule=rule.name, dial=dial, controller=controller, **others())
+
+
+_WIDE = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
+
+
+def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2) -> Callable[[], dict[str, Any]]:
+    """Draw the settings other than rule, dial and controller, in rows of `columns`, initially as in `start`. `tree` is
+    the shape from `tree_name`, and keys begin with `prefix`. Returns a function for their values by name."""
+    places = [
+        place for _ in range(0, 1 + len(_WIDE), columns) for place in st.columns(columns)
+    ]  # in order on a narrow page
+    count = _drafted(places[0], tree, prefix, start)
+    numbers = {name: _number(place, name, start, prefix) for name, place in zip(_WIDE, places[1:], strict=False)}
+    lines, key = "\n".join(start.stop), f"{prefix}stop"
+    stop = st.text_area("Stop strings", lines, key=key, height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
+    return lambda: {"gamma": count, "tree": sized(tree, count), "stop": stop_lines(stop), **numbers}
+
+
+def _number(place: DeltaGenerator, name: str, start: Settings, prefix: str) -> float:
+    """Draw the field of an option, initially as in `start`, and return its number."""
+    each, limits = options_of(Settings)[name], rights.limits()
+    kind, tip, most = int if each.whole else float, f"{each.help[0].upper()}{each.help[1:]}", each.high
+    if name == "max_new_tokens" and limits is not None:
+        most, tip = limits.tokens, f"{tip}; in this classroom at most {limits.tokens}"
+    bounds = kind(each.low), kind(most), kind(min(getattr(start, name), most)), each.step
+    return kind(place.number_input(each.label, *bounds, key=f"{prefix}{name}", help=markdown(tip)))
 
 
 def stop_lines(text: str) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from mars_viz.components.explorer.pins import PinnedRun, PinnedSetting, PinnedToken
+from mars_viz.dialmap import whole_controller_map
 from mars_viz.errors import SettingError
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
-from mars_viz.run_with_map import whole_controller_map
 from mars_viz.words import exactly, number_in, whole_in
 
 V = TypeVar("V")

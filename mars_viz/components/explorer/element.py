@@ -191,7 +191,7 @@ def get_ready(run: Run, gamma: int | None = None, cuts: bool = False) -> None:
 def recorded_at(run: Run, cuts: bool) -> float | None:
     """Return the dial value of the recorded run; for a controller's threshold, the end with the longest drafts."""
     controller = run.controller_map.span.controller if cuts and run.controller_map is not None else None
-    return run.settings.dial if controller is None else controller.longest
+    return run.settings.dial if controller is None else controller.full(run.settings.gamma)
 
 
 def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:

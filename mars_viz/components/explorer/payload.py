@@ -249,9 +249,9 @@ def _threshold(span: Span) -> Payload:
         "high": span.high,
         "step": dial.step,
         "default": min(max(dial.default, span.low), span.high),
-        "strict": controller.longest,
+        "strict": controller.full(max(span.gammas)),
         "strict_is_high": not controller.shorter_is_high,
-        "recorded": controller.longest,
+        "recorded": controller.full(max(span.gammas)),
         "of_ratio": False,
         "cuts": controller.title,
     }

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.dialmap import Segment
+from mars_viz.dialmap import Segment, whole_controller_map
 from mars_viz.errors import EvidenceError
 from mars_viz.exploration import Span
 from mars_viz.records import Round
 from mars_viz.replay import ending_of
 from mars_viz.run import Run
-from mars_viz.run_with_map import whole_controller_map
 from mars_viz.trace import Trace
 from mars_viz.walk import Prefix
 

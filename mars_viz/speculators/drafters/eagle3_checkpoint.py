@@ -27,8 +27,7 @@ from transformers import LlamaConfig
 from mars_viz.errors import ModelError
 from mars_viz.speculators.networks.layer_inputs import NORMED
 
-LARGEST_CONFIG = 1 << 20
-"""Maximum number of bytes of a config.json."""
+LARGEST_CONFIG = 1 << 20  # maximum number of bytes of a config.json
 ROTARY = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary positions whose angles do not depend on the length of the text, so that a head's positions may begin
 at 0 or at 1."""
@@ -36,10 +35,8 @@ CONVERT = (
     'python -c "import torch, safetensors.torch as s; s.save_file({k: v.contiguous() for k, v in '
     "torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
 )
-PREFIXES = ("midlayer.", "layers.0.")
-"""Prefixes of the names of the head's layer."""
-KEY = "eagle_aux_hidden_state_layer_ids"
-"""Entry of a configuration that names the target's layers."""
+PREFIXES = ("midlayer.", "layers.0.")  # prefixes of the names of the head's layer
+KEY = "eagle_aux_hidden_state_layer_ids"  # entry of a configuration that names the target's layers
 MUST = (
     *(f"self_attn.{name}_proj.weight" for name in "qkvo"),
     *(f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
@@ -54,10 +51,8 @@ MAY = (
     *(f"self_attn.{name}_norm.weight" for name in "qk"),
 )
 """Optional names."""
-FEATURE_NORM = re.compile(r"fc_norm\.\d+\.weight")
-"""Optional names, one for each feature that it reads: EAGLE-3.1."""
-IGNORED = "rotary_emb.inv_freq"
-"""Follows from the configuration."""
+FEATURE_NORM = re.compile(r"fc_norm\.\d+\.weight")  # optional names, one for each feature that it reads: EAGLE-3.1
+IGNORED = "rotary_emb.inv_freq"  # follows from the configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +75,16 @@ class HeadShape:
     groups: int  # heads of keys and values
     size: int  # D, of each head
     epsilon: float  # epsilon of the norms
-    vocabulary: int
-    """Vd, number of tokens that it can draft."""
+    vocabulary: int  # vd, number of tokens that it can draft
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Hidden states that a head may read."""
 
-    layers: tuple[int, ...]
-    """In the order of concatenation; 0 to L, or `NORMED`."""
+    layers: tuple[int, ...]  # in the order of concatenation; 0 to L, or `NORMED`
     count: int  # L, the target's number of layers
-    guess: str = ""
-    """Reason why these may be wrong, as the end of a sentence; empty if the configuration is clear."""
+    guess: str = ""  # reason why these may be wrong, as the end of a sentence; empty if the configuration is clear
 
     @property
     def words(self) -> str:
@@ -135,20 +127,15 @@ class Checkpoint:
     """A head as saved, under one set of names."""
 
     layout: Layout
-    reading: Reading
-    """The hidden states of the target that it reads."""
+    reading: Reading  # the hidden states of the target that it reads
     shape: HeadShape
     rotary: LlamaConfig  # configuration of its positions
-    normed_residual: bool
-    """True if attention's result is added to the normed state."""
-    normed_output: bool
-    """True if its normed output is fed back, as in EAGLE-3.1."""
-    vocabulary: Tensor | None
-    """int64 [Vd], ascending; the target's ids of its tokens; None if they are the target's."""
+    normed_residual: bool  # True if attention's result is added to the normed state
+    normed_output: bool  # True if its normed output is fed back, as in EAGLE-3.1
+    vocabulary: Tensor | None  # int64 [Vd], ascending; the target's ids of its tokens; None if they are the target's
     tensors: Mapping[str, Tensor]
     """By SafeAILab's names, without 'midlayer.'; rows of lm_head in the vocabulary's order."""
-    remark: str = ""
-    """A sentence about other entries of its configuration."""
+    remark: str = ""  # a sentence about other entries of its configuration
 
     @property
     def note(self) -> str:

@@ -26,18 +26,15 @@ from mars_viz.walk import Prefix
 class Picking:
     """Picks the next token from its logits. Equal if it picks in the same way."""
 
-    law: Settings
-    """Temperature, top-p and top-k; the rest is at its default."""
+    law: Settings  # temperature, top-p and top-k; the rest is at its default
     vocabulary: Tensor | None = field(default=None, compare=False)
     """int64 [V']; the target's token of each logit, ascending; None if they are the same."""
-    tokens: int = 0
-    """V' with such a vocabulary; constant for one drafter."""
+    tokens: int = 0  # v' with such a vocabulary; constant for one drafter
 
     @classmethod
     def by(cls, settings: Settings, vocabulary: Tensor | None = None) -> Picking:
         """Return the picking for these settings."""
-        law = Settings(temperature=settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
-        return cls(law, vocabulary, 0 if vocabulary is None else len(vocabulary))
+        return cls(settings.law, vocabulary, 0 if vocabulary is None else len(vocabulary))
 
     def __call__(self, logits: Tensor, uniforms: Tensor | None) -> Tensor:
         """Return token ids [B, 1]: the largest of the logits [B, 1, V'], or the draws of the uniforms [B, 1] from their

@@ -11,8 +11,7 @@ import torch
 from mars_viz.speculators.draft import Draft
 from mars_viz.walk import Prefix
 
-BETWEEN = -1
-"""Separates the existing text from the prefix; no token."""
+BETWEEN = -1  # separates the existing text from the prefix; no token
 
 
 class TextDrafter(ABC):

@@ -42,14 +42,12 @@ class Level:
 
     depth: int  # 1 for the first level
     ids: Tensor  # int64 [B, w]; in the target's vocabulary
-    parents: list[list[int]]
-    """[B, w]; each node's parent in the level before; 0 in the first."""
+    parents: list[list[int]]  # [B, w]; each node's parent in the level before; 0 in the first
     sees: list[list[bytes]]
     """[B, w]; one byte for each of the W nodes of all levels so far: 1 for its ancestors and itself."""
 
 
-Deeper = Callable[[Level], Tensor]
-"""Returns the raw logits [B, w, V'] after each node of a level."""
+Deeper = Callable[[Level], Tensor]  # returns the raw logits [B, w, V'] after each node of a level
 
 
 def tree_drafted(
@@ -213,12 +211,10 @@ class TokenTree:
 
     tokens: list[int]  # in the target's vocabulary
     parents: list[int]  # -1 for the prefix
-    places: list[int]
-    """Index of the row of logits that each node was drafted from."""
+    places: list[int]  # index of the row of logits that each node was drafted from
     budgets: list[int]
     """Size of the smallest tree with each node: its rank, or the order in which it was first drawn, path by path."""
-    draws: list[int] = field(default_factory=list)
-    """See `Speculation.draws`; empty if the tree is not drawn."""
+    draws: list[int] = field(default_factory=list)  # see `Speculation.draws`; empty if the tree is not drawn
 
     @classmethod
     def of_paths(cls, levels: Sequence[Sequence[int]]) -> TokenTree:

@@ -29,14 +29,10 @@ from mars_viz.walk import Prefix
 
 LOOKBACK = 8
 """Minimum number of the target's tokens before the end of a prefix that are encoded again with the continuation."""
-LAG = 4
-"""Number of further tokens after which a token counts as settled without white space."""
-PATIENCE = 16
-"""Number of drafter passes without a newly settled token after which a draft ends."""
-PART = 2048
-"""Bytes of a text above which it is encoded in parts, so that parts can be cached."""
-_PARTS = 4096
-"""Number of cached parts above which the cache is emptied."""
+LAG = 4  # number of further tokens after which a token counts as settled without white space
+PATIENCE = 16  # number of drafter passes without a newly settled token after which a draft ends
+PART = 2048  # bytes of a text above which it is encoded in parts, so that parts can be cached
+_PARTS = 4096  # number of cached parts above which the cache is emptied
 
 
 class UniversalDrafter:

@@ -22,8 +22,7 @@ from mars_viz.speculators.networks.tree_mask import TreeMask
 
 __all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
 
-FIRST_BLOCK = 8
-"""Tokens on which a pass of this package is compared with transformers'."""
+FIRST_BLOCK = 8  # tokens on which a pass of this package is compared with transformers'
 
 
 class Network(Protocol):
@@ -76,14 +75,11 @@ class Chaining(Network, Protocol):
 class Opener:
     """Opens passes of one model."""
 
-    open: Callable[[], Network]
-    """Returns a pass with an empty cache."""
+    open: Callable[[], Network]  # returns a pass with an empty cache
     lack: Callable[[], str] = str
     """Returns why passes are slower than they could be, as a predicate of the model; empty if they are not."""
-    batching: str = ""
-    """See `Part.batching`."""
-    model: PreTrainedModel | None = None
-    """Model of the passes."""
+    batching: str = ""  # see `Part.batching`
+    model: PreTrainedModel | None = None  # model of the passes
 
     def __call__(self) -> Network:
         """Open a pass."""

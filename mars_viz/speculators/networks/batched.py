@@ -25,18 +25,13 @@ from mars_viz.speculators.networks.llama_forward import Body, Where
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
-TILE = 64
-"""Places are read in multiples of this."""
-CHUNK = 512
-"""Tokens of a row that are read at once: more would make the mask large and not use the device better."""
+TILE = 64  # places are read in multiples of this
+CHUNK = 512  # tokens of a row that are read at once: more would make the mask large and not use the device better
 SHORT = 66
 """Most tokens of a row in a recorded pass: enough for the longest block after an unread rest; prompts are longer."""
-FEW = 16
-"""Most rows in a recorded pass: with more, the device needs longer than the host does to start the pass."""
-LEAST = 256
-"""Fewest places of a row; doubled as often as a text requires."""
-IDLE = 64 << 20
-"""Most bytes of a cache kept unused; an eighth of the weights' bytes is allowed in any case."""
+FEW = 16  # most rows in a recorded pass: with more, the device needs longer than the host does to start the pass
+LEAST = 256  # fewest places of a row; doubled as often as a text requires
+IDLE = 64 << 20  # most bytes of a cache kept unused; an eighth of the weights' bytes is allowed in any case
 SLACK = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.02}
 """How far logits of the same pass may differ, as a share of the largest."""
 Pick = Callable[[Tensor, Tensor | None], Tensor]
@@ -51,8 +46,7 @@ class Chain:
     """Drafts after each of B rows, N tokens each."""
 
     tokens: Tensor  # int64 [B, N]
-    logits: Tensor
-    """Raw, float32 [B, N, V]; the law from which each token was picked."""
+    logits: Tensor  # raw, float32 [B, N, V]; the law from which each token was picked
 
 
 class PooledCache:

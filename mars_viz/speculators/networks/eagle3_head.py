@@ -27,10 +27,8 @@ from mars_viz.speculators.networks.small_llama import filled, leading, normed
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
-CHUNK = 512
-"""Tokens of a text that are read at once if no batching is fixed."""
-LONGEST = 1 << 20
-"""Most places of a row."""
+CHUNK = 512  # tokens of a text that are read at once if no batching is fixed
+LONGEST = 1 << 20  # most places of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,7 @@ class HeadWeights:
 
     heads: Heads
     embedding: Tensor  # [V, H]
-    fc: Tensor | None
-    """[k Ht, H]; None if the features are H wide and serve as states."""
+    fc: Tensor | None  # [k Ht, H]; None if the features are H wide and serve as states
     qkv: Tensor  # [2 H, (heads + 2 groups) D]
     attention_out: Tensor  # [heads D, H]
     gate_up: Tensor  # [H, 2 I]
@@ -66,15 +63,11 @@ class HeadWeights:
     norms: Mapping[str, FloatNorm]
     """By name in a checkpoint: input_layernorm, hidden_norm, post_attention_layernorm, norm; optionally input_norm (of
     the features) or fc_norm.0, fc_norm.1, … (of each feature), self_attn.q_norm and self_attn.k_norm (of each head)."""
-    normed_residual: bool
-    """Whether attention's result is added to the normed state."""
-    normed_output: bool
-    """Whether the next row's state is the output of `norm`, as in EAGLE-3.1, instead of its input."""
-    rotary: LlamaRotaryEmbedding
-    """Returns cosines and sines of positions."""
+    normed_residual: bool  # whether attention's result is added to the normed state
+    normed_output: bool  # whether the next row's state is the output of `norm`, as in EAGLE-3.1, instead of its input
+    rotary: LlamaRotaryEmbedding  # returns cosines and sines of positions
     kernels: Kernels
-    batching: Batching | None
-    """Counts at which no row depends on the others; None if rows may."""
+    batching: Batching | None  # counts at which no row depends on the others; None if rows may
 
     @classmethod
     def of(

@@ -23,24 +23,18 @@ Tensors = tuple[Tensor, ...]
 Function = Callable[..., Tensors]
 """Function of tensors that may be called again with the same arguments, such as writing the same values to a cache."""
 
-WORTH = 3
-"""Call at which a shape is recorded: recording costs about four passes, and many shapes never recur."""
-CHECKS = 2
-"""Replays that are compared with the function; they include other inputs than the recorded ones."""
-MOST = 32
-"""Recordings kept; the least recently used is dropped first."""
-SETTLED = WORTH + CHECKS
-"""Calls with one shape after which nothing is recorded or compared."""
+WORTH = 3  # call at which a shape is recorded: recording costs about four passes, and many shapes never recur
+CHECKS = 2  # replays that are compared with the function; they include other inputs than the recorded ones
+MOST = 32  # recordings kept; the least recently used is dropped first
+SETTLED = WORTH + CHECKS  # calls with one shape after which nothing is recorded or compared
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A recording of a function's work on some buffers."""
 
-    play: Callable[[], None]
-    """Repeats the work on the present contents of the buffers."""
-    outputs: Tensors
-    """Contain the results after every replay."""
+    play: Callable[[], None]  # repeats the work on the present contents of the buffers
+    outputs: Tensors  # contain the results after every replay
 
 
 Capture = Callable[[Function, Tensors], Recorded]

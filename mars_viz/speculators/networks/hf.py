@@ -31,10 +31,8 @@ from mars_viz.speculators.networks.layer_inputs import LayerInputs, last_states
 from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
-STRIDE = 8
-"""Fewest tokens between kept states of a recurrent model."""
-TRIAL = 24
-"""Tokens of the text on which ways of going back are tried."""
+STRIDE = 8  # fewest tokens between kept states of a recurrent model
+TRIAL = 24  # tokens of the text on which ways of going back are tried
 
 
 class Rewind(Enum):

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-KEPT = 1 << 29
-"""Most bytes of a cache whose memory is kept for reuse."""
-LEAST = 256
-"""Places reserved at once; memory is used only when it is written."""
+KEPT = 1 << 29  # most bytes of a cache whose memory is kept for reuse
+LEAST = 256  # places reserved at once; memory is used only when it is written
 
 
 @dataclass(frozen=True, slots=True)

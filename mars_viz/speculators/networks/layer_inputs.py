@@ -16,8 +16,7 @@ NORMED = -1
 """Index of the output of the last norm, which the output head reads. The number of layers, L, is the output
 of the last layer before that norm."""
 
-LEAST = 256
-"""Fewest places of a row."""
+LEAST = 256  # fewest places of a row
 
 
 class LayerInputs:

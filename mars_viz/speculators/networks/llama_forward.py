@@ -130,8 +130,7 @@ class Layer:
 
     before: Norm  # before attention
     qkv: Matrix  # [(H + 2 G) D, E]
-    norms: tuple[Norm, Norm] | None
-    """Norms of each query's and key's head, in models with such norms (Qwen3)."""
+    norms: tuple[Norm, Norm] | None  # norms of each query's and key's head, in models with such norms (Qwen3)
     out: Matrix  # [E, H D]
     between: Norm  # before the inner layer
     gate_up: Matrix  # [2 I, E]
@@ -166,10 +165,8 @@ class Where:
 
     starts: Tensor  # int64 [B]; first place of each row
     homes: Tensor  # int64 [B]; row of the cache that is written for each row
-    first: int
-    """Row of the cache that the first row reads; the others follow."""
-    end: int
-    """Places that are read, including those written in this pass."""
+    first: int  # row of the cache that the first row reads; the others follow
+    end: int  # places that are read, including those written in this pass
 
 
 class Body:

@@ -21,8 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 
 from mars_viz.speculators.threads import sharing_cores
 
-MOST = 256
-"""Most rows of a pass; more hardly reduce the time per row."""
+MOST = 256  # most rows of a pass; more hardly reduce the time per row
 TRIED = (*range(1, 33), *range(36, 65, 4), *range(80, 129, 16), *range(160, MOST + 1, 32))
 """Counts that a pass may have."""
 ASKED = tuple(count for count in TRIED if count <= 128)
@@ -31,14 +30,10 @@ SPARSE = (*range(1, 33), 40, 48, 56, 64, 96, 128, 192, MOST)
 """Counts that are tried of the matrix of the logits, the largest one."""
 LIKELY = (*range(1, 9), 16, 32, 64)
 """Frequent counts, by which a class of like counts is chosen: drafting, verifying, batches and prompts."""
-DIFFERENT = 16
-"""Rows used to compare counts: kernels that differ in few columns may give equal bits for one row."""
-CALL = 10
-"""Fixed cost of a pass, in rows."""
-TILE = 64
-"""Keys are read in multiples of this."""
-BLOCK = 512
-"""Keys that PyTorch's attention processes at a time: further keys do not change the sum over these."""
+DIFFERENT = 16  # rows used to compare counts: kernels that differ in few columns may give equal bits for one row
+CALL = 10  # fixed cost of a pass, in rows
+TILE = 64  # keys are read in multiples of this
+BLOCK = 512  # keys that PyTorch's attention processes at a time: further keys do not change the sum over these
 
 
 def product(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
@@ -98,10 +93,8 @@ class Counts:
 class Batching:
     """How passes are cut and padded so that each row's result does not depend on its batch."""
 
-    rows: Counts
-    """For the products with the layers' matrices."""
-    logits: Counts
-    """For the product that computes logits."""
+    rows: Counts  # for the products with the layers' matrices
+    logits: Counts  # for the product that computes logits
     queries: Counts  # for a text's queries in attention
     near: int
     """Keys up to which results are equal at multiples of `TILE`; beyond, they are equal at multiples of `BLOCK`."""

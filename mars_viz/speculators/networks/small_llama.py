@@ -29,8 +29,7 @@ from mars_viz.speculators.threads import on_shared_cores
 LARGEST = 20_000_000
 """Parameters above which arithmetic dominates: trying row counts takes longer than a first text, and padded rows cost
 more than fewer calls save."""
-LONGEST = 8192
-"""Places above which a causal mask of all places costs too much memory."""
+LONGEST = 8192  # places above which a causal mask of all places costs too much memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,7 @@ class Weights:
     layers: tuple[PackedLayer, ...]  # from the embedding up
     norm: Tensor  # float32 [E]; the last norm's weight, times √E
     head: Tensor  # float32 [E, V]; the last norm's weight is folded in
-    turns: Tensor
-    """complex64 [P + MOST, 1, D / 2]; factor of a pair of a query or key at each place."""
+    turns: Tensor  # complex64 [P + MOST, 1, D / 2]; factor of a pair of a query or key at each place
     causal: Tensor  # float32 [P + MOST, P]; 0 if a place sees another, else -inf
     kernels: Kernels
     batching: Batching

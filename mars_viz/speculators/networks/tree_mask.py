@@ -17,12 +17,9 @@ class TreeMask:
     """Visibility and positions of n new tokens for each of B texts. All tokens see the places before `begins`. A
     token's place is that of its key in the cache; its position determines its rotary angle."""
 
-    begins: Sequence[int]
-    """First place of each text that some tokens do not see."""
-    sees: Tensor
-    """bool [B, n, W]; whether a token sees each place from `begins` on; no token sees later places."""
-    positions: Tensor
-    """int64 [B, n]; number of tokens before each token on its path."""
+    begins: Sequence[int]  # first place of each text that some tokens do not see
+    sees: Tensor  # bool [B, n, W]; whether a token sees each place from `begins` on; no token sees later places
+    positions: Tensor  # int64 [B, n]; number of tokens before each token on its path
 
     @classmethod
     def of(

@@ -11,7 +11,7 @@ from mars_viz.analysis.alignment import Alignment, Unit
 from mars_viz.analysis.differences import Difference, NumberFormat
 from mars_viz.demo import BUILT_IN
 from mars_viz.escapes import isolated
-from mars_viz.run import Piece, Run
+from mars_viz.run import Piece, Run, Settings
 from mars_viz.ui.compare import compare_view
 from mars_viz.ui.compare.compare_view import Across, Candidate
 from mars_viz.ui.rule_lab.rule_words import standing
@@ -105,7 +105,7 @@ def _models(run: Run) -> tuple[str, str]:
     return run.provenance.target, run.provenance.drafter
 
 
-_BUT_THE_DIAL = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop", "tree")
+_BUT_THE_DIAL = {*Settings.__slots__} - {"dial", "gamma", "controller"}
 
 
 def _by_dial(one: Candidate) -> str:

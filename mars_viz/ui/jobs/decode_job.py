@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
+from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.exploration import MapProgress as Mapped
 from mars_viz.exploration import Stand, Together
@@ -23,7 +24,6 @@ from mars_viz.race import Race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.store import RaceStore
 from mars_viz.run import Run, Settings
-from mars_viz.run_with_map import mapped
 from mars_viz.runstore import Journal, RunStore, new_name, read
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, Throttle
 from mars_viz.ui.jobs.models import Models

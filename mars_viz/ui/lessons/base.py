@@ -20,6 +20,7 @@ from mars_viz.analysis.lesson_sums import close_calls, gain
 from mars_viz.analysis.tree_gain import choices
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.components.stepper import stepper
+from mars_viz.dialmap import shown
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
@@ -27,7 +28,6 @@ from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
-from mars_viz.run_with_map import shown
 from mars_viz.runfiles import Manifest
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
@@ -123,7 +123,7 @@ SAMPLED = Need(
 UNCUT = Need(
     "neither top-k nor top-p",
     "This run cut its distributions by top-k or top-p, and the records do not hold what was left.",
-    lambda facts: facts.settings.top_p == 1 and not facts.settings.top_k,
+    lambda facts: not facts.settings.cuts_distributions,
 )
 BOTH_KNOWN = Need(
     "a drafting model whose probabilities were recorded",

@@ -13,7 +13,7 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz import default_folders, samples
+from mars_viz import default_folders, options, samples
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import NONE
@@ -28,7 +28,7 @@ from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.ui import decode_form, links, tab_jobs, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, LONGEST_SYSTEM, stop_lines
+from mars_viz.ui.decode_form import LONGEST_STOPS, LONGEST_SYSTEM, stop_lines
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, RaceJob
 from mars_viz.ui.jobs.job import BackgroundTask, CostsJob, Job, JobState
@@ -99,9 +99,7 @@ def _loaded(path: Path, changed: int) -> Race:
     return load_race(path)
 
 
-NAMES = {"max_new_tokens": "tokens"}  # names of settings in the link, if they differ from the field's
 _DEFAULT = Settings()
-_WHOLE = ("gamma", "seed", "max_new_tokens", "top_k")
 
 
 SAVED = "saved"  # view of saved runs in old links; these now have their own page
@@ -129,15 +127,7 @@ def _settings_in_link(parameters: Mapping[str, str], complaints: list[str]) -> S
             values["dial"] = value
         else:
             complaints.append(f"{chosen.title} takes no dial “{clipped(given)}”; its default is shown.")
-    for name, (low, high) in LIMITS.items():
-        given = parameters.get(NAMES.get(name, name), "")
-        value = number_in(given)
-        if value is not None and low <= value <= high and (name not in _WHOLE or value == int(value)):
-            values[name] = type(low)(value)
-        elif given:
-            kind = "whole number" if name in _WHOLE else "number"
-            complaint = f"The link's {NAMES.get(name, name)} “{clipped(given)}” is no {kind} from {low} to {high}"
-            complaints.append(f"{complaint}; the default is set.")
+    values |= options.from_link(Settings, parameters, complaints)
     values |= _draft(parameters, values.get("gamma"), complaints)
     values |= _controller(parameters, values.get("tree", CHAIN), complaints)
     return replace(_DEFAULT, **values, stop=_stop(parameters.get("stop", ""), complaints))
@@ -184,11 +174,7 @@ def _written(settings: Settings) -> dict[str, str]:
     return {
         "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
         "dial": "" if dial is None or settings.dial in (None, dial.default) else exactly(settings.dial or 0.0),
-        **{
-            NAMES.get(name, name): str(value) if name in _WHOLE else exactly(value)
-            for name in LIMITS
-            if (value := getattr(settings, name)) != getattr(_DEFAULT, name) and not (tree and name == "gamma")
-        },
+        **{name: text for name, text in options.to_link(settings).items() if not (tree and name == "gamma")},
         "tree": with_nodes(settings.tree, settings.gamma) if tree else "",
         "controller": "" if settings.control is None else settings.controller,
         "stop": "\n".join(settings.stop),

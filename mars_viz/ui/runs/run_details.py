@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from urllib.parse import quote, urlsplit
 
 import streamlit as st
 
 from mars_viz.analysis.metrics import ending, speed
 from mars_viz.escapes import Html, html, joined, markdown, visible
+from mars_viz.options import described, options_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import write_zip
@@ -170,12 +170,9 @@ def settings_of(settings: Settings) -> dict[str, str]:
     rule = rule_named(settings.rule)
     dial = rule.checked_dial(settings.dial)
     named = "" if rule.dial is None or dial is None else f"{rule.dial.symbol} = {exactly(dial)}, {rule.dial.name}"
-    others = {
-        name.replace("_", " ").capitalize(): exactly(value) if isinstance(value, float) else str(value)
-        for name, value in asdict(settings).items()
-        if name in ("temperature", "top_p", "top_k", "seed", "max_new_tokens")
-    }
     drafts = {"Draft": settings.draft, "Stop strings": stop_words(settings.stop) or "none"}
+    others = described(settings)
+    del others[options_of(Settings)["gamma"].label]  # part of the draft
     return {"Rule": f"{rule.title} ({rule.name})", "Dial": named or "none"} | drafts | others
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 import streamlit as st
 
 from mars_viz import default_folders
-from mars_viz.controllers import NONE, control_named
+from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
@@ -36,7 +36,7 @@ BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 SOURCES = (BUILTIN, FILE, TASK)
 BY_LINE = "as each line says"
 LIMIT_HELP = "0 for all; tasks are taken in turn, and a conversation counts as one"
-DIALS = "Rule's dial"
+DIALS, LENGTHS = "Rule's dial", "Draft length γ"
 OWN = "Prompts, stop strings, length limit and grading are the task's own."
 _AS_THE_TASK = -1
 SHOTS_HELP = f"{_AS_THE_TASK} for as many as the task says"
@@ -306,51 +306,38 @@ def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | No
     tree = decode_form.tree_name("sweep-", start)
     policy = None if tree == CHAIN else decode_form.among_siblings([RULES[name] for name in rules], "sweep-")
     controller = decode_form.controller_name(tree, "sweep-", start)
-    over, thresholds = _over(controller)
-    left, middle, right = st.columns(3)  # two rows of three, which keep their order on a narrow page
-    count = decode_form.drafted(left, tree, "sweep-", start)
-    limit = middle.number_input("Max new tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
-    temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
-    left, middle, right = st.columns(3)
-    top_p = left.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="sweep-top-p", help="1 is off")
-    top_k = middle.number_input("Top-k", 0, 1_000_000, 0, key="sweep-top-k", help="0 is off")
-    seed = right.number_input("Seed", 0, 2**53 - 1, 0, key="sweep-seed", help="Same seed, same random draws")
+    over, thresholds = _over(controller, tree)
+    others = decode_form.other_fields(tree, "sweep-", start, columns=3)
 
     def settings() -> Settings:
-        return Settings(
-            gamma=count,
-            max_new_tokens=int(limit),
-            temperature=float(temperature),
-            top_p=float(top_p),
-            top_k=int(top_k),
-            seed=int(seed),
-            tree=decode_form.sized(tree, count),
-            controller=NONE if over else controller,
-        )
+        return Settings(controller=NONE if over else controller, **others())
 
     keep_shape(settings)
     return settings, policy, over, thresholds
 
 
-def _over(controller: str) -> tuple[str, Thresholds]:
-    """Draw the choice between the rules' dials and the controller's threshold. Returns the controller's name or an
-    empty text, and a function for additional thresholds. Without a controller there is no choice."""
-    control = control_named(controller)
-    if control is None:
+def _over(controller: str, tree: str) -> tuple[str, Thresholds]:
+    """Draw the choice of the swept axis: the rules' dials, the draft length, or the threshold of a chosen controller.
+    Returns the controller whose threshold is swept, empty for the dials, and a function for additional thresholds."""
+    if tree != CHAIN:
         return "", tuple
-    threshold = f"Threshold {control.controller.dial.symbol}"
+    control = control_named(controller)
+    swept = LENGTH if control is None else control.controller
+    threshold = LENGTHS if control is None else f"Threshold {swept.dial.symbol}"
     chosen = st.segmented_control(
         "Sweep over",
-        [threshold, DIALS],
-        default=threshold,
+        [threshold, DIALS][:: 1 if control else -1],
+        default=threshold if control else DIALS,
         required=True,
-        key="sweep-over",
+        key="sweep-over" if control else "sweep-over-length",  # each keeps its own choice
         format_func=lambda name: markdown(str(name)),
-        help="The threshold at which drafting stops, from drafts of full length; or the rule's dial, of drafts that "
-        "are cut at this threshold",
+        help="The rule's dial; or, at one value of it and from drafts of full length, every draft length up to γ, or "
+        "every threshold of a draft-length controller",
     )
     if chosen != DIALS:
-        return control.controller.name, tuple
+        return swept.name, tuple
+    if control is None:
+        return "", tuple
     setting = threshold_of(control.controller)
     symbol = setting.symbol
     listed = st.text_input(

@@ -226,7 +226,7 @@ def _cut(request: SweepRequest) -> list[Settings]:
     control = request.settings.control
     if control is None or not request.thresholds or request.over:
         return [request.settings]
-    all_thresholds = sorted({*request.thresholds, control.threshold, control.controller.longest})
+    all_thresholds = sorted({*request.thresholds, control.threshold, control.controller.full(request.settings.gamma)})
     return [replace(request.settings, controller=Control(control.controller, each).name) for each in all_thresholds]
 
 

@@ -13,7 +13,6 @@ from mars_viz.sweep.by_task import losing
 from mars_viz.sweep.figure_words import spread
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.terms import Terms
-from mars_viz.sweep.threshold import stopping
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune.cached_sweep import CachedSweep
@@ -53,7 +52,7 @@ def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
     counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
     if dial == plan.strict:
         return ((f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
-    where = f"Stopping where {stopping(controller, dial)}"
+    where = controller.doing(dial)
     has_speed, full_drafted = "speed_up_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
     pace = f" is {spread(sweep.value('speed_up_strict', dial))} as fast as {plan.against}" if has_speed else ""
     parts = (

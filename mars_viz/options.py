@@ -1,0 +1,122 @@
+"""Options that are declared once, as fields of a dataclass, and read by files, forms, links and the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from numbers import Integral
+from typing import Any
+
+from mars_viz.bounds import OPTION, Bounds, shortened
+from mars_viz.errors import SettingError
+from mars_viz.words import exactly, number_in
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A number that a user may set."""
+
+    label: str  # in forms and lists
+    help: str  # in forms and in --help
+    bounds: Bounds  # numbers that files and the Python API may have
+    low: float  # least number that forms and links offer
+    high: float  # largest one
+    step: float | None = None  # of a form's buttons; None for the usual one
+    link: str = ""  # name in links; empty for the field's
+    law: bool = False  # True if it shapes the distribution that tokens are drawn from
+    name: str = ""  # the field's
+    default: Any = None
+
+    @property
+    def whole(self) -> bool:
+        """True for integers."""
+        return self.bounds.kind is Integral
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def written(self, value: float) -> str:
+        """Return the shortest text that reads back as the value."""
+        return str(value) if self.whole else exactly(value)
+
+    def read(self, text: str) -> float | None:
+        """Return the number in a text, or None if it is none that forms offer."""
+        value = number_in(text)
+        if value is None or not self.low <= value <= self.high or (self.whole and value != int(value)):
+            return None
+        return int(value) if self.whole else value
+
+
+def option(default: float, label: str, about: str, bounds: Bounds, **how: Any) -> Any:
+    """Return a dataclass field that declares an option; `how` has the other fields of `Option`. Forms and links offer
+    the range of `bounds` unless `low` or `high` narrow it."""
+    how = {"low": bounds.low, "high": bounds.high} | how
+    return field(default=default, metadata={OPTION: Option(label, about, bounds, **how)})
+
+
+_found: dict[type, dict[str, Option]] = {}
+
+
+def options_of(kind: type) -> Mapping[str, Option]:
+    """Return a dataclass's options by name, in the order of its fields."""
+    if kind not in _found:
+        _found[kind] = {each.name: each for each in _declared(kind)}
+    return _found[kind]
+
+
+def _declared(kind: type) -> Iterator[Option]:
+    for each in fields(kind):
+        if OPTION in each.metadata:
+            made: Option = each.metadata[OPTION]
+            yield replace(made, name=each.name, link=made.link or each.name, default=each.default)
+
+
+def normalize(record: Any) -> None:
+    """Convert a frozen record's numbers to Python's types. Raises SettingError for one that is out of bounds."""
+    for name, each in options_of(type(record)).items():
+        value = getattr(record, name)
+        if not each.bounds.holds(value):
+            raise SettingError(f"{name} is {shortened(value)}; it must be {each.bounds.words}.")
+        object.__setattr__(record, name, each.bounds.plain(value))
+
+
+def changed(record: Any) -> dict[str, float]:
+    """Return the options that differ from their defaults, by name."""
+    values = {name: getattr(record, name) for name in options_of(type(record))}
+    return {name: value for name, value in values.items() if value != options_of(type(record))[name].default}
+
+
+def described(record: Any) -> dict[str, str]:
+    """Return all options by label, as texts."""
+    return {each.label: each.written(getattr(record, each.name)) for each in options_of(type(record)).values()}
+
+
+def argument(parser: argparse.ArgumentParser, each: Option, **how: Any) -> None:
+    """Add an option to a command; `how` replaces arguments of `add_argument`."""
+    usual = {"default": each.default, "help": f"{each.help} (default: {each.written(each.default)})"}
+    parser.add_argument(each.flag, type=int if each.whole else float, **usual | how)
+
+
+def from_link(kind: type, parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
+    """Return the options in a link by name. Unusable ones are left out, with a sentence each in `complaints`."""
+    values = {}
+    for name, each in options_of(kind).items():
+        text = parameters.get(each.link, "")
+        value = each.read(text) if text else None
+        if value is not None:
+            values[name] = value
+        elif text:
+            written = text if len(text) <= 20 else f"{text[:19]}…"
+            kinds = "whole number" if each.whole else "number"
+            offered = f"{each.written(each.low)} to {each.written(each.high)}"
+            complaints.append(f"The link's {each.link} “{written}” is no {kinds} from {offered}; the default is set.")
+    return values
+
+
+def to_link(record: Any) -> dict[str, str]:
+    """Return a link's parameters for the options that differ from their defaults."""
+    kinds = options_of(type(record))
+    return {kinds[name].link: kinds[name].written(value) for name, value in changed(record).items()}
