@@ -85,7 +85,9 @@ def exact_setting(symbol: str, value: float) -> str:
 
 
 def setting(symbol: str, value: float) -> str:
-    """Format with two decimals, and up to four if needed: 'θ = 0.90'."""
+    """Format with two decimals, and up to four if needed: 'θ = 0.90'. Draft lengths have none: 'γ = 3'."""
+    if symbol == "γ":
+        return f"γ = {value:g}"
     text = f"{value:.4f}".rstrip("0")
     integer, _, decimals = text.partition(".")
     return f"{symbol} = {integer}.{decimals.ljust(2, '0')}"

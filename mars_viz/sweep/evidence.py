@@ -12,7 +12,7 @@ import numpy as np
 from mars_viz import __version__
 from mars_viz.analysis.counts import synthetic_settings
 from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
-from mars_viz.analysis.intervals import Bootstrap, wilson
+from mars_viz.analysis.intervals import RESAMPLES, Bootstrap, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
 from mars_viz.options import options_of
@@ -34,7 +34,7 @@ from mars_viz.words import exact_setting
 FORMAT = "mars-viz-evidence"
 GRID = 21  # number of dial values of a grid of variants if none are given
 ROWS = 11  # number of rows of the table along the dial if none are given
-COMPUTED = "by saddlepoint approximations in place of random resamples, so that the same data give the same interval"
+COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 
@@ -141,7 +141,7 @@ def _chosen(plan: Plan, dial: float, origin: SettingOrigin, found: Recommendatio
     if origin is SettingOrigin.RECOMMENDED:
         return f"{at} is the recommended setting; no user chose another."
     if origin is SettingOrigin.DEFAULT:
-        return f"{at} is the rule's default: nothing is recommended, and no user chose a setting."
+        return f"{at} is the default: nothing is recommended, and no user chose a setting."
     if found is None or found.dial is None:
         return f"{at} was chosen by hand; nothing is recommended."
     return f"{at} was chosen by hand; recommended is {exact_setting(plan.symbol, found.dial)}."

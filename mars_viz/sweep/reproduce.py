@@ -90,13 +90,16 @@ def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
     settings, rule = plan.settings, plan.rule
     words = ["--rule", rule.family if grid and plan.cut_by is None else rule.name]
     words += ["--grid", grid] if grid else []
-    for name, at, end in (("low", plan.low, plan.dial.low), ("high", plan.high, plan.dial.high)):
+    counts = plan.cut_by is not None and plan.cut_by.counts
+    high = float(settings.gamma) if counts else plan.dial.high
+    for name, at, end in (("low", plan.low, plan.dial.low), ("high", plan.high, high)):
         words += [f"--{name}", exactly(at)] if at != end else []
     words += ["--tree", settings.tree] if settings.tree != CHAIN else []
     if plan.over:
         at_dial = [] if settings.dial is None else ["--dial", exactly(settings.dial)]
         threshold = "" if dial is None else f":{exactly(dial)}"
-        words += ["--controller", f"{plan.over}{threshold}", "--over", "controller", *at_dial]
+        over = ["--controller", f"{plan.over}{threshold}", "--over", "controller"]
+        words += [*(["--over", "gamma"] if counts and dial is None else over), *at_dial]
     elif settings.controller != NONE:
         words += ["--controller", settings.controller.partition(":")[0] if grid else settings.controller]
     if dial is not None and not plan.over:
