@@ -319,7 +319,7 @@ def _number(place: DeltaGenerator, name: str, start: Settings, prefix: str) -> f
     if name == "max_new_tokens" and limits is not None:
         most, tip = limits.tokens, f"{tip}; in this classroom at most {limits.tokens}"
     bounds = kind(each.low), kind(most), kind(min(getattr(start, name), most)), each.step
-    return kind(place.number_input(each.label, *bounds, key=f"{prefix}{name}", help=markdown(tip)))
+    return kind(place.number_input(markdown(each.label), *bounds, key=f"{prefix}{name}", help=markdown(tip)))
 
 
 def stop_lines(text: str) -> tuple[str, ...]:
