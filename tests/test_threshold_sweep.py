@@ -101,8 +101,10 @@ def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp
         assert part in found.sentence
     careful = fastest(result, 0.001, 0.95)
     assert careful.finding is Finding.NOT_ENOUGH and careful.dial is None and "0.001" in careful.sentence
-    free = threshold_sweep(tmp_path / "free", costs=replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9)), count=24)
-    none = fastest(free, 100.0, 0.95)
+    costs = replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9))
+    none = fastest(threshold_sweep(tmp_path / "free", costs=costs, count=24), 100.0, 0.95)
+    whole = fastest(threshold_sweep(tmp_path / "whole", "length", costs=costs, count=24), 0.001, 0.95)
+    assert (whole.finding, whole.dial, whole.bound) == (Finding.RECOMMENDED, 3.0, 0.0), "of itself it changes nothing"
     assert none.finding is Finding.NO_GAIN and none.dial is None and "No threshold" in none.sentence
     bare = threshold_sweep(tmp_path / "bare", costs=None)
     assert "not known" in fastest(bare, 1.0, 0.95).sentence and "speed_up" not in measures(bare)

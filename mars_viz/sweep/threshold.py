@@ -66,6 +66,9 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
     if result.plan.rule.lossless:
         title = result.plan.rule.title
         return replace(recommended_dial, sentence=f"{sentence}. {title} is lossless at every threshold.")
+    if dial == result.plan.strict:  # which only a draft length can be here, and it changes nothing
+        longer = "Shorter drafts are slower, and longer ones were not swept."
+        return replace(recommended_dial, bound=0.0, sentence=f"{sentence}. {longer}")
     if changed is None:
         unknown = "Its effect on accuracy is not known: no prompt is graded."
         return replace(recommended_dial, sentence=f"{sentence}. {unknown}")
