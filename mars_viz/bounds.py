@@ -112,10 +112,9 @@ def check(record: Any, where: str) -> None:
 @cache
 def _of_fields(kind: type) -> tuple[tuple[str, Bounds | None, int | None], ...]:
     """Return name, bounds of numbers and longest text of each field."""
-    bounds_by_name, named = dict(NUMBERS.get(kind.__name__, {})), [field.name for field in fields(kind)]
-    bounds_by_name = bounds_by_name | {
-        field.name: field.metadata[OPTION].bounds for field in fields(kind) if OPTION in field.metadata
-    }
+    named = [field.name for field in fields(kind)]
+    options = {field.name: field.metadata[OPTION].bounds for field in fields(kind) if OPTION in field.metadata}
+    bounds_by_name = {**NUMBERS.get(kind.__name__, {}), **options}
     lengths = (None if (kind.__name__, name) in OWN_LENGTHS else LONGEST_TEXT for name in named)
     return tuple((name, bounds_by_name.get(name), longest) for name, longest in zip(named, lengths, strict=True))
 

@@ -69,16 +69,13 @@ class Controller:
         """Return the threshold at which all γ tokens are drafted."""
         return min(self.longest, gamma) if self.counts else self.longest
 
-    def advice(self, threshold: float) -> str:
-        """Return what to do at this threshold: 'Stop drafting where q(x) < 0.37 (Confidence)', 'Draft 3 tokens'."""
-        return self.doing(threshold).replace("Stopping", "Stop drafting", 1).replace("Drafting", "Draft", 1)
-
-    def doing(self, threshold: float) -> str:
-        """Return it as the subject of a sentence: 'Stopping where q(x) < 0.37 (Confidence)', 'Drafting 3 tokens'."""
+    def advice(self, threshold: float, draft: str = "Draft", stop: str = "Stop drafting") -> str:
+        """Return the advice of this threshold: 'Stop drafting where q(x) < 0.37 (Confidence)', 'Draft 3 tokens at
+        once'. `draft` and `stop` are the verbs."""
         if self.counts:
-            return f"Drafting {threshold:g} token{'s' * (threshold != 1)} at once"
+            return f"{draft} {threshold:g} token{'s' * (threshold != 1)} at once"
         where = self.formula.partition(";")[0].replace(self.dial.symbol, exactly(threshold))
-        return f"Stopping where {where} ({self.title})"
+        return f"{stop} where {where} ({self.title})"
 
     def breakpoints(self, speculation: Speculation) -> np.ndarray:
         """Return float64 [N]; the threshold at which each token of a chain leaves the draft.

@@ -13,7 +13,7 @@ from mars_viz.errors import EvidenceError
 from mars_viz.exploration import Span, Walker, span_of
 from mars_viz.records import Round, emitted
 from mars_viz.replay import answers_of, answers_through, ending_of, shortened
-from mars_viz.rules import Dial, Rule, rule_named
+from mars_viz.rules import Dial, Rule, rule_named, settle
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
 from mars_viz.walk import Answer, Prefix
@@ -166,7 +166,10 @@ class DialMap:
         controller, settings = self.span.controller, replace(self.frame.settings, gamma=gamma)
         control = None if controller is None else Control(controller, float(dial))
         settings = replace(settings, dial=dial) if control is None else replace(settings, controller=control.name)
-        return replace(self.frame, settings=settings, rounds=segment.rounds)
+        *before, last = segment.rounds
+        if control is None:  # an emission after the end of the text may depend on the dial within the segment
+            last = replace(last, decision=settle(last.speculation, last.verdicts, float(dial)))
+        return replace(self.frame, settings=settings, rounds=(*before, last))
 
     def _length(self, gamma: int | None) -> int:
         return max(self.span.gammas) if gamma is None else gamma

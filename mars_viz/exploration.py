@@ -272,11 +272,10 @@ def next_flip(round_: Round, dial: float) -> float:
     return float(min(flips[flips > dial], default=math.inf))
 
 
-def advance(speculator: Speculator, walkers: Iterable[Walker]) -> None:
-    """Extend the walkers by their missing answers, speculated as one batch without repeats."""
-    walkers = list(walkers)
+def advance(speculator: Speculator, walkers: Sequence[Walker]) -> None:
+    """Extend walkers that are going by their missing answers, speculated as one batch without repeats."""
     missing = list(dict.fromkeys(prefix for walker in walkers for prefix in walker.missing))
-    found = dict(zip(missing, speculator.speculate(missing), strict=True)) if missing else {}
+    found = dict(zip(missing, speculator.speculate(missing), strict=True))
     for walker in walkers:
         walker.grow(found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any
@@ -63,15 +63,12 @@ _found: dict[type, dict[str, Option]] = {}
 def options_of(kind: type) -> Mapping[str, Option]:
     """Return a dataclass's options by name, in the order of its fields."""
     if kind not in _found:
-        _found[kind] = {each.name: each for each in _declared(kind)}
+        declared = [(each, each.metadata[OPTION]) for each in fields(kind) if OPTION in each.metadata]
+        _found[kind] = {
+            each.name: replace(made, name=each.name, link=made.link or each.name, default=each.default)
+            for each, made in declared
+        }
     return _found[kind]
-
-
-def _declared(kind: type) -> Iterator[Option]:
-    for each in fields(kind):
-        if OPTION in each.metadata:
-            made: Option = each.metadata[OPTION]
-            yield replace(made, name=each.name, link=made.link or each.name, default=each.default)
 
 
 def normalize(record: Any) -> None:

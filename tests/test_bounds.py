@@ -135,12 +135,11 @@ def test_the_length_cuts_a_draft_to_its_threshold_and_takes_a_pass_for_each_toke
 
 
 def test_a_map_over_gamma_is_the_run_at_each_length(pair: Backend) -> None:
-    made = mars_viz.dial_map(
-        "Once upon a time", backend=pair, rule="mars", dial=0.8, gamma=5, over="gamma", max_new_tokens=24
-    )
+    how = {"backend": pair, "dial": 0.8, "max_new_tokens": 24}
+    made = mars_viz.dial_map("Once upon a time", rule="mars", gamma=5, over="gamma", **how)
     assert (made.span.low, made.span.high) == (1, 5) and made.complete
     for gamma in range(1, 6):
-        alone = mars_viz.record("Once upon a time", backend=pair, dial=0.8, gamma=gamma, max_new_tokens=24)
+        alone = mars_viz.record("Once upon a time", gamma=gamma, **how)
         assert made.segment(gamma).token_ids == alone.token_ids
         assert len(made.segment(gamma).rounds) == len(alone.rounds)
     with pytest.raises(SettingError, match="controller"):
@@ -157,10 +156,6 @@ def test_a_sweep_over_gamma_has_every_length_and_a_grid_of_lengths_its_dials(tmp
     assert rows["tau"]["loosest"]["estimate"] <= 2 < rows["tau"]["strict"]["estimate"]
     assert cli.main([*sweep, "--grid", "gamma=2", "--low", "0.8", "--out", str(tmp_path / "b")]) == 0
     assert json.loads(capsys.readouterr().out)["setting_grid"]["setting"]["key"] == "gamma"
-    for wrong in (
-        ["--grid", "gamma=9"],
-        ["--grid", "gamma=2", "--controller", "svip"],
-        ["--over", "gamma", "--tree", "dynamic"],
-    ):
-        assert cli.main([*sweep, *wrong, "--out", str(tmp_path / "c")]) == 2
+    for wrong in ("--grid gamma=9", "--grid gamma=2 --controller svip", "--over gamma --tree dynamic"):
+        assert cli.main([*sweep, *wrong.split(), "--out", str(tmp_path / "c")]) == 2
     assert not (tmp_path / "c").exists()

@@ -120,6 +120,14 @@ def test_a_map_equals_separate_runs(case: Case, shorter: bool) -> None:
             assert [r.token_ids for r in made.segment(dial, gamma).rounds] == [r.token_ids for r in alone.rounds]
 
 
+def test_an_emission_after_the_end_is_that_of_the_dial() -> None:
+    for seed in range(40):
+        how = {"backend": table_backend(24, seed), "rule": "mars-code", "temperature": 0.9, "seed": seed, "gamma": 4}
+        made = mars_viz.dial_map((1, 2, 3), **how, max_new_tokens=2)
+        for dial in np.linspace(made.span.low, made.span.high, 41).tolist():
+            assert rounds_of(made.at(dial)) == rounds_of(mars_viz.record((1, 2, 3), **how, dial=dial, max_new_tokens=2))
+
+
 @some(max_examples=50)
 @given(cases(trees=False, controllers=True))
 def test_a_map_over_a_threshold_equals_separate_runs(case: Case) -> None:

@@ -203,7 +203,7 @@ class _Rows:
         return torch.where(self.answer > 0, self._warmth, 1.0).unsqueeze(1)
 
     def add(self, chosen: Tensor, place: int) -> None:
-        """Take the tokens [B] that the model chose for `place`, except where one is known or the text has ended."""
+        """Take the tokens [B] that the model chose for `place`, unless a row knows one there or has ended."""
         written = (self.length <= place) & ~self.ended
         self.tokens[:, place] = torch.where(written, chosen, self.tokens[:, place])
         self.length[written] = place + 1

@@ -101,8 +101,8 @@ def over_argument(parser: argparse.ArgumentParser, done: str) -> None:
         "--over",
         choices=(OVER_DIAL, OVER_CONTROLLER, OVER_GAMMA),
         default=OVER_DIAL,
-        help=f"what is {done}: the rule's dial; or, at the one --dial and from drafts of full length, the threshold of "
-        "--controller, or the draft length up to --gamma (default: %(default)s)",
+        help=f"axis that is {done}: the rule's dial; or, at the one --dial and from drafts of full length, the "
+        "threshold of --controller, or the draft length up to --gamma (default: %(default)s)",
     )
 
 

@@ -80,7 +80,7 @@ class Backend:
     target: Part[Callable[[], Target]]
     drafter: Part[Callable[[Settings], Drafter]]
     tokenizer: Tokenizer  # the target's tokenizer
-    vocabulary_size: int  # v: the tokens that the target scores, without padding that the drafter has no outputs for
+    vocabulary_size: int  # V: the tokens that the target scores, without padding that the drafter has no outputs for
     context: int  # maximum number of positions of both models
     eos_ids: frozenset[int]  # tokens that end a text
     dtype: str  # dtype of the target's weights, such as float32

@@ -302,9 +302,8 @@ _WIDE = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
 def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2) -> Callable[[], dict[str, Any]]:
     """Draw the settings other than rule, dial and controller, in rows of `columns`, initially as in `start`. `tree` is
     the shape from `tree_name`, and keys begin with `prefix`. Returns a function for their values by name."""
-    places = [
-        place for _ in range(0, 1 + len(_WIDE), columns) for place in st.columns(columns)
-    ]  # in order on a narrow page
+    rows = range(0, 1 + len(_WIDE), columns)  # separate columns, which keep their order on a narrow page
+    places = [place for _ in rows for place in st.columns(columns)]
     count = _drafted(places[0], tree, prefix, start)
     numbers = {name: _number(place, name, start, prefix) for name, place in zip(_WIDE, places[1:], strict=False)}
     lines, key = "\n".join(start.stop), f"{prefix}stop"

@@ -75,7 +75,7 @@ class HeadShape:
     groups: int  # heads of keys and values
     size: int  # D, of each head
     epsilon: float  # epsilon of the norms
-    vocabulary: int  # vd, number of tokens that it can draft
+    vocabulary: int  # Vd, number of tokens that it can draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Picking:
     law: Settings  # temperature, top-p and top-k; the rest is at its default
     vocabulary: Tensor | None = field(default=None, compare=False)
     """int64 [V']; the target's token of each logit, ascending; None if they are the same."""
-    tokens: int = 0  # v' with such a vocabulary; constant for one drafter
+    tokens: int = 0  # V' with such a vocabulary; constant for one drafter
 
     @classmethod
     def by(cls, settings: Settings, vocabulary: Tensor | None = None) -> Picking:

@@ -52,7 +52,7 @@ def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
     counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
     if dial == plan.strict:
         return ((f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
-    where = controller.doing(dial)
+    where = controller.advice(dial, "Drafting", "Stopping")
     has_speed, full_drafted = "speed_up_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
     pace = f" is {spread(sweep.value('speed_up_strict', dial))} as fast as {plan.against}" if has_speed else ""
     parts = (
