@@ -12,8 +12,7 @@ from mars_viz.demo import SMOLLM2_EAGLE3
 from mars_viz.errors import BadInput
 from mars_viz.writer import write_file
 from training import command
-from training.chat_head import DRAFTED
-from training.chat_texts import Shards
+from training.chat_head import DRAFTED, TEMPERATURE
 from training.eagle_head import STEPS
 
 FIGURES = Path("benchmarks/results/chat-head-cpu.json")
@@ -30,13 +29,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=12, help="conversations in a training step (%(default)s)")
     parser.add_argument("--out", type=Path, default=SMOLLM2_EAGLE3, help="folder of the head (%(default)s)")
     options = parser.parse_args(arguments)
-    for path in (options.figures, options.work / "head.csv"):
+    for path in (options.figures, options.work / "head.csv", options.work / "texts.json"):
         if not path.is_file():
             raise BadInput(f"There is no {path}. Train the head and run benchmarks/chat_head.py --json first.")
     figures = json.loads(options.figures.read_text(encoding="utf-8"))
     curve = (options.work / "head.csv").read_text(encoding="utf-8").splitlines()
-    shards = Shards(options.work / "texts", 1)
-    text = card(figures, curve, len(shards), shards.token_count, options.rows)
+    texts = json.loads((options.work / "texts.json").read_text(encoding="utf-8"))
+    text = card(figures, curve, texts["conversations"], texts["tokens"], options.rows)
     write_file(options.out / "README.md", text.encode())
 
 
@@ -51,12 +50,13 @@ def card(figures: dict[str, Any], curve: list[str], conversations: int, tokens: 
         same=figures["same_text_as_plain"],
         device=figures["device"],
         drafted=DRAFTED,
+        temperature=TEMPERATURE,
         conversations=conversations,
         tokens=tokens,
         rows=rows,
         steps=STEPS,
         updates=max(points),
-        losses="\n".join(f"| {step} | {loss:.2f} |" for step, loss in points.items() if step % 100 == 0),
+        losses="\n".join(f"| {step} | {loss:.2f} |" for step, loss in points.items() if step % 500 == 0),
     )
 
 
@@ -92,20 +92,26 @@ range over {timed} prompts, for {same} of which chains, tree and plain generatio
 
 ## Trained on
 
-{conversations:,} conversations that the target wrote itself, {tokens:,} tokens: it continues the user's prefix of
-its chat template (as in Magpie, arXiv 2406.08464) and answers, half greedily and half at temperature 0.7. Half of
-the questions begin with given words, and a tenth are questions of GSM8K's training part (MIT licence). {updates}
-updates of {rows} conversations. The loss is the cross-entropy against the target's distribution over the head's
-tokens, for {steps} steps of the head, of which each weighs 0.8 of the step before.
+Conversations that the target wrote itself: it continues the user's prefix of its chat template (as in Magpie,
+arXiv 2406.08464) and answers. Half of the questions begin with given words, and a tenth are questions of GSM8K's
+training part (MIT licence). Two runs, with updates of {rows} conversations and {steps} steps of the head, of which each
+weighs 0.8 of the step before:
 
-| update | loss, nats (running mean) |
+1. 2,673 updates on 58,122 conversations (16,518,066 tokens), half answered greedily and half at temperature 0.7, by the
+   cross-entropy against the target's distribution over the head's tokens.
+2. From that head, 200 updates to choose a temperature and {updates:,} on {conversations:,} other conversations
+   ({tokens:,} tokens), two thirds answered greedily, by the cross-entropy against the target's distribution at
+   temperature {temperature}, which weighs its best token more. Tokens that the head cannot draft weigh nothing.
+
+| update of the second run | loss, nats (running mean) |
 |---|---|
 {losses}
 
-    python -m training.chat_head --data FOLDER --bfloat16 --together 3072 --shards 19 --rows {rows} --steps {updates}
+    python -m training.chat_head --data FOLDER --bfloat16 --together 3072 --shards 15 --rows {rows} --steps {updates} \\
+      --head FOLDER_OF_THE_FIRST
 
-trains one like it, and resumes after an interruption. On one H200 it took seven minutes, with three processes that
-wrote conversations side by side (`--part`).
+trains one like the second, and resumes after an interruption. On one H200 it took nine minutes, with three processes
+that wrote conversations side by side (`--part`), and with the target's outputs for all texts kept in its memory.
 """
 
 

@@ -27,6 +27,8 @@ CANDIDATES = 50
 """Most likely tokens that are sampled from."""
 REPEATED = 48
 """Tokens that, written again at once, end an answer."""
+TEMPERATURES = (0.0, 0.0, 0.7)
+"""Of the answers."""
 PROMPT_WEIGHT = 0.3
 """Loss weight of the user's tokens; the answer's weigh 1."""
 OPENINGS = (
@@ -143,7 +145,7 @@ class Template:
 def conversations(
     writer: Writer, template: Template, questions: Sequence[str], seed: str, count: int
 ) -> list[Conversation]:
-    """Return up to `count` of them, written together: half answered greedily and half at temperature .7.
+    """Return up to `count` of them, written together: each answered at one of `TEMPERATURES`.
 
     A tenth of the user turns are among `questions`, half begin with one of `OPENINGS`, and the others are the model's.
     """
@@ -186,7 +188,7 @@ class _Rows:
             tokens = [*template.before, *template.tokens(given), *(template.after if asked else [])]
             known.append(tokens[:LONGEST])
             answers.append(len(tokens) if asked else 0)
-            warm.append(rng.choice((0.0, 0.7)))
+            warm.append(rng.choice(TEMPERATURES))
         self.tokens = torch.zeros(count, LONGEST + len(template.after) + 1, dtype=torch.int64)
         for row, tokens in zip(self.tokens, known, strict=True):
             row[: len(tokens)] = torch.tensor(tokens)
@@ -222,10 +224,9 @@ class _Rows:
         return (before[:, :-1] == before[:, -1:]).all(-1).any(-1) & (place - self.answer > 2 * REPEATED)
 
     def finished(self, rows: Tensor) -> list[Conversation]:
-        """The answered ones of these rows; a text ends before its end token."""
+        """The answered ones of these rows, with their end tokens."""
         rows &= (self.answer > 0) & (self.length - self.answer > 8)
-        lengths = (self.length - self.ended.long()).clamp(max=LONGEST)
-        parts = (part[rows].tolist() for part in (lengths, self.answer))
+        parts = (part[rows].tolist() for part in (self.length.clamp(max=LONGEST), self.answer))
         return [
             Conversation(tokens[:n].clone(), torch.where(torch.arange(n) < start, PROMPT_WEIGHT, 1.0))
             for tokens, n, start in zip(self.tokens[rows].cpu(), *parts, strict=True)

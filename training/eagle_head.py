@@ -179,12 +179,22 @@ def steps_loss(
 
 
 class HeadLoss:
-    """The loss on texts that the target reads for it."""
+    """The loss on texts that the target reads for it.
 
-    def __init__(self, target: PreTrainedModel, vocabulary: Tensor, least_weight: float = 0.0):
-        """`vocabulary` int64 [Vd]; the target's ids of the head's tokens. No token weighs less than `least_weight`."""
-        self._target, self._least = target, least_weight
-        self._output = target.get_output_embeddings().weight[vocabulary]
+    What the text has of tokens that the head cannot draft weighs nothing, as in SafeAILab's training.
+    """
+
+    def __init__(
+        self, target: PreTrainedModel, vocabulary: Tensor, least_weight: float = 0.0, temperature: float = 1.0
+    ):
+        """`vocabulary` int64 [Vd]; the target's ids of the head's tokens. No token weighs less than `least_weight`.
+
+        A `temperature` of the target's law below 1 favours its best token, the one that a greedy decode accepts.
+        """
+        self._target, self._least, self._temperature = target, least_weight, temperature
+        output = target.get_output_embeddings().weight
+        self._output = output[vocabulary]
+        self._drafted = torch.zeros(len(output), device=output.device).index_fill_(0, vocabulary, 1.0)
 
     def __call__(self, head: EagleHead, tokens: Tensor, weights: Tensor) -> Tensor:
         """Of tokens [B, S + 1] and the weights [B, S] of predicting all but the first."""
@@ -193,5 +203,6 @@ class HeadLoss:
             read = self._target.base_model(input_ids=inputs, use_cache=False, output_hidden_states=True)
             features = torch.cat([read.hidden_states[i] for i in head.shape.layers], -1)
             embeddings = self._target.get_input_embeddings()(inputs)
-            logits = read.last_hidden_state @ self._output.T
-        return steps_loss(head, embeddings, features, logits, weights.clamp(min=self._least))
+            logits = read.last_hidden_state @ self._output.T / self._temperature
+            weights = weights.clamp(min=self._least) * self._drafted[tokens[:, 1:]]
+        return steps_loss(head, embeddings, features, logits, weights)

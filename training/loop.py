@@ -90,14 +90,14 @@ def fit(
     step_loss = _autocast(loss, device.type) if bfloat16 else loss
     if compiled:
         step_loss = torch.compile(step_loss)
-    average, began = math.nan, time.perf_counter()
+    average, began = torch.tensor(math.nan, device=device), time.perf_counter()
     bar = tqdm(range(first, schedule.steps), initial=first, total=schedule.steps, desc=label, mininterval=5)
     for step in bar:
         batch = [x.to(device, non_blocking=True) for x in batches(step, *schedule.shape_at(step))]
         value = _step(model, step_loss, batch, optimizers, schedule.rate_at(step))
-        average = value if math.isnan(average) else 0.98 * average + 0.02 * value
-        bar.set_postfix(loss=f"{average:.3f}", refresh=False)
+        average = torch.where(average.isnan(), value, average.lerp(value, 0.02))  # read seldom: a GPU is not waited for
         if (step + 1) % schedule.checkpoint_every == 0 or step + 1 == schedule.steps:
+            bar.set_postfix(loss=f"{average:.3f}", refresh=False)
             _save(checkpoint, step + 1, model, optimizers)
             with checkpoint.with_suffix(".csv").open("a") as curve:  # step, loss, seconds since this start
                 curve.write(f"{step + 1},{average:.4f},{time.perf_counter() - began:.0f}\n")
@@ -110,7 +110,7 @@ def _step(
     batch: list[Tensor],
     optimizers: list[torch.optim.Optimizer],
     rate: float,
-) -> float:
+) -> Tensor:
     """Train on one batch; its loss."""
     value = loss(model, *batch)
     value.backward()  # type: ignore[no-untyped-call]
@@ -120,7 +120,7 @@ def _step(
             group["lr"] = rate
         optimizer.step()
         optimizer.zero_grad()
-    return float(value.item())
+    return value.detach()
 
 
 def as_tensors(mixture: Mixture) -> Batches:
