@@ -19,10 +19,10 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.counts import synthetic_settings
+from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.engine_file import read_file
 from mars_viz.analysis.intervals import Band, Method
 from mars_viz.analysis.recommendation import Recommendation, about
-from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
