@@ -22,8 +22,7 @@ import numpy as np
 from engines import PATIENCE, WAYS, served, versions
 from measuring import json_option, write_json
 
-from mars_viz.analysis.draft_log import joined, parse_drafts
-from mars_viz.analysis.served_rounds import parse_responses, rejection_bound
+from mars_viz.analysis.engine_file import joined, parse_drafts, parse_responses, rejection_bound
 from mars_viz.demo.prompts import STORIES
 from mars_viz.imports import import_run
 from mars_viz.records import Outcome, Round

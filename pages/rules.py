@@ -10,11 +10,9 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.branching import MOST_CHILDREN, why_not
-from mars_viz.analysis.judgements import Ruling, own_dial
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.rulings import Agreement, Equivalent, Shifted, agreement, boundary
+from mars_viz.analysis.rulings import Agreement, AllRules, Equivalent, Ruling, Shifted, agreement, boundary, own_dial
 from mars_viz.escapes import markdown
 from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
 from mars_viz.report import file_name

@@ -15,12 +15,18 @@ from tabs import opened, settled
 
 from mars_viz import cli
 from mars_viz.analysis.counts import AcceptanceCounts, RequestTotals
-from mars_viz.analysis.definitions import Pooling
-from mars_viz.analysis.draft_log import joined, parse_drafts, parse_log, prefix_key
 from mars_viz.analysis.engine_counts import EngineRequest
-from mars_viz.analysis.engine_file import EngineFile, read_file
-from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.served_rounds import parse_responses, rejection_bound
+from mars_viz.analysis.engine_file import (
+    EngineFile,
+    joined,
+    parse_drafts,
+    parse_log,
+    parse_responses,
+    prefix_key,
+    read_file,
+    rejection_bound,
+)
+from mars_viz.analysis.engines import EngineRow, Pooling, acceptance_table
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.imports import import_run

@@ -6,11 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.all_rules import AllRules, rule_row
-from mars_viz.analysis.judgements import opinion, ruling
-from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.positions import drafted
-from mars_viz.analysis.rulings import LooseSide, Say, agreement, boundary, equivalent, short_value
+from mars_viz.analysis.metrics import Basis, drafted
+from mars_viz.analysis.rulings import (
+    AllRules,
+    LooseSide,
+    Say,
+    agreement,
+    boundary,
+    equivalent,
+    opinion,
+    rule_row,
+    ruling,
+    short_value,
+)
 from mars_viz.records import Outcome, first_difference
 from mars_viz.rules import RULES
 from tests.factories import toy_run

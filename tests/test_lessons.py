@@ -14,11 +14,13 @@ import pytest
 import streamlit as st
 
 from mars_viz import figures, samples
+from mars_viz.analysis.branching import tree_tokens
 from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.lesson_sums import (
     OTHERS,
     Overlap,
     Place,
+    Price,
     RunnerUps,
     close_calls,
     expected_speed_up,
@@ -26,10 +28,10 @@ from mars_viz.analysis.lesson_sums import (
     gain,
     overlap,
     places,
+    prices,
+    strict_run,
 )
-from mars_viz.analysis.rollback import Price, prices, strict_run
 from mars_viz.analysis.steps import Steps
-from mars_viz.analysis.tree_gain import tree_tokens
 from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
 from mars_viz.dialmap import mapped

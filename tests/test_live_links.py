@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import cli, default_folders
-from mars_viz.analysis.tree_gain import child_chances
+from mars_viz.analysis.branching import child_chances
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.demo import SMOLLM2

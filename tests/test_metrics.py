@@ -7,9 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import Basis, judged_rounds, speed, summary
-from mars_viz.analysis.positions import positions
-from mars_viz.analysis.tree_gain import ChildChances, Choices, child_chances, choices, tree_tokens
+from mars_viz.analysis.branching import ChildChances, Choices, child_chances, choices, tree_tokens
+from mars_viz.analysis.metrics import Basis, judged_rounds, positions, speed, summary
 from mars_viz.dialmap import mapped, shown
 from mars_viz.errors import BadInput
 from mars_viz.records import Outcome, Round, Timing

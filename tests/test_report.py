@@ -17,8 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from mars_viz import cli
-from mars_viz.analysis.metrics import summary
-from mars_viz.analysis.positions import positions
+from mars_viz.analysis.metrics import positions, summary
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.dialmap import mapped

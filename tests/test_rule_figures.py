@@ -15,10 +15,9 @@ from factories import toy_map
 
 from mars_viz import figures
 from mars_viz.analysis import branching as branches
-from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.branching import SOLVERS, branching, node_laws, why_not
 from mars_viz.analysis.map_grid import map_grid, modelled_speed_up, round_times, speed_up_interval
-from mars_viz.analysis.rulings import LooseSide, agreement, boundary
+from mars_viz.analysis.rulings import AllRules, LooseSide, agreement, boundary
 from mars_viz.costs import Cost, Costs, ratio, round_cost
 from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.branching import branching
-from mars_viz.analysis.judgements import opinion, ruling
-from mars_viz.analysis.rulings import compared, shifted
+from mars_viz.analysis.rulings import compared, opinion, ruling, shifted
 from mars_viz.dialmap import known_answers, mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Stand, Together, walk_together

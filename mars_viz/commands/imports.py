@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mars_viz.analysis.engine_file import EngineFile, read_file
+from mars_viz.analysis.engine_file import EngineFile, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.served_rounds import rejection_bound
 from mars_viz.commands.decoding import json_argument, note, progress_bar
 from mars_viz.errors import RunFileError
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run

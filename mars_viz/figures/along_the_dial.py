@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.positions import Course, Positions
+from mars_viz.analysis.metrics import Course, Positions
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty, whole_ticks
 from mars_viz.records import Outcome
 from mars_viz.rules import Scale

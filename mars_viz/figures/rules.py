@@ -12,9 +12,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.branching import Branching
-from mars_viz.analysis.judgements import Ruling
-from mars_viz.analysis.positions import FlatPositions
-from mars_viz.analysis.rulings import Agreement, Boundary, LooseSide, Say
+from mars_viz.analysis.metrics import FlatPositions
+from mars_viz.analysis.rulings import Agreement, Boundary, LooseSide, Ruling, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.along_the_dial import CELLS, MANY, TOO_MANY
 from mars_viz.figures.style import (

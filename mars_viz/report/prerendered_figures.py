@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
-from mars_viz.analysis.positions import Positions, positions
+from mars_viz.analysis.metrics import Positions, positions
 from mars_viz.components.explorer.payload import Columns
 from mars_viz.dialmap import shown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map

@@ -23,10 +23,18 @@ from mars_viz.escapes import Html, html, joined
 from mars_viz.report.page import PLOTLY, heading, run_view_script, text_of
 from mars_viz.run import Run
 from mars_viz.runlist import RunFacts
-from mars_viz.site.compare_page import compare_page, compared, pairs_file
 from mars_viz.site.lesson_pages import lesson_files, taught
-from mars_viz.site.run_pages import run_files, run_page
-from mars_viz.site.shell import SiteFile, SitePage, SiteRun, named_runs
+from mars_viz.site.pages import (
+    SiteFile,
+    SitePage,
+    SiteRun,
+    compare_page,
+    compared,
+    named_runs,
+    pairs_file,
+    run_files,
+    run_page,
+)
 from mars_viz.strict_formats import json_of
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.writer import replacing_folder, write_file

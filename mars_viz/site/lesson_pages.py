@@ -16,8 +16,19 @@ from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report.page import heading, sent
 from mars_viz.report.prerendered_figures import figure_alone
 from mars_viz.run import Run
-from mars_viz.site.run_pages import STEPPER, explorer_place, run_scripts, steps_file, steps_place
-from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, SiteRun, data_file
+from mars_viz.site.pages import (
+    FAILED,
+    NEEDS_SCRIPTS,
+    STEPPER,
+    SiteFile,
+    SitePage,
+    SiteRun,
+    data_file,
+    explorer_place,
+    run_scripts,
+    steps_file,
+    steps_place,
+)
 from mars_viz.ui.gallery import Card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture

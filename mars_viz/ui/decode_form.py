@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import shapes
-from mars_viz.analysis.tree_gain import child_chances
+from mars_viz.analysis.branching import child_chances
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller

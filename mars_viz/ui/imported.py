@@ -11,9 +11,8 @@ from hashlib import sha256
 
 import streamlit as st
 
-from mars_viz.analysis.engine_file import EngineFile, read_file
+from mars_viz.analysis.engine_file import EngineFile, ServedRounds, read_file, rejection_bound
 from mars_viz.analysis.engines import acceptance_table
-from mars_viz.analysis.served_rounds import ServedRounds, rejection_bound
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.engines import bound_curve, margins_along_the_text

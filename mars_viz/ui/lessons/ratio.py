@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.judgements import opinion, own_dial, ruling
 from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
-from mars_viz.analysis.rulings import compared, moved
+from mars_viz.analysis.rulings import compared, moved, opinion, own_dial, ruling
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import AMBER, BLUE, Line, lines
 from mars_viz.rules import RULES

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from mars_viz.analysis.lesson_sums import gain
-from mars_viz.analysis.rollback import Price, prices, strict_run
+from mars_viz.analysis.lesson_sums import Price, gain, prices, strict_run
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import QUIET, RED, BarPart, stacked_bars
 from mars_viz.run import Run

@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
+from mars_viz.analysis.branching import Choices, choices, tree_tokens
 from mars_viz.analysis.lesson_sums import expected_tokens, round_cost
-from mars_viz.analysis.tree_gain import Choices, choices, tree_tokens
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import BLUE, QUIET, Line, lines
 from mars_viz.run import Run

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from mars_viz.analysis.all_rules import AgainstStrict
 from mars_viz.analysis.branching import Branching
-from mars_viz.analysis.judgements import Ruling
-from mars_viz.analysis.rulings import Boundary, Equivalent, Shifted
+from mars_viz.analysis.rulings import AgainstStrict, Boundary, Equivalent, Ruling, Shifted
 from mars_viz.records import Emission
 from mars_viz.rules import RULES, Fixed, OnTrees, Rule
 from mars_viz.words import counted, number, setting
