@@ -35,8 +35,7 @@ Solver = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 def naive(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     """Return the chance that the target's own sample is among k i.i.d. children, float64 [...]: sum of p (1 - (1 -
     q)^k). p and q are float64 [..., M], each sums to 1 (2602.16994 calls it NSS)."""
-    chances: np.ndarray = (p * (1 - (1 - q) ** k)).sum(-1)
-    return chances
+    return (p * (1 - (1 - q) ** k)).sum(-1)
 
 
 def with_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
@@ -77,8 +76,7 @@ def _refused(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
         others = q[..., None, :] * (1 - np.eye(q.shape[-1]))  # [..., M, M]; q without the refused token
         others = _share(others, others.sum(-1, keepdims=True))
         further = _refused(np.broadcast_to(residual, others.shape), others, k - 1)
-    chances: np.ndarray = np.where(q.any(-1), (np.maximum(q - p, 0) * further).sum(-1), 1)
-    return chances
+    return np.where(q.any(-1), (np.maximum(q - p, 0) * further).sum(-1), 1)
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -105,8 +103,7 @@ def best_possible(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     ratio = np.divide(p, q, out=np.full(p.shape, np.inf), where=q > 0)  # without q it never helps to be in H
     order = np.argsort(ratio, axis=-1, kind="stable")
     in_p, in_q = (np.take_along_axis(law, order, -1).cumsum(-1) for law in (p, q))
-    limits: np.ndarray = np.minimum(1.0, (in_p + 1 - np.minimum(in_q, 1.0) ** k).min(-1))
-    return limits
+    return np.minimum(1.0, (in_p + 1 - np.minimum(in_q, 1.0) ** k).min(-1))
 
 
 SOLVERS: Mapping[str, Solver] = {
@@ -148,8 +145,7 @@ class Branching:
 
     def gains(self, name: str) -> np.ndarray:
         """Return the additional tokens per block that a branch at only this depth keeps there, float64 [D]."""
-        gains: np.ndarray = self.reached * (self.acceptance[name] - self.alone)
-        return gains
+        return self.reached * (self.acceptance[name] - self.alone)
 
 
 def why_not(run: Run) -> str:
@@ -229,8 +225,7 @@ def branching_by(laws: NodeLaws, children: int) -> Branching:
 def _odds(logits: np.ndarray, temperature: float) -> np.ndarray:
     """Return probabilities relative to the first one's, float64 [n, K]."""
     wide = logits.astype(np.float64)
-    odds: np.ndarray = np.exp((wide - wide[:, :1]) / temperature)
-    return odds
+    return np.exp((wide - wide[:, :1]) / temperature)
 
 
 def _reached(chains: Speculation) -> np.ndarray:

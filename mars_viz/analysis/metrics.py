@@ -25,21 +25,17 @@ from mars_viz.words import counted
 _ENDLESS = np.iinfo(np.int64).max  # more tokens than any block has
 
 
-@dataclass(frozen=True, slots=True)
-class FirstDifference:
-    """The first place at which two settings of a run's blocks write different tokens."""
-
-    index: int  # index in the recorded text
-    sure: bool  # False if one block is only longer, so that the other's next token is unknown
-
-
 def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
     """Return the text of the run's blocks, judged by any rule at a dial value; None for a rule without a dial."""
     settled, recorded = trace.settled(dial), run.trace
     if not len(recorded):
         return SettledText(settled, np.zeros(0, np.int64))
     decided = recorded.decided(settled)
-    lengths = np.minimum(decided.lengths, _end_of_text(run, settled))  # [R]; of each block, in the text
+    lengths = decided.lengths.copy()  # int64 [R]; tokens of each block in the text
+    ended = settled.kept & np.isin(recorded.tokens, run.provenance.eos_ids)
+    first = ended & (recorded.places(ended) == 1)
+    rounds = recorded.round_index[first]
+    lengths[rounds] = np.minimum(lengths[rounds], recorded.places(settled.kept)[first])
     ends = np.cumsum(decided.lengths)
     ending, text, last = ending_of(run), run.token_ids, len(recorded) - 1
     boundless = replace(ending, max_new_tokens=int(_ENDLESS))
@@ -54,35 +50,23 @@ def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
     return SettledText(settled, lengths)
 
 
-def first_to_differ(run: Run, ours: SettledText, theirs: SettledText) -> FirstDifference | None:
-    """Compare blocks one by one; None if all write the same."""
+def first_to_differ(run: Run, ours: SettledText, theirs: SettledText) -> tuple[int, bool] | None:
+    """Return the index in the recorded text of the first token that two settings of a run's blocks write differently,
+    and False if one block is only longer there, so that the other's next token is unknown. None if all are equal."""
     trace = run.trace
-    different = np.argwhere(_tokens(trace, ours) != _tokens(trace, theirs))
+    places, tokens = np.arange(int(trace.lengths.max(initial=0)) + 1), []
+    for text in (ours, theirs):  # the tokens of each block, then -1; int64 [R, γ + 1]
+        decided = trace.decided(text.settled)
+        padded = np.full((len(trace), len(places)), -1)
+        padded[places < decided.lengths[:, None]] = decided.tokens
+        padded[places >= text.lengths[:, None]] = -1
+        tokens.append(padded)
+    different = np.argwhere(tokens[0] != tokens[1])
     if not len(different):
         return None
     block, place = different[0].tolist()
     before = int(trace.text_lengths[:block].sum())
-    return FirstDifference(before + place, bool(place < min(ours.lengths[block], theirs.lengths[block])))
-
-
-def _tokens(trace: Trace, text: SettledText) -> np.ndarray:
-    """Return the tokens of each block, then -1; int64 [R, γ + 1]."""
-    decided = trace.decided(text.settled)
-    places = np.arange(int(trace.lengths.max(initial=0)) + 1)
-    tokens = np.full((len(trace), len(places)), -1)
-    tokens[places < decided.lengths[:, None]] = decided.tokens
-    tokens[places >= text.lengths[:, None]] = -1
-    return tokens
-
-
-def _end_of_text(run: Run, settled: Settled) -> np.ndarray:
-    """Return the number of tokens of each block up to its first kept end of text, int64 [R]; `_ENDLESS` without one."""
-    trace, lengths = run.trace, np.full(len(run.trace), _ENDLESS)
-    ends = settled.kept & np.logical_or.reduce([trace.tokens == token for token in run.provenance.eos_ids or (-1,)])
-    if ends.any():
-        first = ends & (trace.places(ends) == 1)
-        lengths[trace.round_index[first]] = trace.places(settled.kept)[first]
-    return lengths
+    return before + place, bool(place < min(ours.lengths[block], theirs.lengths[block]))
 
 
 def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
@@ -93,8 +77,7 @@ def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
         return last
     ending, tokens = ending_of(run), run.trace.tokens
     able = [token for token in np.unique(tokens[settled.kept]).tolist() if ending.may_stop_with(token)]
-    blocks: list[int] = np.union1d(run.trace.round_index[settled.kept & np.isin(tokens, able)], last).tolist()
-    return blocks
+    return np.union1d(run.trace.round_index[settled.kept & np.isin(tokens, able)], last).tolist()
 
 
 class Basis(Enum):
@@ -221,15 +204,14 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         drafts_spared_strict=scale * strict_lost - (drafted - kept),
         passes_saved_autoregressive=tokens - rounds,
         forced_strict=int(np.count_nonzero(forced(rule, trace))),
-        first_difference=None if parted is None else parted.index,
+        first_difference=None if parted is None else parted[0],
     )
 
 
 def forced(rule: Rule, trace: Trace) -> np.ndarray:
     """Return the drafted tokens that `Summary.forced_strict` counts, bool [P]."""
     rows = trace.judging_rows
-    runner_ups: np.ndarray = (trace.second[rows] == trace.tokens) & (trace.best[rows, 0] <= 0) & rule.strict_at_zero
-    return runner_ups
+    return (trace.second[rows] == trace.tokens) & (trace.best[rows, 0] <= 0) & rule.strict_at_zero
 
 
 def speed(run: Run) -> Speed:
@@ -308,20 +290,7 @@ def drafted(run: Run) -> FlatPositions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """Growth of a text, round by round."""
-
-    written: np.ndarray  # int64 [R]; total tokens after each round, ascending
-    rolled_back: np.ndarray  # int64 [R]; total drafted tokens rolled back up to each round
-
-
-@dataclass(frozen=True, slots=True)
-class Courses:
-    """Growth of a setting's text and of the strict end's own text, which may differ in length."""
-
-    ours: Course  # the setting's text: its own, or the recorded blocks judged at it
-    strict: Course
+Course = tuple[np.ndarray, np.ndarray]  # int64 [R] each; tokens written and rolled back by the end of each round
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +300,7 @@ class Positions:
     rule: Rule  # the judging rule
     dial: float | None  # None for a rule without a dial
     basis: Basis
-    """Basis of `outcomes` and of `courses.ours`. Comparisons of outcomes with the strict end's are block-local."""
+    """Basis of `outcomes` and of the first of `courses`. Comparisons with the strict end's outcomes are block-local."""
     rounds: int  # rounds of the run; a round without drafted tokens has no position
     round_index: np.ndarray  # int64 [P]; the round of each position, from 0
     z1: np.ndarray  # float32 [P]; the target's largest raw logit at the position
@@ -341,7 +310,9 @@ class Positions:
     movable: np.ndarray  # bool [P]; the verdict has a breakpoint, so the dial decides it
     outcomes: np.ndarray  # int8 [P]; outcome at `dial`, as an index of `OUTCOMES`
     strict_outcomes: np.ndarray  # int8 [P]; outcome at the strict end, on the same prefixes
-    courses: Courses | None = None  # both texts, if a map contains the strict end's
+    courses: tuple[Course, Course] | None = None
+    """Growth of the setting's text (its own, or the recorded blocks judged at it) and of the strict end's own; None if no
+    map contains the latter."""
     trees: bool = False  # True if drafts branch, so that no round can keep all of its nodes
 
     def __len__(self) -> int:
@@ -363,13 +334,11 @@ class Positions:
 
     def are(self, outcome: Outcome) -> np.ndarray:
         """Return the positions with this outcome at `dial`, bool [P]."""
-        matches: np.ndarray = self.outcomes == OUTCOMES.index(outcome)
-        return matches
+        return self.outcomes == OUTCOMES.index(outcome)
 
     def strictly(self, outcome: Outcome) -> np.ndarray:
         """Return the positions with this outcome at the strict end, bool [P]."""
-        matches: np.ndarray = self.strict_outcomes == OUTCOMES.index(outcome)
-        return matches
+        return self.strict_outcomes == OUTCOMES.index(outcome)
 
     def per_round(self, chosen: np.ndarray) -> np.ndarray:
         """Return the number of chosen positions (bool [P]) in each round, int64 [rounds]."""
@@ -387,8 +356,8 @@ def positions(run: Run, dial: float | None = None) -> Positions:
     if walked is not None:
         lost = np.bincount(trace.round_index[~trace.in_text(text)], minlength=len(trace))
         theirs = np.array([(len(round_.token_ids), round_.rolled_back) for round_ in walked], np.int64).reshape(-1, 2)
-        ours = Course(np.cumsum(text.lengths), np.cumsum(lost))
-        courses = Courses(ours, Course(*np.cumsum(theirs, axis=0).T))
+        written, rolled_back = np.cumsum(theirs, axis=0).T
+        courses = (np.cumsum(text.lengths), np.cumsum(lost)), (written, rolled_back)
     return Positions(
         rule=rule,
         dial=at,

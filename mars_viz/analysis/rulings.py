@@ -269,8 +269,7 @@ class Shifted:
     @property
     def keeps(self) -> np.ndarray:
         """bool [P]; the verdicts after the shift."""
-        keeps: np.ndarray = self.ruling.keeps ^ self.changed
-        return keeps
+        return self.ruling.keeps ^ self.changed
 
     @property
     def count(self) -> int:
@@ -324,8 +323,8 @@ class RuleRow:
 def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
     """Return a ruling's row: exact if it changes no decision and every decision is known, otherwise block-local."""
     parted = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict)
-    exact = ruling.basis is Basis.EXACT and (parted is None or parted.sure)
-    basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted.index
+    exact = ruling.basis is Basis.EXACT and (parted is None or parted[1])
+    basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted[0]
     strictly = ruling.opinion.verdicts.keep_strict
     return _row(ruling.rule, ruling.dial, ruling.text.lengths, ruling.kept, strictly, drafted, basis, place)
 

@@ -1,4 +1,4 @@
-"""Results of checking a server: its acceptance of its own drafts compared with strict speculation here, and its weights.
+"""Results of checking a server: its acceptance of its drafts, compared with strict speculation, and its weights.
 
 An engine's prefill writes the first token separately, so its rounds correspond to ours after the prompt and that token.
 Steps without a draft are not rounds there, and its last round may accept past the length limit, as ours do before the

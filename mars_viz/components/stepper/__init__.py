@@ -98,5 +98,4 @@ def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
     memory.where.settle(asked, None if reported is None else int(reported["frame"]))
     position = {"revision": memory.revision, "frame": memory.where.sent}
     mount(ELEMENT, [{"key": key, "large": large, "payload": payload, **position}], key=key, answers=("position",))
-    shown: int = memory.where.stands
-    return shown
+    return memory.where.stands
