@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mars_viz.analysis.counts import AcceptanceCounts, position_rates, synthetic_settings, totals_by_step
-from mars_viz.analysis.engine_counts import parse_counts, vllm_metrics
+from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.engines import acceptance_table, resampled
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.errors import BadInput
@@ -21,6 +21,7 @@ from mars_viz.exploration import walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece
 from mars_viz.walk import Answer, Ending
+from tests.engine_files import parse_counts
 
 
 def vllm_counts_of(value) -> list[AcceptanceCounts]:

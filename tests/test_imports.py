@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from engine_files import Served, served
+from engine_files import Served, parse_responses, served
 from tabs import opened, settled
 
 from mars_viz import cli
@@ -21,7 +21,6 @@ from mars_viz.analysis.engine_file import (
     joined,
     parse_drafts,
     parse_log,
-    parse_responses,
     prefix_key,
     read_file,
     rejection_bound,

@@ -329,7 +329,7 @@ def test_laws_within_the_lists_are_exact_and_beyond_them_close(vocabulary: int, 
 
 def test_means_are_weighted_by_the_chance_to_reach_the_depth() -> None:
     run = toy_run(temperature=1.0, gamma=3, vocabulary=16)
-    found, laws = branching(run, 2), node_laws(run)
+    found, laws = branching(node_laws(run), 2), node_laws(run)
     assert found.depths.tolist() == [1, 2, 3] and found.nodes == len(laws.p)
     accepted, arrived = np.zeros(3), np.zeros(3)
     place = 0
@@ -370,7 +370,7 @@ def test_unsuitable_runs_are_refused() -> None:
 
 
 def test_the_figure_draws_the_acceptance_by_depth() -> None:
-    found = branching(toy_run(temperature=1.0, vocabulary=16), 3)
+    found = branching(node_laws(toy_run(temperature=1.0, vocabulary=16)), 3)
     figure = valid(branch_acceptance(found, figures.DARK))
     drawn = {trace.name: trace.y for trace in figure.data}
     assert set(drawn) == {"one child", *SOLVERS} and drawn["one child"] == pytest.approx(found.alone)

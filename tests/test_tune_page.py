@@ -19,7 +19,6 @@ from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz import default_folders, locks, samples
-from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.recommendation import two_digits
 from mars_viz.errors import BadInput, SettingError
@@ -53,6 +52,7 @@ from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import ShownResults, TuneView
 from mars_viz.words import exactly, number
 from tests import tabs
+from tests.engine_files import parse_counts
 from tests.factories import until
 from tests.tab_tools import keys, notes, press
 from tests.tables import table_backend

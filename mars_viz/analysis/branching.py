@@ -178,10 +178,15 @@ def node_laws(run: Run) -> NodeLaws:
     groups = [np.flatnonzero(block.depths == depth) for depth in np.unique(block.depths)]
     few = [each[np.linspace(0, len(each) - 1, min(len(each), MOST_NODES)).astype(np.int64)] for each in groups]
     chosen = np.sort(np.concatenate([np.empty(0, np.int64), *few]))
+
+    def odds(logits: np.ndarray) -> np.ndarray:
+        wide = logits.astype(np.float64)
+        return np.exp((wide - wide[:, :1]) / temperature)  # relative to the first one
+
     rows = block.judging_rows[chosen]
-    listed_p = block.emission_p[rows, Emission.ARGMAX, None] * _odds(block.top_logits[rows], temperature)
+    listed_p = block.emission_p[rows, Emission.ARGMAX, None] * odds(block.top_logits[rows])
     listed_p[np.arange(listed_p.shape[1]) >= block.support[rows, None]] = 0
-    q = block.q_max[chosen, None] * _odds(block.draft_logits[chosen], temperature)
+    q = block.q_max[chosen, None] * odds(block.draft_logits[chosen])
     q[q.cumsum(-1) - q > 1 - _NOTHING] = 0  # what top-k and top-p leave out
     same = block.draft_ids[chosen][:, :, None] == block.top_ids[rows][:, None, :]
     p = (same * listed_p[:, None, :]).sum(-1)  # of the drafter's tokens
@@ -200,13 +205,8 @@ def node_laws(run: Run) -> NodeLaws:
     return NodeLaws(p, q, block.depths[chosen].astype(np.int64), _reached(block)[chosen], left_p.mean(), left_q.mean())
 
 
-def branching(run: Run, children: int) -> Branching:
-    """Return the effect of `children` at each depth of the run's chains. Raises BadInput as in `why_not`."""
-    return branching_by(node_laws(run), children)
-
-
-def branching_by(laws: NodeLaws, children: int) -> Branching:
-    """Return the effect of `children` with laws that are already computed."""
+def branching(laws: NodeLaws, children: int) -> Branching:
+    """Return the effect of `children` at each depth of a run's chains."""
     depths = np.unique(laws.depths)
     at = laws.depths[None] == depths[:, None]  # [D, n]
     weights = _share(at * laws.reached, (at * laws.reached).sum(-1, keepdims=True))
@@ -220,12 +220,6 @@ def branching_by(laws: NodeLaws, children: int) -> Branching:
         left_q=laws.left_q,
         nodes=len(laws.depths),
     )
-
-
-def _odds(logits: np.ndarray, temperature: float) -> np.ndarray:
-    """Return probabilities relative to the first one's, float64 [n, K]."""
-    wide = logits.astype(np.float64)
-    return np.exp((wide - wide[:, :1]) / temperature)
 
 
 def _reached(chains: Speculation) -> np.ndarray:
@@ -269,23 +263,19 @@ def choices(run: Run) -> Choices:
     return Choices(ranks.total(), ranks[0], ranks[1])
 
 
-@dataclass(frozen=True, slots=True)
-class ChildChances:
-    """Chances that the target's best token is the drafter's first, second, ... choice. In a greedy decode by the strict
-    rule these are the chances that a node's children are kept, from which static trees are built."""
+def child_chances(run: Run) -> tuple[tuple[float, ...], int]:
+    """Return the chances that the target's best token is the drafter's first, second, ... choice, falling, and how many places
+    were used.
 
-    accept: tuple[float, ...]  # rounded to three digits, falling, at least `_RAREST`; empty for too few places
-    places: int  # number of places used: the first ones of a long run
-
-
-def child_chances(run: Run) -> ChildChances:
-    """Return the chances of a run; none above temperature 0, at which other tokens may be kept."""
+    In a greedy decode by the strict rule these are the chances that a node's children are kept, from which static trees
+    are built. There are none above temperature 0, at which other tokens may be kept, and for too few places.
+    """
     ranks = Counter(rank for round_ in run.rounds[:_ROUNDS] for rank in _ranks(round_))
     places = ranks.total()
     if run.settings.temperature or places < _FEWEST:
-        return ChildChances((), places)
+        return (), places
     shares = sorted((count / places for rank, count in ranks.items() if rank >= 0), reverse=True)
-    return ChildChances(tuple(round(share, 3) for share in shares if share >= _RAREST)[: shapes.MOST_CHILDREN], places)
+    return tuple(round(share, 3) for share in shares if share >= _RAREST)[: shapes.MOST_CHILDREN], places
 
 
 def _ranks(round_: Round) -> list[int]:

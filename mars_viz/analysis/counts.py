@@ -6,9 +6,9 @@ A step is one verification of a draft, a round of a run. Logits are not needed.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -99,8 +99,7 @@ class RequestTotals:
 Counts = AcceptanceCounts | RequestTotals  # counts of a request, as detailed as its engine reports them
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """Arguments of formulas, float64 [...] each: one entry per request or step, or sums or means over them."""
 
     accepted: np.ndarray  # drafted tokens that verification accepted; NaN if unknown, as in all fields
@@ -112,30 +111,15 @@ class Totals:
     slots: np.ndarray  # tokens that could have been verified: γ + 1 per step
     completion: np.ndarray  # tokens of the text
 
-    @property
-    def columns(self) -> tuple[np.ndarray, ...]:
-        """All fields in order."""
-        return tuple(getattr(self, name) for name in Totals.__slots__)
-
 
 def totals_of(requests: Sequence[Counts]) -> Totals:
     """Return the totals with one entry per request, [P]."""
-    steps = _known(request.steps for request in requests)
-    gamma = _known(request.gamma for request in requests)
-    return Totals(
-        accepted=_known(request.accepted_total for request in requests),
-        reached=_known(request.reached_total for request in requests),
-        drafted=_known(request.drafted_total for request in requests),
-        steps=steps,
-        drafts=_known(request.drafts for request in requests),
-        nominal=steps * gamma,
-        slots=steps * (gamma + 1),
-        completion=_known(request.completion_tokens for request in requests),
+    names = ("accepted_total", "reached_total", "drafted_total", "steps", "drafts", "gamma", "completion_tokens")
+    accepted, reached, drafted, steps, drafts, gamma, completion = (
+        np.array([getattr(request, name) for request in requests], np.float64)
+        for name in names  # None becomes NaN
     )
-
-
-def _known(counts: Iterable[int | None]) -> np.ndarray:
-    return np.array([math.nan if count is None else count for count in counts], np.float64)
+    return Totals(accepted, reached, drafted, steps, drafts, steps * gamma, steps * (gamma + 1), completion)
 
 
 def totals_by_step(request: AcceptanceCounts) -> Totals:

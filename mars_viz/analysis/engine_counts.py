@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.counts import AcceptanceCounts, Counts, RequestTotals
-from mars_viz.analysis.engine_text import no_counts, values_in
+from mars_viz.analysis.engine_text import no_counts
 from mars_viz.errors import RunFileError
 
 MAX_STEPS = 5_000_000  # maximum number of steps of all requests of a file; a small histogram can claim any number
@@ -43,15 +43,9 @@ Response = tuple[Any, Mapping[str, Any] | None]
 """The largest object of a file about one request only, and the object in it with the counts, if it has one."""
 
 
-def parse_counts(text: str) -> tuple[EngineRequest, ...]:
-    """Return the requests in a text that have counts. Raises RunFileError if none has, and for counts that do not add
-    up."""
-    return tuple(request for request, _ in counts_in(values_in(text), text)[0])
-
-
 def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineRequest, Any]], int]:
     """Return the requests with counts, each with its response, and the number of requests without any. `values` are
-    those of `text`. Raises RunFileError as `parse_counts` does."""
+    those of `text`. Raises RunFileError if none has any, and for counts that do not add up."""
     responses = [each for value in values for each in _responses(value, DEEPEST) or [(value, None)]]
     requests, steps = list[tuple[EngineRequest, Any]](), 0
     for number, (response, holds) in enumerate(responses, 1):

@@ -144,19 +144,12 @@ _TOKEN = re.compile(r"token_id:(\d{1,8})")
 _FAR = -9999.0  # what vLLM writes for minus infinity
 
 
-def parse_responses(text: str, words: Callable[[int], str] | None = None) -> tuple[ServedRounds, ...]:
-    """Return the responses in a text. `words` reads a token id; without it a token without words is shown as its
-    number.
-
-    Raises RunFileError with a remedy for a response without rounds or logits, and for one that is not greedy.
-    """
-    return rounds_in(counts_in(values_in(text), text)[0], words)
-
-
 def rounds_in(
     requests: Sequence[tuple[EngineRequest, Any]], words: Callable[[int], str] | None = None
 ) -> tuple[ServedRounds, ...]:
-    """Return the rounds of requests with their responses."""
+    """Return the rounds of requests with their responses. `words` reads a token id; without it a token without words is
+    shown as its number. Raises RunFileError with a remedy for a response without rounds or logits, and for one that is
+    not greedy."""
     return tuple(_served_rounds(request.counts, value, words) for request, value in requests)
 
 
@@ -169,35 +162,30 @@ def _served_rounds(counts: Counts, value: Any, words: Callable[[int], str] | Non
         logged = _told(choice["logprobs"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFileError(f"{name} holds no log-probabilities of its tokens. Ask vLLM with {ASKED}.") from error
-    ids = _ids(choice.get("token_ids")) or tuple(each.id for each in logged if each.id is not None)
+    spellings, numbers, values, rows = zip(*logged, strict=True) if logged else ((), (), (), ())
+    ids = _ids(choice.get("token_ids")) or tuple(number for number in numbers if number is not None)
     if ids and len(ids) != len(logged):
         raise RunFileError(f"{name} has {len(ids)} token ids and logits of {len(logged)} tokens. Ask for it again.")
     if not logged:
         raise RunFileError(f"{name} holds no token. Ask for it again, with more of them.")
     texts = []
-    for each, token in zip(logged, ids or [None] * len(logged), strict=True):
+    for text, number, token in zip(spellings, numbers, ids or [None] * len(logged), strict=True):
         if token is not None and words is not None:
             texts.append(words(token))
         else:
-            texts.append(f"[{each.id if token is None else token}]" if each.text is None else each.text)
-    width = max(len(each.row) for each in logged)
-    best = np.array([_two_best(each, width, name) for each in logged])
+            texts.append(f"[{number if token is None else token}]" if text is None else text)
+    width = max(2, *map(len, rows))
+    best = np.array([_two_best(value, row, width, name) for value, row in zip(values, rows, strict=True)])
     prompt = _ids(choice.get("prompt_token_ids")) or _ids(value.get("prompt_token_ids"))
     model = value.get("model") if isinstance(value.get("model"), str) else ""
-    return ServedRounds(name, model, prompt, ids, tuple(texts), counts, best, _are_raw(logged))
+    return ServedRounds(name, model, prompt, ids, tuple(texts), counts, best, _are_raw(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _ToldToken:
-    """A token in a response."""
-
-    text: str | None  # its text; None if its number is given instead
-    id: int | None  # its number; None if its text is given instead
-    value: float  # its logit or log-probability
-    row: tuple[float, ...]  # values of the best tokens there
+_Told = tuple[str | None, int | None, float, tuple[float, ...]]
+"""A token's text or else its number, its logit or log-probability, and those of the best tokens there."""
 
 
-def _told(logprobs: Mapping[str, Any]) -> list[_ToldToken]:
+def _told(logprobs: Mapping[str, Any]) -> list[_Told]:
     """Return the tokens of either route's response. Raises KeyError, TypeError or ValueError for another layout."""
     if "content" in logprobs:
         listed = [
@@ -211,18 +199,18 @@ def _told(logprobs: Mapping[str, Any]) -> list[_ToldToken]:
     for token, value, row, data in listed:
         number = _TOKEN.fullmatch(token)
         text = bytes(data).decode("utf-8", "backslashreplace") if data else (None if number else token)
-        tokens.append(_ToldToken(text, int(number[1]) if number else None, float(value), tuple(map(float, row))))
+        tokens.append((text, int(number[1]) if number else None, float(value), tuple(map(float, row))))
     return tokens
 
 
-def _two_best(told: _ToldToken, width: int, name: str) -> tuple[float, float]:
+def _two_best(value: float, row: tuple[float, ...], width: int, name: str) -> tuple[float, float]:
     """Return the two best values; NaN if fewer are listed than elsewhere, because tokens with equal text are merged."""
-    if len(told.row) < max(width, 2):
+    if len(row) < width:
         return np.nan, np.nan
-    first, second = sorted(told.row, reverse=True)[:2]
+    first, second = sorted(row, reverse=True)[:2]
     if not np.isfinite([first, second]).all():
         raise RunFileError(f"{name} holds a logit that is no number. See whether the server is well.")
-    if told.value < first:
+    if value < first:
         raise RunFileError(
             f"{name} wrote another token than the target's best one, so it was not decoded greedily from raw logits. "
             "Ask at temperature 0, without penalties."
@@ -230,11 +218,11 @@ def _two_best(told: _ToldToken, width: int, name: str) -> tuple[float, float]:
     return first, np.nan if second <= _FAR else second
 
 
-def _are_raw(told: Sequence[_ToldToken]) -> bool:
+def _are_raw(rows: Sequence[tuple[float, ...]]) -> bool:
     """Return False for log-probabilities: none is above 0, and no token's sum exceeds 1."""
-    rows = [np.array(each.row) for each in told if each.row]
-    largest = max((np.exp(np.minimum(row, 1.0)).sum() for row in rows), default=0.0)
-    return any(row.max() > 0 for row in rows) or largest > 1.001 or largest < 0.01
+    arrays = [np.array(row) for row in rows if row]
+    largest = max((np.exp(np.minimum(row, 1.0)).sum() for row in arrays), default=0.0)
+    return any(row.max() > 0 for row in arrays) or largest > 1.001 or largest < 0.01
 
 
 def _ids(found: Any) -> tuple[int, ...]:
@@ -370,12 +358,11 @@ def joined(served: ServedRounds, drafts: Drafts) -> LoggedText:
     """Join a response with the drafts of its rounds. Raises RunFileError if a draft is missing or different."""
     if not served.prompt_ids or not served.token_ids:
         raise RunFileError(f"{served.name} has no token ids, by which drafts are found. Ask with return_token_ids.")
-    rounds, at, ids = [], served.counts.prefilled, served.token_ids
-    assert served.counts.drafted is not None
-    rounds += [LoggedRound((), 0, (token,)) for token in ids[:at]]
-    for number, (accepted, count) in enumerate(
-        zip(served.counts.accepted.tolist(), served.counts.drafted.tolist(), strict=True), 1
-    ):
+    at, ids, counts = served.counts.prefilled, served.token_ids, served.counts
+    assert counts.drafted is not None
+    rounds = [LoggedRound((), 0, (token,)) for token in ids[:at]]
+    steps = zip(counts.accepted.tolist(), counts.drafted.tolist(), strict=True)
+    for number, (accepted, count) in enumerate(steps, 1):
         drafted = drafts.get(prefix_key(served.prompt_ids + ids[:at]), ())[:count]
         if len(drafted) != count:
             raise RunFileError(
@@ -484,24 +471,24 @@ class EngineFile:
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:
     """Read a file of responses or counters, or a log of whole rounds. `drafts` is the log of the drafts of vLLM's
     responses, and `words` returns a token's text. Raises BadInput."""
-    if is_log(text):
+
+    def refuse_drafts(what: str) -> None:
         if drafts is not None:
-            raise SettingError("A log of whole rounds holds its drafts. Leave --drafts out.")
+            raise SettingError(f"{what}. Leave --drafts out.")
+
+    if is_log(text):
+        refuse_drafts("A log of whole rounds holds its drafts")
         return EngineFile(texts=parse_log(text))
     sums, scrapes = counters_in(text)
     if scrapes:
-        if drafts is not None:
-            raise SettingError("Drafts are joined with vLLM's responses, and these are counters. Leave --drafts out.")
+        refuse_drafts("Drafts are joined with vLLM's responses, and these are counters")
         requests = tuple(EngineRequest(engine, counts) for engine, counts in sums)
         return EngineFile(requests, scrapes=scrapes, unread="Counters of a server are sums over all requests.")
     counted_requests, without = counts_in(values_in(text), text)
     requests = tuple(request for request, _ in counted_requests)
     engine = next((each.engine for each in requests if each.engine in _TELLS), "")
     if engine:
-        if drafts is not None:
-            raise SettingError(
-                f"Drafts are joined with vLLM's responses, and these are {engine}'s. Leave --drafts out."
-            )
+        refuse_drafts(f"Drafts are joined with vLLM's responses, and these are {engine}'s")
         return EngineFile(requests, without, unread=_TELLS[engine])
     try:
         served = rounds_in(counted_requests, words)
@@ -509,7 +496,6 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
         if drafts is not None:
             raise
         return EngineFile(requests, without, unread=str(error))
-    if drafts is None:
-        return EngineFile(requests, without, served=served)
-    logged = parse_drafts(drafts)
-    return EngineFile(requests, without, served=served, texts=tuple(joined(each, logged) for each in served))
+    logged = None if drafts is None else parse_drafts(drafts)
+    texts = () if logged is None else tuple(joined(each, logged) for each in served)
+    return EngineFile(requests, without, served=served, texts=texts)

@@ -1,6 +1,6 @@
 """Acceptance by every engine's and paper's definition: formulas with their sources, and a table of requests under each.
 
-Formulas were read in the named sources (Evidence.READ) or taken from the catalogue of definitions (Evidence.CATALOGUE).
+Formulas were read in the named sources, except EAGLE's, which is from a catalogue of definitions.
 Two differences are not visible in a formula. An engine's completion count includes the token that its prefill emits; a
 run's does not, because its first token comes from the first round. Engines count accepted tokens before the text is cut
 at its end, as `AcceptanceCounts.accepted` does. A share of the text's tokens can count only tokens of the text.
@@ -20,14 +20,6 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, divided, i
 from mars_viz.errors import SettingError
 
 
-class Bonus(Enum):
-    """Whether the target's own token, correction or bonus, is counted."""
-
-    LENGTH = "in the length only"
-    LENGTH_AND_RATE = "in the length and the rate"
-    NOT = "not counted"  # drafted tokens only
-
-
 class Pooling(Enum):
     """How requests are combined."""
 
@@ -43,13 +35,6 @@ class ByPosition(Enum):
     NOTHING = "not reported"
 
 
-class Evidence(Enum):
-    """Origin of a formula."""
-
-    READ = "read in the source"
-    CATALOGUE = "taken from the catalogue"
-
-
 @dataclass(frozen=True, slots=True)
 class Definition:
     """One engine's or paper's way to count acceptance."""
@@ -63,9 +48,8 @@ class Definition:
     note: str  # other differences
     rate: Callable[[Totals], np.ndarray] | None = None  # acceptance rate from sums or means; None if not reported
     rate_formula: str = ""  # in words; empty if not reported
-    bonus: Bonus = Bonus.LENGTH
+    bonus: str = "in the length only"  # whether the target's own token, correction or bonus, is counted
     by_position: ByPosition = ByPosition.NOTHING
-    evidence: Evidence = Evidence.READ
 
 
 DEFINITIONS: tuple[Definition, ...] = (
@@ -90,7 +74,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "batches, not the whole run.",
         rate=lambda of: divided(of.accepted + of.steps, of.slots),
         rate_formula="(accepted + bonus) / (forwards × draft tokens)",
-        bonus=Bonus.LENGTH_AND_RATE,
+        bonus="in the length and the rate",
     ),
     Definition(
         "SGLang, per request",
@@ -148,7 +132,6 @@ DEFINITIONS: tuple[Definition, ...] = (
         "τ of its papers; the counters in eagle/model/ea_model.py and eagle/model/utils.py at cb7e084 were read",
         "Tokens after the end of text and past the limit are counted. Its logs hold the last forward's index from 0, "
         "one less than the forwards.",
-        evidence=Evidence.CATALOGUE,
     ),
     Definition(
         "LM Studio",
@@ -161,7 +144,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "single block to 1. Accepted tokens past the text's end are not counted.",
         rate=lambda of: divided(of.reached, of.completion),
         rate_formula="accepted drafted tokens / predicted output tokens",
-        bonus=Bonus.NOT,
+        bonus="not counted",
     ),
 )
 """Every definition, in the order of the table."""
@@ -170,7 +153,6 @@ DEFINITIONS: tuple[Definition, ...] = (
 Formula = Callable[[Totals], np.ndarray]
 MOST_DRAWN = 20_000
 """Number of requests or rounds that are resampled; more are combined at random into that many groups."""
-
 
 _REPORTED = tuple(
     (formula, one.pooling) for one in DEFINITIONS for formula in (one.length, one.rate) if formula is not None
@@ -251,7 +233,7 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
     if formula is None:
         return math.nan
     if definition.pooling is Pooling.POOLED:
-        return float(formula(Totals(*(column.sum() for column in each.columns))))
+        return float(formula(Totals(*(column.sum() for column in each))))
     counted = formula(each)[each.steps != 0]  # engines report nothing for requests that had no step
     return float(counted.sum() / len(counted)) if len(counted) else math.nan
 
@@ -283,4 +265,4 @@ def _interval(formula: Formula, drawn: Totals, units: np.ndarray | None, how: Bo
         had = drawn.steps != 0
         each = np.where(had, formula(drawn), 0.0)
         return interval(lambda values, counted: values / counted, each, had.astype(np.float64), how=how, units=units)
-    return interval(lambda *sums: formula(Totals(*sums)), *drawn.columns, how=how, units=units)
+    return interval(lambda *sums: formula(Totals(*sums)), *drawn, how=how, units=units)

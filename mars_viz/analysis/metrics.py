@@ -311,8 +311,8 @@ class Positions:
     outcomes: np.ndarray  # int8 [P]; outcome at `dial`, as an index of `OUTCOMES`
     strict_outcomes: np.ndarray  # int8 [P]; outcome at the strict end, on the same prefixes
     courses: tuple[Course, Course] | None = None
-    """Growth of the setting's text (its own, or the recorded blocks judged at it) and of the strict end's own; None if no
-    map contains the latter."""
+    """Growth of the setting's text (its own, or the recorded blocks judged at it) and of the strict end's own; None if
+    no map contains it."""
     trees: bool = False  # True if drafts branch, so that no round can keep all of its nodes
 
     def __len__(self) -> int:

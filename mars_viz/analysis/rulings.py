@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from mars_viz.analysis.branching import MOST_CHILDREN, branching_by, node_laws
+from mars_viz.analysis.branching import MOST_CHILDREN, branching, node_laws
 from mars_viz.analysis.metrics import Basis, FlatPositions, basis, drafted, first_to_differ, settled_text
 from mars_viz.dialmap import known_answers
 from mars_viz.exploration import RuleWalk, Stand
@@ -388,7 +388,7 @@ class AllRules:
         self.walk = lru_cache(_REMEMBERED)(self._walk)
         self.row = lru_cache(_REMEMBERED)(self._row)
         self.shifted = lru_cache(_REMEMBERED)(lambda name, dial, c: compared(self.ruling(name, dial), c, after(c)))
-        self.branching = lru_cache(MOST_CHILDREN)(lambda children: branching_by(laws(), children))
+        self.branching = lru_cache(MOST_CHILDREN)(lambda children: branching(laws(), children))
 
     @property
     def able(self) -> tuple[str, ...]:

@@ -275,7 +275,7 @@ def _engine(row: EngineRow) -> dict[str, Any]:
         "rate": row.rate,
         "rate_within": _within(row.rate_within),
         "rate_formula": definition.rate_formula,
-        "bonus": definition.bonus.value,
+        "bonus": definition.bonus,
         "pooling": definition.pooling.value,
         "source": definition.source,
         "note": definition.note,
