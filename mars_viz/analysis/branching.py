@@ -264,8 +264,8 @@ def choices(run: Run) -> Choices:
 
 
 def child_chances(run: Run) -> tuple[tuple[float, ...], int]:
-    """Return the chances that the target's best token is the drafter's first, second, ... choice, falling, and how many places
-    were used.
+    """Return the chances that the target's best token is the drafter's first, second, ... choice, falling, and the
+    number of places used.
 
     In a greedy decode by the strict rule these are the chances that a node's children are kept, from which static trees
     are built. There are none above temperature 0, at which other tokens may be kept, and for too few places.

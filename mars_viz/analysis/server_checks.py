@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 
 from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.analysis.intervals import Interval, interval, ratio
+from mars_viz.analysis.intervals import Interval, divided, interval, ratio
 from mars_viz.records import Round
 
 ROUNDING = 1e-4  # logits this close are a tie: float32 logits of one token may differ this much between two programs
@@ -175,25 +175,13 @@ class ServedAcceptance:
     def of(cls, requests: Sequence[AcceptanceCounts]) -> ServedAcceptance:
         """Compute the acceptance of at least one request."""
         tokens, passes = np.array([tau_of(each) for each in requests]).T
-        accepted = np.array([each.accepted_total for each in requests])
-        drafted = np.array([each.drafted_total for each in requests])
-        drafts = np.array([each.drafts for each in requests])
+        names = ("accepted_total", "drafted_total", "drafts")
+        accepted, drafted, drafts = (np.array([getattr(each, name) for each in requests]) for name in names)
         reached = [
-            np.array([int(np.count_nonzero(each.accepted >= position)) for each in requests])
+            np.array([np.count_nonzero(each.accepted >= position) for each in requests])
             for position in range(1, max(each.gamma for each in requests) + 1)
         ]
         return cls(ratio(tokens, passes), ratio(accepted, drafted), tuple(ratio(each, drafts) for each in reached))
-
-
-def tau_apart(served: Sequence[AcceptanceCounts], here: Sequence[AcceptanceCounts]) -> Interval:
-    """Return the server's τ minus ours, paired by prompt; NaN if one of them is undefined."""
-    columns = np.array([(*tau_of(its), *tau_of(ours)) for its, ours in zip(served, here, strict=True)], np.float64)
-
-    def apart(tokens: np.ndarray, passes: np.ndarray, our_tokens: np.ndarray, our_passes: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where((passes > 0) & (our_passes > 0), tokens / passes - our_tokens / our_passes, np.nan)
-
-    return interval(apart, *columns.T)
 
 
 class Accepts(Enum):
@@ -243,9 +231,13 @@ class ServerWatch:
 
     @property
     def apart(self) -> Interval | None:
-        """The server's τ minus ours; None if nothing was decoded here."""
-        pairs = [(each.served, each.here) for each in self.prompts if each.here is not None]
-        return tau_apart([its for its, _ in pairs], [ours for _, ours in pairs]) if pairs else None
+        """The server's τ minus ours, paired by prompt; NaN if one is undefined, None if nothing was decoded here."""
+        pairs = [(*tau_of(each.served), *tau_of(each.here)) for each in self.prompts if each.here is not None]
+
+        def tau_apart(tokens: np.ndarray, passes: np.ndarray, ours: np.ndarray, our_passes: np.ndarray) -> np.ndarray:
+            return divided(tokens, passes) - divided(ours, our_passes)
+
+        return interval(tau_apart, *np.array(pairs, np.float64).T) if pairs else None
 
     @property
     def accepts(self) -> Accepts:

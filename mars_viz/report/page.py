@@ -44,9 +44,15 @@ from mars_viz.writer import write_file
 
 HEIGHT = 1250  # pixels of the notebook's iframe
 MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence
-MARK = '<meta name="generator" content="MARS Viz'  # marks a file as a report
+MARK = Html('<meta name="generator" content="MARS Viz')  # marks a file as a report
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"  # gzipped
 RUN_VIEW = ("unpacking.js", "place.js", "pace.js", "figures.js", "run_view.js")
+FIGURES = Html(
+    '<h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
+    '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
+    '<div class="figure" id="heat_map"></div></section>\n'
+)
+"""The places of the figures that follow the dial."""
 UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 
 
@@ -117,24 +123,30 @@ def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Itera
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
-    yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{MARK} {html(__version__)}">\n'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    yield f"<title>{title} · MARS Viz</title>\n<style>{text_of('report.css')}</style>\n"
-    yield "</head>\n<body>\n"
+    style = Html(f"<style>{text_of('report.css')}</style>\n")
+    yield html_head(Html(f"{title} · MARS Viz"), Html(policy), style)
     yield f"<header><h1><bdi>{title}</bdi></h1>\n{run_facts(run, gamma)}</header>\n"
     yield '<main>\n<p class="note" id="failed" role="alert" hidden></p>\n'
     yield '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
     yield '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
     yield f'<p class="quiet">{html(detail.words)}</p>\n' if detail.words else ""
-    yield '<h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
-    yield '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
-    yield '<div class="figure" id="heat_map"></div></section>\n'
+    yield FIGURES
     yield f"<h2>To cite</h2>\n<pre>{html(bibtex(run.settings.rule))}</pre>\n</main>\n"
     yield f"<footer>Made by MARS Viz {html(__version__)}. Figures follow the dial.</footer>\n"
     for name, data in (("run", shown), ("drawn", drawn), ("plotly", in_base64(plotly))):
         yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
     yield f'<script>{opening}</script>\n<script type="module">{code}</script>\n</body>\n</html>\n'
+
+
+def html_head(title: Html, policy: Html, links: Html, kind: str = "") -> Html:
+    """Return the beginning of an HTML page, to the start of its body."""
+    return Html(
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'{html(MARK)} {html(__version__ + kind)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{html(policy)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html(title)}</title>\n{html(links)}</head>\n<body>\n"
+    )
 
 
 def framed(run: Run) -> str:

@@ -27,7 +27,7 @@ from mars_viz.errors import RunFileError
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.report import file_name
 from mars_viz.report.citations import bibtex
-from mars_viz.report.page import file_stem, heading, run_facts, sent
+from mars_viz.report.page import FIGURES, file_stem, heading, html_head, run_facts, sent
 from mars_viz.report.prerendered_figures import prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
@@ -141,13 +141,10 @@ class SitePage:
             current = Html(' aria-current="page"' if to == self.path else "")
             links.append(Html(f'<a href="{html(up)}{html(to)}"{html(current)}>{html(name)}</a>'))
         loader = Html(f'<script src="{html(up)}assets/loader.js"></script>\n') if self.scripts else Html()
+        style = Html(f'<link rel="stylesheet" href="{html(up)}assets/site.css">\n')
+        head = html_head(html(title), html(POLICY), joined([style, loader, scripts]), ", site")
         page = Html(
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            f'<meta name="generator" content="MARS Viz {html(__version__)}, site">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{html(POLICY)}">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<title>{html(title)}</title>\n<link rel="stylesheet" href="{html(up)}assets/site.css">\n'
-            f"{html(loader)}{html(scripts)}</head>\n<body>\n"
+            f"{html(head)}"
             f'<nav class="site" aria-label="Pages"><strong>MARS Viz</strong>{html(joined(links))}</nav>\n'
             f"{html(self.main)}<footer>Made by MARS Viz {html(__version__)}.</footer>\n</body>\n</html>\n"
         )
@@ -233,9 +230,7 @@ def steps_place(name: str, own: bool = True) -> Html:
 _FIGURES = Html(
     '<p class="quiet" id="undrawn" hidden>The figures are of the rule\'s dial, at the draft length that the run was '
     "decoded with. Choose both above to see them.</p>\n"
-    '<section id="drawn"><h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
-    '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
-    '<div class="figure" id="heat_map"></div></section>\n</section>\n'
+    f'<section id="drawn">{html(FIGURES)}</section>\n'
 )
 
 
