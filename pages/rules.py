@@ -94,9 +94,9 @@ def look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
     if lacks := panel.opinions[rule.name].lacks:
         theme.note(lacks)
     else:
-        comparison = panel.against_strict(rule.name, dial)
-        is_exact = {comparison.row.basis, comparison.strict.basis} == {Basis.EXACT}
-        rule_tables.lead(rule_words.lead(comparison), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
+        row, strict, walked = panel.against_strict(rule.name, dial)
+        is_exact = {row.basis, strict.basis} == {Basis.EXACT}
+        rule_tables.lead(rule_words.lead(row, strict, walked), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
     rule_tables.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
     table(session, page_state, panel, listed, dials)

@@ -68,11 +68,10 @@ def test_the_table_by_hand():
 
 
 def test_what_is_undefined_is_nan():
-    found = position_rates((counts([0, 1], [3, 3]),))
-    assert found.unconditional.tolist() == found.joint.tolist() == [0.5, 0, 0]
-    assert found.conditional.tolist()[:2] == [0.5, 0] and math.isnan(found.conditional[2])
-    nothing = position_rates((counts([], []),))
-    assert np.isnan([nothing.unconditional, nothing.conditional, nothing.joint]).all()
+    unconditional, conditional, joint = position_rates((counts([0, 1], [3, 3]),))
+    assert unconditional.tolist() == joint.tolist() == [0.5, 0, 0]
+    assert conditional.tolist()[:2] == [0.5, 0] and math.isnan(conditional[2])
+    assert np.isnan(position_rates((counts([], []),))).all()
     empty = counts([], [], completion=0)
     assert all(math.isnan(row.length) and math.isnan(row.rate) for row in acceptance_table([empty]))
     assert table([FIRST, empty])["SpecForge"].length == 9 / 4  # SGLang reports nothing for the other

@@ -51,7 +51,7 @@ def test_a_report_carries_the_explorer_s_own_payload() -> None:
 def test_figures_stand_for_their_segment() -> None:
     run = mapped_toy()
     drawn, lows = settings(run, 4), {each.low for each in run.dial_map.segments_for(4)}
-    assert lows | {0.9} <= {one.dial for one in drawn} and settings(toy_run(rule="strict"), 6)[0].dial is None
+    assert lows | {0.9} <= {dial for dial, *_ in drawn} and settings(toy_run(rule="strict"), 6)[0][0] is None
     for one in drawn:
         inside = one.dial >= run.dial_map.span.low
         assert one.low == (run.dial_map.segment(one.dial, 4).low if inside else -np.inf)

@@ -9,7 +9,6 @@ import pytest
 from mars_viz.components.stepper import frames as frames_module
 from mars_viz.components.stepper import playback_payload
 from mars_viz.components.stepper.frames import Jump, Mark, Stage, playback
-from mars_viz.components.stepper.narration import Quoted
 from mars_viz.records import Decision, Outcome, Round
 from mars_viz.rules import rule_named, settle
 from tests.factories import make_speculation, toy_run
@@ -63,7 +62,7 @@ def test_the_frames_are_those_of_decoding_and_jumps_lead_to_them(settings):
         assert following.written >= frame.written and (following.stage is Stage.COMMIT or not grows)
         assert words(frame).strip() and len(words(frame)) < 400
         if frame.judged is not None:
-            assert Quoted(int(run.rounds[frame.round].speculation.tokens[frame.judged])) == frame.words[0]
+            assert int(run.rounds[frame.round].speculation.tokens[frame.judged]) == frame.words[0]
         if following.stage is Stage.ROLL_BACK:
             assert following.target_cache < frame.target_cache
             assert ("both caches" in words(following)) is (following.drafter_cache < frame.drafter_cache)

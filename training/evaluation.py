@@ -162,7 +162,7 @@ def task_figures(result: SweepResult) -> TaskFigures:
         accuracy=along("accuracy"),
         tau=along("tau"),
         change=value_at(result, known["accuracy_change"], RELAXED),
-        kept=tuple(position_rates(result.acceptance(1.0)).conditional.tolist()),
+        kept=tuple(position_rates(result.acceptance(1.0))[1].tolist()),
     )
 
 

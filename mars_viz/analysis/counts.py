@@ -144,18 +144,14 @@ def totals_by_step(request: AcceptanceCounts) -> Totals:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PositionRates:
-    """Acceptance by position in the block, all requests pooled; [γ], NaN if the denominator is 0."""
+def position_rates(counted: Sequence[Counts]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the acceptance by position in the block, [γ] each: unconditional, conditional and joint.
 
-    unconditional: np.ndarray  # position i: drafts whose first i tokens were accepted / drafts. vLLM, llama.cpp.
-    conditional: np.ndarray  # position i: drafts whose first i tokens were accepted / drafts whose first i - 1 were
-    joint: np.ndarray
-    """Position i: the product of the conditional rates up to i. Equals `unconditional` over the same drafts."""
-
-
-def position_rates(counted: Sequence[Counts]) -> PositionRates:
-    """Return the pooled rates; empty if some request lacks its steps."""
+    All requests are pooled. Unconditional: the share of drafts whose first i tokens were accepted, as in vLLM and
+    llama.cpp. Conditional: the share of those whose first i - 1 tokens were. Joint: the product of the conditional
+    rates, which equals the unconditional one over the same drafts. NaN if the denominator is 0; empty if some request
+    lacks its steps.
+    """
     requests = [each for each in counted if isinstance(each, AcceptanceCounts)]
     requests = requests if len(requests) == len(counted) else []
     gamma = max((request.gamma for request in requests), default=0)
@@ -167,7 +163,7 @@ def position_rates(counted: Sequence[Counts]) -> PositionRates:
     unconditional, conditional = _shares(reached[1:], reached[:1]), _shares(reached[1:], reached[:-1])
     dead = np.cumsum(reached[1:] == 0) > 0  # past the first 0 the conditional rates are not defined, the product is 0
     product = np.cumprod(np.where(dead, 0.0, conditional))
-    return PositionRates(unconditional, conditional, product if reached[0] else np.full(gamma, np.nan))
+    return unconditional, conditional, product if reached[0] else np.full(gamma, np.nan)
 
 
 def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -201,7 +197,7 @@ def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSetti
         )
     mean = sum(request.accepted_total for request in requests) / drafts
     length, accepted = round(1 + mean, 4), round(mean, 4)
-    rates = tuple(np.round(position_rates(requests).unconditional, 4).tolist())
+    rates = tuple(np.round(position_rates(requests)[0], 4).tolist())
     method = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": list(rates)}
     tensorrt_llm = "# TensorRT-LLM cannot pretend that nothing is accepted: 0 switches the variable off."
     if accepted:  # it counts drafted tokens only, one less than the length

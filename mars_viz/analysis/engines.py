@@ -191,7 +191,7 @@ def acceptance_table(
     pool = tuple(requests)
     if not pool:
         raise SettingError("There is no run to describe. Choose at least one.")
-    each, positions = totals_of(pool), position_rates(pool)
+    each, (unconditional, conditional, joint) = totals_of(pool), position_rates(pool)
     withins = iter(_withins(pool, each, units, how))
     rows = []
     for definition in DEFINITIONS:
@@ -206,9 +206,9 @@ def acceptance_table(
                 length=_together(definition, length, each),
                 rate=_together(definition, rate, each),
                 lengths=tuple(alone.tolist()),
-                unconditional=positions.unconditional if definition.by_position is ByPosition.UNCONDITIONAL else None,
-                conditional=positions.conditional if both else None,
-                joint=positions.joint if both else None,
+                unconditional=unconditional if definition.by_position is ByPosition.UNCONDITIONAL else None,
+                conditional=conditional if both else None,
+                joint=joint if both else None,
                 length_within=Within(None) if definition.length is None else next(withins),
                 rate_within=Within(None) if definition.rate is None else next(withins),
             )

@@ -361,15 +361,6 @@ _REMEMBERED = 64
 """Cached rulings, rows and so on of each kind. Each takes megabytes on a long run, so old dial values are dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgainstStrict:
-    """A rule's row and that of its strict end, both exact or both on recorded prefixes."""
-
-    row: RuleRow  # at the requested dial value
-    strict: RuleRow  # at the strict end; the same row for a rule without a dial
-    walked: bool  # True if both come from the rule's own walks
-
-
 class AllRules:
     """Every rule of the registry, and the run's own, applied to one run."""
 
@@ -406,12 +397,12 @@ class AllRules:
         ends = [Stand(stand.rule, self._strict(stand.rule.name)) for stand in stands]
         return tuple(dict.fromkeys([*stands, *ends]))
 
-    def against_strict(self, name: str, dial: float | None) -> AgainstStrict:
-        """Return the rows of the rule and of its strict end on the same basis."""
+    def against_strict(self, name: str, dial: float | None) -> tuple[RuleRow, RuleRow, bool]:
+        """Return the rows of the rule and of its strict end on the same basis, and True if both are from own walks."""
         end = self._strict(name)
         walked = self.walk(name, dial) is not None and self.walk(name, end) is not None
         row = self.row if walked else self.local_row
-        return AgainstStrict(row(name, dial), row(name, end), walked)
+        return row(name, dial), row(name, end), walked
 
     def _strict(self, name: str) -> float | None:
         dial = self.rules[name].dial

@@ -67,11 +67,11 @@ def write_site(
     folder, named = check_site_place(folder, force=force), named_runs(runs)
     with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:
         names = []
-        for file in _all_files(named, told):
-            place = unfinished / file.path
+        for path, data in _all_files(named, told):
+            place = unfinished / path
             place.parent.mkdir(exist_ok=True)
-            write_file(place, file.data, looks=False)
-            names.append(file.path)
+            write_file(place, data, looks=False)
+            names.append(path)
         write_file(unfinished / LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode(), looks=False)
     return folder
 
@@ -175,8 +175,8 @@ def bundles() -> Iterator[SiteFile]:
         "stepper": _of_element(stepper.ELEMENT, *read, _ours("stepper_page.js")),
         "plotly": gzip.decompress(PLOTLY.read_bytes()).decode(),
     }
-    yield from (SiteFile(f"assets/{name}.js", text.encode()) for name, text in scripts.items())
-    yield SiteFile("assets/site.css", f"{text_of('report.css')}\n{_ours('site.css')}".encode())
+    yield from ((f"assets/{name}.js", text.encode()) for name, text in scripts.items())
+    yield "assets/site.css", f"{text_of('report.css')}\n{_ours('site.css')}".encode()
 
 
 def _of_element(element: Element, *after: str) -> str:

@@ -113,12 +113,7 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
         raise RunFileError(f"{place} does not exist. Name a run's folder, its zip, or a folder of runs.")
 
 
-@dataclass(frozen=True, slots=True)
-class SiteFile:
-    """A file of a site."""
-
-    path: str  # in the site, with slashes
-    data: bytes
+SiteFile = tuple[str, bytes]  # path in the site, with slashes, and contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +143,7 @@ class SitePage:
             f'<nav class="site" aria-label="Pages"><strong>MARS Viz</strong>{html(joined(links))}</nav>\n'
             f"{html(self.main)}<footer>Made by MARS Viz {html(__version__)}.</footer>\n</body>\n</html>\n"
         )
-        return SiteFile(self.path, page.encode())
+        return self.path, page.encode()
 
 
 NEEDS_SCRIPTS = Html(
@@ -161,7 +156,7 @@ FAILED = Html('<p class="note" id="failed" role="alert" hidden></p>\n')
 
 def data_file(name: str, text: str) -> SiteFile:
     """Return a script that passes a text to the loader. Names consist of letters, digits, hyphens and dots."""
-    return SiteFile(f"data/{name}.js", f"marsViz.take({json.dumps(name)}, {json.dumps(text)});\n".encode())
+    return f"data/{name}.js", f"marsViz.take({json.dumps(name)}, {json.dumps(text)});\n".encode()
 
 
 WHOLE = 5_000  # most slots of a run sent with all its evidence, about a megabyte

@@ -16,7 +16,6 @@ from mars_viz.components.mount import Element, mount
 from mars_viz.components.race import Pieces, ratios
 from mars_viz.components.session_cache import PositionSync, begun, recalled
 from mars_viz.components.stepper.frames import Jump, Playback, playback
-from mars_viz.components.stepper.narration import Quoted
 from mars_viz.records import Round
 from mars_viz.run import Run
 
@@ -39,7 +38,7 @@ def playback_payload(played: Playback) -> Payload:
             {
                 "stage": frame.stage.value,
                 "round": frame.round,
-                "words": [{"token": index(part.token)} if isinstance(part, Quoted) else part for part in frame.words],
+                "words": [part if isinstance(part, str) else {"token": index(part)} for part in frame.words],
                 "certain": frame.certain,
                 "written": frame.written,
                 "target": frame.target_cache,

@@ -10,7 +10,7 @@ import streamlit as st
 
 from mars_viz.analysis.lesson_sums import OTHERS, Overlap, Place, overlap, places, total_variation, trials
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import BLUE, QUIET, RED, BarPart, stacked_bars
+from mars_viz.figures.svg import BLUE, QUIET, RED, stacked_bars
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base
@@ -93,7 +93,7 @@ def thumbnail(run: Run) -> str:
     laws = overlap(run, telling(run))
     return stacked_bars(
         [
-            (BarPart(float(shared), QUIET), BarPart(float(residual), BLUE), BarPart(float(q - shared), RED))
+            ((float(shared), QUIET), (float(residual), BLUE), (float(q - shared), RED))
             for token, shared, residual, q in zip(laws.tokens, laws.shared, laws.residual, laws.q, strict=True)
             if token != OTHERS
         ]
