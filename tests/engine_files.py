@@ -9,23 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.analysis.engine_counts import EngineRequest, counts_in, vllm_metrics
-from mars_viz.analysis.engine_file import ServedRounds, prefix_key, rounds_in
-from mars_viz.analysis.engine_text import values_in
+from mars_viz.analysis.engine_counts import vllm_metrics
+from mars_viz.analysis.engine_file import prefix_key
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.exploration import walk
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-
-
-def parse_counts(text: str) -> list[EngineRequest]:
-    return [request for request, _ in counts_in(values_in(text), text)[0]]
-
-
-def parse_responses(text: str) -> tuple[ServedRounds, ...]:
-    return rounds_in(counts_in(values_in(text), text)[0])
 
 
 @dataclass(frozen=True)

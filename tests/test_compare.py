@@ -8,8 +8,7 @@ from itertools import islice
 
 import pytest
 
-from mars_viz.analysis.alignment import align_runs
-from mars_viz.analysis.differences import NumberFormat, Stands, differences
+from mars_viz.analysis.alignment import NumberFormat, Stands, align_runs, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, Asked, Pane, StripLane, lane_payload, outcomes, pair_payload, run_pane

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from engine_files import Served, parse_responses, served
+from engine_files import Served, served
 from tabs import opened, settled
 
 from mars_viz import cli
-from mars_viz.analysis.counts import AcceptanceCounts, RequestTotals
 from mars_viz.analysis.engine_counts import EngineRequest
 from mars_viz.analysis.engine_file import (
     EngineFile,
@@ -25,7 +24,7 @@ from mars_viz.analysis.engine_file import (
     read_file,
     rejection_bound,
 )
-from mars_viz.analysis.engines import EngineRow, Pooling, acceptance_table
+from mars_viz.analysis.engines import AcceptanceCounts, EngineRow, Pooling, RequestTotals, acceptance_table
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.imports import import_run
@@ -299,7 +298,7 @@ def test_files_that_cannot_be_used_are_refused(file, said):
 
 
 def test_rounds_of_a_response(texts):
-    for told, own in zip(parse_responses(responses(texts)), texts, strict=True):
+    for told, own in zip(read_file(responses(texts)).served, texts, strict=True):
         assert told.token_ids == own.token_ids and told.prompt_ids == own.prompt and told.raw
         lengths = [1, *(len(each.token_ids) for each in own.rounds)]
         assert told.round_index.tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
@@ -313,7 +312,7 @@ def test_rounds_of_a_response(texts):
 
 
 def test_the_bound_on_forgiven_rejections(texts):
-    raw = parse_responses(responses(texts))
+    raw = read_file(responses(texts)).served
     bound, rule = rejection_bound(raw), rule_named("mars")
     stopped = [each for text in texts for each in text.rounds if each.emission is Outcome.CORRECTED]
     assert bound.rejections == len(stopped) > 10 and bound.unknown == 0 and bound.by_ratio
@@ -324,7 +323,7 @@ def test_the_bound_on_forgiven_rejections(texts):
         assert really <= bound.at(dial) == close
         forgiven.append(really)
     assert forgiven[0] > 2 and bound.at(1.0) == 0
-    told = parse_responses(lines(each.response(normalised=True) for each in texts))  # log-probabilities have no ratios
+    told = read_file(lines(each.response(normalised=True) for each in texts)).served  # log-probabilities have no ratios
     assert not told[0].raw and np.isnan(told[0].ratio).all()
     assert told[0].margin == pytest.approx(raw[0].margin, abs=1e-5)
     bound = rejection_bound(told)
@@ -336,17 +335,17 @@ def test_the_bound_on_forgiven_rejections(texts):
 def test_an_unknown_row_counts_as_forgiven(texts):
     response = texts[0].response(ids=False)
     rows = response["choices"][0]["logprobs"]["top_logprobs"]
-    (told,) = parse_responses(json.dumps(response))
+    (told,) = read_file(json.dumps(response)).served
     place = int(np.flatnonzero(told.corrected)[0])
     del rows[place][list(rows[place])[1]]  # two tokens that read alike came as one
-    (less,) = parse_responses(json.dumps(response))
+    (less,) = read_file(json.dumps(response)).served
     bound = rejection_bound([less])
     assert np.isnan(less.margin[place]) and bound.unknown == 1 and bound.at(1.0) == 1
 
 
 def test_a_run_of_responses_and_drafts(pair, texts, tmp_path):
     own = texts[0]
-    (told,) = parse_responses(json.dumps(own.response()))
+    (told,) = read_file(json.dumps(own.response())).served
     made = import_run(joined(told, parse_drafts(own.drafts())), pair)
     assert made.ties == 0 and made.run.token_ids == own.token_ids and made.run.settings.dial == 1.0
     assert [len(each.speculation) for each in made.run.rounds] == [0, *(len(e.speculation) for e in own.rounds)]
@@ -429,7 +428,7 @@ def test_unreadable_responses_and_logs_are_refused(texts, change, said):
     content = log_lines(texts[0]) if of_log else texts[0].response()
     change(content)
     with pytest.raises(BadInput, match=said):
-        parse_log(lines(content)) if of_log else parse_responses(json.dumps(content))
+        parse_log(lines(content)) if of_log else read_file(json.dumps(content), "")
 
 
 def test_the_plugin_names_prefixes_as_the_reader_does():
@@ -452,7 +451,7 @@ def test_the_command(texts, tmp_path, capsys):
         assert cli.main(["import", str(file), *map(str, options)]) == 0
         return capsys.readouterr().out
 
-    bound = rejection_bound(parse_responses(responses(texts)))
+    bound = rejection_bound(read_file(responses(texts)).served)
     said = imported(responses(texts), "--target", "built-in")
     assert f"at most {bound.at(0.9)} of {bound.rejections}" in said and "vLLM: 3 requests" in said
     facts = json.loads(imported(responses(texts), "--json"))
@@ -472,7 +471,7 @@ def test_explore_shows_an_engines_file(texts):
         return "".join(each.proto.body for each in settled(tab.run()).get("html"))
 
     response, own = responses(texts[:1]), texts[0]
-    bound = rejection_bound(parse_responses(response))
+    bound = rejection_bound(read_file(response).served)
     shown = upload("served.jsonl", response)
     assert served_rounds in shown and f"{len(own.token_ids)} tokens in {len(own.rounds)} rounds" in shown
     assert any(f"of {bound.rejections} rejections" in each.proto.alt for each in tab.get("plotly_chart"))

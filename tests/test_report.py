@@ -52,9 +52,8 @@ def test_figures_stand_for_their_segment() -> None:
     run = mapped_toy()
     drawn, lows = settings(run, 4), {each.low for each in run.dial_map.segments_for(4)}
     assert lows | {0.9} <= {dial for dial, *_ in drawn} and settings(toy_run(rule="strict"), 6)[0][0] is None
-    for one in drawn:
-        inside = one.dial >= run.dial_map.span.low
-        assert one.low == (run.dial_map.segment(one.dial, 4).low if inside else -np.inf)
+    for dial, low, _ in drawn:
+        assert low == (run.dial_map.segment(dial, 4).low if dial >= run.dial_map.span.low else -np.inf)
 
 
 @pytest.mark.parametrize("detail", LEVELS[1:])

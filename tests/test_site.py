@@ -22,7 +22,7 @@ from mars_viz.runfiles import load_run, save_run, write_zip
 from mars_viz.samples import RUNS
 from mars_viz.site import check_site_place, named_runs, pages, write_site
 from mars_viz.site.files import LISTED, classic
-from mars_viz.site.lesson_pages import worded
+from mars_viz.site.pages import worded
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from mars_viz.analysis.counts import position_rates
+from mars_viz.analysis.engines import position_rates
 from mars_viz.analysis.intervals import Interval, ratio
 from mars_viz.demo import TARGET
 from mars_viz.demo.tasks import Task, instances

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts, Counts, RequestTotals
 from mars_viz.analysis.engine_text import no_counts
+from mars_viz.analysis.engines import AcceptanceCounts, Counts, RequestTotals
 from mars_viz.errors import RunFileError
 
 MAX_STEPS = 5_000_000  # maximum number of steps of all requests of a file; a small histogram can claim any number

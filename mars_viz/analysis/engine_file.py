@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts, Counts
 from mars_viz.analysis.engine_counts import EngineRequest, counters_in, counts_in
 from mars_viz.analysis.engine_text import values_in
-from mars_viz.analysis.engines import resampled
+from mars_viz.analysis.engines import AcceptanceCounts, Counts, resampled
 from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError, SettingError
 from mars_viz.words import counted

@@ -13,7 +13,7 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.intervals import Interval, divided, interval, ratio
 from mars_viz.records import Round
 

@@ -1,8 +1,9 @@
-"""Build and write the self-contained HTML report of a run, and convert tables to CSV and Parquet.
+"""Build and write the self-contained HTML report of a run, its citations, and tables as CSV and Parquet.
 
 Text from models is sent compressed and inserted as text nodes; text in the HTML is escaped. A content security policy
 allows only the embedded scripts, identified by their digests, and no network access. To stay small, a report may have
-less evidence for texts other than the recorded one.
+less evidence for texts other than the recorded one. BibTeX is for MARS, the papers in the `source` of a rule, and MARS
+Viz; papers missing from papers.bib are cited by number only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.dialmap import checked_gamma
 from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined
-from mars_viz.report.citations import bibtex
 from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
@@ -41,6 +41,36 @@ from mars_viz.shapes import CHAIN, length_name
 from mars_viz.strict_formats import csv_of
 from mars_viz.words import counted, exactly, number, setting, short_device
 from mars_viz.writer import write_file
+
+MARS = "2601.15498"
+PAPERS = {
+    re.findall(r"eprint = \{(.+)\}", entry)[0]: entry
+    for entry in (files(__package__) / "papers.bib").read_text("utf-8").strip().split("\n\n")
+}
+"""BibTeX entries by arXiv number."""
+
+
+def bibtex(*rule_names: str) -> str:
+    """Return BibTeX for MARS, each rule's sources and MARS Viz, without duplicates."""
+    sources, entries = {MARS: ""}, []
+    for source in (rule_named(name).source for name in rule_names):
+        for paper in re.findall(r"(?<!\d)\d{4}\.\d{5}(?!\d)", source):
+            sources.setdefault(paper, source)
+    for paper, source in sources.items():
+        if paper in PAPERS:
+            entries.append(PAPERS[paper])
+        else:  # free text is escaped, without braces and backslashes
+            fields = {"eprint": paper, "archivePrefix": "arXiv", "year": f"20{paper[:2]}"}
+            note = re.sub(r"([_&%#$])", r"\\\1", re.sub(r"[{}\\]", "", source))
+            entries.append(_entry(f"arxiv{paper.replace('.', '')}", fields | {"note": note}))
+    fields = {"title": "{MARS Viz}", "author": "{The MARS Viz authors}", "version": __version__}
+    fields["note"] = "Speculative decoding, shown token by token"
+    return "\n\n".join([*entries, _entry("marsviz", fields, kind="software")]) + "\n"
+
+
+def _entry(key: str, fields: dict[str, str], kind: str = "misc") -> str:
+    return f"@{kind}{{{key},\n" + "\n".join(f"  {name} = {{{text}}}," for name, text in fields.items()) + "\n}"
+
 
 HEIGHT = 1250  # pixels of the notebook's iframe
 MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence

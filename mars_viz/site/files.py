@@ -23,17 +23,18 @@ from mars_viz.escapes import Html, html, joined
 from mars_viz.report.page import PLOTLY, heading, run_view_script, text_of
 from mars_viz.run import Run
 from mars_viz.runlist import RunFacts
-from mars_viz.site.lesson_pages import lesson_files, taught
 from mars_viz.site.pages import (
     SiteFile,
     SitePage,
     SiteRun,
     compare_page,
     compared,
+    lesson_files,
     named_runs,
     pairs_file,
     run_files,
     run_page,
+    taught,
 )
 from mars_viz.strict_formats import json_of
 from mars_viz.ui.gallery import HERO, Card, run_card

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.intervals import ratio
 from mars_viz.analysis.server_checks import RoundDifference, ServerCheck, ServerWatch, WatchedPrompt, first_difference
 from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text

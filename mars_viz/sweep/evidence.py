@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
-from mars_viz.analysis.counts import synthetic_settings
-from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
+from mars_viz.analysis.engines import EngineRow, Within, acceptance_table, synthetic_settings
 from mars_viz.analysis.intervals import RESAMPLES, Bootstrap, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from mars_viz.analysis.differences import Difference
+from mars_viz.analysis.alignment import Difference
 from mars_viz.escapes import Html, html, joined
 from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.pairing import Paired

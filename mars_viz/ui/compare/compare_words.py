@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from mars_viz.analysis.alignment import Alignment, Unit
-from mars_viz.analysis.differences import Difference, NumberFormat
+from mars_viz.analysis.alignment import Alignment, Difference, NumberFormat, Unit
 from mars_viz.demo import BUILT_IN
 from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Run, Settings
