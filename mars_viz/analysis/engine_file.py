@@ -143,16 +143,9 @@ _TOKEN = re.compile(r"token_id:(\d{1,8})")
 _FAR = -9999.0  # what vLLM writes for minus infinity
 
 
-def rounds_in(
-    requests: Sequence[tuple[EngineRequest, Any]], words: Callable[[int], str] | None = None
-) -> tuple[ServedRounds, ...]:
-    """Return the rounds of requests with their responses. `words` reads a token id; without it a token without words is
-    shown as its number. Raises RunFileError with a remedy for a response without rounds or logits, and for one that is
-    not greedy."""
-    return tuple(_served_rounds(request.counts, value, words) for request, value in requests)
-
-
 def _served_rounds(counts: Counts, value: Any, words: Callable[[int], str] | None) -> ServedRounds:
+    """Return the rounds of a request with its response. Raises RunFileError with a remedy for a response without rounds
+    or logits, and for one that is not greedy."""
     name = counts.name
     if not isinstance(counts, AcceptanceCounts):
         raise RunFileError(f"{name} is no response of vLLM with its rounds. Ask vLLM with {ASKED}.")
@@ -175,9 +168,13 @@ def _served_rounds(counts: Counts, value: Any, words: Callable[[int], str] | Non
             texts.append(f"[{number if token is None else token}]" if text is None else text)
     width = max(2, *map(len, rows))
     best = np.array([_two_best(value, row, width, name) for value, row in zip(values, rows, strict=True)])
+    arrays = [np.array(row) for row in rows if row]
+    largest = max((np.exp(np.minimum(row, 1.0)).sum() for row in arrays), default=0.0)
+    # log-probabilities are never above 0, and no token's sum exceeds 1
+    raw = any(row.max() > 0 for row in arrays) or not 0.01 <= largest <= 1.001
     prompt = _ids(choice.get("prompt_token_ids")) or _ids(value.get("prompt_token_ids"))
     model = value.get("model") if isinstance(value.get("model"), str) else ""
-    return ServedRounds(name, model, prompt, ids, tuple(texts), counts, best, _are_raw(rows))
+    return ServedRounds(name, model, prompt, ids, tuple(texts), counts, best, bool(raw))
 
 
 _Told = tuple[str | None, int | None, float, tuple[float, ...]]
@@ -215,13 +212,6 @@ def _two_best(value: float, row: tuple[float, ...], width: int, name: str) -> tu
             "Ask at temperature 0, without penalties."
         )
     return first, np.nan if second <= _FAR else second
-
-
-def _are_raw(rows: Sequence[tuple[float, ...]]) -> bool:
-    """Return False for log-probabilities: none is above 0, and no token's sum exceeds 1."""
-    arrays = [np.array(row) for row in rows if row]
-    largest = max((np.exp(np.minimum(row, 1.0)).sum() for row in arrays), default=0.0)
-    return any(row.max() > 0 for row in arrays) or largest > 1.001 or largest < 0.01
 
 
 def _ids(found: Any) -> tuple[int, ...]:
@@ -312,12 +302,6 @@ class LoggedText:
 def prefix_key(token_ids: Sequence[int]) -> str:
     """Return the log's key of the tokens before a draft: SHA-256 of their ids as little-endian int32."""
     return hashlib.sha256(np.asarray(token_ids, "<i4").tobytes()).hexdigest()
-
-
-def is_log(text: str) -> bool:
-    """Return True if a text begins like a log of whole rounds, not like responses."""
-    head = text[:200_000].lstrip().partition("\n")[0]
-    return '"prompt_ids"' in head and '"choices"' not in head
 
 
 def parse_log(text: str) -> tuple[LoggedText, ...]:
@@ -475,7 +459,8 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
         if drafts is not None:
             raise SettingError(f"{what}. Leave --drafts out.")
 
-    if is_log(text):
+    head = text[:200_000].lstrip().partition("\n")[0]
+    if '"prompt_ids"' in head and '"choices"' not in head:
         refuse_drafts("A log of whole rounds holds its drafts")
         return EngineFile(texts=parse_log(text))
     sums, scrapes = counters_in(text)
@@ -490,7 +475,7 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
         refuse_drafts(f"Drafts are joined with vLLM's responses, and these are {engine}'s")
         return EngineFile(requests, without, unread=_TELLS[engine])
     try:
-        served = rounds_in(counted_requests, words)
+        served = tuple(_served_rounds(request.counts, value, words) for request, value in counted_requests)
     except RunFileError as error:
         if drafts is not None:
             raise

@@ -166,14 +166,10 @@ def position_rates(counted: Sequence[Counts]) -> tuple[np.ndarray, np.ndarray, n
         exact = np.bincount(request.accepted, minlength=gamma + 1)
         reached += np.cumsum(exact[::-1])[::-1]
     reached[0] = sum(request.drafts for request in requests)
-    unconditional, conditional = _shares(reached[1:], reached[:1]), _shares(reached[1:], reached[:-1])
+    unconditional, conditional = divided(reached[1:], reached[:1]), divided(reached[1:], reached[:-1])
     dead = np.cumsum(reached[1:] == 0) > 0  # past the first 0 the conditional rates are not defined, the product is 0
     product = np.cumprod(np.where(dead, 0.0, conditional))
     return unconditional, conditional, product if reached[0] else np.full(gamma, np.nan)
-
-
-def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=np.broadcast_to(whole, part.shape) > 0)
 
 
 WARNING = (

@@ -207,17 +207,14 @@ class RunnerUps:
 
 def close_calls(run: Run) -> RunnerUps:
     """Return the run's drafted runner-ups."""
-    calls, first = [], 0
-    for spec in (round_.speculation for round_ in run.rounds):
-        rows = spec.judging_rows
-        for node in np.flatnonzero(spec.top_ids[rows, 1] == spec.tokens):
-            row = rows[node]
-            calls.append((spec.tokens[node], spec.top_ids[row, 0], spec.z1[row], spec.z2[row], first + node))
-        first += len(spec)
-    tokens, best, z1, z2, positions = np.array(calls, np.float64).reshape(-1, 5).T
+    trace = run.trace
+    rows = trace.judging_rows
+    at = np.flatnonzero(trace.second[rows] == trace.tokens)
+    z1, z2 = trace.best[rows[at]].astype(np.float64).T
     order = np.argsort(z1 - z2, kind="stable")
-    ids, best_ids, places = (column[order].astype(np.int64) for column in (tokens, best, positions))
-    return RunnerUps(ids, best_ids, z1[order], z2[order], places)
+    at = at[order]
+    best = trace.speculations.whole.top_ids[rows[at], 0]
+    return RunnerUps(trace.tokens[at].astype(np.int64), best.astype(np.int64), z1[order], z2[order], at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -421,6 +421,10 @@ def _page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[Tau
             f'<div class="figure" id="aside" aria-label="{html(spoken_title(one.aside.figure))}"></div>\n'
             f'<p class="quiet">{html(one.aside.words)}</p>\n'
         )
+    back, onward = (
+        joined(Html(f'<a href="{to.number:d}.html">{html(words)}: {html(to.lesson.title)}</a>') for to in lessons)
+        for words, lessons in (("Back", before), ("Next", after))
+    )
     paragraphs = joined(Html(f"<p>{html(worded(paragraph))}</p>") for paragraph in lesson.text)
     main = Html(
         f"<header><h1>{html(title)}</h1><p>{html(lesson.point)}</p>{html(on)}</header>\n"
@@ -428,16 +432,10 @@ def _page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[Tau
         f'<div class="words">{html(paragraphs)}</div>\n{html(aside)}'
         f'<details class="question"><summary>{html(worded(lesson.question))}</summary>'
         f"<p>{html(worded(lesson.answer))}</p></details>\n{html(steps)}"
-        f'<p class="onward">{html(_onward("Back", before))} {html(_onward("Next", after))}</p>\n</main>\n'
+        f'<p class="onward">{html(back)} {html(onward)}</p>\n</main>\n'
     )
     scripts = (f"data/{one.name}", "assets/lesson") if one.picture else run_scripts(one.shown_on)
     return SitePage(f"lessons/{one.number}.html", title, main, (*scripts, STEPPER))
-
-
-def _onward(words: str, to: Sequence[TaughtLesson]) -> Html:
-    if not to:
-        return Html()
-    return Html(f'<a href="{to[0].number:d}.html">{html(words)}: {html(to[0].lesson.title)}</a>')
 
 
 def worded(text: str) -> Html:
