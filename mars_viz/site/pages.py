@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,9 +31,10 @@ from mars_viz.report.prerendered_figures import figure_alone, prerendered_figure
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, load_run, read_zip
+from mars_viz.runlist import RunFacts
 from mars_viz.ui.compare import compare_words
 from mars_viz.ui.compare.compare_view import Across, Candidate, Choice, right_answer
-from mars_viz.ui.gallery import Card
+from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture
 from mars_viz.ui.library import told_apart
@@ -463,3 +464,49 @@ def _marked(match: re.Match[str]) -> Html:
             raised = joined(Html(f"<sup>{html(part)}</sup>") if place % 2 else html(part) for place, part in parts)
             return Html(f'<span class="formula">{html(raised)}</span>')
     return Html(f'<a href="{html(match["address"])}" rel="noopener">{html(match["words"])}</a>')
+
+
+Told = Callable[[str], None]  # callback for progress lines
+STORY = (
+    "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
+    "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
+)
+KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
+
+
+def site_files(runs: Sequence[SiteRun], told: Told) -> Iterator[SiteFile]:
+    """Yield all pages and data of a site. `told` receives progress lines."""
+    for count, item in enumerate(runs, 1):
+        told(f"Run {count} of {len(runs)}: {heading(item.run)}")
+        yield from run_files(item)
+    lessons, candidates = taught(runs), compared(runs)
+    yield from lesson_files(lessons)
+    pages = (gallery_page(runs, [item.card for item in lessons]), compare_page(candidates), *map(run_page, runs))
+    yield from (page.file(lessons=bool(lessons)) for page in pages)
+    if len(runs) > 1:
+        told(f"Comparing {len(runs)} runs with one another")
+        yield from (pairs_file(item, candidates) for item in candidates)
+
+
+def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SitePage:
+    """Return the page. Lesson cards are named by number."""
+    run_cards = [run_card(each.name, heading(each.run), each.run, RunFacts.of(each.run).line) for each in runs]
+    of_lessons = Html()
+    if lessons:
+        of_lessons = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards("lessons", lessons))}</section>\n')
+    both = Html('<p class="onward"><a href="compare.html">Compare two runs</a></p>\n' if len(runs) > 1 else "")
+    main = Html(
+        f'<header class="hero"><h1>{html(HERO)}</h1><p>{html(STORY)}</p></header>\n<main>\n'
+        f'<section id="runs"><h2>Runs</h2>\n{html(_cards("runs", run_cards))}<p class="quiet">{html(KEY)}</p>'
+        f"{html(both)}</section>\n{html(of_lessons)}</main>\n"
+    )
+    return SitePage("index.html", "MARS Viz", main)
+
+
+def _cards(folder: str, cards: Iterable[Card]) -> Html:
+    items = []
+    for card in cards:
+        label = f"{card.title}: {card.line}"  # an <article> does not name the link around it
+        to = f"{folder}/{card.name}.html"
+        items.append(Html(f'<li><a href="{html(to)}" aria-label="{html(label)}">{html(card.html)}</a></li>\n'))
+    return Html(f'<ul class="cards">{joined(items)}</ul>\n')
