@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from mars_viz.analysis.alignment import NumberFormat, Stands, align_runs, differences
+from mars_viz.analysis.alignment import align_runs, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, Asked, Pane, StripLane, lane_payload, outcomes, pair_payload, run_pane
@@ -109,9 +109,9 @@ def test_differences_and_shares(run):
     for name, field in (("τ", "tau"), ("rounds", "rounds"), ("rolled back", "rolled_back")):
         assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
     assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
-    assert {row.stands for row in differences(run, run, timed=True)} == {Stands.EXACT, Stands.MEASURED}
+    assert {row.stands for row in differences(run, run, timed=True)} == {"exact", "measured"}
     assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
-    share = replace(rows["τ"], left=0.3, right=0.2, scale=NumberFormat.SHARE)
+    share = replace(rows["τ"], left=0.3, right=0.2, is_share=True)
     assert compare_words.change(share) == "−10.0\u202fpoints"
     share = Interval(0.5, 0.4, 0.625, 0.95, Method.PERCENTILE)
     assert sweep_pair.words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62)"

@@ -17,7 +17,7 @@ from mars_viz import figures
 from mars_viz.analysis import branching as branches
 from mars_viz.analysis.branching import SOLVERS, branching, node_laws, why_not
 from mars_viz.analysis.map_grid import map_grid, modelled_speed_up, round_times, speed_up_interval
-from mars_viz.analysis.rulings import AllRules, LooseSide, agreement, boundary
+from mars_viz.analysis.rulings import AllRules, agreement, boundary
 from mars_viz.costs import Cost, Costs, ratio, round_cost
 from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError
@@ -120,7 +120,7 @@ def test_a_long_run_s_matrix_stays_small_and_a_line_s_name_counts_its_exceptions
     plane(long(), ("mars", 0.88), ("mars-margin", 1.2), ("mars-margin", 1.3), upward=Upward.RATIO, theme=figures.DARK)
     panel = AllRules(long())
     line = boundary(panel.ruling("tensorrt-llm", 0.3), panel.drafted.margin, panel.drafted.share)
-    assert line.side in LooseSide and line.exceptions > 0
+    assert line.exceptions > 0
     assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} exceptions"
 
 

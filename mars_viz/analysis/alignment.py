@@ -225,28 +225,14 @@ def _shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> l
     return sorted(stretches)
 
 
-class Stands(Enum):
-    """Basis of a number in a comparison."""
-
-    EXACT = "exact"  # from the setting's own text
-    MEASURED = "measured"  # wall clock of the recorded decoding
-
-
-class NumberFormat(Enum):
-    """Format of a number."""
-
-    COUNT = "count"
-    SHARE = "share"  # in per cent; differences in percentage points
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One number of two runs."""
 
     name: str
     meaning: str  # explanation in one line
-    scale: NumberFormat
-    stands: Stands
+    is_share: bool  # shown in per cent, and its difference in percentage points
+    stands: str  # "exact" from the setting's own text, "measured" by the wall clock of the recorded decoding
     left: float  # the reference's value; NaN if unknown
     right: float  # the other's value; NaN if unknown
 
@@ -277,11 +263,11 @@ _SHARES = ("acceptance", "drafting")
 
 def differences(left: Run, right: Run, *, timed: bool) -> tuple[Difference, ...]:
     """Return the differences of two runs; with speeds if `timed`, because both were really decoded."""
-    sources = ((Stands.EXACT, _NUMBERS, summary), (Stands.MEASURED, _CLOCKS, speed))
+    sources = (("exact", _NUMBERS, summary), ("measured", _CLOCKS, speed))
     rows = []
     for stands, numbers, numbers_of in sources[: 1 + timed]:
         sides = numbers_of(left), numbers_of(right)
         for name, field, meaning in numbers:
-            scale = NumberFormat.SHARE if name in _SHARES else NumberFormat.COUNT
-            rows.append(Difference(name, meaning, scale, stands, *(float(getattr(side, field)) for side in sides)))
+            values = (float(getattr(side, field)) for side in sides)
+            rows.append(Difference(name, meaning, name in _SHARES, stands, *values))
     return tuple(rows)

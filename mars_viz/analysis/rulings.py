@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, IntEnum
+from enum import IntEnum
 from functools import lru_cache, partial
 
 import numpy as np
@@ -136,19 +136,12 @@ def agreement(rulings: Sequence[Ruling], positions: int) -> Agreement:
     )
 
 
-class LooseSide(Enum):
-    """The loose side of a boundary."""
-
-    LEFT = "left"  # kept if the horizontal quantity is smaller: a vertical line
-    ABOVE = "above"  # kept if the vertical quantity is larger: a horizontal line
-
-
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """A rule's boundary in a plane."""
 
     ruling: Ruling
-    side: LooseSide
+    upright: bool  # a vertical line, loose on the left; otherwise a horizontal one, loose above
     value: float  # position of the line on its axis
     exceptions: int  # number of positions on the wrong side
     positions: int  # number of positions whose verdict the dial decides; the others are not divided
@@ -167,13 +160,10 @@ def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | N
         loose |= ruling.dial < verdicts.gap_from[chosen]  # kept there too
     if loose.all() or not loose.any():
         return None
-    cuts = {
-        LooseSide.LEFT: _cut(across[chosen], at, loose, ruling.dial),
-        LooseSide.ABOVE: _cut(-up[chosen], at, loose, ruling.dial),
-    }
-    side = min(cuts, key=lambda side: cuts[side][:2])
-    exceptions, _, value = cuts[side]
-    return Boundary(ruling, side, value if side is LooseSide.LEFT else -value, exceptions, len(chosen))
+    left, above = (_cut(place[chosen], at, loose, ruling.dial) for place in (across, -up))
+    upright = left[:2] <= above[:2]
+    exceptions, _, value = left if upright else above
+    return Boundary(ruling, upright, value if upright else -value, exceptions, len(chosen))
 
 
 def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> tuple[int, float, float]:

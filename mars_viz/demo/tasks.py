@@ -25,14 +25,8 @@ class Verb:
     participle: str
 
 
-VERBS = [
-    Verb("put", "put", "put"),
-    Verb("hide", "hid", "hidden"),
-    Verb("leave", "left", "left"),
-    Verb("find", "found", "found"),
-    Verb("see", "saw", "seen"),
-    Verb("drop", "dropped", "dropped"),
-]
+_FORMS = "put put put|hide hid hidden|leave left left|find found found|see saw seen|drop dropped dropped"
+VERBS = [Verb(*forms.split()) for forms in _FORMS.split("|")]
 
 NAMES = (
     "Anna Ben Lily Tom Max Mia Sam Sue Tim Jack Jane Lucy Bob Amy Joe Ella Leo Rose Dan Kate Nick Sara Finn Emma"

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.branching import Branching
 from mars_viz.analysis.metrics import FlatPositions
-from mars_viz.analysis.rulings import Agreement, Boundary, LooseSide, Ruling, Say
+from mars_viz.analysis.rulings import Agreement, Boundary, Ruling, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.along_the_dial import CELLS, MANY, TOO_MANY
 from mars_viz.figures.style import (
@@ -222,7 +222,7 @@ def decision_plane(
         note = {"text": escaped(boundary_name(boundary)), "yanchor": "bottom", "showarrow": False}
         note["font"] = {"color": colour, "size": 12}
         lines.append((boundary, {"color": colour, "width": 2, "dash": dash}, note))
-    upright, level = ([line for line in lines if line[0].side is side] for side in (LooseSide.LEFT, LooseSide.ABOVE))
+    upright, level = ([line for line in lines if line[0].upright is each] for each in (True, False))
     head, log = _headed(title, len(upright)), upward is Upward.SHARE
     right, low, high, beyond = _ranges(drafted, up, drawn, [line.value for line, *_ in upright], log=log)
     plot = head["height"] - head["margin"]["t"] - plain["margin"]["b"]
@@ -352,7 +352,7 @@ def _plane_title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: 
         kept = int(np.count_nonzero(chosen.keeps & decided))
         which = "none" if not kept else "all" if kept == decides else number(kept)
         return f"At {at} {rule.title} keeps {which} of the {counted(decides, 'draft')} that {rule.dial.symbol} decides"
-    edge = "margin up to" if line.side is LooseSide.LEFT else f"{upward.value} from"
+    edge = "margin up to" if line.upright else f"{upward.value} from"
     of = f"of the {counted(line.positions, 'draft')} that {rule.dial.symbol} decides"
     but = f"; {counted(line.exceptions, 'exception')}" if line.exceptions else ""
     return f"At {at} {rule.title} keeps, {of}, those with {edge} about {number(line.value)}{but}"

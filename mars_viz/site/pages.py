@@ -287,11 +287,11 @@ def _pair(left: Candidate, right: Candidate) -> Payload:
         {
             "name": row.name,
             "meaning": row.meaning,
-            "left": compare_words.written(row.left, row.scale),
-            "right": compare_words.written(row.right, row.scale),
+            "left": compare_words.written(row.left, row.is_share),
+            "right": compare_words.written(row.right, row.is_share),
             "change": compare_words.change(row),
-            "stands": row.stands.value,
-            "means": compare_words.MEANING[row.stands.value],
+            "stands": row.stands,
+            "means": compare_words.MEANING[row.stands],
         }
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
