@@ -11,7 +11,7 @@ import pytest
 from mars_viz.analysis.alignment import align_runs, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
-from mars_viz.components.compare import Ask, Asked, Pane, StripLane, lane_payload, outcomes, pair_payload, run_pane
+from mars_viz.components.compare import Ask, Asked, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
@@ -209,7 +209,7 @@ def test_no_two_texts_of_the_strip_have_one_name():
 def test_panes_and_bars_are_the_whole_texts(run):
     strict, own = replace(run.dial_map.at(1.0), dial_map=None), replace(run, dial_map=None)
     found = align_runs(strict, own)
-    lane = lane_payload(StripLane("a", "θ", run, found.right, None))
+    lane = lane_payload("a", "θ", run, found.right, None)
     for rows in (lane["outcomes"], lane["common"]):
         assert sum(length for _, length in rows) == len(run.token_ids) == lane["tokens"]
     counted = Counter(outcomes(run))
@@ -217,8 +217,8 @@ def test_panes_and_bars_are_the_whole_texts(run):
     for kind in (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS):
         assert counted[kind] == of_rounds[kind]
     assert lane["parts"] == found.prefix
-    panes = (Pane("a", "strict", "", strict), Pane("b", "θ", "", own))
-    sent = pair_payload(*panes, found, tuple(run_pane(pane.run) for pane in panes))
+    panes = (("a", "strict", "", strict), ("b", "θ", "", own))
+    sent = pair_payload(*panes, found, tuple(run_pane(pane[-1]) for pane in panes))
     assert json.loads(json.dumps(sent)) == sent
     left, right = sent["left"]["partners"], sent["right"]["partners"]
     assert (len(left), len(right)) == (len(strict.rounds), len(own.rounds))

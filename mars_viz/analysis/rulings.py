@@ -315,22 +315,13 @@ def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
     parted = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict)
     exact = ruling.basis is Basis.EXACT and (parted is None or parted[1])
     basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted[0]
-    strictly = ruling.opinion.verdicts.keep_strict
-    return _row(ruling.rule, ruling.dial, ruling.text.lengths, ruling.kept, strictly, drafted, basis, place)
+    return _row(ruling.rule, ruling.dial, ruling.opinion.trace, ruling.text, drafted, basis, place)
 
 
 def _row(
-    rule: Rule,
-    dial: float | None,
-    lengths: np.ndarray,
-    kept: np.ndarray,
-    strictly: np.ndarray,
-    drafted: FlatPositions,
-    basis: Basis,
-    place: int | None,
+    rule: Rule, dial: float | None, trace: Trace, text: SettledText, flat: FlatPositions, basis: Basis, at: int | None
 ) -> RuleRow:
-    """Build a row from tokens per round `lengths`, int64 [R]. `kept` marks positions in the text and `strictly` those
-    that the strict end keeps, bool [P]."""
+    kept, lengths = trace.in_text(text), text.lengths
     some = bool(kept.any())
     return RuleRow(
         rule=rule,
@@ -340,10 +331,10 @@ def _row(
         tau=int(lengths.sum()) / len(lengths) if len(lengths) else math.nan,
         kept=int(np.count_nonzero(kept)),
         rolled_back=int(np.count_nonzero(~kept)),
-        relaxed=int(np.count_nonzero(kept & ~strictly)),
-        first_difference=place,
-        lowest_rank=int(drafted.rank[kept].max()) if some else None,
-        lowest_share=float(drafted.share[kept].min()) if some else math.nan,
+        relaxed=int(np.count_nonzero(kept & ~trace.verdicts.keep_strict)),
+        first_difference=at,
+        lowest_rank=int(flat.rank[kept].max()) if some else None,
+        lowest_share=float(flat.share[kept].min()) if some else math.nan,
     )
 
 
@@ -409,9 +400,6 @@ class AllRules:
         walk, strict = self.walk(name, dial), self.walk(name, self._strict(name))
         if walk is None or strict is None:
             return self.local_row(name, dial)
-        walked = replace(self.run.unmapped, rounds=walk.rounds)
-        text = walked.trace.recorded_text
-        kept = walked.trace.in_text(text)
+        walked, rule = replace(self.run.unmapped, rounds=walk.rounds), walk.stand.rule
         place = first_difference(walk.token_ids, strict.token_ids)
-        strictly = walked.trace.verdicts.keep_strict
-        return _row(walk.stand.rule, dial, text.lengths, kept, strictly, drafted(walked), Basis.EXACT, place)
+        return _row(rule, dial, walked.trace, walked.trace.recorded_text, drafted(walked), Basis.EXACT, place)

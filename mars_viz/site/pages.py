@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mars_viz import __version__, samples
 from mars_viz.analysis.alignment import align_runs, differences
-from mars_viz.components.compare import Pane, Payload, StripLane, lane_payload, pair_payload
+from mars_viz.components.compare import Payload, lane_payload, pair_payload
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.payload import WINDOW, payload_of, window
 from mars_viz.components.explorer.round_index import cut_index, round_index
@@ -277,7 +277,7 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
     lanes = []
     for candidate, name in zip((reference, *others), names, strict=True):
         right = align_runs(reference.run, candidate.run).right
-        lanes.append(lane_payload(StripLane(candidate.choice.key, name, candidate.run, right, candidate.right)))
+        lanes.append(lane_payload(candidate.choice.key, name, candidate.run, right, candidate.right))
     pairs = {candidate.choice.key: _pair(reference, candidate) for candidate in others}
     return data_file(f"{reference.choice.run}.pairs", sent({"lanes": lanes, "pairs": pairs}))
 
@@ -299,7 +299,7 @@ def _pair(left: Candidate, right: Candidate) -> Payload:
     panes = []
     for candidate, name in ((left, names.left), (right, names.right)):
         detail = visible(compare_words.detail(candidate, ruled=names.ruled))
-        panes.append(Pane(candidate.choice.key, visible(name), detail, candidate.run))
+        panes.append((candidate.choice.key, visible(name), detail, candidate.run))
     return {
         **pair_payload(panes[0], panes[1], alignment, (None, None)),
         "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),
