@@ -25,7 +25,7 @@ from mars_viz.walk import Answer, Ending
 
 
 def vllm_counts_of(value) -> list[AcceptanceCounts]:
-    return [each.counts for each in read_file(json.dumps(value, allow_nan=False)).requests]
+    return [each for _, each in read_file(json.dumps(value, allow_nan=False)).requests]
 
 
 def table(requests, **how):

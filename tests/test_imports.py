@@ -14,7 +14,6 @@ from engine_files import Served, served
 from tabs import opened, settled
 
 from mars_viz import cli
-from mars_viz.analysis.engine_counts import EngineRequest
 from mars_viz.analysis.engine_file import (
     EngineFile,
     joined,
@@ -65,7 +64,7 @@ def llama(drafted: int, accepted: int, **more) -> dict:
 
 
 def rows_of(found: EngineFile) -> dict[str, EngineRow]:
-    return {row.definition.engine: row for row in acceptance_table([each.counts for each in found.requests])}
+    return {row.definition.engine: row for row in acceptance_table([each for _, each in found.requests])}
 
 
 def test_totals_of_each_engine():
@@ -82,7 +81,7 @@ def test_totals_of_each_engine():
         ("LM Studio", {"content": "x", "stats": STUDIO_SDK}, (31, 35, None, None, 62, 31)),
     ):
         (found,) = read_file(json.dumps(value)).requests
-        assert found == EngineRequest(engine, RequestTotals(value.get("id", "request 1"), *totals))
+        assert found == (engine, RequestTotals(value.get("id", "request 1"), *totals))
 
 
 def test_a_histogram_of_sglang_and_figures_of_sums():
@@ -132,7 +131,7 @@ def test_every_request_in_an_object_counts():
         ({"choices": [{"meta_info": {"spec_verify_ct": 3}}] * 2, "usage": {"completion_tokens": 16}}, [None] * 2),
     ):
         found = read_file(json.dumps(value))
-        assert [each.counts.completion_tokens for each in found.requests] == tokens and found.without == 0
+        assert [each.completion_tokens for _, each in found.requests] == tokens and found.without == 0
 
 
 def test_only_newlines_end_a_line():
@@ -171,8 +170,8 @@ def test_streams_one_after_the_other_mixed_or_unnamed():
         head = f"HTTP/1.1 200 OK{end}content-type: text/event-stream{end}: ping{end}event: message{end}"
         last = events([chunk("d"), chunk("d", **usage)], end) + events([chunk("e"), chunk("e")], end)
         found = read_file(head + growing + last + growing)
-        assert [each.counts.accepted_total for each in found.requests] == [5, 7, 5] and found.without == 1
-        assert found.requests[1].counts.completion_tokens == 10
+        assert [each.accepted_total for _, each in found.requests] == [5, 7, 5] and found.without == 1
+        assert found.requests[1][1].completion_tokens == 10
     counts = {"draft_n": 4, "draft_n_accepted": 1}
     mixed = [chunk("a"), chunk("b"), chunk("a", timings=counts), chunk("b", timings=counts)]
     plain = [{"content": "x", "stop": False}, {"content": "", "stop": True, "timings": counts}] * 2
@@ -180,7 +179,7 @@ def test_streams_one_after_the_other_mixed_or_unnamed():
         assert len(read_file(text).requests) == 2
     sglang = [{"text": "x", "index": i % 2, "meta_info": {"id": str(i % 2), "spec_verify_ct": i}} for i in range(4)]
     found = read_file(events(sglang))
-    assert [each.counts.steps for each in found.requests] == [2, 3] and found.without == 0
+    assert [each.steps for _, each in found.requests] == [2, 3] and found.without == 0
 
 
 def test_a_stream_has_the_rounds_of_its_response(texts):
@@ -244,7 +243,7 @@ def test_counters(text, length, rate, positions, further):
     rows = rows_of(found)
     assert found.scrapes == (3 if text == "".join(SCRAPES) else 1) == 1 + 2 * ("3 scrapes" in found.summary)
     names = [name for name in ("m", "n") if f'="{name}"' in text] or ["the server"]
-    assert [each.counts.name for each in found.requests] == names
+    assert [each.name for _, each in found.requests] == names
     assert ("2.500 each" in found.summary) == (text == SGLANG_TEXT)
     assert (rows["vLLM"].length, rows["vLLM"].rate) == pytest.approx((length, rate), nan_ok=True)
     unconditional = rows["vLLM"].unconditional

@@ -257,7 +257,7 @@ def test_every_folded_section_opens(folder):
 def test_exported_metrics_are_the_sweeps_and_can_be_imported(folder):
     study = CachedSweep(load_sweep(folder / "a-mars"))
     text = detail.exported(study, 0.9)
-    requests = [each.counts for each in read_file(text).requests]
+    requests = [each for _, each in read_file(text).requests]
     assert [request.name for request in requests] == [f"p{i}" for i in range(8)]
     for ours, theirs in zip(study.result.acceptance(0.9), requests, strict=True):
         assert sorted(ours.accepted) == sorted(theirs.accepted)

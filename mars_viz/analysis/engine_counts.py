@@ -15,7 +15,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,14 +30,8 @@ _ONE = {"choices", "timings", "meta_info", "request_perf_metrics"}  # keys of a 
 _RESPONSE = _ONE | {"outputs", "usage", "metrics", "stats", "error"}
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRequest:
-    """The counts that an engine reports of one request, or of all requests together."""
-
-    engine: str  # its name
-    counts: Counts  # counts of rounds, or their sums only
-
-
+EngineRequest = tuple[str, Counts]
+"""Name of an engine, and the counts that it reports of one request, or of all requests together."""
 Response = tuple[Any, Mapping[str, Any] | None]
 """The largest object of a file about one request only, and the object in it with the counts, if it has one."""
 
@@ -58,7 +51,7 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
             counts = engine[2](response, holds, name)
         except _Contradiction as error:
             raise RunFileError(f"The counts of {name} cannot be used: {error}. Export them again.") from error
-        requests.append((EngineRequest(engine[0], counts), response))
+        requests.append(((engine[0], counts), response))
         steps += counts.steps or 0
         if steps > MAX_STEPS:
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
@@ -323,7 +316,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 Series = tuple[str, str, tuple[tuple[str, str], ...]]  # engine, name without `_total`, and labels
 
 
-def counters_in(text: str) -> tuple[list[tuple[str, Counts]], int]:
+def counters_in(text: str) -> tuple[list[EngineRequest], int]:
     """Return the sums of each server's model with its engine, and the number of scrapes; 0 if the text has no counters
     of speculative decoding. Raises RunFileError for counters that cannot be used."""
     scrapes = _scrapes(text)

@@ -429,10 +429,10 @@ class EngineFile:
     @property
     def summary(self) -> str:
         """A sentence about the counted requests."""
-        engines = ", ".join(dict.fromkeys(each.engine for each in self.requests))
+        engines = ", ".join(dict.fromkeys(engine for engine, _ in self.requests))
         if not self.scrapes:
             without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""
-            over = resampled([each.counts for each in self.requests])
+            over = resampled([counts for _, counts in self.requests])
             return f"{engines}: {counted(len(self.requests), 'request')}{without}. 95 % intervals over {over}."
         when = "since the server started"
         if self.scrapes > 1:
@@ -441,7 +441,7 @@ class EngineFile:
             f"{engines}: counters, which are sums over all requests {when}. They give no intervals and no means over "
             "requests."
         )
-        counts = [each.counts for each in self.requests if each.engine == "SGLang"]
+        counts = [each for engine, each in self.requests if engine == "SGLang"]
         tokens, steps = sum(each.completion_tokens or 0 for each in counts), sum(each.steps or 0 for each in counts)
         if not tokens or not steps:
             return words
@@ -466,16 +466,15 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
     sums, scrapes = counters_in(text)
     if scrapes:
         refuse_drafts("Drafts are joined with vLLM's responses, and these are counters")
-        requests = tuple(EngineRequest(engine, counts) for engine, counts in sums)
-        return EngineFile(requests, scrapes=scrapes, unread="Counters of a server are sums over all requests.")
+        return EngineFile(tuple(sums), scrapes=scrapes, unread="Counters of a server are sums over all requests.")
     counted_requests, without = counts_in(values_in(text), text)
     requests = tuple(request for request, _ in counted_requests)
-    engine = next((each.engine for each in requests if each.engine in _TELLS), "")
+    engine = next((engine for engine, _ in requests if engine in _TELLS), "")
     if engine:
         refuse_drafts(f"Drafts are joined with vLLM's responses, and these are {engine}'s")
         return EngineFile(requests, without, unread=_TELLS[engine])
     try:
-        served = tuple(_served_rounds(request.counts, value, words) for request, value in counted_requests)
+        served = tuple(_served_rounds(counts, value, words) for (_, counts), value in counted_requests)
     except RunFileError as error:
         if drafts is not None:
             raise

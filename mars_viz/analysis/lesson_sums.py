@@ -87,12 +87,7 @@ SHOWN = 7  # maximum number of tokens shown separately
 SEED = 0x9E3779B9  # seed of the trials, the same for every viewer
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A drafted position of a run."""
-
-    round: int  # index of the round
-    node: int  # index of the drafted token in the round
+Place = tuple[int, int]  # a drafted position of a run: index of the round, and of the drafted token in the round
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +122,14 @@ def places(run: Run) -> tuple[Place, ...]:
     for index, spec in enumerate(round_.speculation for round_ in run.rounds):
         if spec.sampled and len(spec):
             known = (spec.draft_ids == spec.tokens[:, None]).any(1) & (spec.q > 0) & np.isfinite(spec.total_variation)
-            recorded += [Place(index, node) for node in np.flatnonzero(known).tolist()]
+            recorded += [(index, node) for node in np.flatnonzero(known).tolist()]
     return tuple(recorded)
 
 
 def overlap(run: Run, place: Place) -> Overlap:
     """Return both laws at a position from `places`."""
-    spec, node = run.rounds[place.round].speculation, place.node
+    index, node = place
+    spec = run.rounds[index].speculation
     row, temperature = int(spec.judging_rows[node]), spec.temperature
     target_logits = spec.top_logits[row].astype(np.float64)
     p_of = dict(

@@ -32,14 +32,8 @@ QUIET, BLUE, AMBER, RED = "#94A3B8", "#0072B2", "#E69F00", "#D55E00"
 Part = tuple[float, str]  # size of a part of a bar, in the unit of the whole picture, and its colour
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a picture."""
-
-    x: np.ndarray  # [N]; ascending
-    y: np.ndarray  # [N]; NaN interrupts the line
-    colour: str
-    dashed: bool = False  # True for the reference line
+Line = tuple[np.ndarray, np.ndarray, str, bool]
+"""x [N], ascending, and y [N], where NaN interrupts the line; colour, and True for a dashed reference line."""
 
 
 def stacked_bars(bars: Sequence[Sequence[Part]]) -> str:
@@ -66,7 +60,7 @@ def lanes(bars: Sequence[Part]) -> str:
 
 def lines(drawn: Sequence[Line], top: float, bands: Sequence[tuple[float, float, str]] = ()) -> str:
     """Return lines over one range, clipped to 0 to `top`. `bands` are both ends and the colour of coloured ranges."""
-    low, high = min(float(line.x[0]) for line in drawn), max(float(line.x[-1]) for line in drawn)
+    low, high = min(float(x[0]) for x, *_ in drawn), max(float(x[-1]) for x, *_ in drawn)
 
     def across(x: float) -> float:
         return _WIDE * (x - low) / (high - low)
@@ -75,14 +69,14 @@ def lines(drawn: Sequence[Line], top: float, bands: Sequence[tuple[float, float,
         _box(across(start), 0.0, across(end) - across(start), _HIGH, colour, opacity=0.35)
         for start, end, colour in bands
     ]
-    for line in drawn:
-        dash = ' stroke-dasharray="4 3"' if line.dashed else ""
-        inside = np.isfinite(line.y) & (line.y <= top) & (line.y >= 0)
-        for piece in np.split(np.arange(len(line.x)), np.flatnonzero(np.diff(inside)) + 1):
+    for x, y, colour, dashed in drawn:
+        dash = ' stroke-dasharray="4 3"' if dashed else ""
+        inside = np.isfinite(y) & (y <= top) & (y >= 0)
+        for piece in np.split(np.arange(len(x)), np.flatnonzero(np.diff(inside)) + 1):
             if len(piece) > 1 and inside[piece[0]]:
-                points = " ".join(f"{across(line.x[i]):.1f},{_HIGH * (1 - line.y[i] / top):.1f}" for i in piece)
+                points = " ".join(f"{across(x[i]):.1f},{_HIGH * (1 - y[i] / top):.1f}" for i in piece)
                 parts.append(
-                    f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="2" '
+                    f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" '
                     f'vector-effect="non-scaling-stroke"{dash}/>'
                 )
     return _svg(parts)

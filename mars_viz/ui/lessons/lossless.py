@@ -101,8 +101,9 @@ def thumbnail(run: Run) -> str:
 
 
 def _label(run: Run, place: Place) -> str:
-    token = int(run.rounds[place.round].speculation.tokens[place.node])
-    return f"round {place.round + 1}, draft {place.node + 1}: “{shown_token(run.pieces[token].text)}”"
+    index, node = place
+    token = int(run.rounds[index].speculation.tokens[node])
+    return f"round {index + 1}, draft {node + 1}: “{shown_token(run.pieces[token].text)}”"
 
 
 def caution(run: Run) -> str:

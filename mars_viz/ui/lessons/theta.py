@@ -14,7 +14,7 @@ from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures import Theme
 from mars_viz.figures.lessons import accuracy_curve
-from mars_viz.figures.svg import AMBER, RED, Line, lines
+from mars_viz.figures.svg import AMBER, RED, lines
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
@@ -144,7 +144,7 @@ def thumbnail(run: Run) -> str:
     ]
     x, y = np.repeat(tau.edges, 2)[1:-1], np.repeat(tau.values, 2)
     finite = tau.values[np.isfinite(tau.values)]  # empty if every text was cut short
-    return lines([Line(x, y, AMBER)], 1.15 * float(finite.max(initial=1.0)), bands)
+    return lines([(x, y, AMBER, False)], 1.15 * float(finite.max(initial=1.0)), bands)
 
 
 LESSON = Lesson(
