@@ -22,8 +22,7 @@ import numpy as np
 from engines import PATIENCE, WAYS, served, versions
 from measuring import json_option, write_json
 
-from mars_viz.analysis.draft_log import joined, parse_drafts
-from mars_viz.analysis.served_rounds import parse_responses, rejection_bound
+from mars_viz.analysis.engine_file import joined, parse_drafts, read_file, rejection_bound
 from mars_viz.demo.prompts import STORIES
 from mars_viz.imports import import_run
 from mars_viz.records import Outcome, Round
@@ -85,7 +84,7 @@ def asked(address: str, prompt: tuple[int, ...], settings: Settings) -> str:
 
 def imported(backend: Backend, settings: Settings, responses: str, drafts: str) -> dict[str, Any]:
     """The runs of these responses and drafts beside our own, and the bound beside what MARS forgives."""
-    told, log = parse_responses(responses), parse_drafts(drafts)
+    told, log = read_file(responses).served, parse_drafts(drafts)
     made = [import_run(joined(each, log), backend) for each in told]
     bound, stopped = rejection_bound(told), [r for each in made for r in each.run.rounds if is_rejection(r)]
     forgiven = {dial: sum(forgives(each, dial) for each in stopped) for dial in DIALS}

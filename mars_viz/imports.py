@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mars_viz.analysis.draft_log import LoggedText
+from mars_viz.analysis.engine_file import LoggedText
 from mars_viz.errors import EvidenceError, RunFileError, SettingError
 from mars_viz.exploration import walk
 from mars_viz.records import Round

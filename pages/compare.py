@@ -8,7 +8,7 @@ from functools import partial
 
 import streamlit as st
 
-from mars_viz.analysis.differences import differences
+from mars_viz.analysis.alignment import differences
 from mars_viz.components.compare import compare
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown

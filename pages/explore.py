@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
-from mars_viz.analysis.positions import positions
+from mars_viz.analysis.metrics import positions
 from mars_viz.chat import History
 from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
 from mars_viz.components.explorer.pins import Pins

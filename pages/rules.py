@@ -10,11 +10,9 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.branching import MOST_CHILDREN, why_not
-from mars_viz.analysis.judgements import Ruling, own_dial
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.rulings import Agreement, Equivalent, Shifted, agreement, boundary
+from mars_viz.analysis.rulings import Agreement, AllRules, Equivalent, Ruling, Shifted, agreement, boundary, own_dial
 from mars_viz.escapes import markdown
 from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
 from mars_viz.report import file_name
@@ -96,9 +94,9 @@ def look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
     if lacks := panel.opinions[rule.name].lacks:
         theme.note(lacks)
     else:
-        comparison = panel.against_strict(rule.name, dial)
-        is_exact = {comparison.row.basis, comparison.strict.basis} == {Basis.EXACT}
-        rule_tables.lead(rule_words.lead(comparison), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
+        row, strict, walked = panel.against_strict(rule.name, dial)
+        is_exact = {row.basis, strict.basis} == {Basis.EXACT}
+        rule_tables.lead(rule_words.lead(row, strict, walked), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
     rule_tables.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
     table(session, page_state, panel, listed, dials)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.analysis.draft_log import prefix_key
-from mars_viz.analysis.vllm_metrics import vllm_metrics
+from mars_viz.analysis.engine_counts import vllm_metrics
+from mars_viz.analysis.engine_file import prefix_key
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.exploration import walk
 from mars_viz.records import Round
 from mars_viz.rules import rule_named

@@ -8,11 +8,10 @@ from itertools import islice
 
 import pytest
 
-from mars_viz.analysis.alignment import align_runs
-from mars_viz.analysis.differences import NumberFormat, Stands, differences
+from mars_viz.analysis.alignment import align_runs, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
-from mars_viz.components.compare import Ask, Asked, Pane, StripLane, lane_payload, outcomes, pair_payload, run_pane
+from mars_viz.components.compare import Ask, Asked, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
@@ -110,9 +109,9 @@ def test_differences_and_shares(run):
     for name, field in (("τ", "tau"), ("rounds", "rounds"), ("rolled back", "rolled_back")):
         assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
     assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
-    assert {row.stands for row in differences(run, run, timed=True)} == {Stands.EXACT, Stands.MEASURED}
+    assert {row.stands for row in differences(run, run, timed=True)} == {"exact", "measured"}
     assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
-    share = replace(rows["τ"], left=0.3, right=0.2, scale=NumberFormat.SHARE)
+    share = replace(rows["τ"], left=0.3, right=0.2, is_share=True)
     assert compare_words.change(share) == "−10.0\u202fpoints"
     share = Interval(0.5, 0.4, 0.625, 0.95, Method.PERCENTILE)
     assert sweep_pair.words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62)"
@@ -210,7 +209,7 @@ def test_no_two_texts_of_the_strip_have_one_name():
 def test_panes_and_bars_are_the_whole_texts(run):
     strict, own = replace(run.dial_map.at(1.0), dial_map=None), replace(run, dial_map=None)
     found = align_runs(strict, own)
-    lane = lane_payload(StripLane("a", "θ", run, found.right, None))
+    lane = lane_payload("a", "θ", run, found.right, None)
     for rows in (lane["outcomes"], lane["common"]):
         assert sum(length for _, length in rows) == len(run.token_ids) == lane["tokens"]
     counted = Counter(outcomes(run))
@@ -218,8 +217,8 @@ def test_panes_and_bars_are_the_whole_texts(run):
     for kind in (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS):
         assert counted[kind] == of_rounds[kind]
     assert lane["parts"] == found.prefix
-    panes = (Pane("a", "strict", "", strict), Pane("b", "θ", "", own))
-    sent = pair_payload(*panes, found, tuple(run_pane(pane.run) for pane in panes))
+    panes = (("a", "strict", "", strict), ("b", "θ", "", own))
+    sent = pair_payload(*panes, found, tuple(run_pane(pane[-1]) for pane in panes))
     assert json.loads(json.dumps(sent)) == sent
     left, right = sent["left"]["partners"], sent["right"]["partners"]
     assert (len(left), len(right)) == (len(strict.rounds), len(own.rounds))

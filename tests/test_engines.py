@@ -12,11 +12,11 @@ from factories import make_speculation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mars_viz.analysis.counts import AcceptanceCounts, position_rates, synthetic_settings, totals_by_step
-from mars_viz.analysis.engine_counts import parse_counts
-from mars_viz.analysis.engines import acceptance_table, resampled
+from mars_viz.analysis import engines
+from mars_viz.analysis.engine_counts import vllm_metrics
+from mars_viz.analysis.engine_file import read_file
+from mars_viz.analysis.engines import AcceptanceCounts, acceptance_table, position_rates, resampled, synthetic_settings
 from mars_viz.analysis.intervals import Bootstrap, Method
-from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.errors import BadInput
 from mars_viz.exploration import walk
 from mars_viz.rules import rule_named
@@ -25,7 +25,7 @@ from mars_viz.walk import Answer, Ending
 
 
 def vllm_counts_of(value) -> list[AcceptanceCounts]:
-    return [each.counts for each in parse_counts(json.dumps(value, allow_nan=False))]
+    return [each for _, each in read_file(json.dumps(value, allow_nan=False)).requests]
 
 
 def table(requests, **how):
@@ -68,11 +68,10 @@ def test_the_table_by_hand():
 
 
 def test_what_is_undefined_is_nan():
-    found = position_rates((counts([0, 1], [3, 3]),))
-    assert found.unconditional.tolist() == found.joint.tolist() == [0.5, 0, 0]
-    assert found.conditional.tolist()[:2] == [0.5, 0] and math.isnan(found.conditional[2])
-    nothing = position_rates((counts([], []),))
-    assert np.isnan([nothing.unconditional, nothing.conditional, nothing.joint]).all()
+    unconditional, conditional, joint = position_rates((counts([0, 1], [3, 3]),))
+    assert unconditional.tolist() == joint.tolist() == [0.5, 0, 0]
+    assert conditional.tolist()[:2] == [0.5, 0] and math.isnan(conditional[2])
+    assert np.isnan(position_rates((counts([], []),))).all()
     empty = counts([], [], completion=0)
     assert all(math.isnan(row.length) and math.isnan(row.rate) for row in acceptance_table([empty]))
     assert table([FIRST, empty])["SpecForge"].length == 9 / 4  # SGLang reports nothing for the other
@@ -120,7 +119,7 @@ def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
     completion = sum(len(round_.token_ids) for round_ in rounds)
     found = AcceptanceCounts("a", accepted, np.full(len(rounds), 3), 3 * len(rounds), 3, completion)
     assert (found.steps, found.accepted_total, found.completion_tokens, found.reached_total) == expected
-    by_step = totals_by_step(found)
+    by_step = engines.totals_by_step(found)
     assert by_step.reached.tolist() == [round_.kept for round_ in rounds]
     assert by_step.completion.tolist() == [len(round_.token_ids) for round_ in rounds]
     unordered = replace(found, accepted=np.sort(found.accepted), ordered=False)
@@ -320,7 +319,7 @@ def test_contradictory_counts_and_files_without_metrics_are_refused():
         ('{"usage": {"completion_tokens": -1}, "metrics": {"a": {"num_spec_steps": 0}}}', "completion_tokens is no"),
     ):
         with pytest.raises(BadInput, match=reason):
-            parse_counts(text)
+            read_file(text)
 
 
 def test_synthetic_settings_by_hand():

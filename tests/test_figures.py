@@ -15,8 +15,7 @@ import plotly.graph_objects as go
 import pytest
 
 from mars_viz import figures
-from mars_viz.analysis.metrics import Basis, basis, judged_rounds
-from mars_viz.analysis.positions import positions
+from mars_viz.analysis.metrics import Basis, basis, judged_rounds, positions
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.dialmap import mapped, shown
 from mars_viz.errors import BadInput

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import default_folders, load_run, samples
 from mars_viz.components import guide
 from mars_viz.components.guide import CARDS
-from mars_viz.figures.svg import AMBER, BLUE, Area, BarPart, Line, lanes, lines, stacked_bars
+from mars_viz.figures.svg import AMBER, BLUE, lanes, lines, stacked_bars
 from mars_viz.ui import gallery, library, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
@@ -143,11 +143,11 @@ def test_the_command_to_record_names_no_path_of_the_server(tmp_path, monkeypatch
 
 
 def test_thumbnails_draw_the_numbers_they_are_given():
-    bars = ElementTree.fromstring(stacked_bars([(BarPart(1, AMBER), BarPart(3, BLUE)), (BarPart(2, BLUE),)]))
+    bars = ElementTree.fromstring(stacked_bars([((1, AMBER), (3, BLUE)), ((2, BLUE),)]))
     assert [float(rect.attrib["height"]) for rect in bars] == [11, 33, 22] and float(bars[1].attrib["y"]) == 0
-    assert float(ElementTree.fromstring(lanes([BarPart(4, BLUE), BarPart(1, AMBER)]))[1].attrib["width"]) == 80
-    line = Line(np.arange(6.0), np.array([0, 1, np.nan, 9, 2, 4.0]), BLUE)
-    band, first, second = ElementTree.fromstring(lines([line], 4.0, [Area(0, 2.5, AMBER)]))
+    assert float(ElementTree.fromstring(lanes([(4, BLUE), (1, AMBER)]))[1].attrib["width"]) == 80
+    line = np.arange(6.0), np.array([0, 1, np.nan, 9, 2, 4.0]), BLUE, False
+    band, first, second = ElementTree.fromstring(lines([line], 4.0, [(0, 2.5, AMBER)]))
     assert band.attrib["width"] == "160.00"
     assert first.attrib["points"] == "0.0,44.0 64.0,33.0" and second.attrib["points"] == "256.0,22.0 320.0,0.0"
     assert len(ElementTree.fromstring(stacked_bars([]))) == 0

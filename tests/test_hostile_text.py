@@ -18,9 +18,8 @@ import pytest
 from playwright.sync_api import Browser, Page, TimeoutError
 
 from mars_viz import figures
-from mars_viz.analysis.all_rules import AllRules
-from mars_viz.analysis.positions import positions
-from mars_viz.analysis.rulings import agreement
+from mars_viz.analysis.metrics import positions
+from mars_viz.analysis.rulings import AllRules, agreement
 from mars_viz.dialmap import mapped
 from mars_viz.escapes import visible
 from mars_viz.exploration import span_of

@@ -14,13 +14,16 @@ from engine_files import Served, served
 from tabs import opened, settled
 
 from mars_viz import cli
-from mars_viz.analysis.counts import AcceptanceCounts, RequestTotals
-from mars_viz.analysis.definitions import Pooling
-from mars_viz.analysis.draft_log import joined, parse_drafts, parse_log, prefix_key
-from mars_viz.analysis.engine_counts import EngineRequest
-from mars_viz.analysis.engine_file import EngineFile, read_file
-from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.served_rounds import parse_responses, rejection_bound
+from mars_viz.analysis.engine_file import (
+    EngineFile,
+    joined,
+    parse_drafts,
+    parse_log,
+    prefix_key,
+    read_file,
+    rejection_bound,
+)
+from mars_viz.analysis.engines import AcceptanceCounts, EngineRow, Pooling, RequestTotals, acceptance_table
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.imports import import_run
@@ -61,7 +64,7 @@ def llama(drafted: int, accepted: int, **more) -> dict:
 
 
 def rows_of(found: EngineFile) -> dict[str, EngineRow]:
-    return {row.definition.engine: row for row in acceptance_table([each.counts for each in found.requests])}
+    return {row.definition.engine: row for row in acceptance_table([each for _, each in found.requests])}
 
 
 def test_totals_of_each_engine():
@@ -78,7 +81,7 @@ def test_totals_of_each_engine():
         ("LM Studio", {"content": "x", "stats": STUDIO_SDK}, (31, 35, None, None, 62, 31)),
     ):
         (found,) = read_file(json.dumps(value)).requests
-        assert found == EngineRequest(engine, RequestTotals(value.get("id", "request 1"), *totals))
+        assert found == (engine, RequestTotals(value.get("id", "request 1"), *totals))
 
 
 def test_a_histogram_of_sglang_and_figures_of_sums():
@@ -128,7 +131,7 @@ def test_every_request_in_an_object_counts():
         ({"choices": [{"meta_info": {"spec_verify_ct": 3}}] * 2, "usage": {"completion_tokens": 16}}, [None] * 2),
     ):
         found = read_file(json.dumps(value))
-        assert [each.counts.completion_tokens for each in found.requests] == tokens and found.without == 0
+        assert [each.completion_tokens for _, each in found.requests] == tokens and found.without == 0
 
 
 def test_only_newlines_end_a_line():
@@ -167,8 +170,8 @@ def test_streams_one_after_the_other_mixed_or_unnamed():
         head = f"HTTP/1.1 200 OK{end}content-type: text/event-stream{end}: ping{end}event: message{end}"
         last = events([chunk("d"), chunk("d", **usage)], end) + events([chunk("e"), chunk("e")], end)
         found = read_file(head + growing + last + growing)
-        assert [each.counts.accepted_total for each in found.requests] == [5, 7, 5] and found.without == 1
-        assert found.requests[1].counts.completion_tokens == 10
+        assert [each.accepted_total for _, each in found.requests] == [5, 7, 5] and found.without == 1
+        assert found.requests[1][1].completion_tokens == 10
     counts = {"draft_n": 4, "draft_n_accepted": 1}
     mixed = [chunk("a"), chunk("b"), chunk("a", timings=counts), chunk("b", timings=counts)]
     plain = [{"content": "x", "stop": False}, {"content": "", "stop": True, "timings": counts}] * 2
@@ -176,7 +179,7 @@ def test_streams_one_after_the_other_mixed_or_unnamed():
         assert len(read_file(text).requests) == 2
     sglang = [{"text": "x", "index": i % 2, "meta_info": {"id": str(i % 2), "spec_verify_ct": i}} for i in range(4)]
     found = read_file(events(sglang))
-    assert [each.counts.steps for each in found.requests] == [2, 3] and found.without == 0
+    assert [each.steps for _, each in found.requests] == [2, 3] and found.without == 0
 
 
 def test_a_stream_has_the_rounds_of_its_response(texts):
@@ -240,7 +243,7 @@ def test_counters(text, length, rate, positions, further):
     rows = rows_of(found)
     assert found.scrapes == (3 if text == "".join(SCRAPES) else 1) == 1 + 2 * ("3 scrapes" in found.summary)
     names = [name for name in ("m", "n") if f'="{name}"' in text] or ["the server"]
-    assert [each.counts.name for each in found.requests] == names
+    assert [each.name for _, each in found.requests] == names
     assert ("2.500 each" in found.summary) == (text == SGLANG_TEXT)
     assert (rows["vLLM"].length, rows["vLLM"].rate) == pytest.approx((length, rate), nan_ok=True)
     unconditional = rows["vLLM"].unconditional
@@ -294,7 +297,7 @@ def test_files_that_cannot_be_used_are_refused(file, said):
 
 
 def test_rounds_of_a_response(texts):
-    for told, own in zip(parse_responses(responses(texts)), texts, strict=True):
+    for told, own in zip(read_file(responses(texts)).served, texts, strict=True):
         assert told.token_ids == own.token_ids and told.prompt_ids == own.prompt and told.raw
         lengths = [1, *(len(each.token_ids) for each in own.rounds)]
         assert told.round_index.tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
@@ -308,7 +311,7 @@ def test_rounds_of_a_response(texts):
 
 
 def test_the_bound_on_forgiven_rejections(texts):
-    raw = parse_responses(responses(texts))
+    raw = read_file(responses(texts)).served
     bound, rule = rejection_bound(raw), rule_named("mars")
     stopped = [each for text in texts for each in text.rounds if each.emission is Outcome.CORRECTED]
     assert bound.rejections == len(stopped) > 10 and bound.unknown == 0 and bound.by_ratio
@@ -319,7 +322,7 @@ def test_the_bound_on_forgiven_rejections(texts):
         assert really <= bound.at(dial) == close
         forgiven.append(really)
     assert forgiven[0] > 2 and bound.at(1.0) == 0
-    told = parse_responses(lines(each.response(normalised=True) for each in texts))  # log-probabilities have no ratios
+    told = read_file(lines(each.response(normalised=True) for each in texts)).served  # log-probabilities have no ratios
     assert not told[0].raw and np.isnan(told[0].ratio).all()
     assert told[0].margin == pytest.approx(raw[0].margin, abs=1e-5)
     bound = rejection_bound(told)
@@ -331,17 +334,17 @@ def test_the_bound_on_forgiven_rejections(texts):
 def test_an_unknown_row_counts_as_forgiven(texts):
     response = texts[0].response(ids=False)
     rows = response["choices"][0]["logprobs"]["top_logprobs"]
-    (told,) = parse_responses(json.dumps(response))
+    (told,) = read_file(json.dumps(response)).served
     place = int(np.flatnonzero(told.corrected)[0])
     del rows[place][list(rows[place])[1]]  # two tokens that read alike came as one
-    (less,) = parse_responses(json.dumps(response))
+    (less,) = read_file(json.dumps(response)).served
     bound = rejection_bound([less])
     assert np.isnan(less.margin[place]) and bound.unknown == 1 and bound.at(1.0) == 1
 
 
 def test_a_run_of_responses_and_drafts(pair, texts, tmp_path):
     own = texts[0]
-    (told,) = parse_responses(json.dumps(own.response()))
+    (told,) = read_file(json.dumps(own.response())).served
     made = import_run(joined(told, parse_drafts(own.drafts())), pair)
     assert made.ties == 0 and made.run.token_ids == own.token_ids and made.run.settings.dial == 1.0
     assert [len(each.speculation) for each in made.run.rounds] == [0, *(len(e.speculation) for e in own.rounds)]
@@ -424,7 +427,7 @@ def test_unreadable_responses_and_logs_are_refused(texts, change, said):
     content = log_lines(texts[0]) if of_log else texts[0].response()
     change(content)
     with pytest.raises(BadInput, match=said):
-        parse_log(lines(content)) if of_log else parse_responses(json.dumps(content))
+        parse_log(lines(content)) if of_log else read_file(json.dumps(content), "")
 
 
 def test_the_plugin_names_prefixes_as_the_reader_does():
@@ -447,7 +450,7 @@ def test_the_command(texts, tmp_path, capsys):
         assert cli.main(["import", str(file), *map(str, options)]) == 0
         return capsys.readouterr().out
 
-    bound = rejection_bound(parse_responses(responses(texts)))
+    bound = rejection_bound(read_file(responses(texts)).served)
     said = imported(responses(texts), "--target", "built-in")
     assert f"at most {bound.at(0.9)} of {bound.rejections}" in said and "vLLM: 3 requests" in said
     facts = json.loads(imported(responses(texts), "--json"))
@@ -467,7 +470,7 @@ def test_explore_shows_an_engines_file(texts):
         return "".join(each.proto.body for each in settled(tab.run()).get("html"))
 
     response, own = responses(texts[:1]), texts[0]
-    bound = rejection_bound(parse_responses(response))
+    bound = rejection_bound(read_file(response).served)
     shown = upload("served.jsonl", response)
     assert served_rounds in shown and f"{len(own.token_ids)} tokens in {len(own.rounds)} rounds" in shown
     assert any(f"of {bound.rejections} rejections" in each.proto.alt for each in tab.get("plotly_chart"))

@@ -6,11 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.all_rules import AllRules, rule_row
-from mars_viz.analysis.judgements import opinion, ruling
-from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.positions import drafted
-from mars_viz.analysis.rulings import LooseSide, Say, agreement, boundary, equivalent, short_value
+from mars_viz.analysis.metrics import Basis, drafted
+from mars_viz.analysis.rulings import (
+    AllRules,
+    Say,
+    agreement,
+    boundary,
+    equivalent,
+    opinion,
+    rule_row,
+    ruling,
+    short_value,
+)
 from mars_viz.records import Outcome, first_difference
 from mars_viz.rules import RULES
 from tests.factories import toy_run
@@ -160,12 +167,12 @@ def test_no_dial_value_is_nearer_than_the_equivalent(name):
 def test_boundaries_by_hand():
     flat = drafted(small_run())
     margin = boundary(ruled("mars-margin", 0.9), flat.margin, flat.share)
-    assert (margin.side, margin.value) == (LooseSide.LEFT, pytest.approx(0.9))
+    assert (margin.upright, margin.value) == (True, pytest.approx(0.9))
     assert (margin.exceptions, margin.positions) == (0, 4)
     mars = boundary(ruled("mars", 0.9), flat.margin, flat.share)  # .92 at .8 and .8 at 2: .9 is a sixth of the way
-    assert (mars.side, mars.value, mars.positions) == (LooseSide.LEFT, pytest.approx(1.0, rel=1e-5), 3)
+    assert (mars.upright, mars.value, mars.positions) == (True, pytest.approx(1.0, rel=1e-5), 3)
     odds = boundary(ruled("min-p-set", 0.5), flat.margin, flat.share)
-    assert (odds.side, odds.value) == (LooseSide.ABOVE, pytest.approx(0.5))
+    assert (odds.upright, odds.value) == (False, pytest.approx(0.5))
     sideways = boundary(ruled("mars-margin", 0.9), np.array([0, 3, 0, 1, 0, 2, 4, 0, 0.0]), np.full(9, 0.5))
     assert (sideways.exceptions, sideways.positions) == (2, 4)  # the two that it keeps stand farthest right
     for name, dial in (("strict", None), ("mars", 1.0), ("mars", 0.1), ("mars-code", 0.9)):

@@ -10,8 +10,7 @@ from unittest.mock import Mock
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.analysis.judgements import opinion, own_dial, ruling
-from mars_viz.analysis.rulings import compared
+from mars_viz.analysis.rulings import compared, opinion, own_dial, ruling
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput

@@ -14,11 +14,12 @@ import pytest
 import streamlit as st
 
 from mars_viz import figures, samples
+from mars_viz.analysis.branching import tree_tokens
 from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.lesson_sums import (
     OTHERS,
     Overlap,
-    Place,
+    Price,
     RunnerUps,
     close_calls,
     expected_speed_up,
@@ -26,10 +27,10 @@ from mars_viz.analysis.lesson_sums import (
     gain,
     overlap,
     places,
+    prices,
+    strict_run,
 )
-from mars_viz.analysis.rollback import Price, prices, strict_run
 from mars_viz.analysis.steps import Steps
-from mars_viz.analysis.tree_gain import tree_tokens
 from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
 from mars_viz.dialmap import mapped
@@ -294,7 +295,7 @@ def test_the_areas_are_those_of_the_full_laws():
         run = toy_run(rule="rejection-sampling", temperature=temperature)
         run = replace(run, rounds=(replace(run.rounds[0], speculation=spec),))
         for node in range(3):
-            laws = overlap(run, Place(0, node))
+            laws = overlap(run, (0, node))
             p, q = (processed(z[node].astype(np.float32), temperature) for z in (target, drafter))
             shown = list(laws.tokens[:-1])
             rest = np.setdiff1d(np.arange(40), shown)
@@ -310,7 +311,7 @@ def test_places_are_those_whose_laws_are_known_and_the_lesson_says_what_is_missi
     run = toy_run(rule="rejection-sampling", temperature=1.0)
     lacks = lossless.LESSON.lacks
     assert places(run) and lacks(run) == ""
-    assert all(place.node < len(run.rounds[place.round].speculation) for place in places(run))
+    assert all(node < len(run.rounds[index].speculation) for index, node in places(run))
     assert "greedy" in lacks(toy_run())
     assert "top-k" in lacks(toy_run(rule="rejection-sampling", temperature=1.0, top_p=0.9))
     assert "recorded both distributions" in lacks(replace(run, rounds=()))

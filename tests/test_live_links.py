@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import cli, default_folders
-from mars_viz.analysis.tree_gain import child_chances
+from mars_viz.analysis.branching import child_chances
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.demo import SMOLLM2
@@ -165,10 +165,10 @@ def test_chances_default_to_those_of_the_shown_run_or_the_built_in_pair(folder):
     assert address(tab) == {"tree": "static:accept=0.8-0.12-0.02,depth=6,nodes=16"}
     tab.text_area(key="prompt").set_value("a fox")
     wait(press(tab, "Decode now"))
-    found = child_chances(tab.session_state["mars_viz_live"].decoded)
-    chances = "-".join(f"{chance:g}" for chance in found.accept)
-    assert found.accept and address(tab)["tree"] == f"static:accept={chances},depth=6,nodes=16"
-    assert f"of {found.places} places" in captions(tab)
+    accept, places = child_chances(tab.session_state["mars_viz_live"].decoded)
+    chances = "-".join(f"{chance:g}" for chance in accept)
+    assert accept and address(tab)["tree"] == f"static:accept={chances},depth=6,nodes=16"
+    assert f"of {places} places" in captions(tab)
 
 
 def test_the_chat_model_says_how_to_install_it_and_students_have_no_choice(folder, monkeypatch):

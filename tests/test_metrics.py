@@ -7,9 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import Basis, judged_rounds, speed, summary
-from mars_viz.analysis.positions import positions
-from mars_viz.analysis.tree_gain import ChildChances, Choices, child_chances, choices, tree_tokens
+from mars_viz.analysis.branching import Choices, child_chances, choices, tree_tokens
+from mars_viz.analysis.metrics import Basis, judged_rounds, positions, speed, summary
 from mars_viz.dialmap import mapped, shown
 from mars_viz.errors import BadInput
 from mars_viz.records import Outcome, Round, Timing
@@ -174,8 +173,8 @@ def test_a_runs_choices_and_chances_of_children_by_hand(how):
     assert found == Choices(places, ranks[0], ranks[1]) and found.second > 0
     assert (found.alpha, found.rescued) == (ranks[0] / places, ranks[1] / (places - ranks[0]))
     shares = sorted((count / places for count in ranks[:10] if count >= 0.01 * places), reverse=True)
-    found = child_chances(run)
-    assert found.places == places >= 20 and found.accept == pytest.approx(tuple(shares), abs=5.1e-4)
+    accept, used = child_chances(run)
+    assert used == places >= 20 and accept == pytest.approx(tuple(shares), abs=5.1e-4)
     short = replace(run, rounds=run.rounds[:3])
-    assert child_chances(short) == ChildChances((), choices(short).places)
-    assert not child_chances(toy_run(temperature=0.8, max_new_tokens=60)).accept
+    assert child_chances(short) == ((), choices(short).places)
+    assert not child_chances(toy_run(temperature=0.8, max_new_tokens=60))[0]

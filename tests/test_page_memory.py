@@ -24,10 +24,10 @@ import streamlit as st
 from playwright.sync_api import Page
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.analysis.all_rules import AllRules
+from mars_viz.analysis.rulings import AllRules
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.report import bibtex
-from mars_viz.report.files import csv_table, parquet_table
+from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.run import Run
 from mars_viz.strict_formats import csv_of
 from mars_viz.sweep import load_sweep

@@ -17,8 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from mars_viz import cli
-from mars_viz.analysis.metrics import summary
-from mars_viz.analysis.positions import positions
+from mars_viz.analysis.metrics import positions, summary
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.dialmap import mapped
@@ -52,10 +51,9 @@ def test_a_report_carries_the_explorer_s_own_payload() -> None:
 def test_figures_stand_for_their_segment() -> None:
     run = mapped_toy()
     drawn, lows = settings(run, 4), {each.low for each in run.dial_map.segments_for(4)}
-    assert lows | {0.9} <= {one.dial for one in drawn} and settings(toy_run(rule="strict"), 6)[0].dial is None
-    for one in drawn:
-        inside = one.dial >= run.dial_map.span.low
-        assert one.low == (run.dial_map.segment(one.dial, 4).low if inside else -np.inf)
+    assert lows | {0.9} <= {dial for dial, *_ in drawn} and settings(toy_run(rule="strict"), 6)[0][0] is None
+    for dial, low, _ in drawn:
+        assert low == (run.dial_map.segment(dial, 4).low if dial >= run.dial_map.span.low else -np.inf)
 
 
 @pytest.mark.parametrize("detail", LEVELS[1:])

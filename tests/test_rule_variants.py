@@ -15,8 +15,7 @@ from factories import K, best, make_speculation, toy_map, toy_run
 from rule_cases import coin, decided, logits, one
 from test_runfiles import difference, edited
 
-from mars_viz.analysis.all_rules import AllRules
-from mars_viz.analysis.judgements import opinion, own_dial
+from mars_viz.analysis.rulings import AllRules, opinion, own_dial
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.analysis.branching import branching
-from mars_viz.analysis.judgements import opinion, ruling
-from mars_viz.analysis.rulings import compared, shifted
+from mars_viz.analysis.branching import branching, node_laws
+from mars_viz.analysis.rulings import compared, opinion, ruling, shifted
 from mars_viz.dialmap import known_answers, mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Stand, Together, walk_together
@@ -278,7 +277,7 @@ def test_tables_and_links_hold_the_same_and_a_sentence_counts_changed_verdicts()
     assert rule_words.shift_words(20.0, [compared(mars, 20.0)]) == (
         "Adding 20 to every logit changes no probability, but 2 verdicts of MARS at θ = 0.90."
     )
-    found = branching(toy_run(temperature=1.0, gamma=3), 2)
+    found = branching(node_laws(toy_run(temperature=1.0, gamma=3)), 2)
     frame = rule_tables.branch_frame(found)
     assert frame["depth"].tolist() == [1, 2, 3] and frame["children"].tolist() == [2, 2, 2]
     for name, values in ({"one child": found.alone} | found.acceptance).items():

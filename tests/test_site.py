@@ -20,9 +20,9 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import load_run, save_run, write_zip
 from mars_viz.samples import RUNS
-from mars_viz.site import check_site_place, named_runs, run_pages, write_site
+from mars_viz.site import check_site_place, named_runs, pages, write_site
 from mars_viz.site.files import LISTED, classic
-from mars_viz.site.lesson_pages import worded
+from mars_viz.site.pages import worded
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run
@@ -172,8 +172,8 @@ def test_lessons_embedded_runs_and_links(opened, folder: Path) -> None:
 
 
 def test_long_runs_thresholds_lone_runs_and_missing_data(opened, folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr(run_pages, "WHOLE", 10)
-    for module in ("mars_viz.components.explorer.payload", "mars_viz.site.run_pages"):
+    monkeypatch.setattr(pages, "WHOLE", 10)
+    for module in ("mars_viz.components.explorer.payload", "mars_viz.site.pages"):
         monkeypatch.setattr(f"{module}.WINDOW", 5)
     long = write_site([replace(story(), dial_map=None)], folder / "long")
     address = f"{long.as_uri()}/runs/{named_runs([story()])[0].name}.html"

@@ -6,10 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.components.stepper import frames as frames_module
-from mars_viz.components.stepper import playback_payload
-from mars_viz.components.stepper.frames import Jump, Mark, Stage, playback
-from mars_viz.components.stepper.narration import Quoted
+from mars_viz.components import stepper
+from mars_viz.components.stepper import Jump, Mark, Stage, playback, playback_payload
 from mars_viz.records import Decision, Outcome, Round
 from mars_viz.rules import rule_named, settle
 from tests.factories import make_speculation, toy_run
@@ -33,7 +31,7 @@ AFTER = {
 
 
 def words(frame):
-    return "".join(part if isinstance(part, str) else f"<{part.token}>" for part in frame.words)
+    return "".join(part if isinstance(part, str) else f"<{part}>" for part in frame.words)
 
 
 def path(round_, dial):
@@ -63,7 +61,7 @@ def test_the_frames_are_those_of_decoding_and_jumps_lead_to_them(settings):
         assert following.written >= frame.written and (following.stage is Stage.COMMIT or not grows)
         assert words(frame).strip() and len(words(frame)) < 400
         if frame.judged is not None:
-            assert Quoted(int(run.rounds[frame.round].speculation.tokens[frame.judged])) == frame.words[0]
+            assert int(run.rounds[frame.round].speculation.tokens[frame.judged]) == frame.words[0]
         if following.stage is Stage.ROLL_BACK:
             assert following.target_cache < frame.target_cache
             assert ("both caches" in words(following)) is (following.drafter_cache < frame.drafter_cache)
@@ -148,7 +146,7 @@ def test_payloads_of_odd_runs(monkeypatch):
     empty = playback(replace(toy_run(), rounds=()))
     assert [frame.stage for frame in empty.frames] == [Stage.START, Stage.END]
     assert "no rounds" in words(empty.frames[-1])
-    monkeypatch.setattr(frames_module, "MOST_ROUNDS", 3)
+    monkeypatch.setattr(stepper, "MOST_ROUNDS", 3)
     cut = playback(run := toy_run())
     assert not cut.whole and cut.rounds == 3 and "goes on" in words(cut.frames[-1])
     assert cut.frames[-1].written == sum(len(round_.token_ids) for round_ in run.rounds[:3])

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.judgements import opinion
-from mars_viz.analysis.metrics import Basis, judged_rounds, summary
-from mars_viz.analysis.positions import OUTCOMES, positions
+from mars_viz.analysis.metrics import OUTCOMES, Basis, judged_rounds, positions, summary
+from mars_viz.analysis.rulings import opinion
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.dialmap import mapped

@@ -19,7 +19,7 @@ from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz import default_folders, locks, samples
-from mars_viz.analysis.engine_counts import parse_counts
+from mars_viz.analysis.engine_file import read_file
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.recommendation import two_digits
 from mars_viz.errors import BadInput, SettingError
@@ -257,7 +257,7 @@ def test_every_folded_section_opens(folder):
 def test_exported_metrics_are_the_sweeps_and_can_be_imported(folder):
     study = CachedSweep(load_sweep(folder / "a-mars"))
     text = detail.exported(study, 0.9)
-    requests = [each.counts for each in parse_counts(text)]
+    requests = [each for _, each in read_file(text).requests]
     assert [request.name for request in requests] == [f"p{i}" for i in range(8)]
     for ours, theirs in zip(study.result.acceptance(0.9), requests, strict=True):
         assert sorted(ours.accepted) == sorted(theirs.accepted)

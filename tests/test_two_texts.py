@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.alignment import Unit
-from mars_viz.components.compare import TextPane, texts_payload
+from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
 from mars_viz.records import emitted
@@ -54,7 +54,7 @@ def test_both_texts_and_their_order(swept, tmp_path):
             left[place] > right[place],
             left[place] < right[place],
         )
-        sent = texts_payload("", *(TextPane("a", "", *side) for side in sides), kept.both.found.unit)
+        sent = texts_payload("", *(text_pane("a", "", *side) for side in sides), kept.both.found.unit)
         assert json.loads(json.dumps(sent)) == sent
     assert 0 < differing < COUNT
     margin = replace(SETTINGS, rule="mars-margin")

@@ -23,7 +23,6 @@ SECONDS, MEGABYTES = 8.0, 320
 READER = """
 import os, resource, sys
 from pathlib import Path
-from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.errors import BadInput
 from mars_viz.prompts import load_prompts
 from mars_viz.runfiles import read_zip as read_run
@@ -31,7 +30,7 @@ from mars_viz.runfiles import read_zip as read_run
 KINDS = {
     "run": lambda path: read_run(path.read_bytes(), path.with_suffix(".run")),
     "prompts": lambda path: load_prompts(path, skip_bad=True, grader="none"),
-    "metrics": lambda path: parse_counts(path.read_bytes().decode()),
+    "metrics": lambda path: read_file(path.read_bytes().decode()),
 }
 
 def peak():  # of this process alone: after a fork it begins with what there is

@@ -21,7 +21,7 @@ from mars_viz.race import load_race, save_race
 from mars_viz.race.files import write_zip as race_zip
 from mars_viz.race.store import RaceStore
 from mars_viz.report import report_html
-from mars_viz.report.files import write_report
+from mars_viz.report.page import write_report
 from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStore
 from mars_viz.site import write_site

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from mars_viz.analysis.counts import position_rates
+from mars_viz.analysis.engines import position_rates
 from mars_viz.analysis.intervals import Interval, ratio
 from mars_viz.demo import TARGET
 from mars_viz.demo.tasks import Task, instances
@@ -162,7 +162,7 @@ def task_figures(result: SweepResult) -> TaskFigures:
         accuracy=along("accuracy"),
         tau=along("tau"),
         change=value_at(result, known["accuracy_change"], RELAXED),
-        kept=tuple(position_rates(result.acceptance(1.0)).conditional.tolist()),
+        kept=tuple(position_rates(result.acceptance(1.0))[1].tolist()),
     )
 
 

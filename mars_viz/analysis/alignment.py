@@ -1,18 +1,21 @@
-"""Alignment of two texts: common parts, first difference, and rounds that start at the same place.
+"""Comparison of two texts: common parts, first difference, rounds that start at the same place, and numbers.
 
 Texts of one vocabulary are compared token by token, others character by character. A place counts from the end of the
-prompt, so with equal prompts it is one absolute position.
+prompt, so with equal prompts it is one absolute position. Every number is exact: taken at the run's own setting, on its
+own text. Speeds are measured, and only if a run was really decoded at that setting.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
+from mars_viz.analysis.metrics import speed, summary
 from mars_viz.records import first_difference
 from mars_viz.run import Piece, Run
 
@@ -189,74 +192,82 @@ def _round_pairs(left: np.ndarray, right: np.ndarray) -> Iterator[RoundPair]:
 def _shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int, int]]:
     """Return the longest common stretch, then the longest on either side of it and so on, in order: starts and size.
 
-    Finds what difflib finds without junk, of at least `SHORTEST` units. Each stretch takes time linear in the remaining
-    sequences: a hundredth of a second for 5000 units, two seconds for texts that loop and differ all the time. difflib
-    takes the cube of the length for texts that loop, as those at a loose setting do: minutes for a few thousand tokens.
+    Finds what difflib finds without junk, of at least `SHORTEST` units; of equally long ones the first in `ours`, then
+    in `theirs`. difflib takes the cube of the length for texts that loop, as those at a loose setting do.
     """
+    codes = {unit: code for code, unit in enumerate(dict.fromkeys([*ours, *theirs]))}
+    ranks = [np.array([codes[unit] for unit in (*ours, *theirs)], np.int64)]  # k: equal where 2^k units are equal
+    while (half := 1 << len(ranks) - 1) < min(len(ours), len(theirs)):
+        pairs = ranks[-1][:-half] * len(ranks[0]) + ranks[-1][half:]
+        ranks.append(np.unique(pairs, return_inverse=True)[1])
+
+    def shared(left: range, right: range, size: int) -> tuple[int, int] | None:
+        """Return the starts of the first common stretch of this size."""
+        power = size.bit_length() - 1
+        heads, tails = ranks[power], ranks[power][size - (1 << power) :]
+        first, second = (
+            heads[part.start : part.stop - size + 1] * len(ranks[0]) + tails[part.start : part.stop - size + 1]
+            for part in (left, range(len(ours) + right.start, len(ours) + right.stop))
+        )
+        found = np.flatnonzero(np.isin(first, second))
+        return (int(found[0]), int(np.argmax(second == first[found[0]]))) if len(found) else None
+
     stretches, waiting = [], [(range(len(ours)), range(len(theirs)))]
     while waiting:
         left, right = waiting.pop()
-        if min(len(left), len(right)) < SHORTEST:
-            continue
-        start, other, size = _longest_shared(ours[left.start : left.stop], theirs[right.start : right.stop])
-        if size < SHORTEST:
-            continue  # so everything around it is shorter, too
-        a, b = left.start + start, right.start + other
-        stretches.append((a, b, size))
-        waiting += [
-            (range(left.start, a), range(right.start, b)),
-            (range(a + size, left.stop), range(b + size, right.stop)),
-        ]
+        sizes = range(SHORTEST, min(len(left), len(right)) + 1)
+        size = SHORTEST - 1 + bisect(sizes, False, key=lambda size: shared(left, right, size) is None)
+        if size >= SHORTEST and (starts := shared(left, right, size)):
+            a, b = left.start + starts[0], right.start + starts[1]
+            stretches.append((a, b, size))
+            waiting.append((range(left.start, a), range(right.start, b)))
+            waiting.append((range(a + size, left.stop), range(b + size, right.stop)))
     return sorted(stretches)
 
 
-def _longest_shared(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> tuple[int, int, int]:
-    """Return starts and size of the longest common stretch in linear time; if several are equal, the first in `ours`,
-    then in `theirs`. Uses the suffix automaton of `theirs` (Blumer et al. 1985)."""
-    states = _suffix_automaton(theirs)
-    best, state, size = (0, 0, 0), 0, 0
-    for end, unit in enumerate(ours, 1):
-        while state and unit not in states[state].following:
-            state = states[state].shorter
-            size = states[state].longest
-        if unit in states[state].following:
-            state, size = states[state].following[unit], size + 1
-        if size > best[2]:
-            best = (end - size, states[state].first_end - size, size)
-    return best
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One number of two runs."""
+
+    name: str
+    meaning: str  # explanation in one line
+    is_share: bool  # shown in per cent, and its difference in percentage points
+    stands: str  # "exact" from the setting's own text, "measured" by the wall clock of the recorded decoding
+    left: float  # the reference's value; NaN if unknown
+    right: float  # the other's value; NaN if unknown
+
+    @property
+    def change(self) -> float:
+        """right - left."""
+        return self.right - self.left
 
 
-@dataclass(slots=True)
-class _State:
-    """A state of a suffix automaton, which represents contiguous stretches of a sequence."""
+_NUMBERS = (
+    ("τ", "tau", "Acceptance length: tokens / rounds"),
+    ("tokens", "tokens", "Emitted tokens, corrections and bonuses included"),
+    ("rounds", "rounds", "Draft-verify cycles: one target pass each, the one over the prompt excluded"),
+    ("acceptance", "acceptance_rate", "Drafted tokens that reached the text"),
+    ("relaxed", "relaxed", "Kept tokens that the rule's own strict end rejects"),
+    ("rolled back", "rolled_back", "Drafted tokens that did not reach the text"),
+    ("passes saved", "passes_saved_autoregressive", "Target passes spared against one pass a token"),
+)
+"""Name, field of `Summary`, and meaning."""
+_CLOCKS = (
+    ("tokens / s", "tokens_per_second", "Tokens / seconds of the decoding, prefill excluded"),
+    ("ms / round", "milliseconds_per_round", "Milliseconds of a round"),
+    ("drafting", "draft_share", "Drafting's part of the rounds' time"),
+)
+"""Name, field of `Speed`, and meaning."""
+_SHARES = ("acceptance", "drafting")
 
-    following: dict[Hashable, int]  # the state after one more unit
-    shorter: int  # the state of the longest suffix that also occurs elsewhere; -1 for the empty one
-    longest: int  # length of its longest stretch
-    first_end: int  # end of its first occurrence
 
-
-def _suffix_automaton(units: Sequence[Hashable]) -> list[_State]:
-    """Return the states of the sequence's suffix automaton; the first one is the empty stretch."""
-    states, last = [_State({}, -1, 0, 0)], 0
-    for end, unit in enumerate(units, 1):
-        new, before = _State({}, 0, states[last].longest + 1, end), last
-        last = len(states)
-        states.append(new)
-        while before >= 0 and unit not in states[before].following:
-            states[before].following[unit] = last
-            before = states[before].shorter
-        if before < 0:
-            continue
-        place = states[before].following[unit]
-        found = states[place]
-        if found.longest == states[before].longest + 1:
-            new.shorter = place
-            continue
-        new.shorter = len(states)  # a separate state for `before` followed by the unit
-        states.append(_State(dict(found.following), found.shorter, states[before].longest + 1, found.first_end))
-        found.shorter = new.shorter
-        while before >= 0 and states[before].following.get(unit) == place:
-            states[before].following[unit] = new.shorter
-            before = states[before].shorter
-    return states
+def differences(left: Run, right: Run, *, timed: bool) -> tuple[Difference, ...]:
+    """Return the differences of two runs; with speeds if `timed`, because both were really decoded."""
+    sources = (("exact", _NUMBERS, summary), ("measured", _CLOCKS, speed))
+    rows = []
+    for stands, numbers, numbers_of in sources[: 1 + timed]:
+        sides = numbers_of(left), numbers_of(right)
+        for name, field, meaning in numbers:
+            values = (float(getattr(side, field)) for side in sides)
+            rows.append(Difference(name, meaning, name in _SHARES, stands, *values))
+    return tuple(rows)

@@ -8,13 +8,15 @@ reported.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from mars_viz import shapes
 from mars_viz.errors import EvidenceError
-from mars_viz.records import Emission, Speculation
+from mars_viz.records import Emission, Round, Speculation
 from mars_viz.run import Run
 
 MOST_CHILDREN = 4  # maximum number of children of a node; without replacement every order of them is enumerated
@@ -33,8 +35,7 @@ Solver = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 def naive(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     """Return the chance that the target's own sample is among k i.i.d. children, float64 [...]: sum of p (1 - (1 -
     q)^k). p and q are float64 [..., M], each sums to 1 (2602.16994 calls it NSS)."""
-    chances: np.ndarray = (p * (1 - (1 - q) ** k)).sum(-1)
-    return chances
+    return (p * (1 - (1 - q) ** k)).sum(-1)
 
 
 def with_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
@@ -75,8 +76,7 @@ def _refused(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
         others = q[..., None, :] * (1 - np.eye(q.shape[-1]))  # [..., M, M]; q without the refused token
         others = _share(others, others.sum(-1, keepdims=True))
         further = _refused(np.broadcast_to(residual, others.shape), others, k - 1)
-    chances: np.ndarray = np.where(q.any(-1), (np.maximum(q - p, 0) * further).sum(-1), 1)
-    return chances
+    return np.where(q.any(-1), (np.maximum(q - p, 0) * further).sum(-1), 1)
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -103,8 +103,7 @@ def best_possible(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     ratio = np.divide(p, q, out=np.full(p.shape, np.inf), where=q > 0)  # without q it never helps to be in H
     order = np.argsort(ratio, axis=-1, kind="stable")
     in_p, in_q = (np.take_along_axis(law, order, -1).cumsum(-1) for law in (p, q))
-    limits: np.ndarray = np.minimum(1.0, (in_p + 1 - np.minimum(in_q, 1.0) ** k).min(-1))
-    return limits
+    return np.minimum(1.0, (in_p + 1 - np.minimum(in_q, 1.0) ** k).min(-1))
 
 
 SOLVERS: Mapping[str, Solver] = {
@@ -146,8 +145,7 @@ class Branching:
 
     def gains(self, name: str) -> np.ndarray:
         """Return the additional tokens per block that a branch at only this depth keeps there, float64 [D]."""
-        gains: np.ndarray = self.reached * (self.acceptance[name] - self.alone)
-        return gains
+        return self.reached * (self.acceptance[name] - self.alone)
 
 
 def why_not(run: Run) -> str:
@@ -180,10 +178,15 @@ def node_laws(run: Run) -> NodeLaws:
     groups = [np.flatnonzero(block.depths == depth) for depth in np.unique(block.depths)]
     few = [each[np.linspace(0, len(each) - 1, min(len(each), MOST_NODES)).astype(np.int64)] for each in groups]
     chosen = np.sort(np.concatenate([np.empty(0, np.int64), *few]))
+
+    def odds(logits: np.ndarray) -> np.ndarray:
+        wide = logits.astype(np.float64)
+        return np.exp((wide - wide[:, :1]) / temperature)  # relative to the first one
+
     rows = block.judging_rows[chosen]
-    listed_p = block.emission_p[rows, Emission.ARGMAX, None] * _odds(block.top_logits[rows], temperature)
+    listed_p = block.emission_p[rows, Emission.ARGMAX, None] * odds(block.top_logits[rows])
     listed_p[np.arange(listed_p.shape[1]) >= block.support[rows, None]] = 0
-    q = block.q_max[chosen, None] * _odds(block.draft_logits[chosen], temperature)
+    q = block.q_max[chosen, None] * odds(block.draft_logits[chosen])
     q[q.cumsum(-1) - q > 1 - _NOTHING] = 0  # what top-k and top-p leave out
     same = block.draft_ids[chosen][:, :, None] == block.top_ids[rows][:, None, :]
     p = (same * listed_p[:, None, :]).sum(-1)  # of the drafter's tokens
@@ -202,13 +205,8 @@ def node_laws(run: Run) -> NodeLaws:
     return NodeLaws(p, q, block.depths[chosen].astype(np.int64), _reached(block)[chosen], left_p.mean(), left_q.mean())
 
 
-def branching(run: Run, children: int) -> Branching:
-    """Return the effect of `children` at each depth of the run's chains. Raises BadInput as in `why_not`."""
-    return branching_by(node_laws(run), children)
-
-
-def branching_by(laws: NodeLaws, children: int) -> Branching:
-    """Return the effect of `children` with laws that are already computed."""
+def branching(laws: NodeLaws, children: int) -> Branching:
+    """Return the effect of `children` at each depth of a run's chains."""
     depths = np.unique(laws.depths)
     at = laws.depths[None] == depths[:, None]  # [D, n]
     weights = _share(at * laws.reached, (at * laws.reached).sum(-1, keepdims=True))
@@ -224,13 +222,6 @@ def branching_by(laws: NodeLaws, children: int) -> Branching:
     )
 
 
-def _odds(logits: np.ndarray, temperature: float) -> np.ndarray:
-    """Return probabilities relative to the first one's, float64 [n, K]."""
-    wide = logits.astype(np.float64)
-    odds: np.ndarray = np.exp((wide - wide[:, :1]) / temperature)
-    return odds
-
-
 def _reached(chains: Speculation) -> np.ndarray:
     """Return `NodeLaws.reached` of every position, float64 [P]."""
     reached = np.ones(len(chains))
@@ -239,3 +230,80 @@ def _reached(chains: Speculation) -> np.ndarray:
         nodes = np.flatnonzero(chains.depths == depth)
         reached[nodes] = reached[nodes - 1] * kept[nodes - 1]  # of a chain the node before is the parent
     return reached
+
+
+_ROUNDS = 500  # maximum number of rounds of a run used for the chances of children
+_FEWEST = 20  # minimum number of places for reliable chances
+_RAREST = 0.01  # children with a lower chance are left out
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Rank of the target's best token among the drafter's, at the verified places."""
+
+    places: int  # number of places
+    first: int  # how often it was the drafter's first choice
+    second: int  # how often it was the second choice
+
+    @property
+    def alpha(self) -> float:
+        """Share of places with the first choice. NaN without places."""
+        return self.first / self.places if self.places else np.nan
+
+    @property
+    def rescued(self) -> float:
+        """Share with the second choice among the other places. NaN without any."""
+        missed = self.places - self.first
+        return self.second / missed if missed else np.nan
+
+
+def choices(run: Run) -> Choices:
+    """Count the choices of a run: rows on the path taken whose draft has a recorded law."""
+    ranks = Counter(rank for round_ in run.rounds for rank in _ranks(round_))
+    return Choices(ranks.total(), ranks[0], ranks[1])
+
+
+def child_chances(run: Run) -> tuple[tuple[float, ...], int]:
+    """Return the chances that the target's best token is the drafter's first, second, ... choice, falling, and the
+    number of places used.
+
+    In a greedy decode by the strict rule these are the chances that a node's children are kept, from which static trees
+    are built. There are none above temperature 0, at which other tokens may be kept, and for too few places.
+    """
+    ranks = Counter(rank for round_ in run.rounds[:_ROUNDS] for rank in _ranks(round_))
+    places = ranks.total()
+    if run.settings.temperature or places < _FEWEST:
+        return (), places
+    shares = sorted((count / places for rank, count in ranks.items() if rank >= 0), reverse=True)
+    return tuple(round(share, 3) for share in shares if share >= _RAREST)[: shapes.MOST_CHILDREN], places
+
+
+def _ranks(round_: Round) -> list[int]:
+    """Return the rank of the target's best token in the drafter's list at each row of the path; -1 if it is not
+    listed."""
+    spec = round_.speculation
+    if spec.draft_ids.shape[1] < 2:
+        return []
+    first_child = {int(row): node for node, row in reversed(list(enumerate(spec.judging_rows)))}
+    ranks = []
+    for row in [0, *(node + 1 for node in round_.decision.kept[: round_.kept])]:
+        if row in first_child:
+            at = np.flatnonzero(spec.draft_ids[first_child[row]] == spec.top_ids[row, 0])
+            ranks.append(int(at[0]) if len(at) else -1)
+    return ranks
+
+
+def tree_tokens(alpha: float, rescued: float, nodes: int) -> np.ndarray:
+    """Return the mean tokens per pass with the best tree of 1, 2, ... nodes, float64 [nodes].
+
+    A node's first child is the target's token with probability α, otherwise its second child with probability
+    `rescued`. A node is kept with the product along its path, and the correction or bonus adds one token: 1 plus the
+    sum of the products, which the best tree maximises (Sequoia, Chen et al. 2024, arXiv 2402.12374, section 3.1).
+    """
+    chances = sorted((alpha, (1 - alpha) * rescued), reverse=True)
+    accept = tuple(chance for chance in chances if chance > 0)
+    if not accept:
+        return np.ones(nodes)
+    paths = shapes.best_paths(accept, shapes.LONGEST_PATH, nodes)
+    kept = np.array([np.prod([accept[rank] for rank in path]) for path in paths])
+    return 1 + np.cumsum(np.append(kept, np.zeros(nodes - len(kept))))

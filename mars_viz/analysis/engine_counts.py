@@ -4,6 +4,9 @@ or as counters under /metrics.
 A figure that an engine does not report stays unknown. Read: SGLang 0.5.23 and earlier names of its fields, `timings` of
 llama.cpp and mlx-vlm, TensorRT-LLM's `request_perf_metrics`, LM Studio's `stats`. Counters are sums over all requests
 since the server started. For several scrapes in one text the difference between the last and the first is counted.
+
+vLLM's per-request metrics are also written here. Their fields are those of `metrics.speculative_decoding` in a
+response, as in the documentation of `--per-request-spec-decode-metrics` (vLLM calls them experimental).
 """
 
 from __future__ import annotations
@@ -12,43 +15,30 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts, Counts, RequestTotals
-from mars_viz.analysis.engine_text import no_counts, values_in
-from mars_viz.analysis.vllm_metrics import MAX_STEPS, vllm_counts
+from mars_viz.analysis.engine_text import no_counts
+from mars_viz.analysis.engines import AcceptanceCounts, Counts, RequestTotals
 from mars_viz.errors import RunFileError
 
+MAX_STEPS = 5_000_000  # maximum number of steps of all requests of a file; a small histogram can claim any number
 DEEPEST = 8  # objects and lists within one another in which an engine's counts are looked for
 _LARGEST = 2**53
 _ONE = {"choices", "timings", "meta_info", "request_perf_metrics"}  # keys of a single response
 _RESPONSE = _ONE | {"outputs", "usage", "metrics", "stats", "error"}
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRequest:
-    """The counts that an engine reports of one request, or of all requests together."""
-
-    engine: str  # its name
-    counts: Counts  # counts of rounds, or their sums only
-
-
+EngineRequest = tuple[str, Counts]
+"""Name of an engine, and the counts that it reports of one request, or of all requests together."""
 Response = tuple[Any, Mapping[str, Any] | None]
 """The largest object of a file about one request only, and the object in it with the counts, if it has one."""
 
 
-def parse_counts(text: str) -> tuple[EngineRequest, ...]:
-    """Return the requests in a text that have counts. Raises RunFileError if none has, and for counts that do not add
-    up."""
-    return tuple(request for request, _ in counts_in(values_in(text), text)[0])
-
-
 def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineRequest, Any]], int]:
     """Return the requests with counts, each with its response, and the number of requests without any. `values` are
-    those of `text`. Raises RunFileError as `parse_counts` does."""
+    those of `text`. Raises RunFileError if none has any, and for counts that do not add up."""
     responses = [each for value in values for each in _responses(value, DEEPEST) or [(value, None)]]
     requests, steps = list[tuple[EngineRequest, Any]](), 0
     for number, (response, holds) in enumerate(responses, 1):
@@ -56,8 +46,12 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
         if holds is None or engine is None:
             continue
         label = response.get("id") if isinstance(response, dict) else None
-        counts = engine[2](response, holds, label if label and isinstance(label, str) else f"request {number}")
-        requests.append((EngineRequest(engine[0], counts), response))
+        name = label if label and isinstance(label, str) else f"request {number}"
+        try:
+            counts = engine[2](response, holds, name)
+        except _Contradiction as error:
+            raise RunFileError(f"The counts of {name} cannot be used: {error}. Export them again.") from error
+        requests.append(((engine[0], counts), response))
         steps += counts.steps or 0
         if steps > MAX_STEPS:
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
@@ -99,58 +93,51 @@ def _engine_of(value: Mapping[str, Any]) -> tuple[str, Sequence[str], Reader] | 
 
 def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     """Older releases use other names. Its completion count includes the token that its prefill writes."""
-    steps = _count(holds, name, "spec_verify_ct")
-    accepted = _count(holds, name, "spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
-    drafted = _count(holds, name, "spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
-    completion = _completion(value, holds, name)
-    histogram = _histogram(holds, name, "spec_correct_drafts_histogram", "spec_accept_histogram")
+    steps = _count(holds, "spec_verify_ct")
+    accepted = _count(holds, "spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
+    drafted = _count(holds, "spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
+    completion = _completion(value, holds)
+    histogram = _list(holds, "spec_correct_drafts_histogram", "spec_accept_histogram") or None
     if histogram is not None:
-        _check(sum(histogram) == steps, name, "the histogram does not add up to spec_verify_ct")
+        _check(sum(histogram) <= MAX_STEPS, f"it has more than {MAX_STEPS:,} steps")
+        _check(sum(histogram) == steps, "the histogram does not add up to spec_verify_ct")
         total = sum(length * often for length, often in enumerate(histogram))
-        _check(accepted in (None, total), name, "the histogram holds another number of accepted tokens")
+        _check(accepted in (None, total), "the histogram holds another number of accepted tokens")
         accepted = total
-    exact = steps and drafted is not None and drafted % steps == 0  # else drafts were of several lengths
-    gamma = drafted // steps if exact and drafted and steps else None
+    gamma = None if not steps or not drafted or drafted % steps else drafted // steps  # else drafts vary in length
     if histogram is None or gamma is None or drafted is None:
         return RequestTotals(name, accepted, drafted, steps, gamma, completion)
     depths = np.repeat(np.arange(len(histogram)), histogram)
-    _check(int(depths.max(initial=0)) <= gamma, name, "a round accepted more than it drafted")
+    _check(int(depths.max(initial=0)) <= gamma, "a round accepted more than it drafted")
     each = np.full(len(depths), gamma)
     return AcceptanceCounts(name, depths, each, drafted, gamma, completion, ordered=False, prefilled=1)
 
 
 def _llama_cpp(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Return sums only; llama.cpp does not report the number of rounds."""
-    drafted, accepted = _count(holds, name, "draft_n"), _count(holds, name, "draft_n_accepted")
-    return RequestTotals(name, accepted, drafted, completion_tokens=_count(holds, name, "predicted_n"))
-
-
-def _mlx_vlm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Return sums and rounds. Every round drafts the same number of tokens, one less than its block size."""
-    drafted, accepted = _count(holds, name, "draft_n"), _count(holds, name, "draft_n_accepted")
-    rounds = _count(holds, name, "draft_rounds")
+    """Return sums. mlx-vlm reports rounds, too, each of which drafts the same number of tokens; llama.cpp does not."""
+    drafted, accepted = _count(holds, "draft_n"), _count(holds, "draft_n_accepted")
+    rounds = _count(holds, "draft_rounds")
     gamma = drafted // rounds if rounds and drafted and drafted % rounds == 0 else None
-    return RequestTotals(name, accepted, drafted, rounds, gamma, _count(holds, name, "predicted_n"))
+    return RequestTotals(name, accepted, drafted, rounds, gamma, _count(holds, "predicted_n"))
 
 
 def _lm_studio(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     """Return sums, under the names of its HTTP routes or of its SDK. Accepted tokens are those in the text."""
-    accepted = _count(holds, name, "accepted_draft_tokens_count", "acceptedDraftTokensCount")
-    drafted = _count(holds, name, "total_draft_tokens_count", "totalDraftTokensCount")
-    completion = _count(holds, name, "predicted_tokens_count", "predictedTokensCount")
-    completion = _completion(value, holds, name) if completion is None else completion
+    accepted = _count(holds, "accepted_draft_tokens_count", "acceptedDraftTokensCount")
+    drafted = _count(holds, "total_draft_tokens_count", "totalDraftTokensCount")
+    completion = _count(holds, "predicted_tokens_count", "predictedTokensCount")
+    completion = _completion(value, holds) if completion is None else completion
     return RequestTotals(name, accepted, drafted, completion_tokens=completion, reached_total=accepted)
 
 
 def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     """Return sums and, if the completion is known, the number of passes from the mean tokens per pass."""
-    accepted = _count(holds, name, "total_accepted_draft_tokens")
-    drafted, completion = _count(holds, name, "total_draft_tokens"), _completion(value, holds, name)
+    accepted = _count(holds, "total_accepted_draft_tokens")
+    drafted, completion = _count(holds, "total_draft_tokens"), _completion(value, holds)
     mean = _holding(value, "avg_decoded_tokens_per_iter").get("avg_decoded_tokens_per_iter")
     mean = mean if isinstance(mean, int | float) and mean > 0 else None
     _check(
         drafted != 0 or mean is None or mean <= 1,
-        name,
         f"it says that nothing was drafted, and {mean} tokens a pass; releases before 2026-07 write zeros there",
     )
     steps = None if completion is None or mean is None else round(completion / mean)
@@ -161,9 +148,9 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 Reader = Callable[[Any, Mapping[str, Any], str], Counts]
 _ENGINES: tuple[tuple[str, Sequence[str], Reader], ...] = (
-    ("vLLM", ("num_spec_steps",), lambda value, holds, name: vllm_counts(holds, name, _completion(value, holds, name))),
+    ("vLLM", ("num_spec_steps",), lambda value, holds, name: vllm_counts(holds, name, _completion(value, holds))),
     ("SGLang", ("spec_verify_ct",), _sglang),
-    ("mlx-vlm", ("draft_rounds",), _mlx_vlm),
+    ("mlx-vlm", ("draft_rounds",), _llama_cpp),
     ("llama.cpp", ("draft_n", "draft_n_accepted"), _llama_cpp),
     ("TensorRT-LLM", ("total_draft_tokens", "total_accepted_draft_tokens"), _tensorrt_llm),
     ("LM Studio", ("total_draft_tokens_count", "totalDraftTokensCount"), _lm_studio),
@@ -181,29 +168,132 @@ def _holding(value: Any, key: str, deep: int = DEEPEST) -> Mapping[str, Any]:
     return next((found for each in inner if (found := _holding(each, key, deep - 1))), {})
 
 
-def _completion(value: Any, holds: Mapping[str, Any], name: str) -> int | None:
+def _completion(value: Any, holds: Mapping[str, Any]) -> int | None:
     within = holds if "completion_tokens" in holds else _holding(value, "completion_tokens")
-    return _count(within, name, "completion_tokens")
+    return _count(within, "completion_tokens")
 
 
-def _count(holds: Mapping[str, Any], name: str, *keys: str) -> int | None:
-    """Return the value under the first of these names, or None. Raises RunFileError for an invalid count."""
+class _Contradiction(Exception):
+    """An inconsistency in one request's counts."""
+
+
+def _check(condition: Any, otherwise: str) -> None:
+    if not condition:
+        raise _Contradiction(otherwise)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _count(holds: Mapping[str, Any], *keys: str) -> int | None:
+    """Return the value under the first of these names, or None."""
     count = next((holds[key] for key in keys if holds.get(key) is not None), None)
-    _check(count is None or (type(count) is int and 0 <= count < _LARGEST), name, f"{keys[0]} is no count")
+    _check(count is None or _is_count(count), f"{keys[0]} is no count")
     return count
 
 
-def _histogram(holds: Mapping[str, Any], name: str, *keys: str) -> list[int] | None:
-    values = next((holds[key] for key in keys if holds.get(key)), None)
-    counts = isinstance(values, list) and all(type(each) is int and 0 <= each < _LARGEST for each in values)
-    _check(values is None or counts, name, f"{keys[0]} is no list of counts")
-    _check(sum(values or ()) <= MAX_STEPS, name, f"it has more than {MAX_STEPS:,} steps")
+def _list(holds: Mapping[str, Any], *keys: str) -> list[int] | None:
+    """Return the list under the first of these names, or None."""
+    values = next((holds[key] for key in keys if holds.get(key)), holds.get(keys[0]))
+    counts = values is None or (isinstance(values, list) and all(map(_is_count, values)))
+    _check(counts, f"{keys[0]} is no list of counts")
     return values
 
 
-def _check(condition: Any, name: str, otherwise: str) -> None:
-    if not condition:
-        raise RunFileError(f"The counts of {name} cannot be used: {otherwise}. Export them again.")
+def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
+    """Return one request's metrics, ready for JSON.
+
+    Steps without a draft are not speculative and are left out, as in vLLM. Without any step the length is 1 and the
+    rate 0. The per-step lists are left out if the steps' order or the drafts' lengths are unknown.
+    """
+    drafted = counts.drafted
+    has_draft = np.ones(counts.steps, bool) if drafted is None or counts.empty_drafts else drafted > 0
+    accepted, steps = counts.accepted[has_draft], counts.drafts
+    metrics: dict[str, Any] = {
+        "mean_acceptance_length": 1 + counts.accepted_total / steps if steps else 1.0,
+        "draft_acceptance_rate": counts.accepted_total / counts.drafted_total if counts.drafted_total else 0.0,
+        "acceptance_histogram": np.bincount(accepted, minlength=counts.gamma + 1).tolist(),
+        "num_spec_steps": steps,
+        "num_accepted_draft_tokens": counts.accepted_total,
+        "num_draft_tokens": counts.drafted_total,
+        "num_spec_tokens": counts.gamma,
+    }
+    if counts.ordered:
+        metrics["per_step_accepted"] = accepted.tolist()
+        if drafted is not None:
+            metrics["per_step_drafted"] = drafted[has_draft].tolist()
+    return metrics
+
+
+def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
+    """Return the counts of a `speculative_decoding` object for a text of `completion` tokens. Raises RunFileError."""
+    try:
+        _count({"completion_tokens": completion}, "completion_tokens")
+        return _vllm_counts(metrics, name, completion)
+    except _Contradiction as error:
+        remedy = "Export it again with --per-request-spec-decode-metrics detailed."
+        raise RunFileError(f"The metrics of {name} cannot be used: {error}. {remedy}") from error
+
+
+def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
+    sums = []
+    for key in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "num_spec_tokens"):
+        if (count := _count(metrics, key)) is None:
+            raise _Contradiction(f"{key} is no count")
+        sums.append(count)
+    steps, accepted_total, drafted_total, gamma = sums
+    _check(steps <= MAX_STEPS, f"num_spec_steps is above {MAX_STEPS}")
+    _check(gamma <= 4096, "num_spec_tokens is above 4096")
+    histogram = _list(metrics, "acceptance_histogram")
+    _check(histogram is not None and len(histogram) == gamma + 1, "acceptance_histogram has not num_spec_tokens + 1")
+    _check(sum(histogram or ()) == steps, "acceptance_histogram does not add up to num_spec_steps")
+    per_step, drafted = _list(metrics, "per_step_accepted"), _list(metrics, "per_step_drafted")
+    ordered = per_step is not None
+    accepted = np.repeat(np.arange(gamma + 1), histogram or []) if per_step is None else np.array(per_step, np.int64)
+    same = ordered and (len(accepted) != steps or accepted.max(initial=0) > gamma)
+    _check(not same, "per_step_accepted has not num_spec_steps entries of at most num_spec_tokens")
+    _check(np.bincount(accepted, minlength=gamma + 1).tolist() == histogram, "per_step_accepted is no such histogram")
+    _check(int(accepted.sum()) == accepted_total, "num_accepted_draft_tokens is not what the steps accepted")
+    drafted_by_step = drafted if ordered else None
+    if not ordered and metrics.get("acceptance_histogram_by_draft_length") is not None:
+        accepted, drafted_by_step = _by_draft_length(metrics["acceptance_histogram_by_draft_length"], steps)
+        _check(
+            np.bincount(accepted, minlength=gamma + 1).tolist() == histogram,
+            "acceptance_histogram_by_draft_length does not add up to acceptance_histogram",
+        )
+    if drafted_by_step is None and drafted_total == steps * gamma:
+        drafted_by_step = [gamma] * steps
+    if drafted_by_step is not None:
+        fits = len(drafted_by_step) == steps and max(drafted_by_step, default=0) <= gamma
+        _check(fits, "per_step_drafted does not fit the steps")
+        _check(sum(drafted_by_step) == drafted_total, "per_step_drafted does not add up to num_draft_tokens")
+        _check(bool(np.all(accepted <= np.array(drafted_by_step))), "a step accepted more than it drafted")
+    _check(accepted_total <= drafted_total <= steps * gamma, "num_draft_tokens does not fit the steps")
+    ratios = {"mean_acceptance_length": (steps, steps + accepted_total)}
+    ratios["draft_acceptance_rate"] = (drafted_total, accepted_total)
+    for key, (whole, part) in ratios.items():
+        if (value := metrics.get(key)) is not None and whole:
+            near = type(value) in (int, float) and math.isclose(value, part / whole, rel_tol=1e-4, abs_tol=1e-4)
+            _check(near, f"{key} contradicts the counts")
+    array = None if drafted_by_step is None else np.array(drafted_by_step, np.int64)
+    return AcceptanceCounts(
+        name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1, empty_drafts=True
+    )
+
+
+def _by_draft_length(found: Any, steps: int) -> tuple[np.ndarray, list[int]]:
+    """Return accepted and drafted tokens of each step from a histogram for each draft length."""
+    problem = "acceptance_histogram_by_draft_length does not hold length + 1 counts for each length"
+    _check(isinstance(found, Mapping), problem)
+    lengths = [key for key in found if key.isdecimal() and len(key) < 5]
+    histograms = [_list(found, key) or [] for key in lengths]
+    complete = all(len(each) == int(key) + 1 for key, each in zip(lengths, histograms, strict=True))
+    _check(complete and len(lengths) == len(found), problem)
+    _check(sum(map(sum, histograms)) == steps, "acceptance_histogram_by_draft_length does not add up to num_spec_steps")
+    accepted = [np.repeat(np.arange(len(each)), each) for each in histograms]
+    drafted = [int(key) for key, each in zip(lengths, histograms, strict=True) for _ in range(sum(each))]
+    return np.concatenate([np.empty(0, np.int64), *accepted]), drafted
 
 
 _PREFIXES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "trtllm": "TensorRT-LLM"}
@@ -226,7 +316,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 Series = tuple[str, str, tuple[tuple[str, str], ...]]  # engine, name without `_total`, and labels
 
 
-def counters_in(text: str) -> tuple[list[tuple[str, Counts]], int]:
+def counters_in(text: str) -> tuple[list[EngineRequest], int]:
     """Return the sums of each server's model with its engine, and the number of scrapes; 0 if the text has no counters
     of speculative decoding. Raises RunFileError for counters that cannot be used."""
     scrapes = _scrapes(text)

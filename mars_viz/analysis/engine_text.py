@@ -56,10 +56,6 @@ _DONE = object()
 _GROWING = {"content", "tokens", "token_logprobs", "top_logprobs", "token_ids"}  # lists of a choice, chunk after chunk
 
 
-class _NoValue(Exception):
-    """No JSON object or list begins here."""
-
-
 def values_in(text: str) -> list[Any]:
     """Return the JSON values of a text, those of a single list one by one, and the responses of its streams. Raises
     RunFileError for any other text and for none."""
@@ -72,9 +68,9 @@ def values_in(text: str) -> list[Any]:
         place = _after_space(text, place + len("data:")) if event else place
         try:
             if not text.startswith(("{", "[", "null"), place) or (streamed and text.startswith("[DONE]", place)):
-                raise _NoValue
+                raise ValueError
             value, place = decoder.raw_decode(text, place)
-        except (_NoValue, ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             if not streamed:
                 raise _not_json(text, place, any(isinstance(value, dict) for value, _ in items)) from error
             if event and text.startswith("[DONE]", place):

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mars_viz.errors import BadInput, EvidenceError
 from mars_viz.records import Outcome
+from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.shapes import shape_named
 
@@ -85,12 +87,7 @@ SHOWN = 7  # maximum number of tokens shown separately
 SEED = 0x9E3779B9  # seed of the trials, the same for every viewer
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A drafted position of a run."""
-
-    round: int  # index of the round
-    node: int  # index of the drafted token in the round
+Place = tuple[int, int]  # a drafted position of a run: index of the round, and of the drafted token in the round
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +122,14 @@ def places(run: Run) -> tuple[Place, ...]:
     for index, spec in enumerate(round_.speculation for round_ in run.rounds):
         if spec.sampled and len(spec):
             known = (spec.draft_ids == spec.tokens[:, None]).any(1) & (spec.q > 0) & np.isfinite(spec.total_variation)
-            recorded += [Place(index, node) for node in np.flatnonzero(known).tolist()]
+            recorded += [(index, node) for node in np.flatnonzero(known).tolist()]
     return tuple(recorded)
 
 
 def overlap(run: Run, place: Place) -> Overlap:
     """Return both laws at a position from `places`."""
-    spec, node = run.rounds[place.round].speculation, place.node
+    index, node = place
+    spec = run.rounds[index].speculation
     row, temperature = int(spec.judging_rows[node]), spec.temperature
     target_logits = spec.top_logits[row].astype(np.float64)
     p_of = dict(
@@ -205,14 +203,56 @@ class RunnerUps:
 
 def close_calls(run: Run) -> RunnerUps:
     """Return the run's drafted runner-ups."""
-    calls, first = [], 0
-    for spec in (round_.speculation for round_ in run.rounds):
-        rows = spec.judging_rows
-        for node in np.flatnonzero(spec.top_ids[rows, 1] == spec.tokens):
-            row = rows[node]
-            calls.append((spec.tokens[node], spec.top_ids[row, 0], spec.z1[row], spec.z2[row], first + node))
-        first += len(spec)
-    tokens, best, z1, z2, positions = np.array(calls, np.float64).reshape(-1, 5).T
+    trace = run.trace
+    rows = trace.judging_rows
+    at = np.flatnonzero(trace.second[rows] == trace.tokens)
+    z1, z2 = trace.best[rows[at]].astype(np.float64).T
     order = np.argsort(z1 - z2, kind="stable")
-    ids, best_ids, places = (column[order].astype(np.int64) for column in (tokens, best, positions))
-    return RunnerUps(ids, best_ids, z1[order], z2[order], places)
+    at = at[order]
+    best = trace.speculations.whole.top_ids[rows[at], 0]
+    return RunnerUps(trace.tokens[at].astype(np.int64), best.astype(np.int64), z1[order], z2[order], at)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The complete text at the rule's strict end, at one block length."""
+
+    gamma: int  # tokens drafted per block
+    tokens: int  # tokens of the text
+    passes: int  # target passes
+    kept: int  # number of drafted tokens in the text
+    rolled_back: int  # number of drafted tokens that are not in the text
+
+    @property
+    def wasted(self) -> float:
+        """Share of the drafted tokens that was rolled back. NaN if none was drafted."""
+        drafted = self.kept + self.rolled_back
+        return self.rolled_back / drafted if drafted else float("nan")
+
+
+def strict_run(run: Run, gamma: int | None = None) -> Run:
+    """Return the run at its rule's strict end, at this block length (None: its own). Raises BadInput if neither the run
+    nor its map contains that text."""
+    gamma, dial = run.settings.gamma if gamma is None else gamma, rule_named(run.settings.rule).dial
+    strict = None if dial is None else dial.strict
+    if gamma == run.settings.gamma and run.settings.dial == strict:
+        return run
+    if strict is None or run.dial_map is None:
+        raise EvidenceError(
+            "This run carries no dial map with the strict text. Choose another, or map it: mars-viz map."
+        )
+    return run.dial_map.at(strict, gamma)
+
+
+def prices(run: Run) -> tuple[Price, ...]:
+    """Return the price for each block length with a known strict text, ascending."""
+    gammas = {run.settings.gamma, *(run.dial_map.span.gammas if run.dial_map is not None else ())}
+    known_prices = []
+    for gamma in sorted(gammas):
+        try:
+            strict = strict_run(run, gamma)
+        except BadInput:
+            continue
+        kept, lost = (int(np.sum([getattr(r, name) for r in strict.rounds])) for name in ("kept", "rolled_back"))
+        known_prices.append(Price(gamma, len(strict.token_ids), len(strict.rounds), kept, lost))
+    return tuple(known_prices)

@@ -1,24 +1,83 @@
-"""Numbers of a run at any dial value, judged on the recorded prefixes.
+"""Numbers and drafted positions of a run at any dial value, judged on the recorded prefixes.
 
 At the run's own dial the numbers are exact. At another dial each block is exact given its prefix, but the prefixes
-belong to the recorded text: block-local.
+belong to the recorded text: block-local. A kept end of text cuts its own block, as does a kept token that completes a
+stop string; the length limit cuts only the last block, at its recorded allowance. R is the number of rounds, P the
+number of drafted positions, in order.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
-from mars_viz.analysis.settled_text import first_to_differ, settled_text
-from mars_viz.records import Round, emitted
+from mars_viz.records import Outcome, Round, emitted
 from mars_viz.replay import ending_of
-from mars_viz.rules import Rule, rule_named
+from mars_viz.rules import Rule, Scale, rule_named
+from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Run, stop_words
-from mars_viz.trace import Settled, Trace
+from mars_viz.trace import OUTCOMES, Settled, SettledText, Trace
 from mars_viz.words import counted
+
+_ENDLESS = np.iinfo(np.int64).max  # more tokens than any block has
+
+
+def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
+    """Return the text of the run's blocks, judged by any rule at a dial value; None for a rule without a dial."""
+    settled, recorded = trace.settled(dial), run.trace
+    if not len(recorded):
+        return SettledText(settled, np.zeros(0, np.int64))
+    decided = recorded.decided(settled)
+    lengths = decided.lengths.copy()  # int64 [R]; tokens of each block in the text
+    ended = settled.kept & np.isin(recorded.tokens, run.provenance.eos_ids)
+    first = ended & (recorded.places(ended) == 1)
+    rounds = recorded.round_index[first]
+    lengths[rounds] = np.minimum(lengths[rounds], recorded.places(settled.kept)[first])
+    ends = np.cumsum(decided.lengths)
+    ending, text, last = ending_of(run), run.token_ids, len(recorded) - 1
+    boundless = replace(ending, max_new_tokens=int(_ENDLESS))
+    begins = np.cumsum(recorded.text_lengths) - recorded.text_lengths
+    for place in asked_one_by_one(run, settled):
+        begin = int(begins[place])
+        block = decided.tokens[ends[place] - decided.lengths[place] : ends[place]].tolist()
+        if place < last:
+            lengths[place] = len(boundless.cut(block, 0, text[max(0, begin - ending.reach) : begin]))
+        else:
+            lengths[place] = len(ending.cut(block, begin, text[:begin]))
+    return SettledText(settled, lengths)
+
+
+def first_to_differ(run: Run, ours: SettledText, theirs: SettledText) -> tuple[int, bool] | None:
+    """Return the index in the recorded text of the first token that two settings of a run's blocks write differently,
+    and False if one block is only longer there, so that the other's next token is unknown. None if all are equal."""
+    trace = run.trace
+    places, tokens = np.arange(int(trace.lengths.max(initial=0)) + 1), []
+    for text in (ours, theirs):  # the tokens of each block, then -1; int64 [R, γ + 1]
+        decided = trace.decided(text.settled)
+        padded = np.full((len(trace), len(places)), -1)
+        padded[places < decided.lengths[:, None]] = decided.tokens
+        padded[places >= text.lengths[:, None]] = -1
+        tokens.append(padded)
+    different = np.argwhere(tokens[0] != tokens[1])
+    if not len(different):
+        return None
+    block, place = different[0].tolist()
+    before = int(trace.text_lengths[:block].sum())
+    return before + place, bool(place < min(ours.lengths[block], theirs.lengths[block]))
+
+
+def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
+    """Return the blocks whose ends need a separate check. These are the last one, which the length limit may cut, and
+    those with a kept token that may complete a stop string."""
+    last = [len(run.trace) - 1]
+    if not run.settings.stop:
+        return last
+    ending, tokens = ending_of(run), run.trace.tokens
+    able = [token for token in np.unique(tokens[settled.kept]).tolist() if ending.may_stop_with(token)]
+    return np.union1d(run.trace.round_index[settled.kept & np.isin(tokens, able)], last).tolist()
 
 
 class Basis(Enum):
@@ -145,15 +204,14 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         drafts_spared_strict=scale * strict_lost - (drafted - kept),
         passes_saved_autoregressive=tokens - rounds,
         forced_strict=int(np.count_nonzero(forced(rule, trace))),
-        first_difference=None if parted is None else parted.index,
+        first_difference=None if parted is None else parted[0],
     )
 
 
 def forced(rule: Rule, trace: Trace) -> np.ndarray:
     """Return the drafted tokens that `Summary.forced_strict` counts, bool [P]."""
     rows = trace.judging_rows
-    runner_ups: np.ndarray = (trace.second[rows] == trace.tokens) & (trace.best[rows, 0] <= 0) & rule.strict_at_zero
-    return runner_ups
+    return (trace.second[rows] == trace.tokens) & (trace.best[rows, 0] <= 0) & rule.strict_at_zero
 
 
 def speed(run: Run) -> Speed:
@@ -194,3 +252,125 @@ def own_or(run: Run, dial: float | None) -> float | None:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class FlatPositions:
+    """Drafted positions in order, seen by the target."""
+
+    round_index: np.ndarray  # int64 [P]; the round of each position, from 0
+    depth: np.ndarray  # int64 [P]; place within the block, from 1
+    tokens: np.ndarray  # int64 [P]
+    rank: np.ndarray  # int64 [P]; the target's rank of the drafted token, from 1
+    p: np.ndarray  # float64 [P]; the target's probability of the drafted token
+    share: np.ndarray  # float64 [P]; that probability over the best token's, p(x)/p1
+    margin: np.ndarray  # float64 [P]; z1 - z2 of the judging law, in logits
+    ratio: np.ndarray  # float64 [P]; z2 / z1 of the judging law, NaN if z1 is 0
+    written: np.ndarray  # int64 [P]; tokens of the recorded text before the position's round
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def drafted(run: Run) -> FlatPositions:
+    """Return the run's drafted positions."""
+    trace = run.trace
+    block, rows = trace.speculations.whole, trace.judging_rows
+    p, best = drafted_p(block), best_p(block)
+    return FlatPositions(
+        round_index=trace.round_index,
+        depth=block.depths.astype(np.int64),
+        tokens=block.tokens.astype(np.int64),
+        rank=block.ranks.astype(np.int64),
+        p=p,
+        share=np.divide(p, best, out=np.full_like(p, np.nan), where=best > 0),
+        margin=block.margin[rows],
+        ratio=block.ratio[rows],
+        written=np.repeat(np.cumsum(trace.text_lengths) - trace.text_lengths, trace.lengths),
+    )
+
+
+Course = tuple[np.ndarray, np.ndarray]  # int64 [R] each; tokens written and rolled back by the end of each round
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Drafted positions in order, with their outcomes at one dial value and at the rule's strict end."""
+
+    rule: Rule  # the judging rule
+    dial: float | None  # None for a rule without a dial
+    basis: Basis
+    """Basis of `outcomes` and of the first of `courses`. Comparisons with the strict end's outcomes are block-local."""
+    rounds: int  # rounds of the run; a round without drafted tokens has no position
+    round_index: np.ndarray  # int64 [P]; the round of each position, from 0
+    z1: np.ndarray  # float32 [P]; the target's largest raw logit at the position
+    z2: np.ndarray  # float32 [P]; the target's second largest raw logit
+    ratio: np.ndarray  # float64 [P]; z2 / z1, NaN if z1 is 0
+    runner_up: np.ndarray  # bool [P]; the drafted token is the target's second best
+    movable: np.ndarray  # bool [P]; the verdict has a breakpoint, so the dial decides it
+    outcomes: np.ndarray  # int8 [P]; outcome at `dial`, as an index of `OUTCOMES`
+    strict_outcomes: np.ndarray  # int8 [P]; outcome at the strict end, on the same prefixes
+    courses: tuple[Course, Course] | None = None
+    """Growth of the setting's text (its own, or the recorded blocks judged at it) and of the strict end's own; None if
+    no map contains it."""
+    trees: bool = False  # True if drafts branch, so that no round can keep all of its nodes
+
+    def __len__(self) -> int:
+        return len(self.round_index)
+
+    @property
+    def scale(self) -> Scale | None:
+        """The quantity to draw the dial's value against, if the dial moves a verdict here."""
+        return self.rule.scale if self.dial is not None and self.movable.any() else None
+
+    @property
+    def words(self) -> str:
+        """The basis of figures in a line or two."""
+        if self.dial is None or (self.basis is Basis.EXACT) == (self.courses is not None):
+            return self.basis.words
+        if self.courses is not None:
+            return f"{self.basis.words} What strict takes is exact: its own text is known."
+        return f"{self.basis.words} Tokens spared alone are block-local: strict's own text is not known here."
+
+    def are(self, outcome: Outcome) -> np.ndarray:
+        """Return the positions with this outcome at `dial`, bool [P]."""
+        return self.outcomes == OUTCOMES.index(outcome)
+
+    def strictly(self, outcome: Outcome) -> np.ndarray:
+        """Return the positions with this outcome at the strict end, bool [P]."""
+        return self.strict_outcomes == OUTCOMES.index(outcome)
+
+    def per_round(self, chosen: np.ndarray) -> np.ndarray:
+        """Return the number of chosen positions (bool [P]) in each round, int64 [rounds]."""
+        return np.bincount(self.round_index[chosen], minlength=self.rounds)
+
+
+def positions(run: Run, dial: float | None = None) -> Positions:
+    """Return the run's drafted positions at this dial value; None is the run's own. Raises BadInput for a bad value."""
+    rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
+    text, rows = settled_text(run, trace, at), trace.judging_rows
+    z1, z2 = trace.best[rows, 0], trace.best[rows, 1]
+    wide = z1.astype(np.float64)
+    strictly = settled_text(run, trace, own_or(run, None if rule.dial is None else rule.dial.strict))
+    courses, walked = None, strict_walk(run)
+    if walked is not None:
+        lost = np.bincount(trace.round_index[~trace.in_text(text)], minlength=len(trace))
+        theirs = np.array([(len(round_.token_ids), round_.rolled_back) for round_ in walked], np.int64).reshape(-1, 2)
+        written, rolled_back = np.cumsum(theirs, axis=0).T
+        courses = (np.cumsum(text.lengths), np.cumsum(lost)), (written, rolled_back)
+    return Positions(
+        rule=rule,
+        dial=at,
+        basis=basis(trace, text.settled),
+        rounds=len(trace),
+        round_index=trace.round_index,
+        z1=z1,
+        z2=z2,
+        ratio=np.divide(z2.astype(np.float64), wide, out=np.full_like(wide, np.nan), where=wide != 0),
+        runner_up=trace.second[rows] == trace.tokens,
+        movable=~np.isnan(trace.verdicts.breakpoints),
+        outcomes=trace.outcomes(text),
+        strict_outcomes=trace.outcomes(strictly),
+        courses=courses,
+        trees=trace.speculations.whole.is_tree,
+    )

@@ -1,22 +1,100 @@
-"""Combined rulings on one run: agreement, boundaries in a plane, equivalent dial values, and shifted logits.
+"""Any rule's judgement of a recorded run, comparisons of several, and one row of numbers for each rule.
 
-R is the number of rules, P the number of drafted positions.
+A rule judges the recorded prefixes: its verdict within a block is exact, and its numbers for the whole run are
+block-local unless no decision changes, or its own walk is known. A row states which of the two it is and never mixes
+them. R is the number of rules, P the number of drafted positions, in order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import lru_cache, partial
 
 import numpy as np
 
-from mars_viz.analysis.judgements import Judgement, Ruling
-from mars_viz.records import Speculation, Verdicts
-from mars_viz.rules import Dial, Rule
+from mars_viz.analysis.branching import MOST_CHILDREN, branching, node_laws
+from mars_viz.analysis.metrics import Basis, FlatPositions, basis, drafted, first_to_differ, settled_text
+from mars_viz.dialmap import known_answers
+from mars_viz.exploration import RuleWalk, Stand
+from mars_viz.records import Speculation, Verdicts, first_difference
+from mars_viz.replay import ending_of
+from mars_viz.rules import Dial, Rule, rule_named, rules_and
 from mars_viz.run import Run
-from mars_viz.trace import Speculations
+from mars_viz.trace import SettledText, Speculations, Trace
+from mars_viz.walk import Answer, Prefix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """A rule's verdicts on a run, for every dial value at once."""
+
+    rule: Rule
+    lacks: str  # a sentence if the rule cannot judge this run; otherwise empty
+    run: Run  # the recorded run; without rounds if the rule cannot judge it
+    trace: Trace  # the rounds with this rule's verdicts and the recorded decisions
+    strict: SettledText  # decisions at the rule's strict end
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """Verdicts on all nodes and rows of the run, concatenated."""
+        return self.trace.verdicts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ruling:
+    """A judgement at one dial value."""
+
+    opinion: Judgement
+    dial: float | None  # None for a rule without a dial
+    text: SettledText  # the recorded rounds with this ruling's decisions
+    basis: Basis  # exact if no recorded decision changes: the rule would have written this text
+    keeps: np.ndarray  # bool [P]; its verdict on each position, whether or not its own walk reaches it
+    reached: np.ndarray  # bool [P]; True if its walk reaches the position, because all before it in the block are kept
+    kept: np.ndarray  # bool [P]; reached, kept, and not cut off by the end of the text
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that judged."""
+        return self.opinion.rule
+
+    @property
+    def relaxes(self) -> np.ndarray:
+        """bool [P]; kept although its strict end rejects."""
+        return self.keeps & ~self.opinion.verdicts.keep_strict
+
+
+def opinion(rule: Rule, run: Run) -> Judgement:
+    """Return the rule's judgement of every block of the run."""
+    lacks = rule.lacks_for(run.trace.speculations) or ""
+    judged = run.without_rounds if lacks else run
+    trace = judged.trace if lacks else run.trace.judged_as(rule.judge_all(run.trace.speculations))
+    strict = settled_text(judged, trace, None if rule.dial is None else rule.dial.strict)
+    return Judgement(rule, lacks, judged, trace, strict)
+
+
+def ruling(opinion: Judgement, dial: float | None = None) -> Ruling:
+    """Return the judgement at this dial value; None is the rule's default. Raises BadInput for a value out of range."""
+    rule, trace = opinion.rule, opinion.trace
+    at = rule.checked_dial(dial)
+    text = settled_text(opinion.run, trace, at)
+    parents = np.repeat(trace.firsts, trace.lengths) + trace.parents
+    return Ruling(
+        opinion=opinion,
+        dial=at,
+        text=text,
+        basis=basis(trace, text.settled),
+        keeps=opinion.verdicts.keeps(np.nan if at is None else at),
+        reached=(trace.parents < 0) | text.settled.kept[parents],  # the parent is the prefix, or kept
+        kept=trace.in_text(text),
+    )
+
+
+def own_dial(run: Run, rule: Rule) -> float | None:
+    """Return a rule's initial dial value for a run: the recorded one for the run's rule, otherwise the default."""
+    return run.settings.dial if rule == rule_named(run.settings.rule) else rule.checked_dial(None)
 
 
 class Say(IntEnum):
@@ -58,19 +136,12 @@ def agreement(rulings: Sequence[Ruling], positions: int) -> Agreement:
     )
 
 
-class LooseSide(Enum):
-    """The loose side of a boundary."""
-
-    LEFT = "left"  # kept if the horizontal quantity is smaller: a vertical line
-    ABOVE = "above"  # kept if the vertical quantity is larger: a horizontal line
-
-
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """A rule's boundary in a plane."""
 
     ruling: Ruling
-    side: LooseSide
+    upright: bool  # a vertical line, loose on the left; otherwise a horizontal one, loose above
     value: float  # position of the line on its axis
     exceptions: int  # number of positions on the wrong side
     positions: int  # number of positions whose verdict the dial decides; the others are not divided
@@ -89,13 +160,10 @@ def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | N
         loose |= ruling.dial < verdicts.gap_from[chosen]  # kept there too
     if loose.all() or not loose.any():
         return None
-    cuts = {
-        LooseSide.LEFT: _cut(across[chosen], at, loose, ruling.dial),
-        LooseSide.ABOVE: _cut(-up[chosen], at, loose, ruling.dial),
-    }
-    side = min(cuts, key=lambda side: cuts[side][:2])
-    exceptions, _, value = cuts[side]
-    return Boundary(ruling, side, value if side is LooseSide.LEFT else -value, exceptions, len(chosen))
+    left, above = (_cut(place[chosen], at, loose, ruling.dial) for place in (across, -up))
+    upright = left[:2] <= above[:2]
+    exceptions, _, value = left if upright else above
+    return Boundary(ruling, upright, value if upright else -value, exceptions, len(chosen))
 
 
 def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> tuple[int, float, float]:
@@ -191,8 +259,7 @@ class Shifted:
     @property
     def keeps(self) -> np.ndarray:
         """bool [P]; the verdicts after the shift."""
-        keeps: np.ndarray = self.ruling.keeps ^ self.changed
-        return keeps
+        return self.ruling.keeps ^ self.changed
 
     @property
     def count(self) -> int:
@@ -222,3 +289,117 @@ def compared(ruling: Ruling, c: float, after: Speculations | None = None) -> Shi
     after = after or moved(ruling.opinion.run, c)
     verdicts = ruling.rule.judge_all(after)
     return Shifted(ruling, verdicts.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """One rule at one dial value."""
+
+    rule: Rule
+    dial: float | None  # None for a rule without a dial
+    basis: Basis  # exact: on the text that the rule itself writes at this setting. Block-local: on the recorded text.
+    rounds: int  # target passes; on a recorded text, those of the run
+    tau: float  # tokens emitted per round, including correction or bonus. NaN without rounds.
+    kept: int  # number of drafted tokens in the text
+    rolled_back: int  # number of drafted tokens that are not in the text
+    relaxed: int  # number of accepted tokens that the rule's strict end rejects
+    first_difference: int | None
+    """Exact: index of the first token that differs from the strict end's text. Block-local: index in the recorded text
+    of the first token that the strict end replaces, given the same prefix. None if no token differs."""
+    lowest_rank: int | None  # lowest target's rank of a drafted token in the text; None if the text has none
+    lowest_share: float  # smallest p(x)/p1 of a drafted token in the text; NaN if the text has none
+
+
+def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
+    """Return a ruling's row: exact if it changes no decision and every decision is known, otherwise block-local."""
+    parted = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict)
+    exact = ruling.basis is Basis.EXACT and (parted is None or parted[1])
+    basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted[0]
+    return _row(ruling.rule, ruling.dial, ruling.opinion.trace, ruling.text, drafted, basis, place)
+
+
+def _row(
+    rule: Rule, dial: float | None, trace: Trace, text: SettledText, flat: FlatPositions, basis: Basis, at: int | None
+) -> RuleRow:
+    kept, lengths = trace.in_text(text), text.lengths
+    some = bool(kept.any())
+    return RuleRow(
+        rule=rule,
+        dial=dial,
+        basis=basis,
+        rounds=len(lengths),
+        tau=int(lengths.sum()) / len(lengths) if len(lengths) else math.nan,
+        kept=int(np.count_nonzero(kept)),
+        rolled_back=int(np.count_nonzero(~kept)),
+        relaxed=int(np.count_nonzero(kept & ~trace.verdicts.keep_strict)),
+        first_difference=at,
+        lowest_rank=int(flat.rank[kept].max()) if some else None,
+        lowest_share=float(flat.share[kept].min()) if some else math.nan,
+    )
+
+
+_REMEMBERED = 64
+"""Cached rulings, rows and so on of each kind. Each takes megabytes on a long run, so old dial values are dropped."""
+
+
+class AllRules:
+    """Every rule of the registry, and the run's own, applied to one run."""
+
+    def __init__(self, run: Run, answers: Mapping[Prefix, Answer] | None = None):
+        """`answers` are additional ones from the same models and settings."""
+        self.run = run
+        self.drafted = drafted(run)
+        self.rules: Mapping[str, Rule] = rules_and(rule_named(run.settings.rule))
+        """By name, including rules that cannot judge the run."""
+        self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run) for name, rule in self.rules.items()}
+        self._answers = {**(answers or {}), **known_answers(run)}
+        after = lru_cache(1)(partial(moved, run))
+        laws = lru_cache(1)(partial(node_laws, run))  # the same for all numbers of children
+        self.ruling = lru_cache(_REMEMBERED)(lambda name, dial: ruling(self.opinions[name], dial))
+        self.local_row = lru_cache(_REMEMBERED)(lambda name, dial: rule_row(self.ruling(name, dial), self.drafted))
+        self.walk = lru_cache(_REMEMBERED)(self._walk)
+        self.row = lru_cache(_REMEMBERED)(self._row)
+        self.shifted = lru_cache(_REMEMBERED)(lambda name, dial, c: compared(self.ruling(name, dial), c, after(c)))
+        self.branching = lru_cache(MOST_CHILDREN)(lambda children: branching(laws(), children))
+
+    @property
+    def able(self) -> tuple[str, ...]:
+        """Names of the rules that can judge the run."""
+        return tuple(name for name, judgement in self.opinions.items() if not judgement.lacks)
+
+    def equivalents(self, name: str, dial: float | None) -> dict[str, Equivalent]:
+        """Return, for every other able rule, the setting nearest to this rule at this dial value."""
+        like = self.ruling(name, dial)
+        return {other: equivalent(self.opinions[other], like) for other in self.able if other != name}
+
+    def stands(self, dials: Mapping[str, float | None]) -> tuple[Stand, ...]:
+        """Return every rule at its dial value and at its strict end: the walks needed for exact rows."""
+        stands = [Stand(self.rules[name], dial) for name, dial in dials.items()]
+        ends = [Stand(stand.rule, self._strict(stand.rule.name)) for stand in stands]
+        return tuple(dict.fromkeys([*stands, *ends]))
+
+    def against_strict(self, name: str, dial: float | None) -> tuple[RuleRow, RuleRow, bool]:
+        """Return the rows of the rule and of its strict end on the same basis, and True if both are from own walks."""
+        end = self._strict(name)
+        walked = self.walk(name, dial) is not None and self.walk(name, end) is not None
+        row = self.row if walked else self.local_row
+        return row(name, dial), row(name, end), walked
+
+    def _strict(self, name: str) -> float | None:
+        dial = self.rules[name].dial
+        return None if dial is None else dial.strict
+
+    def _walk(self, name: str, dial: float | None) -> RuleWalk | None:
+        """Return the rule's complete walk at this dial value, or None if an answer is missing."""
+        run, stand = self.run, Stand(self.rules[name], dial)
+        walk = RuleWalk.along(stand, run.prompt_ids, ending_of(run), self._answers)
+        return walk if walk.finished else None
+
+    def _row(self, name: str, dial: float | None) -> RuleRow:
+        """Return an exact row if the walks of the rule and its strict end are known, otherwise a block-local one."""
+        walk, strict = self.walk(name, dial), self.walk(name, self._strict(name))
+        if walk is None or strict is None:
+            return self.local_row(name, dial)
+        walked, rule = replace(self.run.unmapped, rounds=walk.rounds), walk.stand.rule
+        place = first_difference(walk.token_ids, strict.token_ids)
+        return _row(rule, dial, walked.trace, walked.trace.recorded_text, drafted(walked), Basis.EXACT, place)

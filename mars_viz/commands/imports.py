@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mars_viz.analysis.engine_file import EngineFile, read_file
+from mars_viz.analysis.engine_file import EngineFile, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.served_rounds import rejection_bound
 from mars_viz.commands.decoding import json_argument, note, progress_bar
 from mars_viz.errors import RunFileError
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
@@ -78,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
     elif options.out is not None:  # in numbered subfolders
         Path(options.out).mkdir(parents=True)
         paths = [save_run(each.run, Path(options.out, str(place))) for place, each in enumerate(runs, 1)]
-    rows = acceptance_table([each.counts for each in engine_file.requests]) if engine_file.requests else ()
+    rows = acceptance_table([counts for _, counts in engine_file.requests]) if engine_file.requests else ()
     if options.json:
         print(json_of(_facts(engine_file, rows, runs, paths)))
         return
@@ -181,7 +180,7 @@ def _facts(
         bound["at_most"] = [{"dial": dial, "rejections": rejected.at(dial)} for dial in _DIALS[rejected.by_ratio]]
     return {
         "requests": [
-            {"engine": each.engine} | {name: getattr(each.counts, name) for name in counts} for each in found.requests
+            {"engine": engine} | {name: getattr(each, name) for name in counts} for engine, each in found.requests
         ],
         "without_counts": found.without,
         "scrapes": found.scrapes,

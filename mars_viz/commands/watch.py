@@ -8,10 +8,17 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.intervals import Interval
-from mars_viz.analysis.round_differences import accepted_in_rounds
-from mars_viz.analysis.vllm_metrics import vllm_metrics
-from mars_viz.analysis.watch_verdict import ServedAcceptance, ServerWatch, WatchedPrompt, described, place, tau_of
+from mars_viz.analysis.server_checks import (
+    ServedAcceptance,
+    ServerWatch,
+    WatchedPrompt,
+    accepted_in_rounds,
+    described,
+    place,
+    tau_of,
+)
 from mars_viz.bounds import shortened
 from mars_viz.commands import prompt_sets
 from mars_viz.commands.decoding import json_argument, model_arguments, note, opened_backend, progress_bar

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from mars_viz.analysis.map_grid import map_grid
-from mars_viz.analysis.positions import positions
+from mars_viz.analysis.metrics import positions
 from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.figures.along_the_dial import ratio_histogram, round_bars, savings, two_logits

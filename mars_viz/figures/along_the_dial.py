@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.positions import Course, Positions
+from mars_viz.analysis.metrics import Course, Positions
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty, whole_ticks
 from mars_viz.records import Outcome
 from mars_viz.rules import Scale
@@ -145,8 +145,9 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
         places, total = np.arange(1, positions.rounds + 1), np.cumsum(strict_lost - lost)
         shape, across, basis = "vh", "round", "block-local"
     else:
-        places = np.union1d(courses.ours.written, courses.strict.written)
-        total = _lost_by(courses.strict, places) - _lost_by(courses.ours, places)
+        ours, strict = courses
+        places = np.union1d(ours[0], strict[0])
+        total = _lost_by(strict, places) - _lost_by(ours, places)
         shape, across, basis = "hv", "token", positions.basis.value
     figure = blank(_savings_title(positions, total), theme, across, f"tokens spared ({basis})")
     if not positions.rounds:
@@ -181,8 +182,8 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
 
 def _lost_by(course: Course, places: np.ndarray) -> np.ndarray:
     """Return the tokens rolled back in rounds that ended by each place of the text, int64 [N]; none after its end."""
-    rounds = np.searchsorted(course.written, places, side="right")
-    return np.concatenate([[0], course.rolled_back])[rounds]
+    written, rolled_back = course
+    return np.concatenate([[0], rolled_back])[np.searchsorted(written, places, side="right")]
 
 
 def _savings_title(positions: Positions, total: np.ndarray) -> str:
@@ -195,7 +196,7 @@ def _savings_title(positions: Positions, total: np.ndarray) -> str:
     if spared == 0:
         return f"At {at} no drafted token is spared against strict"
     if (courses := positions.courses) is not None:  # compared with strict's own text, of perhaps another length
-        ours, theirs = (int(course.written[-1]) for course in (courses.ours, courses.strict))
+        ours, theirs = (int(written[-1]) for written, _ in courses)
         drafts = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} draft{'' if abs(spared) == 1 else 's'}"
         lengths = "" if ours == theirs else f", in {counted(ours, 'token')}, not {number(theirs)}"
         return f"At {at} {drafts} rolled back than by strict{lengths}"

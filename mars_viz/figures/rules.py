@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.branching import Branching
-from mars_viz.analysis.judgements import Ruling
-from mars_viz.analysis.positions import FlatPositions
-from mars_viz.analysis.rulings import Agreement, Boundary, LooseSide, Say
+from mars_viz.analysis.metrics import FlatPositions
+from mars_viz.analysis.rulings import Agreement, Boundary, Ruling, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.along_the_dial import CELLS, MANY, TOO_MANY
 from mars_viz.figures.style import (
     HEIGHT,
-    UNBROKEN,
     Entry,
     Theme,
     add_note,
     blank,
+    in_bold,
     key_words,
     made,
     plain_layout,
     say_empty,
     set_wide_title,
+    titled_lines,
 )
 from mars_viz.run import Piece
 from mars_viz.words import counted, number, setting, token_label
@@ -62,7 +60,7 @@ def agreement_matrix(
     plain = plain_layout(theme, entries)
     (key,) = plain["annotations"]
     layout: dict[str, Any] = {
-        "title": {"text": f"<b>{escaped(_matrix_title(agreed))}</b>", "y": 1 - 18 / height},
+        "title": {"text": in_bold([_matrix_title(agreed)]), "y": 1 - 18 / height},
         "height": height,
         "margin": {"l": 10, "t": 64, "b": 76},
         "annotations": [{**key, "xshift": 0, "yshift": 14}],
@@ -181,30 +179,8 @@ class Upward(Enum):
         return drafted.share if self is Upward.SHARE else drafted.ratio
 
 
-@dataclass(frozen=True, slots=True)
-class _PlaneLine:
-    boundary: Boundary
-    colour: str
-    dash: str
-
-    @property
-    def look(self) -> dict[str, Any]:
-        return {"color": self.colour, "width": 2, "dash": self.dash}
-
-    @property
-    def name(self) -> dict[str, Any]:
-        """Return Plotly's annotation without its position."""
-        font = {"color": self.colour, "size": 12}
-        return {"text": escaped(boundary_name(self.boundary)), "yanchor": "bottom", "showarrow": False, "font": font}
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    right: float  # largest margin
-    low: float  # bottom; the exponent on a logarithmic axis
-    high: float  # top, in the same unit
-    log: bool
-    beyond: int  # number of drafts to the right of the plot
+PlaneLine = tuple[Boundary, dict[str, Any], dict[str, Any]]
+"""A boundary, its look, and Plotly's annotation with its name, without a position."""
 
 
 def decision_plane(
@@ -234,37 +210,31 @@ def decision_plane(
     verdicts, fixed = np.full(len(drafted), Say.KEEPS), _fixed(chosen, len(drafted))
     if chosen is not None:
         verdicts = np.where(chosen.keeps, np.where(chosen.relaxes, Say.RELAXES, Say.KEEPS), Say.REJECTS)
-    marks = []
+    always, marks = fixed & (verdicts == Say.REJECTS), []
     for entry, say, symbol, size in groups:
         marker = {"color": entry.colour, "symbol": symbol, "size": size}
-        selected = (
-            (verdicts == Say.REJECTS) & fixed
-            if say is None
-            else (verdicts == say) & ~(fixed & (verdicts == Say.REJECTS))
-        )
+        selected = always if say is None else (verdicts == say) & ~always
         marks.append(_points(drafted, up, np.flatnonzero(drawn & selected), marker, entry.words, upward.value))
     dashes = iter(DASHES * (1 + len(boundaries)))
-    lines = [
-        _PlaneLine(boundary, theme.dial, "solid")
-        if boundary.ruling is chosen
-        else _PlaneLine(boundary, theme.ink, next(dashes))
-        for boundary in boundaries
-    ]
-    upright = [line for line in lines if line.boundary.side is LooseSide.LEFT]
-    level = [line for line in lines if line.boundary.side is LooseSide.ABOVE]
-    head, field = _headed(title, len(upright)), _field(drafted, up, drawn, upright, upward)
+    lines: list[PlaneLine] = []
+    for boundary in boundaries:
+        colour, dash = (theme.dial, "solid") if boundary.ruling is chosen else (theme.ink, next(dashes))
+        note = {"text": escaped(boundary_name(boundary)), "yanchor": "bottom", "showarrow": False}
+        note["font"] = {"color": colour, "size": 12}
+        lines.append((boundary, {"color": colour, "width": 2, "dash": dash}, note))
+    upright, level = ([line for line in lines if line[0].upright is each] for each in (True, False))
+    head, log = _headed(title, len(upright)), upward is Upward.SHARE
+    right, low, high, beyond = _ranges(drafted, up, drawn, [line.value for line, *_ in upright], log=log)
     plot = head["height"] - head["margin"]["t"] - plain["margin"]["b"]
     notes: list[dict[str, Any]] = [{**key, "yshift": 6 + FLAG * len(upright)}]
     shapes: list[dict[str, Any]] = []
-    _add_flags(notes, shapes, upright, field.right, plot)
-    _add_levels(notes, shapes, level, field)
-    axes["xaxis"].update(range=[-0.03 * field.right, field.right])
-    if field.beyond:
-        axes["xaxis"]["title"] = {
-            "text": f"z1 − z2, margin in logits ({counted(field.beyond, 'best token')} further right)"
-        }
-    axes["yaxis"].update({"type": "log", "exponentformat": "power", "dtick": 1} if field.log else {})
-    axes["yaxis"].update(range=[field.low, field.high])
+    _add_flags(notes, shapes, upright, right, plot)
+    _add_levels(notes, shapes, level, high - low, log=log)
+    axes["xaxis"].update(range=[-0.03 * right, right])
+    if beyond:
+        axes["xaxis"]["title"] = {"text": f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)"}
+    axes["yaxis"].update({"type": "log", "exponentformat": "power", "dtick": 1} if log else {})
+    axes["yaxis"].update(range=[low, high])
     return made(plain, {**axes, **head, "annotations": notes, "shapes": shapes}, marks)
 
 
@@ -301,58 +271,61 @@ def _points(
 
 def _headed(title: str, flags: int) -> dict[str, Any]:
     """Return the layout of a title over the full width, with space for flags between key and plot."""
-    lines = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH)
-    words, extra = "<br>".join(escaped(line) for line in lines), FLAG * (flags + len(lines) - 1)
+    lines = titled_lines(title, TITLE_WIDTH, break_on_hyphens=True)
+    extra = FLAG * (flags + len(lines) - 1)
     top, height = 66 + extra, HEIGHT + extra
-    return {"title": {"text": f"<b>{words}</b>", "y": 1 - 18 / height}, "height": height, "margin": {"t": top}}
+    return {"title": {"text": in_bold(lines), "y": 1 - 18 / height}, "height": height, "margin": {"t": top}}
 
 
-def _field(
-    drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_PlaneLine], upward: Upward
-) -> _Field:
-    """Return ranges with every line and every draft except the target's best tokens, which no rule rejects."""
+def _ranges(
+    drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, lines: Sequence[float], *, log: bool
+) -> tuple[float, float, float, int]:
+    """Return the largest margin, both ends of the vertical axis, and the number of drafts to the right of the plot.
+
+    It has all `lines` and drafts except the target's best tokens, which no rule rejects.
+    """
     margins = drafted.margin[drawn]
     open_ones = margins[drafted.rank[drawn] > 1]
-    right = max([1.08 * value for value in (*open_ones, *(1.08 * line.boundary.value for line in upright))], default=1)
+    right = max([1.08 * value for value in (*open_ones, *(1.08 * line for line in lines))], default=1)
     right = min(right, 1.03 * float(margins.max())) or 1.0
     seen = up[drawn & (drafted.margin <= right)]
     low, high = float(seen.min()), float(seen.max())
-    if upward is Upward.SHARE:
+    if log:
         low, high = float(np.log10(low)), 0.0
     pad = 0.06 * (high - low) or 0.1
-    return _Field(right, low - pad, high + pad, upward is Upward.SHARE, int(np.count_nonzero(margins > right)))
+    return right, low - pad, high + pad, int(np.count_nonzero(margins > right))
 
 
 def _add_flags(
-    notes: list[dict[str, Any]], shapes: list[dict[str, Any]], upright: Sequence[_PlaneLine], width: float, plot: float
+    notes: list[dict[str, Any]], shapes: list[dict[str, Any]], upright: Sequence[PlaneLine], width: float, plot: float
 ) -> None:
     """Add vertical lines with labels above the plot, higher the farther out, so that no line crosses a label. Labels on
     the left half of `width` are to the right of their line, others to the left. `plot` is its height in pixels."""
     half = width / 2
-    left = sorted((line for line in upright if line.boundary.value <= half), key=lambda line: -line.boundary.value)
-    right = sorted((line for line in upright if line.boundary.value > half), key=lambda line: line.boundary.value)
-    for level, line in enumerate([*left, *right]):
-        x = line.boundary.value
-        top = 1 + FLAG * (level + 0.8) / plot
-        shapes.append({"type": "line", "x0": x, "x1": x, "y0": 0, "y1": top, "yref": "paper", "line": line.look})
+    left = sorted((line for line in upright if line[0].value <= half), key=lambda line: -line[0].value)
+    right = sorted((line for line in upright if line[0].value > half), key=lambda line: line[0].value)
+    for level, (boundary, look, name) in enumerate([*left, *right]):
+        x, top = boundary.value, 1 + FLAG * (level + 0.8) / plot
+        shapes.append({"type": "line", "x0": x, "x1": x, "y0": 0, "y1": top, "yref": "paper", "line": look})
         side = {"xanchor": "left", "xshift": 3} if x <= half else {"xanchor": "right", "xshift": -3}
-        notes.append(line.name | {"x": x, "y": 1, "yref": "paper", "yshift": FLAG * level} | side)
+        notes.append(name | {"x": x, "y": 1, "yref": "paper", "yshift": FLAG * level} | side)
 
 
 def _add_levels(
-    notes: list[dict[str, Any]], shapes: list[dict[str, Any]], level: Sequence[_PlaneLine], field: _Field
+    notes: list[dict[str, Any]], shapes: list[dict[str, Any]], level: Sequence[PlaneLine], tall: float, *, log: bool
 ) -> None:
     """Add horizontal lines with labels; neighbouring labels alternate between three places."""
     turn, above = 0, np.inf
-    for line in sorted(level, key=lambda line: -line.boundary.value):
-        y = line.boundary.value
-        height = float(np.log10(y)) if field.log else y
-        turn = turn + 1 if above - height < CLOSE * (field.high - field.low) else 0
+    for boundary, look, name in sorted(level, key=lambda line: -line[0].value):
+        y = boundary.value
+        height = float(np.log10(y)) if log else y
+        turn = turn + 1 if above - height < CLOSE * tall else 0
         above = height
-        ends = {"x0": 0, "x1": 1, "xref": "x domain", "y0": y, "y1": y, "yref": "y"}
-        shapes.append({"type": "line", **ends, "line": line.look})
+        shapes.append(
+            {"type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": y, "y1": y, "yref": "y", "line": look}
+        )
         place = {"x": (0.995, 0.62, 0.3)[turn % 3], "xref": "paper", "xanchor": "right", "y": height, "yshift": -1}
-        notes.append(line.name | place)
+        notes.append(name | place)
 
 
 def boundary_name(line: Boundary) -> str:
@@ -379,7 +352,7 @@ def _plane_title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: 
         kept = int(np.count_nonzero(chosen.keeps & decided))
         which = "none" if not kept else "all" if kept == decides else number(kept)
         return f"At {at} {rule.title} keeps {which} of the {counted(decides, 'draft')} that {rule.dial.symbol} decides"
-    edge = "margin up to" if line.side is LooseSide.LEFT else f"{upward.value} from"
+    edge = "margin up to" if line.upright else f"{upward.value} from"
     of = f"of the {counted(line.positions, 'draft')} that {rule.dial.symbol} decides"
     but = f"; {counted(line.exceptions, 'exception')}" if line.exceptions else ""
     return f"At {at} {rule.title} keeps, {of}, those with {edge} about {number(line.value)}{but}"

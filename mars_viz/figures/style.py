@@ -53,8 +53,6 @@ class Entry:
 
 def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -> go.Figure:
     """Return a figure without traces: title, key and named axes on a transparent background."""
-    wrapped = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH, break_on_hyphens=False)
-    lines = "<br>".join(escaped(line) for line in wrapped)
     xaxis, yaxis = (
         {
             "title": {"text": escaped(name), "standoff": 6, "font": {"size": 12}},
@@ -66,7 +64,7 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
     )
     layout = {
         "title": {
-            "text": f"<b>{lines}</b>",
+            "text": in_bold(titled_lines(title, TITLE_WIDTH)),
             "x": 0,
             "xref": "container",
             "y": 1 - 18 / HEIGHT,
@@ -93,10 +91,19 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
 
 def set_wide_title(figure: go.Figure, title: str, height: int, width: int = 100) -> None:
     """Set a title over the page's width, with `width` characters per line, and the height in pixels."""
-    lines = wrap(title.replace(" = ", UNBROKEN), width, break_on_hyphens=False)
-    words = "<br>".join(escaped(line) for line in lines)
+    lines = titled_lines(title, width)
     top = 58 + 17 * (len(lines) - 1)
-    figure.update_layout(title={"text": f"<b>{words}</b>", "y": 1 - 18 / height}, height=height, margin={"t": top})
+    figure.update_layout(title={"text": in_bold(lines), "y": 1 - 18 / height}, height=height, margin={"t": top})
+
+
+def titled_lines(title: str, width: int, *, break_on_hyphens: bool = False) -> list[str]:
+    """Return the lines of a title."""
+    return wrap(title.replace(" = ", UNBROKEN), width, break_on_hyphens=break_on_hyphens)
+
+
+def in_bold(lines: Sequence[str]) -> str:
+    """Return a title's lines as markup."""
+    return f"<b>{'<br>'.join(map(escaped, lines))}</b>"
 
 
 def ink_on(colour: str) -> str:

@@ -29,75 +29,54 @@ QUIET, BLUE, AMBER, RED = "#94A3B8", "#0072B2", "#E69F00", "#D55E00"
 """Colours without emphasis, of the reader or target, of relaxed tokens, and of losses."""
 
 
-@dataclass(frozen=True, slots=True)
-class BarPart:
-    """A part of a bar."""
-
-    size: float  # in the unit of the whole picture
-    colour: str
+Part = tuple[float, str]  # size of a part of a bar, in the unit of the whole picture, and its colour
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a picture."""
-
-    x: np.ndarray  # [N]; ascending
-    y: np.ndarray  # [N]; NaN interrupts the line
-    colour: str
-    dashed: bool = False  # True for the reference line
+Line = tuple[np.ndarray, np.ndarray, str, bool]
+"""x [N], ascending, and y [N], where NaN interrupts the line; colour, and True for a dashed reference line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
-    """A coloured range of the background."""
-
-    low: float
-    high: float
-    colour: str
-
-
-def stacked_bars(bars: Sequence[Sequence[BarPart]]) -> str:
+def stacked_bars(bars: Sequence[Sequence[Part]]) -> str:
     """Return bars next to each other, the parts of each stacked from the bottom."""
-    top = max((sum(part.size for part in bar) for bar in bars), default=0.0) or 1.0
+    top = max((sum(size for size, _ in bar) for bar in bars), default=0.0) or 1.0
     step = _WIDE / max(len(bars), 1)
     drawn = []
     for place, bar in enumerate(bars):
         below = 0.0
-        for part in bar:
-            tall = _HIGH * part.size / top
-            drawn.append(_box(place * step, _HIGH - below - tall, 0.82 * step, tall, part.colour))
+        for size, colour in bar:
+            tall = _HIGH * size / top
+            drawn.append(_box(place * step, _HIGH - below - tall, 0.82 * step, tall, colour))
             below += tall
     return _svg(drawn)
 
 
-def lanes(bars: Sequence[BarPart]) -> str:
+def lanes(bars: Sequence[Part]) -> str:
     """Return horizontal bars, one below the other."""
-    longest = max((bar.size for bar in bars), default=0.0) or 1.0
+    longest = max((size for size, _ in bars), default=0.0) or 1.0
     step = _HIGH / max(len(bars), 1)
-    return _svg(
-        [_box(0.0, place * step, _WIDE * bar.size / longest, 0.72 * step, bar.colour) for place, bar in enumerate(bars)]
-    )
+    drawn = enumerate(bars)
+    return _svg([_box(0.0, at * step, _WIDE * size / longest, 0.72 * step, colour) for at, (size, colour) in drawn])
 
 
-def lines(drawn: Sequence[Line], top: float, bands: Sequence[Area] = ()) -> str:
-    """Return lines over one range, clipped to 0 to `top`."""
-    low, high = min(float(line.x[0]) for line in drawn), max(float(line.x[-1]) for line in drawn)
+def lines(drawn: Sequence[Line], top: float, bands: Sequence[tuple[float, float, str]] = ()) -> str:
+    """Return lines over one range, clipped to 0 to `top`. `bands` are both ends and the colour of coloured ranges."""
+    low, high = min(float(x[0]) for x, *_ in drawn), max(float(x[-1]) for x, *_ in drawn)
 
     def across(x: float) -> float:
         return _WIDE * (x - low) / (high - low)
 
     parts = [
-        _box(across(band.low), 0.0, across(band.high) - across(band.low), _HIGH, band.colour, opacity=0.35)
-        for band in bands
+        _box(across(start), 0.0, across(end) - across(start), _HIGH, colour, opacity=0.35)
+        for start, end, colour in bands
     ]
-    for line in drawn:
-        dash = ' stroke-dasharray="4 3"' if line.dashed else ""
-        inside = np.isfinite(line.y) & (line.y <= top) & (line.y >= 0)
-        for piece in np.split(np.arange(len(line.x)), np.flatnonzero(np.diff(inside)) + 1):
+    for x, y, colour, dashed in drawn:
+        dash = ' stroke-dasharray="4 3"' if dashed else ""
+        inside = np.isfinite(y) & (y <= top) & (y >= 0)
+        for piece in np.split(np.arange(len(x)), np.flatnonzero(np.diff(inside)) + 1):
             if len(piece) > 1 and inside[piece[0]]:
-                points = " ".join(f"{across(line.x[i]):.1f},{_HIGH * (1 - line.y[i] / top):.1f}" for i in piece)
+                points = " ".join(f"{across(x[i]):.1f},{_HIGH * (1 - y[i] / top):.1f}" for i in piece)
                 parts.append(
-                    f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="2" '
+                    f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" '
                     f'vector-effect="non-scaling-stroke"{dash}/>'
                 )
     return _svg(parts)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from mars_viz.demo import tasks
-from mars_viz.demo.tasks import Task, solve_counting, solve_holders, solve_turns
-from mars_viz.demo.words import NAMES, PLACES, THINGS, VERBS
+from mars_viz.demo.tasks import NAMES, PLACES, THINGS, VERBS, Task, solve_counting, solve_holders, solve_turns
 from mars_viz.errors import PromptError
 from mars_viz.prompts.items import PromptItem, PromptSet
 

@@ -1,15 +1,18 @@
-"""Build the self-contained HTML report of a run, with the explorer and the figures of the app.
+"""Build and write the self-contained HTML report of a run, its citations, and tables as CSV and Parquet.
 
 Text from models is sent compressed and inserted as text nodes; text in the HTML is escaped. A content security policy
 allows only the embedded scripts, identified by their digests, and no network access. To stay small, a report may have
-less evidence for texts other than the recorded one.
+less evidence for texts other than the recorded one. BibTeX is for MARS, the papers in the `source` of a rule, and MARS
+Viz; papers missing from papers.bib are cited by number only.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +20,9 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,19 +32,57 @@ from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import TOP, Columns, Payload, run_payload
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.dialmap import checked_gamma
+from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined
-from mars_viz.report.citations import bibtex
 from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
 from mars_viz.shapes import CHAIN, length_name
+from mars_viz.strict_formats import csv_of
 from mars_viz.words import counted, exactly, number, setting, short_device
+from mars_viz.writer import write_file
+
+MARS = "2601.15498"
+PAPERS = {
+    re.findall(r"eprint = \{(.+)\}", entry)[0]: entry
+    for entry in (files(__package__) / "papers.bib").read_text("utf-8").strip().split("\n\n")
+}
+"""BibTeX entries by arXiv number."""
+
+
+def bibtex(*rule_names: str) -> str:
+    """Return BibTeX for MARS, each rule's sources and MARS Viz, without duplicates."""
+    sources, entries = {MARS: ""}, []
+    for source in (rule_named(name).source for name in rule_names):
+        for paper in re.findall(r"(?<!\d)\d{4}\.\d{5}(?!\d)", source):
+            sources.setdefault(paper, source)
+    for paper, source in sources.items():
+        if paper in PAPERS:
+            entries.append(PAPERS[paper])
+        else:  # free text is escaped, without braces and backslashes
+            fields = {"eprint": paper, "archivePrefix": "arXiv", "year": f"20{paper[:2]}"}
+            note = re.sub(r"([_&%#$])", r"\\\1", re.sub(r"[{}\\]", "", source))
+            entries.append(_entry(f"arxiv{paper.replace('.', '')}", fields | {"note": note}))
+    fields = {"title": "{MARS Viz}", "author": "{The MARS Viz authors}", "version": __version__}
+    fields["note"] = "Speculative decoding, shown token by token"
+    return "\n\n".join([*entries, _entry("marsviz", fields, kind="software")]) + "\n"
+
+
+def _entry(key: str, fields: dict[str, str], kind: str = "misc") -> str:
+    return f"@{kind}{{{key},\n" + "\n".join(f"  {name} = {{{text}}}," for name, text in fields.items()) + "\n}"
+
 
 HEIGHT = 1250  # pixels of the notebook's iframe
 MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence
-MARK = '<meta name="generator" content="MARS Viz'  # marks a file as a report
+MARK = Html('<meta name="generator" content="MARS Viz')  # marks a file as a report
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"  # gzipped
 RUN_VIEW = ("unpacking.js", "place.js", "pace.js", "figures.js", "run_view.js")
+FIGURES = Html(
+    '<h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
+    '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
+    '<div class="figure" id="heat_map"></div></section>\n'
+)
+"""The places of the figures that follow the dial."""
 UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 
 
@@ -110,24 +153,30 @@ def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Itera
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
-    yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{MARK} {html(__version__)}">\n'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    yield f"<title>{title} · MARS Viz</title>\n<style>{text_of('report.css')}</style>\n"
-    yield "</head>\n<body>\n"
+    style = Html(f"<style>{text_of('report.css')}</style>\n")
+    yield html_head(Html(f"{title} · MARS Viz"), Html(policy), style)
     yield f"<header><h1><bdi>{title}</bdi></h1>\n{run_facts(run, gamma)}</header>\n"
     yield '<main>\n<p class="note" id="failed" role="alert" hidden></p>\n'
     yield '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
     yield '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
     yield f'<p class="quiet">{html(detail.words)}</p>\n' if detail.words else ""
-    yield '<h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
-    yield '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
-    yield '<div class="figure" id="heat_map"></div></section>\n'
+    yield FIGURES
     yield f"<h2>To cite</h2>\n<pre>{html(bibtex(run.settings.rule))}</pre>\n</main>\n"
     yield f"<footer>Made by MARS Viz {html(__version__)}. Figures follow the dial.</footer>\n"
     for name, data in (("run", shown), ("drawn", drawn), ("plotly", in_base64(plotly))):
         yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
     yield f'<script>{opening}</script>\n<script type="module">{code}</script>\n</body>\n</html>\n'
+
+
+def html_head(title: Html, policy: Html, links: Html, kind: str = "") -> Html:
+    """Return the beginning of an HTML page, to the start of its body."""
+    return Html(
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'{html(MARK)} {html(__version__ + kind)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{html(policy)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html(title)}</title>\n{html(links)}</head>\n<body>\n"
+    )
 
 
 def framed(run: Run) -> str:
@@ -261,3 +310,60 @@ def sent(value: Any) -> str:
 def in_base64(data: bytes) -> str:
     """Return the bytes as base64."""
     return base64.b64encode(data).decode("ascii")
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
+    """Return the path for a report, which may replace an earlier report, and other files only with `force`.
+
+    Raises BadInput if it cannot be written there.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise StorageError(f"{path} is a folder. Name a file in it, such as {path / 'report.html'}.")
+        if not path.parent.is_dir():
+            raise StorageError(f"The folder {path.parent} does not exist. Make it first, or choose another place.")
+        is_report = False
+        if path.is_file() and not force:
+            with path.open("rb") as file:
+                is_report = MARK.encode() in file.read(400)  # near the start
+        if (path.exists() or path.is_symlink()) and not force and not is_report:
+            raise StorageError(f"{path} exists and is not a report. Choose another name, or replace it with --force.")
+    except OSError as error:
+        raise StorageError(f"{path} cannot be looked at ({error.strerror}). Choose another place.") from error
+    if not os.access(path.parent, os.W_OK):
+        raise StorageError(f"Nothing can be written to {path.parent}. Choose another place.")
+    return path
+
+
+def write_report(html: str, path: str | PathLike[str], *, force: bool = False) -> Path:
+    """Write the report atomically. Raises BadInput as `check_place` does, and on disk errors."""
+    path = check_place(path, force=force)
+    with disk_refusals(path, remedy="Choose another place, or make room."):
+        write_file(path, html.encode())
+    return path
+
+
+def csv_table(frame: pd.DataFrame) -> bytes:
+    """Return UTF-8 CSV with a header; see `strict_formats` for text that could be a formula."""
+    columns = (frame.iloc[:, place] for place in range(frame.shape[1]))
+    cells = ([None if missing else cell for cell, missing in zip(c.to_numpy(), c.isna(), strict=True)] for c in columns)
+    return csv_of(frame.columns, zip(*cells, strict=True)).encode("utf-8")
+
+
+def parquet_table(frame: pd.DataFrame) -> bytes:
+    """Return Parquet with the columns' types; mixed columns become text."""
+    import pandas as pd  # slow import, rarely needed
+
+    plain = frame.copy()
+    for place, name in enumerate(plain.columns):
+        column = plain.iloc[:, place]
+        if column.dtype == object and column.map(type).nunique() > 1:
+            plain[name] = [None if pd.isna(value) else str(value) for value in column]
+    buffer = io.BytesIO()
+    plain.to_parquet(buffer, index=False)
+    return buffer.getvalue()

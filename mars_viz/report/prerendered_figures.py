@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
-from mars_viz.analysis.positions import Positions, positions
+from mars_viz.analysis.metrics import Positions, positions
 from mars_viz.components.explorer.payload import Columns
 from mars_viz.dialmap import shown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
@@ -28,26 +28,22 @@ MOST_STEPS = 50  # number of dial values to draw in addition to the segments, ev
 CLOUD = 8  # number of marks from which a trace refers to rows of the payload
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A dial value with figures, and the range of values that they represent."""
-
-    dial: float | None  # the value; None for a rule without a dial
-    low: float  # lower end of its segment; -inf outside the map
-    high: float  # start of the next segment; inf outside the map
+Setting = tuple[float | None, float, float]
+"""A dial value with figures (None for a rule without a dial), and the range of values that they represent: its segment,
+from the lower end to the start of the next one, or -inf and inf outside the map."""
 
 
 def settings(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting]:
     """Return the settings to draw, ascending: the recorded value, starts of segments, and up to `most` steps."""
     dial = rule_named(run.settings.rule).dial
     if dial is None:
-        return [Setting(None, -np.inf, np.inf)]
+        return [(None, -np.inf, np.inf)]
     dial_map = run.dial_map
     segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
     count = round((dial.high - dial.low) / dial.step)
     stride = max(1, -(-count // most)) if most else count + 1
     steps = (round(dial.low + step * dial.step, 10) for step in range(0, count + 1, stride))
-    chosen = []
+    chosen: list[Setting] = []
     for value in sorted({dial.checked(run.settings.dial), *steps, *(segment.low for segment in segments)}):
         low, high = -np.inf, np.inf
         if dial_map is not None and segments and dial_map.span.low <= value <= dial_map.span.high:
@@ -55,7 +51,7 @@ def settings(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting]:
             if segment.complete:
                 last = segment is segments[-1]
                 low, high = segment.low, float(np.nextafter(segment.high, np.inf)) if last else segment.high
-        chosen.append(Setting(value, low, high))
+        chosen.append((value, low, high))
     return chosen
 
 
@@ -67,15 +63,15 @@ def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_ST
     """
     shared, lines = _SharedParts(rows), []
     before: tuple[float, Positions] | None = None  # of the previous setting: start of its segment, and its positions
-    for setting in settings(run, gamma, most):
-        if before is not None and np.isfinite(setting.low) and setting.low == before[0]:
-            at = replace(before[1], dial=setting.dial)
+    for dial, low, high in settings(run, gamma, most):
+        if before is not None and np.isfinite(low) and low == before[0]:
+            at = replace(before[1], dial=dial)
         else:
-            at = positions(*shown(run, setting.dial, gamma))
-        before = (setting.low, at)
+            at = positions(*shown(run, dial, gamma))
+        before = (low, at)
         drawn = [shared.put(make(at, figures.LIGHT)) for make in figures.ALONG_THE_DIAL]
-        ends = [None if not np.isfinite(end) else end for end in (setting.low, setting.high)]
-        lines.append([setting.dial, *ends, at.words, *drawn])
+        ends = [None if not np.isfinite(end) else end for end in (low, high)]
+        lines.append([dial, *ends, at.words, *drawn])
     maps: list[dict[str, Any]] = []  # heat maps of each quantity, in which the page moves marks named `DIAL_MARK`
     if run.dial_map is not None:
         grid = map_grid(run.dial_map)

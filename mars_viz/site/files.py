@@ -10,8 +10,9 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 
@@ -19,28 +20,15 @@ from mars_viz.components import compare, lesson, stepper
 from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.errors import StorageError, disk_refusals
-from mars_viz.escapes import Html, html, joined
-from mars_viz.report.page import PLOTLY, heading, run_view_script, text_of
+from mars_viz.report.page import PLOTLY, run_view_script, text_of
 from mars_viz.run import Run
-from mars_viz.runlist import RunFacts
-from mars_viz.site.compare_page import compare_page, compared, pairs_file
-from mars_viz.site.lesson_pages import lesson_files, taught
-from mars_viz.site.run_pages import run_files, run_page
-from mars_viz.site.shell import SiteFile, SitePage, SiteRun, named_runs
+from mars_viz.site.pages import SiteFile, Told, named_runs, site_files
 from mars_viz.strict_formats import json_of
-from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.writer import replacing_folder, write_file
 
 LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files
 _MOST = 1 << 24  # most bytes of that list to read
-STORY = (
-    "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
-    "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
-)
-KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
 _EXPORTED = re.compile(r"^export (?:default )?(?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
-
-Told = Callable[[str], None]  # callback for progress lines
 
 
 def write_site(
@@ -59,27 +47,13 @@ def write_site(
     folder, named = check_site_place(folder, force=force), named_runs(runs)
     with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:
         names = []
-        for file in _all_files(named, told):
-            place = unfinished / file.path
+        for path, data in chain(bundles(), site_files(named, told)):
+            place = unfinished / path
             place.parent.mkdir(exist_ok=True)
-            write_file(place, file.data, looks=False)
-            names.append(file.path)
+            write_file(place, data, looks=False)
+            names.append(path)
         write_file(unfinished / LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode(), looks=False)
     return folder
-
-
-def _all_files(runs: tuple[SiteRun, ...], told: Told) -> Iterator[SiteFile]:
-    yield from bundles()
-    for count, item in enumerate(runs, 1):
-        told(f"Run {count} of {len(runs)}: {heading(item.run)}")
-        yield from run_files(item)
-    lessons, candidates = taught(runs), compared(runs)
-    yield from lesson_files(lessons)
-    pages = (gallery_page(runs, [item.card for item in lessons]), compare_page(candidates), *map(run_page, runs))
-    yield from (page.file(lessons=bool(lessons)) for page in pages)
-    if len(runs) > 1:
-        told(f"Comparing {len(runs)} runs with one another")
-        yield from (pairs_file(item, candidates) for item in candidates)
 
 
 def check_site_place(folder: str | PathLike[str], *, force: bool = False) -> Path:
@@ -125,30 +99,6 @@ def _check_replaceable(folder: Path, force: bool) -> None:
                 )
 
 
-def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SitePage:
-    """Return the page. Lesson cards are named by number."""
-    run_cards = [run_card(each.name, heading(each.run), each.run, RunFacts.of(each.run).line) for each in runs]
-    of_lessons = Html()
-    if lessons:
-        of_lessons = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards("lessons", lessons))}</section>\n')
-    both = Html('<p class="onward"><a href="compare.html">Compare two runs</a></p>\n' if len(runs) > 1 else "")
-    main = Html(
-        f'<header class="hero"><h1>{html(HERO)}</h1><p>{html(STORY)}</p></header>\n<main>\n'
-        f'<section id="runs"><h2>Runs</h2>\n{html(_cards("runs", run_cards))}<p class="quiet">{html(KEY)}</p>'
-        f"{html(both)}</section>\n{html(of_lessons)}</main>\n"
-    )
-    return SitePage("index.html", "MARS Viz", main)
-
-
-def _cards(folder: str, cards: Iterable[Card]) -> Html:
-    items = []
-    for card in cards:
-        label = f"{card.title}: {card.line}"  # an <article> does not name the link around it
-        to = f"{folder}/{card.name}.html"
-        items.append(Html(f'<li><a href="{html(to)}" aria-label="{html(label)}">{html(card.html)}</a></li>\n'))
-    return Html(f'<ul class="cards">{joined(items)}</ul>\n')
-
-
 def classic(script: str) -> str:
     """Wrap a module without imports as a plain script, dropping its exports."""
     return f'(() => {{\n"use strict";\n{_EXPORTED.sub("", script)}\n}})();\n'
@@ -167,8 +117,8 @@ def bundles() -> Iterator[SiteFile]:
         "stepper": _of_element(stepper.ELEMENT, *read, _ours("stepper_page.js")),
         "plotly": gzip.decompress(PLOTLY.read_bytes()).decode(),
     }
-    yield from (SiteFile(f"assets/{name}.js", text.encode()) for name, text in scripts.items())
-    yield SiteFile("assets/site.css", f"{text_of('report.css')}\n{_ours('site.css')}".encode())
+    yield from ((f"assets/{name}.js", text.encode()) for name, text in scripts.items())
+    yield "assets/site.css", f"{text_of('report.css')}\n{_ours('site.css')}".encode()
 
 
 def _of_element(element: Element, *after: str) -> str:

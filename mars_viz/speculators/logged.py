@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mars_viz.analysis.draft_log import LoggedText
+from mars_viz.analysis.engine_file import LoggedText
 from mars_viz.errors import RunFileError
 from mars_viz.speculators.draft import Scored, Target, TopLogits
 from mars_viz.speculators.drafters.text import TextDrafter

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.intervals import ratio
-from mars_viz.analysis.round_differences import RoundDifference, first_difference
-from mars_viz.analysis.server_agreement import ServerCheck
-from mars_viz.analysis.watch_verdict import ServerWatch, WatchedPrompt
+from mars_viz.analysis.server_checks import RoundDifference, ServerCheck, ServerWatch, WatchedPrompt, first_difference
 from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text
 from mars_viz.errors import ModelError, PromptError, SettingError
 from mars_viz.exploration import walk

@@ -14,8 +14,8 @@ from typing import Any
 
 import urllib3
 
-from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.analysis.vllm_metrics import vllm_counts
+from mars_viz.analysis.engine_counts import vllm_counts
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.errors import ModelError, RunFileError
 from mars_viz.permissions import PATHS, MayNamePaths, who_may_name_paths
 from mars_viz.records import CANDIDATES

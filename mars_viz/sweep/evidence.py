@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
-from mars_viz.analysis.counts import synthetic_settings
-from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
+from mars_viz.analysis.engines import EngineRow, Within, acceptance_table, synthetic_settings
 from mars_viz.analysis.intervals import RESAMPLES, Bootstrap, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
@@ -275,7 +274,7 @@ def _engine(row: EngineRow) -> dict[str, Any]:
         "rate": row.rate,
         "rate_within": _within(row.rate_within),
         "rate_formula": definition.rate_formula,
-        "bonus": definition.bonus.value,
+        "bonus": definition.bonus,
         "pooling": definition.pooling.value,
         "source": definition.source,
         "note": definition.note,

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommendation, recommend
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.costs import Costs, length_costs, objection

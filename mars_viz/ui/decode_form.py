@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import shapes
-from mars_viz.analysis.tree_gain import child_chances
+from mars_viz.analysis.branching import child_chances
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
@@ -94,8 +94,7 @@ def _family(prefix: str, initial: Shape, temperature: float) -> str:
 def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[float, ...], shown: Run | None) -> str:
     """Return the name of a static tree from the chances in the field, from the run `shown`, or from typical ones of the
     built-in pair, in this order."""
-    chances = None if shown is None else child_chances(shown)
-    measured = chances.accept if chances is not None else ()
+    measured, places_read = ((), 0) if shown is None else child_chances(shown)
     written = place.text_input(
         "Chance of each child",
         ", ".join(f"{chance:g}" for chance in initial),
@@ -113,9 +112,9 @@ def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[
         return name
     if written.strip():
         st.caption("The chances that are written here.")
-    elif chances is not None and measured:
+    elif measured:
         shares = ", ".join(f"{100 * chance:.3g}" for chance in measured)
-        places = f"{shares} % of {counted(chances.places, 'place')} (exact)"
+        places = f"{shares} % of {counted(places_read, 'place')} (exact)"
         drafter = "As in the run that is shown: its drafter's first, second, … choice was the target's token at"
         st.caption(markdown(f"{drafter} {places}."))
     else:

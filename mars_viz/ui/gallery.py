@@ -17,7 +17,7 @@ from mars_viz import default_folders
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html
-from mars_viz.figures.svg import AMBER, BLUE, QUIET, BarPart, lanes, token_bars
+from mars_viz.figures.svg import AMBER, BLUE, QUIET, lanes, token_bars
 from mars_viz.race.records import RaceLane
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
@@ -183,6 +183,6 @@ def race_card(course: Replay) -> Card | None:
                 "to 50 times slower."
             )
             fact = f"{number(gain.estimate)} times as fast with the relaxed rule (measured)"
-            picture = lanes([BarPart(race.seconds[lane], colour) for lane, colour in colours.items()])
+            picture = lanes([(race.seconds[lane], colour) for lane, colour in colours.items()])
             return Card(name, "A race by the clock", line, fact, picture)
     return None

@@ -11,9 +11,8 @@ from hashlib import sha256
 
 import streamlit as st
 
-from mars_viz.analysis.engine_file import EngineFile, read_file
+from mars_viz.analysis.engine_file import EngineFile, ServedRounds, read_file, rejection_bound
 from mars_viz.analysis.engines import acceptance_table
-from mars_viz.analysis.served_rounds import ServedRounds, rejection_bound
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.engines import bound_curve, margins_along_the_text
@@ -150,7 +149,7 @@ _WORDS = {"kept": "drafted and accepted", "corrected": "in place of a rejected t
 
 def draw_counts(engine_file: EngineFile) -> None:
     """Draw the table of acceptance under each engine's definition, and acceptance by position if it is known."""
-    rows = acceptance_table([each.counts for each in engine_file.requests])
+    rows = acceptance_table([counts for _, counts in engine_file.requests])
     theme.section("Acceptance under every engine's definition")
     theme.small("Measured. Cells stay empty for figures that the engine does not report.")
     tables.table(tables.engines(rows), "engine-file-acceptance", "Acceptance of the file under every definition")

@@ -16,7 +16,7 @@ from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.escapes import markdown
 from mars_viz.figures.svg import token_strip
 from mars_viz.report import bibtex, file_name, report_html
-from mars_viz.report.files import csv_table, parquet_table
+from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.theme import FORMAT, FORMATS

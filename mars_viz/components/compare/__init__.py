@@ -25,25 +25,8 @@ Payload = dict[str, Any]  # JSON-compatible
 OUTCOMES = (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS)  # in the order of codes in bars
 
 
-@dataclass(frozen=True, slots=True)
-class Pane:
-    """One of the two runs to compare."""
-
-    key: str  # the key of its choice
-    name: str
-    detail: str  # a one-line summary
-    run: Run  # the run at its setting, without a dial map
-
-
-@dataclass(frozen=True, slots=True)
-class StripLane:
-    """A text of the strip."""
-
-    key: str  # the key of its choice
-    name: str
-    run: Run
-    common: Side  # the parts that it shares with the reference
-    right: bool | None  # whether its answer is correct; None if unknown
+Pane = tuple[str, str, str, Run]
+"""Key of a choice, name, summary in a line, and the run at its setting, without a dial map."""
 
 
 def run_pane(run: Run) -> Payload:
@@ -58,33 +41,29 @@ def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload 
     sides = ((left, found.left, runs[0], partners), (right, found.right, runs[1], others))
     left_pane, right_pane = (
         {
-            "key": pane.key,
-            "name": pane.name,
-            "detail": pane.detail,
-            "run": run,
-            "common": rows_of(map(bool, side.common)),
-            "parts": side.parts,
-            "partners": [matching[r] for r in range(len(pane.run.rounds))],
+            **{"key": key, "name": name, "detail": detail, "run": run, **_shared(side)},
+            "partners": [matching[r] for r in range(len(shown.rounds))],
         }
-        for pane, side, run, matching in sides
+        for (key, name, detail, shown), side, run, matching in sides
     )
     positions = found.unit is Unit.TOKENS
     return {"unit": found.unit.value, "positions": positions, "left": left_pane, "right": right_pane}
 
 
-def lane_payload(lane: StripLane) -> Payload:
-    """Return a lane's bar and the numbers next to it."""
-    run = lane.run
-    return {
-        "key": lane.key,
-        "name": lane.name,
-        "tau": run.tau if run.rounds else None,
-        "tokens": len(run.token_ids),
-        "right": lane.right,
-        "outcomes": rows_of(OUTCOMES.index(outcome) for outcome in outcomes(run)),
-        "common": rows_of(map(bool, lane.common.common)),
-        "parts": lane.common.parts,
-    }
+def lane_payload(key: str, name: str, run: Run, common: Side, right: bool | None) -> Payload:
+    """Return a lane's bar and the numbers next to it.
+
+    `key` is that of its choice, `common` the parts that it shares with the reference, and `right` whether its answer is
+    correct, None if unknown.
+    """
+    tau = run.tau if run.rounds else None
+    codes = rows_of(OUTCOMES.index(outcome) for outcome in outcomes(run))
+    lane = {"key": key, "name": name, "tau": tau, "tokens": len(run.token_ids), "right": right, "outcomes": codes}
+    return lane | _shared(common)
+
+
+def _shared(side: Side) -> Payload:
+    return {"common": rows_of(map(bool, side.common)), "parts": side.parts}
 
 
 def outcomes(run: Run) -> tuple[Outcome, ...]:
@@ -158,38 +137,23 @@ def compare(payload: Payload, *, key: str, on_ask: Callable[[Asked], None]) -> N
 TEXTS = Element("mars_viz_texts", ("mount", "explorer/elements", "compare/difference", "compare/texts"), STYLES)
 
 
-@dataclass(frozen=True, slots=True)
-class TextPane:
-    """One of two texts to compare."""
-
-    name: str
-    detail: str  # a one-line summary
-    text: Written  # the tokens and their text pieces
-    side: Side  # the parts that both texts have in common
-
-
 def two_texts(payload: Payload, *, key: str) -> None:
     """Show two texts side by side."""
     mount(TEXTS, [payload], key=key)
 
 
-def texts_payload(prompt: str, left: TextPane, right: TextPane, unit: Unit) -> Payload:
-    """Return the payload of both texts, with an `id` that is unique to its contents.
+def text_pane(name: str, detail: str, text: Written, side: Side) -> Payload:
+    """Return one of two texts to compare: its tokens, and the parts that both have in common. `detail` is a summary."""
+    pieces = list(dict.fromkeys(text.pieces))
+    place = {piece: index for index, piece in enumerate(pieces)}
+    shown = [{"text": piece.text, "special": piece.special} for piece in pieces]
+    tokens = [place[piece] for piece in text.pieces]
+    return {"name": name, "detail": detail, "pieces": shown, "tokens": tokens, **_shared(side)}
+
+
+def texts_payload(prompt: str, left: Payload, right: Payload, unit: Unit) -> Payload:
+    """Return the payload of two `text_pane`s, with an `id` that is unique to its contents.
 
     Common tokens correspond one to one if the texts were aligned by tokens.
     """
-    positions = unit is Unit.TOKENS
-    return identified({"prompt": prompt, "positions": positions, "left": _text_pane(left), "right": _text_pane(right)})
-
-
-def _text_pane(pane: TextPane) -> Payload:
-    pieces = list(dict.fromkeys(pane.text.pieces))
-    place = {piece: index for index, piece in enumerate(pieces)}
-    return {
-        "name": pane.name,
-        "detail": pane.detail,
-        "pieces": [{"text": piece.text, "special": piece.special} for piece in pieces],
-        "tokens": [place[piece] for piece in pane.text.pieces],
-        "common": rows_of(map(bool, pane.side.common)),
-        "parts": pane.side.parts,
-    }
+    return identified({"prompt": prompt, "positions": unit is Unit.TOKENS, "left": left, "right": right})

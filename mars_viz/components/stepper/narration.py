@@ -1,12 +1,11 @@
 """The steps of a run in plain sentences.
 
-Tokens are data: a sentence refers to one by a `Quoted` part, and the display code quotes and escapes it.
+Tokens are data: a sentence refers to one by its number, and the display code quotes and escapes it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from mars_viz.records import Decision, Emission, Outcome, Policy, Round, Speculation
@@ -16,15 +15,7 @@ from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.words import counted, number, setting
 
-
-@dataclass(frozen=True, slots=True)
-class Quoted:
-    """A token in a sentence."""
-
-    token: int
-
-
-Words: TypeAlias = tuple[str | Quoted, ...]  # the parts of a sentence, in order
+Words: TypeAlias = tuple[str | int, ...]  # the parts of a sentence, in order; a number is a token
 
 
 def start(run: Run, both: bool) -> Words:
@@ -55,7 +46,7 @@ def verify(index: int, drafted: int) -> Words:
 
 def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: Decision | None) -> Words:
     """Return the sentence for a decision on a node; `strict` is the strict end's decision if it differs."""
-    spec, token = round_.speculation, Quoted(int(round_.speculation.tokens[node]))
+    spec, token = round_.speculation, int(round_.speculation.tokens[node])
     row = int(spec.judging_rows[node])
     relaxed = kept and not round_.verdicts.keep_strict[node]
     why = _why_relaxed(run, rule, spec, row) if relaxed else _why(run, rule, spec, node, kept)
@@ -67,7 +58,7 @@ def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: De
         return (token, *why, " Divergence: strict keeps it.")
     if strict.row != row:
         return (token, *why, " Divergence: strict keeps another draft.")
-    return (token, *why, " Divergence: strict stops here and writes ", Quoted(strict.emitted), ".")
+    return (token, *why, " Divergence: strict stops here and writes ", strict.emitted, ".")
 
 
 _PREFERS = {
@@ -79,13 +70,13 @@ _PREFERS = {
 
 def passed_over(spec: Speculation, node: int, wanted: int, policy: Policy) -> Words:
     """Return the sentence for a node that the rule accepts when a sibling is chosen instead."""
-    token, other = (Quoted(int(spec.tokens[each])) for each in (node, wanted))
+    token, other = (int(spec.tokens[each]) for each in (node, wanted))
     return (token, " would be kept as well, but the text goes on with ", other, f": of siblings {_PREFERS[policy]}.")
 
 
 def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Words:
     row, rank = int(spec.judging_rows[node]), int(spec.ranks[node])
-    best = Quoted(int(spec.top_ids[row, 0]))
+    best = int(spec.top_ids[row, 0])
     if run.settings.temperature == 0 or rule.on_rejection is Emission.ARGMAX:  # by rank at any temperature
         if rank == 1:
             return (" is the target's own choice" + (": kept." if kept else ", yet it is rejected."),)
@@ -96,7 +87,7 @@ def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Word
     p, q = float(spec.p[node]), float(spec.q[node])
     chances = f": the target gives it p = {number(p)}"
     if rule.on_rejection is Emission.SAMPLE:  # the sample decides, without a coin
-        sample = Quoted(int(spec.emissions[row, Emission.SAMPLE]))
+        sample = int(spec.emissions[row, Emission.SAMPLE])
         return (f"{chances}, and the target's own sample is ", sample, ": kept." if kept else ": rejected.")
     if spec.sampled:
         chances += f", the drafter gave it q = {number(q)}"
@@ -117,7 +108,7 @@ def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Word
 
 def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
     by_sample = rule.on_rejection is Emission.SAMPLE and run.settings.temperature > 0
-    best = Quoted(int(spec.emissions[row, Emission.SAMPLE] if by_sample else spec.top_ids[row, 0]))
+    best = int(spec.emissions[row, Emission.SAMPLE] if by_sample else spec.top_ids[row, 0])
     assert rule.dial is not None and run.settings.dial is not None  # relaxing needs a dial
     at = setting(rule.dial.symbol, run.settings.dial)
     if rule.dial == THETA:
@@ -152,7 +143,7 @@ def roll_back(round_: Round, both: bool | None) -> Words:
         tail = "From there on both caches drop what they held."
     else:
         tail = f"The target's cache drops {them}; the drafter's did not hold {them} yet."
-    return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{verdict}. {tail}")
+    return ("Roll back: ", int(round_.speculation.tokens[node]), f"{verdict}. {tail}")
 
 
 def tree_rolled_back(round_: Round, again: int) -> Words:
@@ -164,7 +155,7 @@ def tree_rolled_back(round_: Round, again: int) -> Words:
         cache = f"Of the path, {counted(again, 'token')} will be read again with the next tree."
     if not round_.stopped_by:
         return (f"Roll back: {off} discarded. {cache}",)
-    by = Quoted(int(round_.speculation.tokens[round_.stopped_by[0]]))
+    by = int(round_.speculation.tokens[round_.stopped_by[0]])
     rejected = " and its siblings are rejected" if len(round_.stopped_by) > 1 else " is rejected"
     return ("Roll back: ", by, f"{rejected}; {off} discarded. {cache}")
 
@@ -175,7 +166,7 @@ def commit(round_: Round) -> Words:
     passes = f"{total} for one target pass."
     if round_.emission is None:
         return (f"{kept} {'is' if round_.kept == 1 else 'are'} appended to the text, which ends here: {passes}",)
-    emitted = Quoted(round_.token_ids[-1])
+    emitted = round_.token_ids[-1]
     if round_.emission is Outcome.CORRECTED:
         first = f"{kept} and the target's own " if round_.kept else "Only the target's own "
         return (first, emitted, f" {'are' if round_.kept else 'is'} appended to the text: {passes}")

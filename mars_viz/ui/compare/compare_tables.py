@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from mars_viz.analysis.differences import Difference
+from mars_viz.analysis.alignment import Difference
 from mars_viz.escapes import Html, html, joined
 from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.pairing import Paired
@@ -64,10 +64,10 @@ def table(rows: Sequence[Difference], names: Names) -> None:
         (
             row.name,
             row.meaning,
-            written(row.left, row.scale),
-            written(row.right, row.scale),
+            written(row.left, row.is_share),
+            written(row.right, row.is_share),
             change(row),
-            row.stands.value,
+            row.stands,
         )
         for row in rows
     ]
@@ -77,7 +77,7 @@ def table(rows: Sequence[Difference], names: Names) -> None:
 def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
     """Return the same numbers for a file; shares are fractions."""
     columns = ("number", names.left, names.right, "difference", "stands on")
-    lines = [(row.name, row.left, row.right, row.change, row.stands.value) for row in rows]
+    lines = [(row.name, row.left, row.right, row.change, row.stands) for row in rows]
     return pd.DataFrame([dict(zip(columns, line, strict=True)) for line in lines])
 
 

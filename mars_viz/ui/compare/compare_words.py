@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from mars_viz.analysis.alignment import Alignment, Unit
-from mars_viz.analysis.differences import Difference, NumberFormat
+from mars_viz.analysis.alignment import Alignment, Difference, Unit
 from mars_viz.demo import BUILT_IN
 from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Run, Settings
@@ -246,18 +245,17 @@ def _capital(name: str) -> str:
     return name[:1].upper() + name[1:] if name == "strict" else name
 
 
-def written(value: float, scale: NumberFormat) -> str:
+def written(value: float, is_share: bool) -> str:
     """Format a number of the table."""
-    is_share = scale is NumberFormat.SHARE and math.isfinite(value)
-    return f"{number(100 * value)}{THIN_SPACE}%" if is_share else number(value)
+    return f"{number(100 * value)}{THIN_SPACE}%" if is_share and math.isfinite(value) else number(value)
 
 
 def change(row: Difference) -> str:
     """Format the difference with a sign; shares in percentage points."""
     if not math.isfinite(row.change):
         return "–"
-    value = 100 * row.change if row.scale is NumberFormat.SHARE else row.change
-    unit = f"{THIN_SPACE}points" if row.scale is NumberFormat.SHARE else ""
+    value = 100 * row.change if row.is_share else row.change
+    unit = f"{THIN_SPACE}points" if row.is_share else ""
     return ("+" if value > 0 else "") + number(value) + unit
 
 

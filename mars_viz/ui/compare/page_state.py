@@ -9,9 +9,7 @@ from mars_viz.analysis.alignment import Alignment, align_runs
 from mars_viz.components.compare import (
     Ask,
     Asked,
-    Pane,
     Payload,
-    StripLane,
     lane_payload,
     pair_payload,
     run_pane,
@@ -223,12 +221,12 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     left, right = shown.left, shown.right
     names, lane_names = compare_words.named(left, right), compare_words.lane_names(left, right, shown.lanes)
     panes = (
-        Pane(left.choice.key, names.left, compare_words.detail(left, ruled=names.ruled), left.run),
-        Pane(right.choice.key, names.right, compare_words.detail(right, ruled=names.ruled), right.run),
+        (left.choice.key, names.left, compare_words.detail(left, ruled=names.ruled), left.run),
+        (right.choice.key, names.right, compare_words.detail(right, ruled=names.ruled), right.run),
     )
     pair = pair_payload(*panes, memory.alignment(left, right), (memory.payload(left), memory.payload(right)))
     lanes = [
-        lane_payload(StripLane(one.choice.key, name, one.run, memory.alignment(left, one).right, one.right))
+        lane_payload(one.choice.key, name, one.run, memory.alignment(left, one).right, one.right)
         for one, name in zip(shown.lanes, lane_names, strict=True)
     ]
     order = [choice.key for choice in shown.order]

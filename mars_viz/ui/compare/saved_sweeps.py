@@ -15,7 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
 from mars_viz.analysis.alignment import Side, Unit, Written
-from mars_viz.components.compare import TextPane, texts_payload
+from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.components.compare import two_texts as show
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
@@ -52,8 +52,8 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
         return
     compare_tables.lead(finding(texts.both, names, _grades(both, entry.place)))
     details, alignment = _details(both, entry.place), texts.both.found
-    left = TextPane(names.left, details[0], texts.both.left, alignment.left)
-    right = TextPane(names.right, details[1], texts.both.right, alignment.right)
+    left = text_pane(names.left, details[0], texts.both.left, alignment.left)
+    right = text_pane(names.right, details[1], texts.both.right, alignment.right)
     show(texts_payload(both.texts[entry.place], left, right, alignment.unit), key="compare-texts")
 
 

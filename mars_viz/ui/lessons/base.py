@@ -16,8 +16,8 @@ from plotly.graph_objects import Figure
 
 from mars_viz import figures
 from mars_viz.analysis import lesson_sums
+from mars_viz.analysis.branching import choices
 from mars_viz.analysis.lesson_sums import close_calls, gain
-from mars_viz.analysis.tree_gain import choices
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.components.stepper import stepper
 from mars_viz.dialmap import shown

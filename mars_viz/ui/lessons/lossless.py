@@ -10,7 +10,7 @@ import streamlit as st
 
 from mars_viz.analysis.lesson_sums import OTHERS, Overlap, Place, overlap, places, total_variation, trials
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import BLUE, QUIET, RED, BarPart, stacked_bars
+from mars_viz.figures.svg import BLUE, QUIET, RED, stacked_bars
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base
@@ -93,7 +93,7 @@ def thumbnail(run: Run) -> str:
     laws = overlap(run, telling(run))
     return stacked_bars(
         [
-            (BarPart(float(shared), QUIET), BarPart(float(residual), BLUE), BarPart(float(q - shared), RED))
+            ((float(shared), QUIET), (float(residual), BLUE), (float(q - shared), RED))
             for token, shared, residual, q in zip(laws.tokens, laws.shared, laws.residual, laws.q, strict=True)
             if token != OTHERS
         ]
@@ -101,8 +101,9 @@ def thumbnail(run: Run) -> str:
 
 
 def _label(run: Run, place: Place) -> str:
-    token = int(run.rounds[place.round].speculation.tokens[place.node])
-    return f"round {place.round + 1}, draft {place.node + 1}: “{shown_token(run.pieces[token].text)}”"
+    index, node = place
+    token = int(run.rounds[index].speculation.tokens[node])
+    return f"round {index + 1}, draft {node + 1}: “{shown_token(run.pieces[token].text)}”"
 
 
 def caution(run: Run) -> str:

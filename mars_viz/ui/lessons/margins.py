@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.components.explorer.element import Look, explorer
-from mars_viz.figures.svg import AMBER, QUIET, BarPart, stacked_bars
+from mars_viz.figures.svg import AMBER, QUIET, stacked_bars
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonContext
@@ -34,7 +34,7 @@ def thumbnail(run: Run) -> str:
         z1, z2 = (z[spec.judging_rows].astype(np.float64) for z in (spec.z1, spec.z2))
         values += np.where(z1 > 0, np.maximum(z2, 0) / np.where(z1 > 0, z1, 1), 0).tolist()
     return stacked_bars(
-        [(BarPart(max(0.0, ratio - _FLOOR), AMBER if ratio > theta else QUIET),) for ratio in values[:_POSITIONS]]
+        [((max(0.0, ratio - _FLOOR), AMBER if ratio > theta else QUIET),) for ratio in values[:_POSITIONS]]
     )
 
 

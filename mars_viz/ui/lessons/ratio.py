@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.judgements import opinion, own_dial, ruling
 from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
-from mars_viz.analysis.rulings import compared, moved
+from mars_viz.analysis.rulings import compared, moved, opinion, own_dial, ruling
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import AMBER, BLUE, Line, lines
+from mars_viz.figures.svg import AMBER, BLUE, lines
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -91,8 +90,8 @@ def thumbnail(run: Run) -> str:
     """Return curves of the closest runner-ups' ratios when a constant is added to every logit."""
     c = np.linspace(-REACH, REACH, 81)
     shifted = close_calls(run).ratio(c)[:, :_CALLS]  # [81, M]
-    theta = Line(c, np.full(81, THETA.default), BLUE, dashed=True)
-    return lines([*(Line(c, column, AMBER) for column in shifted.T), theta], 1.1)
+    theta = (c, np.full(81, THETA.default), BLUE, True)
+    return lines([*((c, column, AMBER, False) for column in shifted.T), theta], 1.1)
 
 
 LESSON = Lesson(

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from mars_viz.analysis.lesson_sums import gain
-from mars_viz.analysis.rollback import Price, prices, strict_run
+from mars_viz.analysis.lesson_sums import Price, gain, prices, strict_run
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import QUIET, RED, BarPart, stacked_bars
+from mars_viz.figures.svg import QUIET, RED, stacked_bars
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import base
@@ -108,7 +107,7 @@ def _prices(run: Run) -> tuple[Price, ...]:
 
 def thumbnail(run: Run) -> str:
     """Return bars of accepted and rolled-back tokens at every block length."""
-    return stacked_bars([(BarPart(price.kept, QUIET), BarPart(price.rolled_back, RED)) for price in prices(run)])
+    return stacked_bars([((price.kept, QUIET), (price.rolled_back, RED)) for price in prices(run)])
 
 
 LESSON = Lesson(

@@ -14,7 +14,7 @@ from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures import Theme
 from mars_viz.figures.lessons import accuracy_curve
-from mars_viz.figures.svg import AMBER, RED, Area, Line, lines
+from mars_viz.figures.svg import AMBER, RED, lines
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
@@ -138,13 +138,13 @@ def thumbnail(run: Run) -> str:
     segments, exercise = run.dial_map.segments_for(base.mapped_gamma(run)), recognised(run.prompt)
     tau = along_dial(segments, lambda segment: segment.tau)
     bands = [
-        Area(segment.low, segment.high, RED)
+        (segment.low, segment.high, RED)
         for segment in segments
         if segment.complete and exercise and final_answer(run.decode(segment.token_ids)) != exercise.answer
     ]
     x, y = np.repeat(tau.edges, 2)[1:-1], np.repeat(tau.values, 2)
     finite = tau.values[np.isfinite(tau.values)]  # empty if every text was cut short
-    return lines([Line(x, y, AMBER)], 1.15 * float(finite.max(initial=1.0)), bands)
+    return lines([(x, y, AMBER, False)], 1.15 * float(finite.max(initial=1.0)), bands)
 
 
 LESSON = Lesson(

@@ -7,10 +7,10 @@ from functools import cache
 
 import numpy as np
 
+from mars_viz.analysis.branching import Choices, choices, tree_tokens
 from mars_viz.analysis.lesson_sums import expected_tokens, round_cost
-from mars_viz.analysis.tree_gain import Choices, choices, tree_tokens
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import BLUE, QUIET, Line, lines
+from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run
 from mars_viz.samples import recorded_costs
 from mars_viz.ui.lessons.base import GREEDY, SECOND_CHOICE, Lesson, LessonContext, LessonPicture, moving
@@ -100,7 +100,7 @@ def thumbnail(run: Run) -> str:
     tree = tree_tokens(drafter_choices.alpha, np.nan_to_num(drafter_choices.rescued), len(nodes))
     chain = np.array([float(expected_tokens(drafter_choices.alpha, int(n))) for n in nodes])
     x = (nodes - 1) / (len(nodes) - 1)
-    return lines([Line(x, chain, QUIET), Line(x, tree, BLUE)], 1.1 * float(tree[-1]))
+    return lines([(x, chain, QUIET, False), (x, tree, BLUE, False)], 1.1 * float(tree[-1]))
 
 
 LESSON = Lesson(

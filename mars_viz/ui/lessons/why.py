@@ -14,7 +14,7 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs, disturbance
 from mars_viz.figures import Theme
 from mars_viz.figures.lessons import pass_costs, run_times
-from mars_viz.figures.svg import BLUE, QUIET, Line, lines
+from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
@@ -94,7 +94,7 @@ def thumbnail(run: Run) -> str:
     alpha = np.linspace(0, 1, 61)
     curve = expected_speed_up(alpha, run_gain.gamma, run_gain.c if run_gain.timed else 0.1)
     top = 1.1 * max(1.0, float(curve[-1]))
-    return lines([Line(alpha, np.ones(61), QUIET, dashed=True), Line(alpha, curve, BLUE)], top)
+    return lines([(alpha, np.ones(61), QUIET, True), (alpha, curve, BLUE, False)], top)
 
 
 def recorded_passes(run: Run, colours: Theme) -> LessonAside | None:

@@ -11,9 +11,8 @@ from weakref import WeakValueDictionary
 
 import streamlit as st
 
-from mars_viz.analysis.all_rules import AllRules, RuleRow
-from mars_viz.analysis.judgements import own_dial
 from mars_viz.analysis.metrics import Basis
+from mars_viz.analysis.rulings import AllRules, RuleRow, own_dial
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.session_cache import put_last
 from mars_viz.errors import BadInput

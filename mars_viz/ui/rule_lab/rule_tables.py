@@ -9,10 +9,9 @@ from numbers import Real
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.branching import Branching
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.rulings import Equivalent, Shifted
+from mars_viz.analysis.rulings import AllRules, Equivalent, Shifted
 from mars_viz.escapes import Html, html, joined
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import theme

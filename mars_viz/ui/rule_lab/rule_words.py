@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from mars_viz.analysis.all_rules import AgainstStrict
 from mars_viz.analysis.branching import Branching
-from mars_viz.analysis.judgements import Ruling
-from mars_viz.analysis.rulings import Boundary, Equivalent, Shifted
+from mars_viz.analysis.rulings import Boundary, Equivalent, RuleRow, Ruling, Shifted
 from mars_viz.records import Emission
 from mars_viz.rules import RULES, Fixed, OnTrees, Rule
 from mars_viz.words import counted, number, setting
@@ -68,12 +66,11 @@ def _range(setting: Fixed) -> str:
     return f"fixed, {setting.low:g} to {setting.high:g}, default {setting.written(setting.default)}"
 
 
-def lead(comparison: AgainstStrict) -> str:
+def lead(row: RuleRow, strict: RuleRow, walked: bool) -> str:
     """Compare a rule with its strict end, like 'MARS at θ = 0.90: 28 target passes (strict 37), τ = 4.57 (strict 3.46),
     …'. The figures are from the texts of both if these were decoded, otherwise from the recorded text."""
-    row, strict = comparison.row, comparison.strict
     tau = f"τ = {number(row.tau)}{_versus(row.tau, strict.tau)}"
-    if not comparison.walked:
+    if not walked:
         kept = f"{number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')} kept"
         return f"{standing(row.rule, row.dial)} on the recorded text: {tau}, {kept}{_versus(row.kept, strict.kept)}."
     parts = [f"{number(row.rounds)} target pass{'es' * (row.rounds != 1)}{_versus(row.rounds, strict.rounds)}", tau]

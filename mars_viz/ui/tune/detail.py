@@ -18,18 +18,18 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.counts import synthetic_settings
+from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.engine_file import read_file
+from mars_viz.analysis.engines import synthetic_settings
 from mars_viz.analysis.intervals import Band, Method
 from mars_viz.analysis.recommendation import Recommendation, about
-from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.figures.style import DIAL_MARK
-from mars_viz.report.citations import bibtex
+from mars_viz.report.page import bibtex
 from mars_viz.rules import Fixed
 from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS

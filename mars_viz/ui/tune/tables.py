@@ -127,7 +127,7 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
             "length is": row.definition.length_formula or "not reported",
             "rate": _with_interval(row.rate, row.rate_within),
             "rate is": row.definition.rate_formula or "not reported",
-            "bonus": row.definition.bonus.value,
+            "bonus": row.definition.bonus,
             "requests": row.definition.pooling.value,
             "note": row.definition.note,
             "source": row.definition.source,

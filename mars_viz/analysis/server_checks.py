@@ -1,5 +1,9 @@
-"""Results of watching a server: its acceptance of its own drafts (τ, rate and positions), compared with strict
-speculation here prompt by prompt, first differences, and their causes."""
+"""Results of checking a server: its acceptance of its drafts, compared with strict speculation, and its weights.
+
+An engine's prefill writes the first token separately, so its rounds correspond to ours after the prompt and that token.
+Steps without a draft are not rounds there, and its last round may accept past the length limit, as ours do before the
+text is cut.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,117 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.analysis.intervals import Interval, interval, ratio
-from mars_viz.analysis.round_differences import Differs, RoundDifference, accepted_in_rounds
+from mars_viz.analysis.engines import AcceptanceCounts
+from mars_viz.analysis.intervals import Interval, divided, interval, ratio
+from mars_viz.records import Round
+
+ROUNDING = 1e-4  # logits this close are a tie: float32 logits of one token may differ this much between two programs
+
+
+class Differs(Enum):
+    """Kind of a difference."""
+
+    TEXT = "text"  # the engine wrote another token
+    RELAXED = "relaxed"
+    """The engine wrote another token that was drafted there: it accepted a token that strict speculation rejects."""
+    DRAFT = "draft"
+    """The texts agree, and a different number of equally many drafted tokens was accepted: the draft differed, or one
+    side rejected a token that the target writes."""
+    LENGTH = "length"
+    """The texts agree, and one side accepted all of a draft that was shorter than the other side's accepted part."""
+    END = "end"  # one side made more rounds, or wrote more
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDifference:
+    """The first round of a text in which both sides differ; later rounds are not compared."""
+
+    prompt: int  # index of the prompt
+    round: int
+    """Index of our round, without rounds that have no draft; -1 for the token that the engine's prefill writes."""
+    position: int  # index in the text after the prompt at which the written or drafted tokens differ
+    what: Differs
+    accepted: tuple[int, int]  # accepted tokens in that round, the engine's and ours; for an END the numbers of rounds
+    tokens: tuple[int, ...] = ()
+    """Our token there, and the engine's; if unknown, our drafter's second best, if it has one."""
+    gap: float | None = None
+    """Distance of our logits of the two: the target's for a text, the drafter's for a draft (then a lower limit,
+    because the second best is the nearest). None if one of them is not among the best."""
+    depth: int = 0  # index in the block
+
+    @property
+    def tie(self) -> bool:
+        """True if the logits are within rounding."""
+        return self.gap is not None and self.gap <= ROUNDING
+
+
+def accepted_in_rounds(counts: AcceptanceCounts) -> list[int] | None:
+    """Return the accepted tokens of each round; None if an engine reported only their histogram."""
+    return counts.accepted.tolist() if counts.ordered or not counts.steps else None
+
+
+def first_difference(
+    prompt: int, alone: Round, ours: Sequence[Round], tokens: Sequence[int], counts: AcceptanceCounts
+) -> RoundDifference | None:
+    """Return the first difference between both sides, if any.
+
+    `alone` is our round of the token that the engine's prefill writes, `ours` are the rounds after it; `tokens` is the
+    engine's text. If its rounds are unknown, only texts are compared.
+    """
+    accepted, rounds = accepted_in_rounds(counts), sum(len(each.speculation) > 0 for each in ours)
+    if not tokens:
+        return RoundDifference(prompt, -1, 0, Differs.END, (0, rounds))
+    if alone.token_ids[0] != tokens[0]:
+        return _other_text(prompt, -1, 0, alone, 0, tokens[0], (0, 0))
+    position, number, steps = 1, 0, iter(accepted or ())
+    for round_ in ours:
+        kept = len(round_.decision.kept)
+        its = kept if accepted is None or not len(round_.speculation) else next(steps, None)
+        if its is None:
+            break
+        for depth, (token, other) in enumerate(zip(round_.token_ids, tokens[position:], strict=False)):
+            if token != other:
+                return _other_text(prompt, number, position + depth, round_, depth, other, (its, kept))
+        if its != kept:
+            drafted = len(round_.speculation) if counts.drafted is None else int(counts.drafted[number])
+            return _other_draft(prompt, number, position + min(its, kept), round_, (its, kept), drafted)
+        position, number = position + len(round_.token_ids), number + (len(round_.speculation) > 0)
+    its = rounds if accepted is None else len(accepted)
+    if its != rounds or position != len(tokens):
+        return RoundDifference(prompt, min(rounds, its), position, Differs.END, (its, rounds))
+    return None
+
+
+def distance(ids: np.ndarray, logits: np.ndarray, token: int, other: int) -> float | None:
+    """Return the distance of two tokens' logits among the best [K]; None if one is missing."""
+    by_token = dict(zip(ids.tolist(), logits.tolist(), strict=True))
+    return abs(by_token[token] - by_token[other]) if token in by_token and other in by_token else None
+
+
+def _other_text(
+    prompt: int, number: int, position: int, round_: Round, depth: int, other: int, accepted: tuple[int, int]
+) -> RoundDifference:
+    """Return the difference for another written token, with the distance of our target's logits of the two."""
+    about, token = round_.speculation, round_.token_ids[depth]
+    gap = distance(about.top_ids[depth], about.top_logits[depth], token, other)
+    kept = depth < min(accepted[0], len(about)) and int(about.tokens[depth]) == other
+    what = Differs.RELAXED if kept else Differs.TEXT
+    return RoundDifference(prompt, number, position, what, accepted, (token, other), gap, depth)
+
+
+def _other_draft(
+    prompt: int, number: int, position: int, round_: Round, accepted: tuple[int, int], drafted: int
+) -> RoundDifference:
+    """Return the difference for another draft of the same text, with the distance of our drafter's logits of the two.
+    If the engine accepted more, it drafted the written token."""
+    about, depth = round_.speculation, min(accepted)
+    if depth in (len(about), drafted):
+        return RoundDifference(prompt, number, position, Differs.LENGTH, accepted, depth=depth)
+    token, best = int(about.tokens[depth]), about.draft_ids[depth].tolist()
+    others = [round_.decision.emitted] if accepted[0] > accepted[1] else best[1:2]
+    gap = distance(about.draft_ids[depth], about.draft_logits[depth], token, others[0]) if others else None
+    return RoundDifference(prompt, number, position, Differs.DRAFT, accepted, (token, *others), gap, depth)
+
 
 NEAR = 0.25
 """Two logits this close may swap order if the same weights run in another precision. In a bfloat16 copy of the built-in
@@ -63,25 +175,13 @@ class ServedAcceptance:
     def of(cls, requests: Sequence[AcceptanceCounts]) -> ServedAcceptance:
         """Compute the acceptance of at least one request."""
         tokens, passes = np.array([tau_of(each) for each in requests]).T
-        accepted = np.array([each.accepted_total for each in requests])
-        drafted = np.array([each.drafted_total for each in requests])
-        drafts = np.array([each.drafts for each in requests])
+        names = ("accepted_total", "drafted_total", "drafts")
+        accepted, drafted, drafts = (np.array([getattr(each, name) for each in requests]) for name in names)
         reached = [
-            np.array([int(np.count_nonzero(each.accepted >= position)) for each in requests])
+            np.array([np.count_nonzero(each.accepted >= position) for each in requests])
             for position in range(1, max(each.gamma for each in requests) + 1)
         ]
         return cls(ratio(tokens, passes), ratio(accepted, drafted), tuple(ratio(each, drafts) for each in reached))
-
-
-def tau_apart(served: Sequence[AcceptanceCounts], here: Sequence[AcceptanceCounts]) -> Interval:
-    """Return the server's τ minus ours, paired by prompt; NaN if one of them is undefined."""
-    columns = np.array([(*tau_of(its), *tau_of(ours)) for its, ours in zip(served, here, strict=True)], np.float64)
-
-    def apart(tokens: np.ndarray, passes: np.ndarray, our_tokens: np.ndarray, our_passes: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where((passes > 0) & (our_passes > 0), tokens / passes - our_tokens / our_passes, np.nan)
-
-    return interval(apart, *columns.T)
 
 
 class Accepts(Enum):
@@ -131,9 +231,13 @@ class ServerWatch:
 
     @property
     def apart(self) -> Interval | None:
-        """The server's τ minus ours; None if nothing was decoded here."""
-        pairs = [(each.served, each.here) for each in self.prompts if each.here is not None]
-        return tau_apart([its for its, _ in pairs], [ours for _, ours in pairs]) if pairs else None
+        """The server's τ minus ours, paired by prompt; NaN if one is undefined, None if nothing was decoded here."""
+        pairs = [(*tau_of(each.served), *tau_of(each.here)) for each in self.prompts if each.here is not None]
+
+        def tau_apart(tokens: np.ndarray, passes: np.ndarray, ours: np.ndarray, our_passes: np.ndarray) -> np.ndarray:
+            return divided(tokens, passes) - divided(ours, our_passes)
+
+        return interval(tau_apart, *np.array(pairs, np.float64).T) if pairs else None
 
     @property
     def accepts(self) -> Accepts:
@@ -269,3 +373,58 @@ def _cause(alike: Sequence[RoundDifference], dtype: str) -> str:
 
 def _prompts(count: int) -> str:
     return f"{count:,} prompt{'' if count == 1 else 's'}"
+
+
+SAME_WEIGHTS = 0.002
+"""Relative distance of logits within which two programs compute the same. A bfloat16 copy of the built-in target is
+.009 away from itself, the same in vLLM less than .00001."""
+ROUNDED_WEIGHTS = 0.3
+"""Relative distance of logits within which weights count as the model's own, rounded: an 8-bit copy of the built-in
+target is .01 away."""
+
+
+class Verdict(Enum):
+    """Conclusion about a server's weights."""
+
+    SAME = "the same weights, at the same precision"  # within rounding
+    LOWER = "the same weights at another precision, or weights that hardly differ from them"
+    """Logits cannot distinguish these."""
+    OTHER = "another model, or weights that were changed"  # further away than any rounding of weights
+    OPEN = "too few texts to say"  # the interval includes two of them
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCheck:
+    """Results at the tokens that the server wrote."""
+
+    server: str  # the server's name of its model
+    version: str  # version of vLLM
+    reference: str  # the local model
+    dtype: str  # the local model's dtype
+    texts: int  # number of texts that the server wrote
+    tokens: int  # number of tokens of all texts
+    distance: Interval
+    """Mean over the tokens of the root mean square difference between both models' logits, on the tokens that the
+    server lists, relative to the standard deviation of the reference's logits."""
+    best_differs: Interval  # share of tokens at which the reference would have written another token
+    furthest: float  # the largest difference between two logits
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict whose range contains the complete interval of the distance."""
+        if self.distance.high <= SAME_WEIGHTS:
+            return Verdict.SAME
+        if self.distance.low > ROUNDED_WEIGHTS:
+            return Verdict.OTHER
+        if self.distance.low > SAME_WEIGHTS and self.distance.high <= ROUNDED_WEIGHTS:
+            return Verdict.LOWER
+        return Verdict.OPEN
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if self.verdict is Verdict.OPEN:
+            return f"Whether it runs {self.reference} is {Verdict.OPEN.value}; give more prompts, or longer texts."
+        if self.verdict is Verdict.OTHER:
+            return f"It does not run {self.reference} as it is here: {Verdict.OTHER.value}."
+        return f"It runs {self.reference}: {self.verdict.value}."

@@ -1,0 +1,512 @@
+"""The runs of a site and its pages: the frame, a run with its dial, and the comparison of any two.
+
+External text is escaped. The content security policy allows only files of the site and no inline scripts. It includes
+`file:` because some browsers treat the files of a folder as different origins; hosted pages cannot load such files. A
+run's data at its own draft length is one script; other draft lengths, and windows of evidence of a long run, load on
+demand. Alignments are precomputed, and Compare loads the runs from their own pages' data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mars_viz import __version__, samples
+from mars_viz.analysis.alignment import align_runs, differences
+from mars_viz.components.compare import Payload, lane_payload, pair_payload
+from mars_viz.components.explorer.packing import identified
+from mars_viz.components.explorer.payload import WINDOW, payload_of, window
+from mars_viz.components.explorer.round_index import cut_index, round_index
+from mars_viz.components.stepper import playback, playback_payload
+from mars_viz.dialmap import whole_controller_map
+from mars_viz.errors import RunFileError
+from mars_viz.escapes import Html, html, joined, visible
+from mars_viz.figures import LIGHT, spoken_title
+from mars_viz.report import file_name
+from mars_viz.report.page import FIGURES, bibtex, file_stem, heading, html_head, run_facts, sent
+from mars_viz.report.prerendered_figures import figure_alone, prerendered_figures
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+from mars_viz.runfiles import list_runs, load_run, read_zip
+from mars_viz.runlist import RunFacts
+from mars_viz.ui.compare import compare_words
+from mars_viz.ui.compare.compare_view import Across, Candidate, Choice, right_answer
+from mars_viz.ui.gallery import HERO, Card, run_card
+from mars_viz.ui.lessons import LESSONS, Lesson
+from mars_viz.ui.lessons.base import LessonAside, LessonPicture
+from mars_viz.ui.library import told_apart
+
+MOST_RUNS = 200  # runs per site; each is compared with all others
+_LONGEST = 60  # characters of a name
+POLICY = (
+    "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRun:
+    """A run of a site."""
+
+    name: str  # unique, for addresses: lower-case letters, digits and hyphens
+    run: Run
+
+
+def named_runs(runs: Mapping[str, Run] | Iterable[Run]) -> tuple[SiteRun, ...]:
+    """Return the runs with unique names, from the mapping's keys or else from titles or prompts.
+
+    Raises RunFileError for no runs and for more than `MOST_RUNS`.
+    """
+    called = runs.items() if isinstance(runs, Mapping) else ((file_name(run), run) for run in runs)
+    taken, site_runs = set[str](), []
+    for label, run in called:
+        plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:_LONGEST].strip("-") or "run"
+        name = next(each for each in (plain, *(f"{plain}-{n}" for n in range(2, len(taken) + 2))) if each not in taken)
+        taken.add(name)
+        site_runs.append(SiteRun(name, run))
+    if not site_runs:
+        raise RunFileError("There are no runs to make a site of. Name run folders, zips, or a folder of runs.")
+    if len(site_runs) > MOST_RUNS:
+        raise RunFileError(f"These are {len(site_runs)} runs; a site holds at most {MOST_RUNS}. Choose some of them.")
+    return tuple(site_runs)
+
+
+def runs_in(paths: Iterable[Path], unpacked: Path) -> dict[str, Run]:
+    """Return the runs at these paths by name: run folders, zips, or folders of runs.
+
+    Zips are unpacked into the folder `unpacked`, which must exist as long as the runs are used. Raises RunFileError for
+    the first path without a readable run.
+    """
+    runs: dict[str, Run] = {}
+    for place in paths:
+        for name, run in _read(place, unpacked / str(len(runs))):
+            runs[name if name not in runs else f"{name}-{len(runs)}"] = run
+    return runs
+
+
+def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
+    try:
+        is_folder, is_file = place.is_dir(), place.is_file()
+        holds_run = is_folder and (place / "manifest.json").exists()
+    except OSError as error:
+        raise RunFileError(f"{place} cannot be looked at ({error.strerror}). Check that it can be read.") from error
+    if holds_run:
+        yield place.resolve().name, load_run(place)
+    elif is_folder:
+        entries = list_runs(place)
+        if not entries:
+            raise RunFileError(f"{place} holds no run. Name a run's folder, its zip, or a folder of runs.")
+        for entry in entries:
+            if entry.error is not None:
+                raise RunFileError(f"{entry.error} Or leave {entry.path.name} out: name the other runs one by one.")
+            yield entry.path.name, load_run(entry.path)
+    elif is_file:
+        try:
+            with place.open("rb") as data:
+                run = read_zip(data, unpacked)
+        except OSError as error:
+            raise RunFileError(f"{place} cannot be opened ({error.strerror}). Check that it can be read.") from error
+        except RunFileError as error:
+            raise RunFileError(f"{place}: {error}") from error
+        yield place.stem, run
+    else:
+        raise RunFileError(f"{place} does not exist. Name a run's folder, its zip, or a folder of runs.")
+
+
+SiteFile = tuple[str, bytes]  # path in the site, with slashes, and contents
+
+
+@dataclass(frozen=True, slots=True)
+class SitePage:
+    """A page of a site."""
+
+    path: str  # in the site, such as 'index.html' or 'runs/story.html'
+    title: str  # title of the browser tab; not escaped
+    main: Html  # content between navigation and footer
+    scripts: tuple[str, ...] = ()  # scripts to load, as paths in the site without extension
+
+    def file(self, *, lessons: bool) -> SiteFile:
+        """Return the complete page; with `lessons`, it links to them."""
+        up = html("../" * self.path.count("/"))
+        title = self.title if self.title == "MARS Viz" else f"{self.title} · MARS Viz"
+        scripts = joined(Html(f'<script src="{html(up)}{html(name)}.js" defer></script>\n') for name in self.scripts)
+        of_lessons = (("index.html#lessons", "Lessons"),) if lessons else ()
+        links = []
+        for to, name in (("index.html", "Runs"), *of_lessons, ("compare.html", "Compare")):
+            current = Html(' aria-current="page"' if to == self.path else "")
+            links.append(Html(f'<a href="{html(up)}{html(to)}"{html(current)}>{html(name)}</a>'))
+        loader = Html(f'<script src="{html(up)}assets/loader.js"></script>\n') if self.scripts else Html()
+        style = Html(f'<link rel="stylesheet" href="{html(up)}assets/site.css">\n')
+        head = html_head(html(title), html(POLICY), joined([style, loader, scripts]), ", site")
+        page = Html(
+            f"{html(head)}"
+            f'<nav class="site" aria-label="Pages"><strong>MARS Viz</strong>{html(joined(links))}</nav>\n'
+            f"{html(self.main)}<footer>Made by MARS Viz {html(__version__)}.</footer>\n</body>\n</html>\n"
+        )
+        return self.path, page.encode()
+
+
+NEEDS_SCRIPTS = Html(
+    "<noscript><style>[aria-busy] ~ *, footer { visibility: visible !important; }</style>"
+    '<p class="note">Allow scripts for this page to see all of it.</p></noscript>\n'
+)
+FAILED = Html('<p class="note" id="failed" role="alert" hidden></p>\n')
+"""Place for the message if a page cannot be shown."""
+
+
+def data_file(name: str, text: str) -> SiteFile:
+    """Return a script that passes a text to the loader. Names consist of letters, digits, hyphens and dots."""
+    return f"data/{name}.js", f"marsViz.take({json.dumps(name)}, {json.dumps(text)});\n".encode()
+
+
+WHOLE = 5_000  # most slots of a run sent with all its evidence, about a megabyte
+MOST_STEPS = 10
+"""Number of dial values at which figures are prerendered, in addition to each segment; they show outside the map."""
+
+STEPPER = "assets/stepper"  # script of pages with the stepper
+
+
+def run_files(one: SiteRun) -> Iterator[SiteFile]:
+    """Yield the data scripts of a run: per draft length, and over a controller's threshold (None) if it is mapped."""
+    run_gamma = one.run.settings.gamma
+    yield steps_file(one.name, one.run)
+    for gamma in (*draft_lengths(one.run), *((None,) if whole_controller_map(one.run) else ())):
+        part = f"{one.name}.cuts" if gamma is None else f"{one.name}.g{gamma}"
+        index = cut_index(one.run) if gamma is None else round_index(one.run, gamma)
+        long = index.slots > WHOLE
+        payload = payload_of(one.run, gamma, index, evidence=not long)
+        if long and one.run.settings.drafts_trees:  # Compare shows trees without windows of evidence
+            payload["nodes"] |= {"q": index.rounds.speculations.whole.q}
+        payload = identified(payload)
+        yield data_file(part, sent(payload))
+        for number in range(-(-len(index.rounds) // WINDOW) if long else 0):
+            yield data_file(f"{part}.w{number}", sent(window(one.run, gamma, index, number)))
+        if gamma == run_gamma:
+            drawn = prerendered_figures(one.run, run_gamma, payload["rows"], MOST_STEPS)
+            yield data_file(f"{one.name}.figures", sent(drawn))
+
+
+def draft_lengths(run: Run) -> tuple[int, ...]:
+    """Return the draft lengths to choose from, including the run's own."""
+    mapped = () if run.dial_map is None else run.dial_map.span.gammas
+    return tuple(sorted({run.settings.gamma, *mapped}))
+
+
+def explorer_place(one: SiteRun, *, look: str = "", overlay: str = "") -> Html:
+    """Return the element that the explorer's script fills."""
+    lengths = " ".join(map(str, draft_lengths(one.run)))
+    return Html(
+        f'<div id="explorer" aria-busy="true" data-run="{html(one.name)}" data-gamma="{one.run.settings.gamma:d}" '
+        f'data-lengths="{html(lengths)}" data-stem="{html(file_stem(one.run))}" data-look="{html(look)}" '
+        f'data-overlay="{html(overlay)}"><p class="quiet">Loading the run …</p></div>\n'
+    )
+
+
+def run_scripts(one: SiteRun) -> tuple[str, ...]:
+    """Return the scripts of a page with the explorer."""
+    return f"data/{one.name}.g{one.run.settings.gamma}", "assets/explorer"
+
+
+def steps_file(name: str, run: Run) -> SiteFile:
+    """Return the playback of a run as a data file."""
+    return data_file(f"{name}.steps", sent(playback_payload(playback(run))))
+
+
+def steps_place(name: str, own: bool = True) -> Html:
+    """Return the collapsed stepper, for the run itself or for its strict text."""
+    words = "Watch this run step by step" if own else "Watch the strict text step by step"
+    return Html(
+        f'<details id="steps"><summary>{html(words)}</summary>'
+        f'<div id="stepper" aria-busy="true" data-name="{html(name)}">'
+        '<p class="quiet">Loading the steps …</p></div></details>\n'
+    )
+
+
+_FIGURES = Html(
+    '<p class="quiet" id="undrawn" hidden>The figures are of the rule\'s dial, at the draft length that the run was '
+    "decoded with. Choose both above to see them.</p>\n"
+    f'<section id="drawn">{html(FIGURES)}</section>\n'
+)
+
+
+def run_page(one: SiteRun) -> SitePage:
+    """Return a run's page."""
+    run, title = one.run, heading(one.run)
+    controller_map, dial, choice = whole_controller_map(run), rule_named(run.settings.rule).dial, Html()
+    if controller_map is not None and controller_map.span.controller is not None:
+        rule = "the rule" if dial is None else f"{dial.symbol} of the rule"
+        other = f"{controller_map.dial.symbol} of the controller {controller_map.span.controller.title}"
+        choice = Html(
+            '<p class="dials" role="group" aria-label="The dial to turn">'
+            f'<button type="button" data-cuts="" aria-pressed="true">Turn {html(rule)}</button>'
+            f'<button type="button" data-cuts="1" aria-pressed="false">Turn {html(other)}</button></p>\n'
+        )
+    main = Html(
+        f"<header><h1><bdi>{html(title)}</bdi></h1>\n{html(run_facts(run, run.settings.gamma))}</header>\n"
+        f"<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}"
+        f'<p class="note" id="complaint" role="status" hidden></p>\n{html(choice)}{html(explorer_place(one))}'
+        '<p class="whole"><a id="whole" target="_blank" rel="noopener">Open the whole page</a></p>\n'
+        f'<p class="onward"><a href="../compare.html#reference={html(one.name)}">Compare with another run</a></p>\n'
+        f"{html(steps_place(one.name))}{html(_FIGURES)}"
+        '<details class="embed"><summary>Embed this view</summary><p class="quiet">For a course page: it opens with '
+        'the present setting.</p><pre id="snippet"></pre></details>\n'
+        f"<details><summary>To cite</summary><pre>{html(bibtex(run.settings.rule))}</pre></details>\n</main>\n"
+    )
+    return SitePage(f"runs/{one.name}.html", title, main, (*run_scripts(one), STEPPER))
+
+
+_HEAD = Html("<header><h1>Compare</h1><p>Where do two texts diverge, and what is that worth?</p></header>\n")
+HELD = ("reference", "shown")  # parameters of a link for the two runs, as in the app
+
+
+def compared(runs: Sequence[SiteRun]) -> tuple[Candidate, ...]:
+    """Return the runs as candidates of the app's Compare page."""
+    labels = told_apart({site_run.name: heading(site_run.run) for site_run in runs})
+    return tuple(
+        Candidate(Choice(one.name), one.run, one.run.unmapped, labels[one.name], right_answer(one.run)) for one in runs
+    )
+
+
+def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
+    """Return the alignments of a run, as the reference, with every other run."""
+    others = [candidate for candidate in candidates if candidate is not reference]
+    names = compare_words.lane_names(reference, others[0], (reference, *others))
+    lanes = []
+    for candidate, name in zip((reference, *others), names, strict=True):
+        right = align_runs(reference.run, candidate.run).right
+        lanes.append(lane_payload(candidate.choice.key, name, candidate.run, right, candidate.right))
+    pairs = {candidate.choice.key: _pair(reference, candidate) for candidate in others}
+    return data_file(f"{reference.choice.run}.pairs", sent({"lanes": lanes, "pairs": pairs}))
+
+
+def _pair(left: Candidate, right: Candidate) -> Payload:
+    rows = [
+        {
+            "name": row.name,
+            "meaning": row.meaning,
+            "left": compare_words.written(row.left, row.is_share),
+            "right": compare_words.written(row.right, row.is_share),
+            "change": compare_words.change(row),
+            "stands": row.stands,
+            "means": compare_words.MEANING[row.stands],
+        }
+        for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
+    ]
+    alignment, names = align_runs(left.run, right.run), compare_words.named(left, right)
+    panes = []
+    for candidate, name in ((left, names.left), (right, names.right)):
+        detail = visible(compare_words.detail(candidate, ruled=names.ruled))
+        panes.append((candidate.choice.key, visible(name), detail, candidate.run))
+    return {
+        **pair_payload(panes[0], panes[1], alignment, (None, None)),
+        "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),
+        "rows": rows,
+        "beside": compare_words.short_names(names),
+        "footnote": visible(compare_words.footnote(left, right)),
+    }
+
+
+def compare_page(candidates: Sequence[Candidate]) -> SitePage:
+    """Return the page; with a single run, it only has a note."""
+    if len(candidates) < 2:
+        line = Html('<p class="note">This site holds one run alone, and nothing to compare it with.</p>')
+        return SitePage("compare.html", "Compare", Html(f"{html(_HEAD)}<main>{html(line)}</main>\n"))
+    options = joined(
+        Html(f'<option value="{html(candidate.choice.run)}">{html(candidate.label)}</option>')
+        for candidate in candidates
+    )
+    pickers = (
+        Html(f'<label>{html(words)} <select id="{html(name)}">{html(options)}</select></label> ')
+        for name, words in zip(HELD, ("Reference", "Beside it"), strict=True)
+    )
+    lengths = " ".join(str(candidate.run.settings.gamma) for candidate in candidates)
+    names = " ".join(candidate.choice.run for candidate in candidates)
+    main = Html(
+        f"{html(_HEAD)}<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}"
+        f'<p class="pick">{joined(pickers)}</p>\n<p class="finding" id="finding" role="status"></p>\n'
+        f'<div id="compare" aria-busy="true" data-names="{html(names)}" data-lengths="{html(lengths)}">'
+        '<p class="quiet">Loading both runs …</p></div>\n'
+        '<div class="scroll"><table id="numbers" aria-label="Both texts in numbers"></table></div>\n'
+        '<p class="quiet" id="footnote"></p>\n</main>\n'
+    )
+    return SitePage("compare.html", "Compare", main, ("assets/compare",))
+
+
+_MARKED = re.compile(
+    r"\*\*(?P<bold>.+?)\*\*|\*(?P<italic>[^*]+)\*|`(?P<code>[^`]+)`|\$(?P<formula>[^$]+)\$"
+    r"|\[(?P<words>[^\]]+)\]\((?P<address>https://[^)\s\"]+)\)"
+)
+_ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_FRACTION = re.compile(rf"\\dfrac{_ARGUMENT}{_ARGUMENT}")
+_SIGNS = {"\\alpha": "α", "\\gamma": "γ", "-": " − ", "+": " + "}
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtLesson:
+    """A lesson and the run that it shows."""
+
+    number: int  # from 1, as in the app
+    lesson: Lesson
+    shown_on: SiteRun  # a run with everything that the lesson needs
+    picture: LessonPicture | None  # its figure; None if it shows the explorer
+    aside: LessonAside | None  # a second figure
+    played: Run  # the run that its stepper plays
+
+    @property
+    def name(self) -> str:
+        """Name of its data."""
+        return f"lesson-{self.number}"
+
+    @property
+    def card(self) -> Card:
+        """Its card in the gallery."""
+        title = f"{self.number} · {self.lesson.title}"
+        return Card(str(self.number), title, self.lesson.point, "", self.lesson.thumbnail(self.shown_on.run))
+
+
+def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
+    """Return the lessons that some run supports, preferably the sample that the lesson was written for."""
+    lessons = []
+    sampled = [one.run for one in runs if (samples.RUNS / one.name).is_dir()]  # figures label these as samples
+    for number, lesson in enumerate(LESSONS, 1):
+        first = sorted(runs, key=lambda one: one.name != lesson.sample)
+        served = next((one for one in first if not lesson.lacks(one.run)), None)
+        if served is None:
+            continue
+        picture = None if lesson.picture is None else lesson.picture(served.run, sampled)
+        if picture is None and lesson.picture is not None:
+            continue
+        aside = None if lesson.aside is None else lesson.aside(served.run, LIGHT)
+        played = None if lesson.played is None else lesson.played(served.run)
+        lessons.append(TaughtLesson(number, lesson, served, picture, aside, served.run if played is None else played))
+    return tuple(lessons)
+
+
+def lesson_files(lessons: Sequence[TaughtLesson]) -> Iterator[SiteFile]:
+    """Yield pages and data of the lessons."""
+    for place, taught_lesson in enumerate(lessons):
+        yield _page(taught_lesson, lessons[place - 1 : place], lessons[place + 1 : place + 2]).file(lessons=True)
+        if (picture := taught_lesson.picture) is not None:
+            aside = None if taught_lesson.aside is None else figure_alone(taught_lesson.aside.figure)
+            data: dict[str, object] = {"kind": picture.kind.value, "knobs": [asdict(knob) for knob in picture.knobs]}
+            data |= {"figure": picture.figure, "label": picture.label, "aside": aside}
+            yield data_file(taught_lesson.name, sent(data))
+        if taught_lesson.played is not taught_lesson.shown_on.run:
+            yield steps_file(taught_lesson.name, taught_lesson.played)
+
+
+def _page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[TaughtLesson]) -> SitePage:
+    lesson, title = one.lesson, f"{one.number} · {one.lesson.title}"
+    on = Html(
+        f'<p class="quiet">Shown on <a href="../runs/{html(one.shown_on.name)}.html"><bdi>'
+        f"{html(heading(one.shown_on.run))}</bdi></a></p>"
+    )
+    steps = steps_place(one.shown_on.name if one.played is one.shown_on.run else one.name, lesson.steps is None)
+    caution = "" if lesson.caution is None else lesson.caution(one.shown_on.run)
+    note = Html(f'<p class="note">{html(caution)}</p>\n' if caution else "")
+    if one.picture is None:
+        figure = explorer_place(one.shown_on, look="lean", overlay="ratio")
+    else:
+        finding = "" if lesson.told is None else lesson.told(one.shown_on.run)
+        below = Html(f'<p class="finding">{html(finding)}</p>\n' if finding else "")
+        figure = Html(
+            f'<div id="lesson" aria-busy="true" data-name="{html(one.name)}">'
+            f'<p class="quiet">Loading the lesson …</p></div>\n{html(below)}'
+        )
+    aside = Html()
+    if one.aside is not None:
+        aside = Html(
+            f'<div class="figure" id="aside" aria-label="{html(spoken_title(one.aside.figure))}"></div>\n'
+            f'<p class="quiet">{html(one.aside.words)}</p>\n'
+        )
+    back, onward = (
+        joined(Html(f'<a href="{to.number:d}.html">{html(words)}: {html(to.lesson.title)}</a>') for to in lessons)
+        for words, lessons in (("Back", before), ("Next", after))
+    )
+    paragraphs = joined(Html(f"<p>{html(worded(paragraph))}</p>") for paragraph in lesson.text)
+    main = Html(
+        f"<header><h1>{html(title)}</h1><p>{html(lesson.point)}</p>{html(on)}</header>\n"
+        f"<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}{html(note)}{html(figure)}"
+        f'<div class="words">{html(paragraphs)}</div>\n{html(aside)}'
+        f'<details class="question"><summary>{html(worded(lesson.question))}</summary>'
+        f"<p>{html(worded(lesson.answer))}</p></details>\n{html(steps)}"
+        f'<p class="onward">{html(back)} {html(onward)}</p>\n</main>\n'
+    )
+    scripts = (f"data/{one.name}", "assets/lesson") if one.picture else run_scripts(one.shown_on)
+    return SitePage(f"lessons/{one.number}.html", title, main, (*scripts, STEPPER))
+
+
+def worded(text: str) -> Html:
+    """Return a paragraph's HTML without the enclosing tags."""
+    parts, at = [], 0
+    for match in _MARKED.finditer(text):
+        parts += [html(text[at : match.start()]), _marked(match)]
+        at = match.end()
+    return joined([*parts, html(text[at:])])
+
+
+def _marked(match: re.Match[str]) -> Html:
+    match match.lastgroup:
+        case "bold":
+            return Html(f"<strong>{html(worded(match['bold']))}</strong>")
+        case "italic":
+            return Html(f"<em>{html(match['italic'])}</em>")
+        case "code":
+            return Html(f"<code>{html(match['code'])}</code>")
+        case "formula":
+            line = _FRACTION.sub(lambda fraction: f"({fraction[1]}) / ({fraction[2]})", match["formula"])
+            for name, sign in _SIGNS.items():
+                line = line.replace(name, sign)
+            parts = enumerate(re.split(r"\^\{([^{}]*)\}", line))
+            raised = joined(Html(f"<sup>{html(part)}</sup>") if place % 2 else html(part) for place, part in parts)
+            return Html(f'<span class="formula">{html(raised)}</span>')
+    return Html(f'<a href="{html(match["address"])}" rel="noopener">{html(match["words"])}</a>')
+
+
+Told = Callable[[str], None]  # callback for progress lines
+STORY = (
+    "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
+    "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
+)
+KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
+
+
+def site_files(runs: Sequence[SiteRun], told: Told) -> Iterator[SiteFile]:
+    """Yield all pages and data of a site. `told` receives progress lines."""
+    for count, item in enumerate(runs, 1):
+        told(f"Run {count} of {len(runs)}: {heading(item.run)}")
+        yield from run_files(item)
+    lessons, candidates = taught(runs), compared(runs)
+    yield from lesson_files(lessons)
+    pages = (gallery_page(runs, [item.card for item in lessons]), compare_page(candidates), *map(run_page, runs))
+    yield from (page.file(lessons=bool(lessons)) for page in pages)
+    if len(runs) > 1:
+        told(f"Comparing {len(runs)} runs with one another")
+        yield from (pairs_file(item, candidates) for item in candidates)
+
+
+def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SitePage:
+    """Return the page. Lesson cards are named by number."""
+    run_cards = [run_card(each.name, heading(each.run), each.run, RunFacts.of(each.run).line) for each in runs]
+    of_lessons = Html()
+    if lessons:
+        of_lessons = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards("lessons", lessons))}</section>\n')
+    both = Html('<p class="onward"><a href="compare.html">Compare two runs</a></p>\n' if len(runs) > 1 else "")
+    main = Html(
+        f'<header class="hero"><h1>{html(HERO)}</h1><p>{html(STORY)}</p></header>\n<main>\n'
+        f'<section id="runs"><h2>Runs</h2>\n{html(_cards("runs", run_cards))}<p class="quiet">{html(KEY)}</p>'
+        f"{html(both)}</section>\n{html(of_lessons)}</main>\n"
+    )
+    return SitePage("index.html", "MARS Viz", main)
+
+
+def _cards(folder: str, cards: Iterable[Card]) -> Html:
+    items = []
+    for card in cards:
+        label = f"{card.title}: {card.line}"  # an <article> does not name the link around it
+        to = f"{folder}/{card.name}.html"
+        items.append(Html(f'<li><a href="{html(to)}" aria-label="{html(label)}">{html(card.html)}</a></li>\n'))
+    return Html(f'<ul class="cards">{joined(items)}</ul>\n')
