@@ -8,10 +8,11 @@ import numpy as np
 
 from mars_viz.evidence import Of
 from mars_viz.records import Speculation, Verdicts
-from mars_viz.rules.base import OnTrees
+from mars_viz.rules.base import OnTrees, register
 from mars_viz.rules.lossless import BlockVerification, RejectionSampling
 
 
+@register
 class RecursiveRejection(RejectionSampling):
     """Try the children of a token draw by draw: keep x iff u <= p(x)/q(x); else p becomes norm((p - q)+), with q
     unchanged. Emit a sample of the remaining p after every draw was rejected.
@@ -40,6 +41,7 @@ class RecursiveRejection(RejectionSampling):
         return self._strictly(speculation, keeps, getattr(speculation, self.left))
 
 
+@register
 class KSeq(RecursiveRejection):
     """Keep the first of the k tokens drawn at a node with u <= p(x)/(ρ q(x)), with p unchanged; else emit a sample of
     norm(p - min(p/ρ, q) (1 - (1 - β)^k)/β).
@@ -60,6 +62,7 @@ class KSeq(RecursiveRejection):
     left = "k_seq_emission"
 
 
+@register
 class Traversal(BlockVerification):
     """Take the first node, children before parents, with u <= w; emit a sample of the remaining p there.
 
@@ -111,6 +114,7 @@ def up_to_first(speculation: Speculation, chances: np.ndarray) -> np.ndarray:
     return keeps
 
 
+@register
 class GreedyMultiPath(Traversal):
     """Follow the path with the largest p(x)/q(x) at each step and keep its first τ tokens, τ = max{i : u_i <= h_i};
     emit a sample of norm((w p - q')+).

@@ -5,11 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, best_p, drafted_p, just_above
-from mars_viz.rules.lossless import coin_keeps, drafted_q
+from mars_viz.rules.base import (
+    Dial,
+    Near,
+    Rule,
+    among_best,
+    best_p,
+    drafted_p,
+    entropy_of,
+    following,
+    just_above,
+    register,
+    window,
+)
+from mars_viz.rules.lossless import Tossed, coin_keeps, drafted_q
 
 
-class Fuzzy(Rule):
+@register
+class Fuzzy(Tossed):
     """Keep x iff JSD(p, q) < T, or u <= p(x)/q(x); else emit a sample of norm((p - q)+). JSD in nats."""
 
     name = "fuzzy"
@@ -18,15 +31,15 @@ class Fuzzy(Rule):
     formula = "JSD(p, q) < T, or u ≤ p(x)/q(x)"
     source = "fuzzy speculative decoding, T = 0.3 (summary read); divergence in nats, at most ln 2"
     dial = Dial("T", "divergence threshold", low=0.0, high=0.7, step=0.005, default=0.3, strict_is_high=False)
-    on_rejection = Emission.RESIDUAL
     needs = ("js",)
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from just above the divergence."""
-        return self._relaxed(speculation, coin_keeps(speculation), just_above(speculation.js))
+        return just_above(speculation.js)
 
 
-class CactusAcceptance(Rule):
+@register
+class CactusAcceptance(Tossed):
     """Keep x iff u <= min(1, p + √(2 δ p (1 - p))) / q at x; else emit a sample of norm((p - q)+).
 
     Cactus itself samples the residual of the raised law on rejection. That law changes with δ, and a speculation, which
@@ -40,18 +53,17 @@ class CactusAcceptance(Rule):
     formula = "u ≤ min(1, p + √(2δ·p(1 − p)))/q"
     source = "arXiv 2604.04987 and MANGA-UOFA/Cactus, solve_constraint (code read); emission as in rejection sampling"
     dial = Dial(symbol="δ", name="divergence budget", low=0.0, high=4.0, step=0.05, default=1.0, strict_is_high=False)
-    on_rejection = Emission.RESIDUAL
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from δ = (u q - p)² / (2 p (1 - p))."""
-        keep, p = coin_keeps(speculation), drafted_p(speculation)
+        p = drafted_p(speculation)
         lacking = speculation.coins * drafted_q(speculation) - p
         relaxes = (speculation.temperature > 0) & (p > 0) & (lacking > 0)
-        needed = np.divide(lacking**2, 2 * p * (1 - p), out=np.full_like(p, np.nan), where=relaxes)
-        return self._relaxed(speculation, keep, needed)
+        return np.divide(lacking**2, 2 * p * (1 - p), out=np.full_like(p, np.nan), where=relaxes)
 
 
-class CascadeOpt(Rule):
+@register
+class CascadeOpt(Tossed):
     """Keep x unless max q < max p - α TV(p, q), and then iff u <= p(x)/q(x), else emit a sample of norm((p - q)+).
 
     |max p - max q| <= TV, so α = -1 equals the paper's strict end, α at minus infinity, and α = 1 keeps everything. At
@@ -64,17 +76,16 @@ class CascadeOpt(Rule):
     formula = "max q ≥ max p − α·TV(p, q), or u ≤ p(x)/q(x)"
     source = "arXiv 2405.19261, the OPT deferral (summary read); the paper varies α, the default is ours"
     dial = Dial(symbol="α", name="deferral cost", low=-1.0, high=1.0, step=0.01, default=0.0, strict_is_high=False)
-    on_rejection = Emission.RESIDUAL
     needs = ("logsumexp", "q_max", "total_variation")
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from α = (max p - max q) / TV; everywhere if the laws are equal."""
         surer = best_p(speculation) - speculation.q_max
         distance = speculation.total_variation.astype(np.float64)
-        cost = np.divide(surer, distance, out=np.full_like(surer, -1.0), where=distance > 0)
-        return self._relaxed(speculation, coin_keeps(speculation), cost)
+        return np.divide(surer, distance, out=np.full_like(surer, -1.0), where=distance > 0)
 
 
+@register
 class CascadeTokenAcceptance(Rule):
     """Keep x iff u <= π(x) / q(x), π = q 1_A + (1 - q(A)) p, A = {p >= (1 - α) max p}; else a sample of norm((p - q)+).
 
@@ -134,6 +145,7 @@ def _joins(speculation: Speculation, logits: np.ndarray) -> np.ndarray:
     return 1 - np.exp((logits.astype(np.float64) - z1) / (speculation.temperature or 1.0))
 
 
+@register
 class Bild(Rule):
     """Keep x iff x = v1 or -ln p(x) <= R; else emit v1. BiLD also rolls back a v1 with p(v1) < exp(-R), and then writes
     the same v1. Its other half, a handover to the target if max q < 0.6, ends drafts and judges nothing."""
@@ -154,7 +166,37 @@ class Bild(Rule):
         return self._relaxed(speculation, among_best(speculation, 1), surprise)
 
 
-class Ears(Rule):
+@register
+class Fly(Rule):
+    """Keep x iff x = v1, or H3 >= θ and the next W - 1 drafted tokens are all the target's best; else emit v1.
+
+    H3 is the entropy of the three best tokens' plain probabilities, not renormalised; at most ln 3. A block's last W
+    positions are never relaxed, so γ must exceed W for the rule to relax anything.
+    """
+
+    name = "fly"
+    title = "FLy"
+    summary = "Forgives a mismatch if the target was unsure and the drafted tokens after it match. Needs γ > {w}."
+    formula = "x = v1, or H₃ ≥ θ, at least W = {w} drafted tokens follow, and the first W − 1 of them match"
+    source = "arXiv 2511.22972 and AMD-AGI/FLy, fly/models/FLy.py (code read)"
+    dial = Dial(symbol="θ", name="entropy gate", low=0.0, high=1.1, step=0.01, default=0.3, strict_is_high=True)
+    on_rejection = Emission.ARGMAX
+    needs = ("logsumexp",)
+    spans_positions = True
+    fixed = (window(6, "W − 1 tokens after the mismatch must match, and W must follow it"),)
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept up to θ = H3 if the following tokens allow it."""
+        matches, w = among_best(speculation, 1), self.values["w"]
+        tokens, kept = following(speculation, matches)
+        forgiven = (tokens >= w) & (kept >= w - 1)
+        plain = np.exp(speculation.top_logits[:, :3].astype(np.float64) - speculation.logsumexp[:, None])
+        entropy = entropy_of(plain[speculation.judging_rows])
+        return self._relaxed(speculation, matches, np.where(forgiven, just_above(entropy), np.nan))
+
+
+@register
+class Ears(Tossed):
     """Keep x iff max(0, u - β (1 - max p)) <= p(x)/q(x) and p(x) > 0; else emit a sample of norm((p - q)+). At
     temperature 0 the target's law is one-hot, 1 - max p is 0, and the rule is strict."""
 
@@ -164,18 +206,17 @@ class Ears(Rule):
     formula = "u − β·(1 − max p) ≤ p(x)/q(x)"
     source = "arXiv 2512.13194 (abstract and a summary read); the default is ours"
     dial = Dial(symbol="β", name="tolerance", low=0.0, high=1.0, step=0.01, default=0.1, strict_is_high=False)
-    on_rejection = Emission.RESIDUAL
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from β = (u - p/q) / (1 - max p)."""
         p, doubt = drafted_p(speculation), 1 - best_p(speculation)
         lacking = speculation.coins - np.divide(p, drafted_q(speculation), out=np.ones_like(p), where=p > 0)
         relaxes = (speculation.temperature > 0) & (p > 0) & (doubt > 0)
-        needed = np.divide(lacking, doubt, out=np.full_like(p, np.nan), where=relaxes)
-        return self._relaxed(speculation, coin_keeps(speculation), needed)
+        return np.divide(lacking, doubt, out=np.full_like(p, np.nan), where=relaxes)
 
 
-class RegretBudget(Rule):
+@register
+class RegretBudget(Near):
     """Keep x iff x = v1, or the regrets z1 - z_x from the block's start to x add up to at most B; else emit v1. ASD
     grants B to a whole request, which needs state across rounds; this rule grants B to every block."""
 
@@ -185,17 +226,14 @@ class RegretBudget(Rule):
     formula = "x = v1, or Σ(z1 − z_x) ≤ B over the block so far"
     source = "after ASD (summary read), whose budget is per request; per block, and the default, are ours"
     dial = Dial(symbol="B", name="regret budget", low=0.0, high=20.0, step=0.1, default=2.0, strict_is_high=False)
-    on_rejection = Emission.ARGMAX
-    on_trees = OnTrees.JUDGED
-    policies = FREE
     needs = ("z", "logsumexp")
     spans_positions = True
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from B = the regret of x and of all tokens before it."""
         z1 = speculation.z1[speculation.judging_rows].astype(np.float64)
         spent = np.where(drafted_p(speculation) > 0, z1 - speculation.z, np.inf)
         for node, parent in enumerate(speculation.parents):  # parents come before their children
             if parent >= 0:
                 spent[node] += spent[parent]
-        return self._relaxed(speculation, among_best(speculation, 1), spent)
+        return spent
