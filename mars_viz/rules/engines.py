@@ -226,6 +226,36 @@ class VllmFly(Rule):
 
 
 @register
+class MarginWindow(Rule):
+    """Keep x iff x = v1, or ln p(v1) - ln p(x) <= m and the next W drafted tokens are all the target's best; else v1.
+
+    m = 0 is off: v1 alone. W tokens must follow in the block, so its last W positions are never relaxed.
+    """
+
+    name = "margin-window"
+    title = "Margin with window"
+    summary = (
+        "Forgives a token nearly as likely as the target's best if the next {w} drafted tokens match. Needs γ > {w}."
+    )
+    formula = "x = v1, or ln p(v1) − ln p(x) ≤ m and the next {w} drafted tokens match"
+    source = (
+        "after llama.cpp discussion 24804 (not read) with the window of FLy, arXiv 2511.22972; the defaults are ours"
+    )
+    dial = Dial("m", "log-probability margin", low=0.0, high=10.0, step=0.05, default=1.0, strict_is_high=False)
+    on_rejection = Emission.ARGMAX
+    needs = ("z", "logsumexp")
+    spans_positions = True
+    fixed = (window(1, "how many drafted tokens after the mismatch must match"),)
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from m = ln p(v1) - ln p(x) if the following tokens allow it."""
+        matches, p = among_best(speculation, 1), drafted_p(speculation)
+        forgiven = (p > 0) & (following(speculation, matches)[1] >= self.values["w"])
+        odds = np.divide(best_p(speculation), p, out=np.full_like(p, np.nan), where=forgiven)
+        return self._relaxed(speculation, matches, np.log(odds))
+
+
+@register
 class Ensemble(Tossed):
     """Keep x iff u <= 1 - w + w p(x)/q(x); else emit a sample of norm((p - q)+), the mixture's residual at every w.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
@@ -19,6 +21,9 @@ from mars_viz.rules.base import (
     window,
 )
 from mars_viz.rules.lossless import Tossed, coin_keeps, drafted_q
+
+_LEAST = 1e-30  # probability that counts for a token to which the drafter gives none
+_ROUNDING = 1e-6  # rest of a law that may be rounding
 
 
 @register
@@ -117,12 +122,7 @@ class CascadeTokenAcceptance(Rule):
 
     def lacks(self, speculation: Speculation) -> str | None:
         """Also require, above temperature 0, the drafter's law on A, which older recordings lack."""
-        if speculation.temperature > 0 and "best_q" not in speculation.columns:
-            return (
-                f"{self.title} needs the drafter's probabilities of the target's best tokens, which runs from before "
-                "there was this rule do not hold. Record the run again."
-            )
-        return super().lacks(speculation)
+        return _lacks_best_q(self, speculation) or super().lacks(speculation)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from α = 1 - p(x)/p(v1); a gap begins when likelier tokens in A leave too little probability."""
@@ -138,11 +138,109 @@ class CascadeTokenAcceptance(Rule):
         return self._relaxed(speculation, keep, joins, np.where(first.any(axis=1), begins, np.nan))
 
 
+def _lacks_best_q(rule: Rule, speculation: Speculation) -> str:
+    """Return a sentence if the drafter's law on the target's best tokens was not recorded, otherwise an empty text."""
+    if speculation.temperature == 0 or "best_q" in speculation.columns:
+        return ""
+    return (
+        f"{rule.title} needs the drafter's probabilities of the target's best tokens, which runs from before there was "
+        "this rule do not hold. Record the run again."
+    )
+
+
 def _joins(speculation: Speculation, logits: np.ndarray) -> np.ndarray:
     """Return the α at which tokens with these raw logits [N, C] join A at each node's row, 1 - p/p(v1); float64 [N, C].
     Valid for tokens that top-k and top-p keep; all others join at 1."""
     z1 = speculation.z1[speculation.judging_rows, None].astype(np.float64)
     return 1 - np.exp((logits.astype(np.float64) - z1) / (speculation.temperature or 1.0))
+
+
+@register
+class ContrastiveAcceptance(Rule):
+    """Keep x iff u <= min(p(x), π(x)) / q(x); else emit a sample of norm((p - q)+).
+
+    π is the softmax of ((1 + β) z - β z') / T over the tokens that top-k and top-p keep, with the drafter's raw logits
+    z'. It is p (p/q)^β, normalised. log π(x) is concave in β, and its slope at 0 is log(p(x)/q(x)) - KL(p, q). That is
+    negative for a token that its coin rejects. So β only ever keeps less, and a token has one breakpoint.
+
+    Exact if top-k and top-p keep at most K tokens (16), which are those that a recording lists, and at β = 0. Otherwise
+    all other tokens count as one, with the rest of p and of q and a ratio p/q of at most 1. A token that the drafter's
+    own top-k or top-p dropped counts with its logit, or with that of the drafter's K-th best if it is not listed. If
+    tokens were dropped, the slope can be positive for a token that its coin rejects. The study may then keep it at a
+    large β, and this rule does not.
+
+    On rejection the study samples norm((π - q)+), and after a full block it samples π. Both laws change with β, and a
+    speculation, which is the same for all rules, holds no sample of them. Hence the name. The study refuses temperature
+    0 and drafts without a distribution. The rule is strict in the first case and rejection sampling in the second.
+    """
+
+    name = "contrastive-acceptance"
+    title = "Contrastive acceptance"
+    summary = "Rejection sampling against the target's advantage over the drafter; β only ever keeps less."
+    formula = "u ≤ min(p(x), π(x))/q(x), π ∝ p·(p/q)^β; T = 0: x = v1"
+    source = (
+        "graphcore-research/relaxed-spec-dec-repro, spec-cont-dec with β = 0.1, 0.5 and 1, scd_expert_toppk_gated "
+        "(code read); emission as in rejection sampling"
+    )
+    dial = Dial(symbol="β", name="contrast", low=0.0, high=2.0, step=0.05, default=0.5, strict_is_high=False)
+    on_rejection = Emission.RESIDUAL
+    needs = ("q_max", "draft_ids", "draft_logits")
+    monotone = False  # a larger β keeps less
+
+    def lacks(self, speculation: Speculation) -> str | None:
+        """Also require, above temperature 0, the drafter's law on the target's best tokens."""
+        return _lacks_best_q(self, speculation) or super().lacks(speculation)
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept up to the β at which π(x) falls to u q(x), by bisection."""
+        keep = coin_keeps(speculation)
+        verdicts = self._strictly(speculation, keep)
+        if speculation.temperature == 0 or not speculation.sampled or not keep.any():
+            return verdicts
+        shares, ratios = (each[keep] for each in _contrasted(speculation))
+        with np.errstate(divide="ignore"):
+            needed = np.log(speculation.coins[keep] * drafted_q(speculation)[keep])
+
+        def falls_short(contrast: np.ndarray) -> np.ndarray:
+            """Return True if π(x) < u q(x) at this β, bool [kept]; x is the last column."""
+            scores = shares + contrast[:, None] * ratios
+            return scores[:, -1] - np.logaddexp.reduce(scores[:, :-1], axis=1) < needed
+
+        low, high = np.zeros(len(needed)), np.full(len(needed), self.dial.high)
+        lost = falls_short(high)
+        for _ in range(54):
+            middle = (low + high) / 2
+            short = falls_short(middle)
+            low, high = np.where(short, low, middle), np.where(short, middle, high)
+        breakpoints, above = np.full(len(keep), np.nan), keep.copy()
+        breakpoints[keep], above[keep] = np.where(lost, high, np.nan), ~lost
+        return replace(verdicts, breakpoints=breakpoints, keep_above=above)
+
+
+def _contrasted(speculation: Speculation) -> tuple[np.ndarray, np.ndarray]:
+    """Return log p and log(p/q) of the target's K best tokens, of x if it is none of them, and of all others together;
+    then of x; float64 [N, K + 3]."""
+    rows, t = speculation.judging_rows, speculation.temperature
+    ids, support = speculation.top_ids[rows], speculation.support[rows]
+    logits, theirs = speculation.top_logits[rows].astype(np.float64), speculation.draft_logits.astype(np.float64)
+    p = best_p(speculation)[:, None] * np.exp((logits - logits[:, :1]) / t)
+    p[np.arange(ids.shape[1]) >= support[:, None]] = 0
+    known = speculation.best_q.astype(np.float64)
+    places = speculation.draft_ids[:, None, :] == ids[:, :, None]  # [N, K, K]
+    place = np.where(places.any(axis=2), places.argmax(axis=2), theirs.shape[1] - 1)
+    dropped = speculation.q_max[:, None] * np.exp((np.take_along_axis(theirs, place, 1) - theirs[:, :1]) / t)
+    q = np.maximum(np.where(known > 0, known, dropped), _LEAST)
+    listed = (ids == speculation.tokens[:, None]).any(axis=1)
+    own_p, own_q = drafted_p(speculation), drafted_q(speculation).astype(np.float64)
+    apart_p, apart_q = np.where(listed, 0, own_p), np.where(listed, 0, own_q)
+    rest = np.where(support > ids.shape[1], 1 - p.sum(axis=1) - apart_p, 0)
+    rest[rest < _ROUNDING] = 0
+    rest_q = np.maximum(1 - known.sum(axis=1) - apart_q, rest)
+    shares = np.column_stack([p, apart_p, rest, own_p])
+    chances = np.column_stack([q, own_q, rest_q, own_q])
+    logs = np.log(shares, out=np.full_like(shares, -np.inf), where=shares > 0)
+    ratios = np.where(shares > 0, logs - np.log(chances, out=np.zeros_like(chances), where=chances > 0), 0)
+    return logs - np.logaddexp.reduce(logs[:, :-1], axis=1)[:, None], ratios
 
 
 @register
