@@ -234,10 +234,8 @@ class MarginWindow(Rule):
 
     name = "margin-window"
     title = "Margin with window"
-    summary = (
-        "Forgives a token nearly as likely as the target's best if the next {w} drafted tokens match. Needs γ > {w}."
-    )
-    formula = "x = v1, or ln p(v1) − ln p(x) ≤ m and the next {w} drafted tokens match"
+    summary = "Forgives a token nearly as likely as the target's best if the {w} drafted after it match. Needs γ > {w}."
+    formula = "x = v1, or ln p(v1) − ln p(x) ≤ m and the first W = {w} drafted tokens after x match"
     source = (
         "after llama.cpp discussion 24804 (not read) with the window of FLy, arXiv 2511.22972; the defaults are ours"
     )
