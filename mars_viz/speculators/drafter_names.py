@@ -23,8 +23,7 @@ class NamedDrafter:
     settings: ClassVar[
         tuple[Setting, ...]
     ]  # settings that its name may have, in order; a key is a field, and none is `head`
-    keeps_cache: ClassVar[bool] = False  # True if it reads with a model
-    drafts_trees: ClassVar[bool] = False  # True if it can draft trees
+    keeps_cache: ClassVar[bool] = False  # True if it reads with a model, and so can draft trees
 
     @property
     def name(self) -> str:
@@ -123,7 +122,6 @@ class Layers(NamedDrafter):
         Fixed("exit", "exit", "layers", 0, 999, 4, "number of layers before an early exit"),
     )
     keeps_cache: ClassVar[bool] = True
-    drafts_trees: ClassVar[bool] = True
 
     def kept(self, count: int) -> range | list[int]:
         """Return its layers out of `count`. Raises SettingError if the settings keep none, or all."""
@@ -149,7 +147,6 @@ class Eagle3(NamedDrafter):
     family: ClassVar[str] = "eagle3"
     settings: ClassVar[tuple[Setting, ...]] = (Words("", "HEADDIR"),)
     keeps_cache: ClassVar[bool] = True
-    drafts_trees: ClassVar[bool] = True
 
     @property
     def source(self) -> str:
@@ -172,7 +169,6 @@ class Trimmed(ReadsText):
         _TEXT,
     )
     keeps_cache: ClassVar[bool] = True
-    drafts_trees: ClassVar[bool] = True
 
     @property
     def source(self) -> str:
