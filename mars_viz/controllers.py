@@ -17,15 +17,16 @@ distribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from mars_viz.bounds import LONGEST_DRAFT, shortened
-from mars_viz.errors import EvidenceError, SettingError
+from mars_viz.bounds import LONGEST_DRAFT
+from mars_viz.errors import EvidenceError
 from mars_viz.records import Speculation
+from mars_viz.registry import Registry, Words
 from mars_viz.rules import Dial
 from mars_viz.rules.base import just_above
 from mars_viz.words import exactly
@@ -150,7 +151,10 @@ LENGTH = Controller(
 )
 """The draft length as an axis: a map or sweep of its threshold is one over all γ."""
 
-CONTROLLERS: Mapping[str, Controller] = {
+CONTROLLERS: Registry[Controller] = Registry(
+    "draft-length controller", lambda controller: (_threshold(controller),), also=(NONE,)
+)
+CONTROLLERS |= {
     each.name: each
     for each in (
         Controller(
@@ -214,12 +218,15 @@ CONTROLLERS: Mapping[str, Controller] = {
 }
 
 
+def _threshold(controller: Controller) -> Words:
+    """Return the setting of a controller's name, which has no key."""
+    example = f"{controller.dial.default:g}"
+    return Words("", example, f"a number such as {example}", lambda text: controller.dial.checked(float(text)))
+
+
 def controller_named(name: str) -> Controller:
     """Return the controller of that name. Raises SettingError with the remedy."""
-    if not isinstance(name, str) or name not in CONTROLLERS:
-        names = ", ".join((NONE, *CONTROLLERS))
-        raise SettingError(f"There is no draft-length controller {shortened(name)}. Choose one of {names}.")
-    return CONTROLLERS[name]
+    return CONTROLLERS.named(name)
 
 
 @lru_cache(maxsize=1024)
@@ -230,15 +237,5 @@ def control_named(name: str) -> Control | None:
     """
     if name == NONE:
         return None
-    family, colon, text = name.partition(":") if isinstance(name, str) else (name, "", "")
-    controller = controller_named(family)
-    if not colon:
-        return Control(controller, controller.dial.default)
-    try:
-        value = float(text)
-    except ValueError:
-        raise SettingError(
-            f"{shortened(text)} is no threshold of {controller.title}; write {controller.name}:"
-            f"{controller.dial.default:g}, for instance."
-        ) from None
-    return Control(controller, controller.dial.checked(value))
+    controller, values = CONTROLLERS.parse(name)
+    return Control(controller, values.get("", controller.dial.default))

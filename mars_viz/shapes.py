@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mars_viz.bounds import LONGEST_DRAFT, shortened
+from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.errors import SettingError
-from mars_viz.rules.fixed import Fixed, values_in
+from mars_viz.registry import Fixed, Registry, Setting, Words
 
 CHAIN = "chain"  # name of the shape with one path
 DYNAMIC = "dynamic"  # name of EAGLE-2's tree: the likeliest paths, found while drafting
@@ -33,7 +33,6 @@ DRAWN_EXAMPLE = "iid:paths=3,depth=4"  # a tree of drawn paths
 BUILT_IN_CHANCES = (0.8, 0.12, 0.02)
 """Approximate chances that the built-in drafter's first, second and third choices match the target in greedy stories.
 """
-_ACCEPT = re.compile(r"(?:^|,)\s*accept\s*=\s*([^,]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,63 +108,59 @@ class SizedShape:
     nodes: int | None
 
 
+def _falling(text: str) -> tuple[float, ...]:
+    """Return the chances of a static tree, such as '0.6-0.2-0.1'. Raises ValueError if they are invalid."""
+    accept = tuple(float(f"{float(each):g}") for each in text.split("-"))
+    falling = all(higher >= other for higher, other in itertools.pairwise((1.0, *accept)))  # NaN fails
+    if not falling or accept[-1] <= 0 or len(accept) > MOST_CHILDREN:
+        raise ValueError(text)
+    return accept
+
+
+_CHANCES = (
+    f"how often a first, second, … child is kept: at most {MOST_CHILDREN} chances that do not rise, such as 0.6-0.2"
+)
+ACCEPT = Words("accept", "0.6-0.2-0.1", _CHANCES, _falling)
+SHAPES: Registry[tuple[Setting, ...]] = Registry("shape of drafts", lambda settings: settings)
+"""The settings of each kind of shape."""
+SHAPES |= {
+    CHAIN: (),
+    DYNAMIC: (DEPTH, TOP_K, NODES),
+    STATIC: (ACCEPT, DEPTH, NODES),
+    IID: (PATHS, DRAWN_DEPTH),
+    DELAYED: (TRUNK, PATHS, DRAWN_DEPTH),
+}
+
+
 def shape_named(name: str) -> SizedShape:
     """Parse 'chain' or 'dynamic:depth=6,topk=4,nodes=16'; omitted settings get defaults.
 
     Raises SettingError for other names and for invalid settings.
     """
-    family, _, text = name.partition(":") if isinstance(name, str) else (name, "", "")
-    if name == CHAIN:
+    name = name.removesuffix(":") if isinstance(name, str) else name
+    settings, values = SHAPES.parse(name)
+    if not settings:
         return SizedShape(Shape(), None)
-    if family not in (DYNAMIC, STATIC, IID, DELAYED):
-        raise SettingError(
-            f"There is no shape of drafts {shortened(name)}. Write {CHAIN}, or a tree such as {EXAMPLE}."
-        )
-    if family in (IID, DELAYED):
-        return _drawn(family, text)
-    accept = _accept(text) if family == STATIC else ()
-    text = _ACCEPT.sub("", text).strip(",") if accept else text
-    options = (DEPTH, NODES) if accept else (DEPTH, TOP_K, NODES)
-    values = values_in(text, family, options, "tree") if text else {}
-    children = len(accept) or int(values.get("topk", TOP_K.default))
-    shape = Shape(int(values.get("depth", DEPTH.default)), children, accept)
-    nodes = int(values["nodes"]) if re.search(r"(^|,)\s*nodes\s*=", text, re.IGNORECASE) else None
+    usual = {each.key: each.default for each in settings if isinstance(each, Fixed)}
+    values, nodes = usual | values, values.get("nodes")
+    if "paths" in values:
+        trunk = values.get("trunk", 0)
+        shape = Shape(trunk + values["depth"], values["paths"], trunk=trunk, drawn=True)
+        if shape.most_nodes > LONGEST_DRAFT or shape.depth > LONGEST_PATH:
+            raise SettingError(
+                f"A tree {shape.name} may have {shape.most_nodes} nodes, {shape.depth} of them in a path; draw fewer "
+                f"or shorter paths: {LONGEST_DRAFT} nodes and paths of {LONGEST_PATH} are the most."
+            )
+        return SizedShape(shape, shape.most_nodes)
+    if ACCEPT in settings and "accept" not in values:
+        raise SettingError(f"A static tree needs {_CHANCES}. Write {STATIC}:accept={ACCEPT.example}.")
+    accept = values.get("accept", ())
+    shape = Shape(values["depth"], len(accept) or values["topk"], accept)
     if nodes is not None and nodes < shape.depth:
         raise SettingError(
             f"A tree of {nodes} nodes holds no path of {shape.depth} tokens; take more nodes, or less depth."
         )
     return SizedShape(shape, nodes)
-
-
-def _drawn(family: str, said: str) -> SizedShape:
-    """Parse the settings of a drawn tree. Raises SettingError if it is too large."""
-    options = (PATHS, DRAWN_DEPTH) if family == IID else (TRUNK, PATHS, DRAWN_DEPTH)
-    values = values_in(said, family, options, "tree") if said else {}
-    paths, depth, trunk = (int(values.get(each.key, each.default)) for each in (PATHS, DRAWN_DEPTH, TRUNK))
-    trunk = trunk if family == DELAYED else 0
-    shape = Shape(trunk + depth, paths, trunk=trunk, drawn=True)
-    if shape.most_nodes > LONGEST_DRAFT or shape.depth > LONGEST_PATH:
-        raise SettingError(
-            f"A tree {shape.name} may have {shape.most_nodes} nodes, {shape.depth} of them in a path; draw fewer or "
-            f"shorter paths: {LONGEST_DRAFT} nodes and paths of {LONGEST_PATH} are the most."
-        )
-    return SizedShape(shape, shape.most_nodes)
-
-
-def _accept(said: str) -> tuple[float, ...]:
-    """Parse the chances of a static tree. Raises SettingError if they are invalid."""
-    match = _ACCEPT.search(said)
-    try:
-        accept = tuple(float(each) for each in match[1].split("-")) if match else ()
-    except ValueError:
-        accept = ()
-    falling = all(higher >= other for higher, other in itertools.pairwise((1.0, *accept, 0.0)))
-    if not 0 < len(accept) <= MOST_CHILDREN or not falling or accept[-1] <= 0:  # NaN fails `falling`
-        raise SettingError(
-            "A static tree is made of how often a node's first, second, … child is kept; give at most "
-            f"{MOST_CHILDREN} chances from 0 to 1 that do not rise, such as 0.6-0.2-0.1 ({STATIC}:accept=0.6-0.2-0.1)."
-        )
-    return tuple(float(f"{chance:g}") for chance in accept)
 
 
 def static_name(chances: str | Sequence[float], depth: int) -> str:

@@ -216,7 +216,7 @@ def test_names_are_canonical_and_impossible_maps_are_refused() -> None:
             mapping_of(Settings(), over, None, None, (6,))
     for wrong, message in (
         ({"controller": "slow"}, "slow"),
-        ({"controller": "svip:x"}, "no threshold"),
+        ({"controller": "svip:x"}, "a number such as 0.3"),
         ({"controller": "svip:nan"}, "between 0 and 1.5"),
         ({"controller": "confidence:2"}, "between 0 and 1"),
         ({"controller": 3}, "must be"),

@@ -24,7 +24,7 @@ FOLDERS = ("mars_viz", "pages", "training")
 
 ORDER = """
 errors escapes strict_formats writer terminal chat locks trees words randomness default_folders permissions classroom
-bounds options demo evidence records trace rules shapes controllers run costs walk replay exploration
+bounds options demo evidence records registry trace rules shapes controllers run costs walk replay exploration
 dialmap
 runfiles frames runstore analysis figures samples speculators recording imports backend_choice runlist race prompts
 harness_model sweep components report ui pages site commands app cli __main__ training
@@ -187,7 +187,7 @@ def test_the_ways_to_a_rule_and_to_a_column_of_evidence_work(tmp_path: Path) -> 
         GUIDE.split(f"\n## {way}\n", 1)[1].split("\n## ")[0] for way in ("Add a rule", "Add a column of evidence")
     )
     steps = re.findall(r"`((?:mars_viz|tests)/[\w/]+\.py)`[^`]*```(python|diff)\n(.*?)```", ways, re.DOTALL)
-    assert [kind for _, kind, _ in steps] == ["python", *["diff"] * 5]
+    assert [kind for _, kind, _ in steps] == ["python", *["diff"] * 4]
     for path, kind, code in steps:
         file = tmp_path / path
         file.write_text(code if kind == "python" else patched(file.read_text("utf-8"), code.splitlines()), "utf-8")

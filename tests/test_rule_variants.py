@@ -8,6 +8,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,15 @@ from test_runfiles import difference, edited
 
 from mars_viz.analysis.rulings import AllRules, opinion, own_dial
 from mars_viz.components.explorer.payload import run_payload
+from mars_viz.controllers import CONTROLLERS
 from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation
+from mars_viz.registry import Fixed, Registry, Words
 from mars_viz.rules import RULES, rule_named, rules_and, settle
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import codec, load_run, parquet, read_zip, write_zip
+from mars_viz.shapes import SHAPES, shape_named
+from mars_viz.speculators.drafter_names import DRAFTERS, drafter_named
 from mars_viz.sweep.engine_settings import EngineSetting, engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView
@@ -173,8 +178,8 @@ def test_a_variant_has_one_name(written: str, name: str, title: str) -> None:
     ("written", "message"),
     [
         ("vllm:k=5", "Choose one of strict"),
-        ("vllm-thinking:", "write vllm-thinking:k=3"),
-        ("vllm-thinking:k", "sets nothing"),
+        ("vllm-thinking:", "Write vllm-thinking:k=3"),
+        ("vllm-thinking:k", "has no setting 'k'"),
         ("vllm-thinking:n=5", "'n'"),
         ("vllm-thinking:k=17", "k is 17; .* from 1 to 16"),
         ("vllm-thinking:k=2.5", "whole number"),
@@ -182,8 +187,8 @@ def test_a_variant_has_one_name(written: str, name: str, title: str) -> None:
         ("vllm-thinking:k=2,k=5", "twice"),
         ("fly:w=64", "from 1 to 63"),
         ("typical:c=0", "from 0.1 to 10"),
-        ("mars:k=2", "no settings"),
-        ("strict:", "no settings"),
+        ("mars:k=2", "Write mars:siblings=longest"),
+        ("strict:", "no setting ':'"),
     ],
 )
 def test_impossible_names_are_refused(written: str, message: str) -> None:
@@ -266,3 +271,80 @@ def test_the_pages_of_the_rules_are_up_to_date_and_their_example_is_what_it_says
     assert kept["rejection-sampling"] == 0 and kept["block-verification"] == 3, "the coin of the first place fails"
     (tmp_path / "mars.md").write_text(pages["mars"].replace("| default | 0.9 |", "| 7 |") + "\nA word.\n", "utf-8")
     assert maker.stale(tmp_path)[tmp_path / "mars.md"] == pages["mars"] + "\nA word.\n"
+
+
+COUNT = Fixed("k", "K", "tokens", 1, 16, 3, "how many")
+RATE = Fixed("rate", "ρ", "rate", 0, 1, 0.5, "how much", whole=False)
+THINGS: Registry[tuple[Any, ...]] = Registry("thing", lambda settings: settings, also=("none",))
+THINGS |= {
+    "plain": (),
+    "counted": (COUNT, RATE),
+    "whole": (Words("", "0.5", "a number", float),),
+    "filed": (COUNT, Words("of", "plain", runs_on=True), Words("text", "FILE", runs_on=True)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("plain", {}),
+        ("counted", {}),
+        ("counted:k=5", {"k": 5}),
+        ("counted: K = 5.0 , Rate=0.25,", {"k": 5, "rate": 0.25}),
+        ("counted:k=5,k=5.0", {"k": 5}),
+        ("whole:0.25", {"": 0.25}),
+        ("filed:of=plain:a,b=c,text=/x,y=z", {"of": "plain:a,b=c", "text": "/x,y=z"}),
+        ("filed:k=2, TEXT=a,of=b", {"k": 2, "text": "a,of=b"}),
+        ("filed:of=a,text=", {"of": "a", "text": ""}),
+    ],
+)
+def test_names_give_a_thing_and_its_settings(name: str, values: dict[str, Any]) -> None:
+    assert THINGS.parse(name) == (THINGS[name.partition(":")[0]], values)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("plane", "There is no thing 'plane'. Choose one of none, plain, counted, whole, filed."),
+        (3, "There is no thing 3. Choose one of none, plain, counted, whole, filed."),
+        ("plain:k=1", "The thing plain has no setting 'k'. Leave it out."),
+        ("counted:", "The thing counted has no setting ':'. Write counted:k=3 or counted:rate=0.5, for instance."),
+        ("counted:n=1", "The thing counted has no setting 'n'. Write counted:k=3 or counted:rate=0.5, for instance."),
+        ("counted:k", "The thing counted has no setting 'k'. Write counted:k=3 or counted:rate=0.5, for instance."),
+        ("counted:k=x", "K is 'x'; it must be a whole number from 1 to 16."),
+        ("counted:k=1.5", "K is 1.5; it must be a whole number from 1 to 16."),
+        ("counted:rate=nan", "ρ is nan; it must be a number from 0 to 1."),
+        ("counted:k=1,k=2", "k is set twice in 'counted:k=1,k=2', to different values; set it once."),
+        ("whole:x", "The value after the colon is 'x'; it must be a number."),
+        ("whole:", "The thing whole has no setting ':'. Write whole:0.5, for instance."),
+    ],
+)
+def test_other_names_are_refused_with_the_valid_ones(name: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        THINGS.parse(name)
+    assert str(caught.value) == sentence and caught.value.exit_code == 2
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(AssertionError):
+        THINGS.register("plain", ())
+
+
+@pytest.mark.parametrize(
+    "registry", [RULES, CONTROLLERS, SHAPES, DRAFTERS], ids=["rule", "controller", "shape", "drafter"]
+)
+def test_every_registered_thing_refuses_unknown_settings(registry: Registry[Any]) -> None:
+    for name in registry:
+        registry.parse(name)
+        for wrong in ("unknown=1", ""):
+            if name != "eagle3" or not wrong:  # whose setting is any path
+                with pytest.raises(BadInput, match=r"has no setting|must be a number"):
+                    registry.parse(f"{name}:{wrong}")
+
+
+def test_examples_of_messages_are_valid() -> None:
+    for registry, named in ((SHAPES, shape_named), (DRAFTERS, drafter_named)):
+        for name in registry:
+            for each in registry.settings(registry[name]):
+                chances = "accept=0.6-0.2," * (name == "static" and each.key != "accept")
+                assert named(f"{name}:{chances}{each.key}{'=' * bool(each.key)}{each.example}")

@@ -31,6 +31,7 @@ FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
 EQUAL = logits(0.4, 0.4, 0.2)
 CUT = coin([10.0, 9.9, 9.8], 1, 0.5, top_k=1)
 """Top-k leaves v1 alone, and x is not v1."""
+ABC, THEIRS = logits(0.5, 0.3, 0.2), logits(0.6, 0.1, 0.3)
 FOUR = logits(0.6, 0.3, 0.1, 0.0)
 """Over a uniform q of 0.25: ratios 2.4, 1.2, 0.4, 0."""
 APART = coin(logits(1.0, 0.0), 1, 0.99, logits(0.0, 1.0))
@@ -140,7 +141,26 @@ CASES: list[tuple[str, Speculation, dict[float | None, int]]] = [  # the number 
     ("ears", coin(FOUR, 2, 0.59), {0.5: 1}),
     ("ears", coin(FOUR, 2, 0.61), {0.5: 0}),
     *((rule, one(FOUR, 1), {dial: 0}) for rule, dial in (("cactus-acceptance", 4.0), ("ears", 1.0))),  # T = 0 is strict
+    # π = p (p/q)^β, normalised; ratios 5/6, 3, 2/3: at β = 1, .4167 of 1.45, over q = .6
+    ("contrastive-acceptance", coin(ABC, 0, 0.478, THEIRS), {0.0: 1, 1.0: 1}),
+    ("contrastive-acceptance", coin(ABC, 0, 0.480, THEIRS), {0.0: 1, 0.99: 1, 1.0: 0}),
+    ("contrastive-acceptance", coin(ABC, 0, 0.834, THEIRS), {0.0: 0, 2.0: 0}),  # p/q = .8333
+    ("contrastive-acceptance", coin(ABC, 1, 0.99, THEIRS), {2.0: 1}),
+    # top-k drops token 1 of q, but its logit is known: .4167 of 1.3167, over q = 2/3
+    ("contrastive-acceptance", coin(ABC, 0, 0.474, THEIRS, top_k=2), {1.0: 1}),
+    ("contrastive-acceptance", coin(ABC, 0, 0.476, THEIRS, top_k=2), {0.0: 1, 1.0: 0}),
+    # twenty equal tokens, q(x) = 2/21: .05 · .525, 15 · .05 · 1.05, and .2 for the four that are not listed
+    ("contrastive-acceptance", coin([0.0] * 20, 0, 0.271, [np.log(2)] + [0.0] * 19), {1.0: 1}),
+    ("contrastive-acceptance", coin([0.0] * 20, 0, 0.273, [np.log(2)] + [0.0] * 19), {0.0: 1, 1.0: 0}),
+    ("contrastive-acceptance", coin(ABC, 0, 0.49, **POINT), {0.0: 1, 2.0: 1}),  # nothing to contrast with
+    ("contrastive-acceptance", one(ABC, 1, drafter=THEIRS), {0.0: 0, 2.0: 0}),  # T = 0 is strict
     # blocks
+    ("margin-window", fly_block([1, 0]), {0.28: 0, 0.29: 2}),  # ln .4/.3 = .2877
+    ("margin-window", chain([UNSURE] * 3, [1, 0], **WARM | {"temperature": 0.5}), {0.57: 0, 0.58: 2}),  # twice that
+    ("margin-window", fly_block([1]), {10.0: 0}),  # nothing follows
+    ("margin-window", fly_block([1, 1]), {10.0: 0}),
+    ("margin-window:w=2", fly_block([2, 0, 0]), {0.69: 0, 0.70: 3}),  # ln 2
+    ("margin-window", fly_block([1, 0], law=HALVES), {0.0: 0, 0.01: 2}),  # a tie, and off
     ("fly", fly_block([3, 0, 0, 0, 0, 0, 0]), {1.049: 7, 1.050: 0}),  # the entropy is not renormalised
     ("fly", fly_block([1, 0, 0, 0, 0, 1, 0]), {0.0: 0}),  # another mismatch in the window
     ("fly", fly_block([0, 1, 0, 0, 0, 0, 0], unsure=1), {0.3: 1}),  # the last six are never relaxed
@@ -247,6 +267,16 @@ def test_at_the_strict_end_the_law_is_kept(rule: str) -> None:
     """False-alarm probability one in a million per case."""
     dial = RULES[rule].dial
     assert looks_like(written(rule, dial.strict if dial else np.nan)[1], P)
+
+
+def test_a_contrast_never_keeps_what_the_coin_rejects() -> None:
+    """π(x)/q(x) by the whole laws is below p(x)/q(x) wherever the latter is below 1, at every β."""
+    rng = np.random.default_rng(1)
+    for p, q in rng.dirichlet([0.5] * 30, (300, 2)) + 1e-9:
+        p, q = p / p.sum(), q / q.sum()
+        for beta in (0.01, 0.1, 0.5, 1.0, 2.0):
+            contrast = p * (p / q) ** beta
+            assert (contrast / contrast.sum() < p)[p < q].all()
 
 
 TARGET, DRAFT = logits(0.5, 0.3, 0.2), logits(0.25, 0.25, 0.5)

@@ -227,7 +227,7 @@ LAWS = LOGITS.softmax(-1).double().numpy()
         ("dynamic:nodes=65", "nodes is 65"),
         ("dynamic:depth=6,topk=4,nodes=4", "4 nodes .* 6 tokens"),
         ("dynamic:leaves=3", "'leaves'"),
-        ("dynamic:topk=x", "no number"),
+        ("dynamic:topk=x", "k is 'x'; .* whole number"),
         ("static", "at most 16 chances"),
         ("static:accept=0.2-0.6", "do not rise"),
         ("static:accept=0.6-0", "do not rise"),

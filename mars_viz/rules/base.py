@@ -1,4 +1,4 @@
-"""Base of verification rules: one dial, and for each drafted token the breakpoint at which its verdict flips.
+"""Base and registry of verification rules: one dial, and for each token the breakpoint at which its verdict flips.
 
 If a looser dial may also keep less, there is a gap below the breakpoint; see `Verdicts`. Imports no models, files or
 views. Each family of rules is a small file in this folder.
@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from numbers import Real
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
+from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.errors import EvidenceError, SettingError
-from mars_viz.records import COLUMNS, Decision, Emission, Policy, Speculation, Verdicts
-from mars_viz.rules.fixed import Fixed
+from mars_viz.records import CANDIDATES, COLUMNS, Decision, Emission, Policy, Speculation, Verdicts
+from mars_viz.registry import Fixed, Registry, Setting, Words
 from mars_viz.trace import Speculations
 from mars_viz.words import setting
 
@@ -142,6 +143,14 @@ class Rule(ABC):
     def slug(self) -> str:
         """The name for files and folders: 'tensorrt-llm-k4'."""
         return self.name.replace(":", "-").replace(",", "-").replace("=", "")
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Settings that may follow the rule's name."""
+        example = self.policies[-1].value if len(self.policies) > 1 else ""
+        choices = " or ".join(each.value for each in self.policies)
+        siblings = Words(SIBLINGS, example, choices, lambda text: Policy(text.strip().lower()))
+        return *self.fixed, siblings
 
     def varied(self, values: Mapping[str, float]) -> Self:
         """Return the rule with these fixed settings replaced. Raises BadInput for values out of range."""
@@ -284,6 +293,43 @@ class Rule(ABC):
         )
 
 
+class Near(Rule):
+    """A rule that keeps v1 and, up to its breakpoint, another token; else it emits v1."""
+
+    on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        return self._relaxed(speculation, among_best(speculation, 1), self._reach(speculation))
+
+    @abstractmethod
+    def _reach(self, speculation: Speculation) -> np.ndarray:
+        """Return the breakpoint of each token if it is not v1, float64 [N]; NaN if it is never kept."""
+
+
+RULES: Registry[Rule] = Registry("rule", lambda rule: rule.settings)
+"""Every rule by name: lossless rules first, then MARS, engines, papers and samplers' sets."""
+R = TypeVar("R", bound=Rule)
+
+
+def register(rule: type[R]) -> type[R]:
+    """Add a class of rules to `RULES`, with its default settings."""
+    RULES.register(rule.name, rule())
+    return rule
+
+
+def window(default: int, meaning: str) -> Fixed:
+    """Return the setting W of a rule that looks at the drafted tokens after a mismatch."""
+    return Fixed("w", "W", "window", 1, LONGEST_DRAFT - 1, default, meaning)
+
+
+def best_tokens(default: int) -> Fixed:
+    """Return the setting k of a rule that looks at the target's k best tokens, at most as many as a recording keeps."""
+    meaning = "how many of the target's best tokens can be kept; 1 is strict"
+    return Fixed("k", "k", "best tokens", 1, CANDIDATES, default, meaning)
+
+
 @lru_cache(maxsize=64)
 def _nowhere(count: int) -> np.ndarray:
     """Return NaN breakpoints, float64 [count]; cached."""
@@ -325,6 +371,24 @@ def best_p(speculation: Speculation) -> np.ndarray:
     if speculation.temperature > 0:
         return speculation.emission_p[rows, Emission.ARGMAX].astype(np.float64)
     return np.exp(speculation.z1[rows].astype(np.float64) - speculation.logsumexp[rows])
+
+
+def following(speculation: Speculation, keeps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of drafted tokens below each node along the path with the most, and of those that `keeps`
+    accepts without a break from the first on; int64 [N]."""
+    tokens, kept = np.zeros(len(keeps), int), np.zeros(len(keeps), int)
+    for node in reversed(range(len(keeps))):  # children come after their parents
+        parent = int(speculation.parents[node])
+        if parent >= 0:
+            tokens[parent] = max(tokens[parent], tokens[node] + 1)
+            kept[parent] = max(kept[parent], kept[node] + 1 if keeps[node] else 0)
+    return tokens, kept
+
+
+def entropy_of(shares: np.ndarray) -> np.ndarray:
+    """Return -Σ p ln p over the last axis in nats, float64 [N]."""
+    entropy: np.ndarray = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
+    return entropy
 
 
 def emissions(speculation: Speculation, on_rejection: Emission | np.ndarray) -> np.ndarray:

@@ -8,10 +8,11 @@ import numpy as np
 
 from mars_viz.evidence import Of
 from mars_viz.records import Speculation, Verdicts
-from mars_viz.rules.base import OnTrees
+from mars_viz.rules.base import OnTrees, register
 from mars_viz.rules.lossless import BlockVerification, RejectionSampling
 
 
+@register
 class RecursiveRejection(RejectionSampling):
     """Try the children of a token draw by draw: keep x iff u <= p(x)/q(x); else p becomes norm((p - q)+), with q
     unchanged. Emit a sample of the remaining p after every draw was rejected.
@@ -30,16 +31,16 @@ class RecursiveRejection(RejectionSampling):
     tries = "siblings are tried in draft order, by coins against p/q; each refused draw takes q off p"
     needs: ClassVar[tuple[str, ...]] = ("recursive_keep", "recursive_emission")
     chances = "recursive_keep"
-    left: ClassVar[str] = "recursive_emission"  # column with samples of the remaining p after every draw was rejected
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         if speculation.temperature == 0 or speculation.kind is not Of.DRAWN:
             return super()._judge(speculation)
         chances: np.ndarray = getattr(speculation, self.chances)
         keeps = (chances > 0) & (speculation.coins <= chances)
-        return self._strictly(speculation, keeps, getattr(speculation, self.left))
+        return self._strictly(speculation, keeps, getattr(speculation, self.needs[-1]))  # samples of the remaining p
 
 
+@register
 class KSeq(RecursiveRejection):
     """Keep the first of the k tokens drawn at a node with u <= p(x)/(ρ q(x)), with p unchanged; else emit a sample of
     norm(p - min(p/ρ, q) (1 - (1 - β)^k)/β).
@@ -57,9 +58,9 @@ class KSeq(RecursiveRejection):
     tries = "siblings are tried in draft order, by coins against p/(ρq) with one ρ for all, and p stays"
     needs = ("k_seq_keep", "k_seq_emission")
     chances = "k_seq_keep"
-    left = "k_seq_emission"
 
 
+@register
 class Traversal(BlockVerification):
     """Take the first node, children before parents, with u <= w; emit a sample of the remaining p there.
 
@@ -77,13 +78,12 @@ class Traversal(BlockVerification):
     tries = "nodes are tried from the leaves upwards, children before parents, and the first kept takes its whole path"
     needs = ("block_mass", "traversal_stop", "traversal_emission")
     chances = "traversal_stop"
-    left: ClassVar[str] = "traversal_emission"  # column with samples of the remaining p
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         if speculation.temperature == 0 or speculation.kind is not Of.DRAWN:
             return super()._judge(speculation)
         keeps = up_to_first(speculation, getattr(speculation, self.chances))
-        return self._strictly(speculation, keeps, getattr(speculation, self.left))
+        return self._strictly(speculation, keeps, getattr(speculation, self.needs[-1]))  # samples of the remaining p
 
 
 def up_to_first(speculation: Speculation, chances: np.ndarray) -> np.ndarray:
@@ -111,6 +111,7 @@ def up_to_first(speculation: Speculation, chances: np.ndarray) -> np.ndarray:
     return keeps
 
 
+@register
 class GreedyMultiPath(Traversal):
     """Follow the path with the largest p(x)/q(x) at each step and keep its first τ tokens, τ = max{i : u_i <= h_i};
     emit a sample of norm((w p - q')+).
@@ -129,4 +130,3 @@ class GreedyMultiPath(Traversal):
     tries = "of siblings the one of largest p/q is followed, and the path so chosen is judged as one block"
     needs = ("block_mass", "greedy_stop", "greedy_emission")
     chances = "greedy_stop"
-    left = "greedy_emission"

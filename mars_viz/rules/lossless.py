@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import OnTrees, Rule
+from mars_viz.rules.base import OnTrees, Rule, register
 
 
+@register
 class Strict(Rule):
     """Keep x iff it is the target's own token y; emit y. At temperature 0, y = v1; above, y is the keyed sample of p.
 
@@ -36,6 +38,7 @@ def sample_keeps(speculation: Speculation) -> np.ndarray:
     return speculation.tokens == speculation.emissions[speculation.judging_rows, Emission.SAMPLE]
 
 
+@register
 class RejectionSampling(Rule):
     """Keep x iff u <= p(x) / q(x); else emit a sample of norm((p - q)+). At temperature 0 both laws are one-hot."""
 
@@ -51,6 +54,19 @@ class RejectionSampling(Rule):
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         return self._strictly(speculation, coin_keeps(speculation))
+
+
+class Tossed(Rule):
+    """Rejection sampling that, up to a token's breakpoint, also keeps a token that its coin rejects."""
+
+    on_rejection = Emission.RESIDUAL
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        return self._relaxed(speculation, coin_keeps(speculation), self._reach(speculation))
+
+    @abstractmethod
+    def _reach(self, speculation: Speculation) -> np.ndarray:
+        """Return the breakpoint of each token if its coin rejects it, float64 [N]; NaN if it is never kept."""
 
 
 def coin_keeps(speculation: Speculation) -> np.ndarray:
@@ -87,6 +103,7 @@ def drafted_q(speculation: Speculation) -> np.ndarray:
     return speculation.q if speculation.sampled else np.ones_like(speculation.q)
 
 
+@register
 class BlockVerification(Rule):
     """Keep the first τ tokens, τ = max{i : u_i <= h_i}; emit a sample of norm((w p - q)+) with w = w_τ.
 

@@ -6,12 +6,25 @@ import numpy as np
 
 from mars_viz.evidence import Of
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, Scale, among_best, each_best, emissions, just_above
-from mars_viz.rules.lossless import coin_keeps, left_of_p
+from mars_viz.rules.base import (
+    FREE,
+    Dial,
+    Near,
+    OnTrees,
+    Rule,
+    Scale,
+    among_best,
+    each_best,
+    emissions,
+    just_above,
+    register,
+)
+from mars_viz.rules.lossless import Tossed, coin_keeps, left_of_p
 
 THETA = Dial(symbol="θ", name="ratio threshold", low=0.0, high=1.0, step=0.005, default=0.9, strict_is_high=True)
 
 
+@register
 class Mars(Rule):
     """Keep x iff x = v1, or x = v2 and z2/z1 > θ; else emit v1. Raw logits; strict where z1 <= 0."""
 
@@ -36,6 +49,7 @@ class Mars(Rule):
         return self._relaxed(speculation, best, np.where(runner_up & (z1 > 0), ratio, np.nan))
 
 
+@register
 class MarsCode(Rule):
     """The released code, which differs from the paper.
 
@@ -88,7 +102,8 @@ class MarsCode(Rule):
         )
 
 
-class MarsSampling(Rule):
+@register
+class MarsSampling(Tossed):
     """Keep x iff u <= p(x)/q(x), or x is v1 or v2 and z2/z1 > θ; else emit a sample of norm((p - q)+)."""
 
     name = "mars-sampling"
@@ -99,18 +114,18 @@ class MarsSampling(Rule):
     dial = THETA
     scale = Scale.RATIO
     strict_at_zero = True
-    on_rejection = Emission.RESIDUAL
     on_trees = OnTrees.JUDGED
     policies = FREE[:2]  # the longest of what coins keep would not be by the target's law at the strict end
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Use the ratio of its row as the breakpoint of a token that its coin rejects."""
         rows = speculation.judging_rows
         relaxes = among_best(speculation, 2) & (speculation.z1[rows] > 0) & (speculation.support[rows] > 1)
-        return self._relaxed(speculation, coin_keeps(speculation), np.where(relaxes, speculation.ratio[rows], np.nan))
+        return np.where(relaxes, speculation.ratio[rows], np.nan)
 
 
-class MarsMargin(Rule):
+@register
+class MarsMargin(Near):
     """Keep x iff x = v1, or x = v2 and z1 - z2 < m; else emit v1."""
 
     name = "mars-margin"
@@ -120,18 +135,15 @@ class MarsMargin(Rule):
     source = "ours: the shift-invariant form of arXiv 2601.15498; m = 2 is θ = 0.9 where z1 = 20"
     dial = Dial(symbol="m", name="margin threshold", low=0.0, high=10.0, step=0.05, default=2.0, strict_is_high=False)
     scale = Scale.MARGIN
-    on_rejection = Emission.ARGMAX
-    on_trees = OnTrees.JUDGED
-    policies = FREE
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Keep the runner-up from just above the margin of its row."""
         margin = speculation.margin[speculation.judging_rows]
-        breakpoints = np.where(among_best(speculation, 2), just_above(margin), np.nan)
-        return self._relaxed(speculation, among_best(speculation, 1), breakpoints)
+        return np.where(among_best(speculation, 2), just_above(margin), np.nan)
 
 
-class MarsOdds(Rule):
+@register
+class MarsOdds(Near):
     """Keep x iff x = v1, or x = v2 and p2/p1 > ρ; else emit v1. p2/p1 = exp(-(z1 - z2) / T), with T = 1 when greedy."""
 
     name = "mars-odds"
@@ -140,12 +152,9 @@ class MarsOdds(Rule):
     formula = "x = v1, or x = v2 and p2/p1 > ρ"
     source = "ours: the shift-invariant form of arXiv 2601.15498; ρ = 0.135 is a margin of 2 at T = 1"
     dial = Dial(symbol="ρ", name="odds threshold", low=0.0, high=1.0, step=0.005, default=0.135, strict_is_high=True)
-    on_rejection = Emission.ARGMAX
-    on_trees = OnTrees.JUDGED
-    policies = FREE
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Use p2/p1 of its row as the runner-up's breakpoint."""
         odds = np.exp(-speculation.margin[speculation.judging_rows] / (speculation.temperature or 1.0))
         relaxes = among_best(speculation, 2) & (odds > 0)
-        return self._relaxed(speculation, among_best(speculation, 1), np.where(relaxes, odds, np.nan))
+        return np.where(relaxes, odds, np.nan)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, best_p, drafted_p, just_above
-from mars_viz.rules.lossless import coin_keeps, drafted_q
+from mars_viz.rules.base import (
+    Dial,
+    Near,
+    Rule,
+    among_best,
+    best_p,
+    drafted_p,
+    entropy_of,
+    following,
+    just_above,
+    register,
+    window,
+)
+from mars_viz.rules.lossless import Tossed, coin_keeps, drafted_q
+
+_LEAST = 1e-30  # probability that counts for a token to which the drafter gives none
+_ROUNDING = 1e-6  # rest of a law that may be rounding
 
 
-class Fuzzy(Rule):
+@register
+class Fuzzy(Tossed):
     """Keep x iff JSD(p, q) < T, or u <= p(x)/q(x); else emit a sample of norm((p - q)+). JSD in nats."""
 
     name = "fuzzy"
@@ -18,15 +36,15 @@ class Fuzzy(Rule):
     formula = "JSD(p, q) < T, or u ≤ p(x)/q(x)"
     source = "fuzzy speculative decoding, T = 0.3 (summary read); divergence in nats, at most ln 2"
     dial = Dial("T", "divergence threshold", low=0.0, high=0.7, step=0.005, default=0.3, strict_is_high=False)
-    on_rejection = Emission.RESIDUAL
     needs = ("js",)
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from just above the divergence."""
-        return self._relaxed(speculation, coin_keeps(speculation), just_above(speculation.js))
+        return just_above(speculation.js)
 
 
-class CactusAcceptance(Rule):
+@register
+class CactusAcceptance(Tossed):
     """Keep x iff u <= min(1, p + √(2 δ p (1 - p))) / q at x; else emit a sample of norm((p - q)+).
 
     Cactus itself samples the residual of the raised law on rejection. That law changes with δ, and a speculation, which
@@ -40,18 +58,17 @@ class CactusAcceptance(Rule):
     formula = "u ≤ min(1, p + √(2δ·p(1 − p)))/q"
     source = "arXiv 2604.04987 and MANGA-UOFA/Cactus, solve_constraint (code read); emission as in rejection sampling"
     dial = Dial(symbol="δ", name="divergence budget", low=0.0, high=4.0, step=0.05, default=1.0, strict_is_high=False)
-    on_rejection = Emission.RESIDUAL
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from δ = (u q - p)² / (2 p (1 - p))."""
-        keep, p = coin_keeps(speculation), drafted_p(speculation)
+        p = drafted_p(speculation)
         lacking = speculation.coins * drafted_q(speculation) - p
         relaxes = (speculation.temperature > 0) & (p > 0) & (lacking > 0)
-        needed = np.divide(lacking**2, 2 * p * (1 - p), out=np.full_like(p, np.nan), where=relaxes)
-        return self._relaxed(speculation, keep, needed)
+        return np.divide(lacking**2, 2 * p * (1 - p), out=np.full_like(p, np.nan), where=relaxes)
 
 
-class CascadeOpt(Rule):
+@register
+class CascadeOpt(Tossed):
     """Keep x unless max q < max p - α TV(p, q), and then iff u <= p(x)/q(x), else emit a sample of norm((p - q)+).
 
     |max p - max q| <= TV, so α = -1 equals the paper's strict end, α at minus infinity, and α = 1 keeps everything. At
@@ -64,17 +81,16 @@ class CascadeOpt(Rule):
     formula = "max q ≥ max p − α·TV(p, q), or u ≤ p(x)/q(x)"
     source = "arXiv 2405.19261, the OPT deferral (summary read); the paper varies α, the default is ours"
     dial = Dial(symbol="α", name="deferral cost", low=-1.0, high=1.0, step=0.01, default=0.0, strict_is_high=False)
-    on_rejection = Emission.RESIDUAL
     needs = ("logsumexp", "q_max", "total_variation")
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from α = (max p - max q) / TV; everywhere if the laws are equal."""
         surer = best_p(speculation) - speculation.q_max
         distance = speculation.total_variation.astype(np.float64)
-        cost = np.divide(surer, distance, out=np.full_like(surer, -1.0), where=distance > 0)
-        return self._relaxed(speculation, coin_keeps(speculation), cost)
+        return np.divide(surer, distance, out=np.full_like(surer, -1.0), where=distance > 0)
 
 
+@register
 class CascadeTokenAcceptance(Rule):
     """Keep x iff u <= π(x) / q(x), π = q 1_A + (1 - q(A)) p, A = {p >= (1 - α) max p}; else a sample of norm((p - q)+).
 
@@ -106,12 +122,7 @@ class CascadeTokenAcceptance(Rule):
 
     def lacks(self, speculation: Speculation) -> str | None:
         """Also require, above temperature 0, the drafter's law on A, which older recordings lack."""
-        if speculation.temperature > 0 and "best_q" not in speculation.columns:
-            return (
-                f"{self.title} needs the drafter's probabilities of the target's best tokens, which runs from before "
-                "there was this rule do not hold. Record the run again."
-            )
-        return super().lacks(speculation)
+        return _lacks_best_q(self, speculation) or super().lacks(speculation)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from α = 1 - p(x)/p(v1); a gap begins when likelier tokens in A leave too little probability."""
@@ -127,6 +138,16 @@ class CascadeTokenAcceptance(Rule):
         return self._relaxed(speculation, keep, joins, np.where(first.any(axis=1), begins, np.nan))
 
 
+def _lacks_best_q(rule: Rule, speculation: Speculation) -> str:
+    """Return a sentence if the drafter's law on the target's best tokens was not recorded, otherwise an empty text."""
+    if speculation.temperature == 0 or "best_q" in speculation.columns:
+        return ""
+    return (
+        f"{rule.title} needs the drafter's probabilities of the target's best tokens, which runs from before there was "
+        "this rule do not hold. Record the run again."
+    )
+
+
 def _joins(speculation: Speculation, logits: np.ndarray) -> np.ndarray:
     """Return the α at which tokens with these raw logits [N, C] join A at each node's row, 1 - p/p(v1); float64 [N, C].
     Valid for tokens that top-k and top-p keep; all others join at 1."""
@@ -134,6 +155,95 @@ def _joins(speculation: Speculation, logits: np.ndarray) -> np.ndarray:
     return 1 - np.exp((logits.astype(np.float64) - z1) / (speculation.temperature or 1.0))
 
 
+@register
+class ContrastiveAcceptance(Rule):
+    """Keep x iff u <= min(p(x), π(x)) / q(x); else emit a sample of norm((p - q)+).
+
+    π is the softmax of ((1 + β) z - β z') / T over the tokens that top-k and top-p keep, with the drafter's raw logits
+    z'. It is p (p/q)^β, normalised. log π(x) is concave in β, and its slope at 0 is log(p(x)/q(x)) - KL(p, q). That is
+    negative for a token that its coin rejects. So β only ever keeps less, and a token has one breakpoint.
+
+    Exact if top-k and top-p keep at most K tokens (16), which are those that a recording lists, and at β = 0. Otherwise
+    all other tokens count as one, with the rest of p and of q and a ratio p/q of at most 1. A token that the drafter's
+    own top-k or top-p dropped counts with its logit, or with that of the drafter's K-th best if it is not listed. If
+    tokens were dropped, the slope can be positive for a token that its coin rejects. The study may then keep it at a
+    large β, and this rule does not.
+
+    On rejection the study samples norm((π - q)+), and after a full block it samples π. Both laws change with β, and a
+    speculation, which is the same for all rules, holds no sample of them. Hence the name. The study refuses temperature
+    0 and drafts without a distribution. The rule is strict in the first case and rejection sampling in the second.
+    """
+
+    name = "contrastive-acceptance"
+    title = "Contrastive acceptance"
+    summary = "Rejection sampling against the target's advantage over the drafter; β only ever keeps less."
+    formula = "u ≤ min(p(x), π(x))/q(x), π ∝ p·(p/q)^β; T = 0: x = v1"
+    source = (
+        "graphcore-research/relaxed-spec-dec-repro, spec-cont-dec with β = 0.1, 0.5 and 1, scd_expert_toppk_gated "
+        "(code read); emission as in rejection sampling"
+    )
+    dial = Dial(symbol="β", name="contrast", low=0.0, high=2.0, step=0.05, default=0.5, strict_is_high=False)
+    on_rejection = Emission.RESIDUAL
+    needs = ("q_max", "draft_ids", "draft_logits")
+    monotone = False  # a larger β keeps less
+
+    def lacks(self, speculation: Speculation) -> str | None:
+        """Also require, above temperature 0, the drafter's law on the target's best tokens."""
+        return _lacks_best_q(self, speculation) or super().lacks(speculation)
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept up to the β at which π(x) falls to u q(x), by bisection."""
+        keep = coin_keeps(speculation)
+        verdicts = self._strictly(speculation, keep)
+        if speculation.temperature == 0 or not speculation.sampled or not keep.any():
+            return verdicts
+        shares, ratios = (each[keep] for each in _contrasted(speculation))
+        with np.errstate(divide="ignore"):
+            needed = np.log(speculation.coins[keep] * drafted_q(speculation)[keep])
+
+        def falls_short(contrast: np.ndarray) -> np.ndarray:
+            """Return True if π(x) < u q(x) at this β, bool [kept]; x is the last column."""
+            scores = shares + contrast[:, None] * ratios
+            return scores[:, -1] - np.logaddexp.reduce(scores[:, :-1], axis=1) < needed
+
+        low, high = np.zeros(len(needed)), np.full(len(needed), self.dial.high)
+        lost = falls_short(high)
+        for _ in range(54):
+            middle = (low + high) / 2
+            short = falls_short(middle)
+            low, high = np.where(short, low, middle), np.where(short, middle, high)
+        breakpoints, above = np.full(len(keep), np.nan), keep.copy()
+        breakpoints[keep], above[keep] = np.where(lost, high, np.nan), ~lost
+        return replace(verdicts, breakpoints=breakpoints, keep_above=above)
+
+
+def _contrasted(speculation: Speculation) -> tuple[np.ndarray, np.ndarray]:
+    """Return log p and log(p/q) of the target's K best tokens, of x if it is none of them, and of all others together;
+    then of x; float64 [N, K + 3]."""
+    rows, t = speculation.judging_rows, speculation.temperature
+    ids, support = speculation.top_ids[rows], speculation.support[rows]
+    logits, theirs = speculation.top_logits[rows].astype(np.float64), speculation.draft_logits.astype(np.float64)
+    p = best_p(speculation)[:, None] * np.exp((logits - logits[:, :1]) / t)
+    p[np.arange(ids.shape[1]) >= support[:, None]] = 0
+    known = speculation.best_q.astype(np.float64)
+    places = speculation.draft_ids[:, None, :] == ids[:, :, None]  # [N, K, K]
+    place = np.where(places.any(axis=2), places.argmax(axis=2), theirs.shape[1] - 1)
+    dropped = speculation.q_max[:, None] * np.exp((np.take_along_axis(theirs, place, 1) - theirs[:, :1]) / t)
+    q = np.maximum(np.where(known > 0, known, dropped), _LEAST)
+    listed = (ids == speculation.tokens[:, None]).any(axis=1)
+    own_p, own_q = drafted_p(speculation), drafted_q(speculation).astype(np.float64)
+    apart_p, apart_q = np.where(listed, 0, own_p), np.where(listed, 0, own_q)
+    rest = np.where(support > ids.shape[1], 1 - p.sum(axis=1) - apart_p, 0)
+    rest[rest < _ROUNDING] = 0
+    rest_q = np.maximum(1 - known.sum(axis=1) - apart_q, rest)
+    shares = np.column_stack([p, apart_p, rest, own_p])
+    chances = np.column_stack([q, own_q, rest_q, own_q])
+    logs = np.log(shares, out=np.full_like(shares, -np.inf), where=shares > 0)
+    ratios = np.where(shares > 0, logs - np.log(chances, out=np.zeros_like(chances), where=chances > 0), 0)
+    return logs - np.logaddexp.reduce(logs[:, :-1], axis=1)[:, None], ratios
+
+
+@register
 class Bild(Rule):
     """Keep x iff x = v1 or -ln p(x) <= R; else emit v1. BiLD also rolls back a v1 with p(v1) < exp(-R), and then writes
     the same v1. Its other half, a handover to the target if max q < 0.6, ends drafts and judges nothing."""
@@ -154,7 +264,37 @@ class Bild(Rule):
         return self._relaxed(speculation, among_best(speculation, 1), surprise)
 
 
-class Ears(Rule):
+@register
+class Fly(Rule):
+    """Keep x iff x = v1, or H3 >= θ and the next W - 1 drafted tokens are all the target's best; else emit v1.
+
+    H3 is the entropy of the three best tokens' plain probabilities, not renormalised; at most ln 3. A block's last W
+    positions are never relaxed, so γ must exceed W for the rule to relax anything.
+    """
+
+    name = "fly"
+    title = "FLy"
+    summary = "Forgives a mismatch if the target was unsure and the drafted tokens after it match. Needs γ > {w}."
+    formula = "x = v1, or H₃ ≥ θ, at least W = {w} drafted tokens follow, and the first W − 1 of them match"
+    source = "arXiv 2511.22972 and AMD-AGI/FLy, fly/models/FLy.py (code read)"
+    dial = Dial(symbol="θ", name="entropy gate", low=0.0, high=1.1, step=0.01, default=0.3, strict_is_high=True)
+    on_rejection = Emission.ARGMAX
+    needs = ("logsumexp",)
+    spans_positions = True
+    fixed = (window(6, "W − 1 tokens after the mismatch must match, and W must follow it"),)
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept up to θ = H3 if the following tokens allow it."""
+        matches, w = among_best(speculation, 1), self.values["w"]
+        tokens, kept = following(speculation, matches)
+        forgiven = (tokens >= w) & (kept >= w - 1)
+        plain = np.exp(speculation.top_logits[:, :3].astype(np.float64) - speculation.logsumexp[:, None])
+        entropy = entropy_of(plain[speculation.judging_rows])
+        return self._relaxed(speculation, matches, np.where(forgiven, just_above(entropy), np.nan))
+
+
+@register
+class Ears(Tossed):
     """Keep x iff max(0, u - β (1 - max p)) <= p(x)/q(x) and p(x) > 0; else emit a sample of norm((p - q)+). At
     temperature 0 the target's law is one-hot, 1 - max p is 0, and the rule is strict."""
 
@@ -164,18 +304,17 @@ class Ears(Rule):
     formula = "u − β·(1 − max p) ≤ p(x)/q(x)"
     source = "arXiv 2512.13194 (abstract and a summary read); the default is ours"
     dial = Dial(symbol="β", name="tolerance", low=0.0, high=1.0, step=0.01, default=0.1, strict_is_high=False)
-    on_rejection = Emission.RESIDUAL
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from β = (u - p/q) / (1 - max p)."""
         p, doubt = drafted_p(speculation), 1 - best_p(speculation)
         lacking = speculation.coins - np.divide(p, drafted_q(speculation), out=np.ones_like(p), where=p > 0)
         relaxes = (speculation.temperature > 0) & (p > 0) & (doubt > 0)
-        needed = np.divide(lacking, doubt, out=np.full_like(p, np.nan), where=relaxes)
-        return self._relaxed(speculation, coin_keeps(speculation), needed)
+        return np.divide(lacking, doubt, out=np.full_like(p, np.nan), where=relaxes)
 
 
-class RegretBudget(Rule):
+@register
+class RegretBudget(Near):
     """Keep x iff x = v1, or the regrets z1 - z_x from the block's start to x add up to at most B; else emit v1. ASD
     grants B to a whole request, which needs state across rounds; this rule grants B to every block."""
 
@@ -185,17 +324,14 @@ class RegretBudget(Rule):
     formula = "x = v1, or Σ(z1 − z_x) ≤ B over the block so far"
     source = "after ASD (summary read), whose budget is per request; per block, and the default, are ours"
     dial = Dial(symbol="B", name="regret budget", low=0.0, high=20.0, step=0.1, default=2.0, strict_is_high=False)
-    on_rejection = Emission.ARGMAX
-    on_trees = OnTrees.JUDGED
-    policies = FREE
     needs = ("z", "logsumexp")
     spans_positions = True
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from B = the regret of x and of all tokens before it."""
         z1 = speculation.z1[speculation.judging_rows].astype(np.float64)
         spent = np.where(drafted_p(speculation) > 0, z1 - speculation.z, np.inf)
         for node, parent in enumerate(speculation.parents):  # parents come before their children
             if parent >= 0:
                 spent[node] += spent[parent]
-        return self._relaxed(speculation, among_best(speculation, 1), spent)
+        return spent

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, best_p, drafted_p, just_above
+from mars_viz.records import Speculation
+from mars_viz.rules.base import Dial, Near, among_best, best_p, drafted_p, just_above, register
 
 
-class TopKSet(Rule):
+@register
+class TopKSet(Near):
     """Keep x iff it is among the target's k best; else emit v1."""
 
     name = "top-k-set"
@@ -17,18 +18,15 @@ class TopKSet(Rule):
     formula = "rank of x ≤ k"
     source = "background; the default is ours"
     dial = Dial(symbol="k", name="set size", low=1.0, high=64.0, step=1.0, default=3.0, strict_is_high=False)
-    on_rejection = Emission.ARGMAX
-    on_trees = OnTrees.JUDGED
-    policies = FREE
     needs = ("z", "logsumexp")
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from k = the token's rank."""
-        ranks = np.where(drafted_p(speculation) > 0, speculation.ranks, np.nan)
-        return self._relaxed(speculation, among_best(speculation, 1), ranks)
+        return np.where(drafted_p(speculation) > 0, speculation.ranks, np.nan)
 
 
-class NucleusSet(Rule):
+@register
+class NucleusSet(Near):
     """Keep x iff the tokens more likely than it have a total probability below P; else emit v1. Only the K best tokens
     are recorded (16), so the set is that of top-p and top-k together, with k = K."""
 
@@ -38,12 +36,9 @@ class NucleusSet(Rule):
     formula = "Σ p over tokens ranked before x < P, and rank of x ≤ 16"
     source = "nucleus: Holtzman et al., arXiv 1904.09751 (background); the default is ours"
     dial = Dial(symbol="P", name="nucleus mass", low=0.0, high=1.0, step=0.01, default=0.9, strict_is_high=False)
-    on_rejection = Emission.ARGMAX
-    on_trees = OnTrees.JUDGED
-    policies = FREE
     needs = ("z", "logsumexp")
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept from just above the mass before the token."""
         rows = speculation.judging_rows
         logits = speculation.top_logits[rows].astype(np.float64)  # [N, K]
@@ -52,11 +47,11 @@ class NucleusSet(Rule):
         places = speculation.top_ids[rows] == speculation.tokens[:, None]
         inside = among_best(speculation, places.shape[1])
         mass = before[np.arange(len(rows)), places.argmax(axis=1)]
-        breakpoints = np.where(inside & (drafted_p(speculation) > 0), just_above(mass), np.nan)
-        return self._relaxed(speculation, among_best(speculation, 1), breakpoints)
+        return np.where(inside & (drafted_p(speculation) > 0), just_above(mass), np.nan)
 
 
-class MinPSet(Rule):
+@register
+class MinPSet(Near):
     """Keep x iff p(x) >= m p(v1); else emit v1."""
 
     name = "min-p-set"
@@ -65,13 +60,10 @@ class MinPSet(Rule):
     formula = "p(x) ≥ m·p(v1)"
     source = "min-p: arXiv 2407.01082 (background)"
     dial = Dial(symbol="m", name="min-p", low=0.0, high=1.0, step=0.01, default=0.1, strict_is_high=True)
-    on_rejection = Emission.ARGMAX
-    on_trees = OnTrees.JUDGED
-    policies = FREE
     needs = ("z", "logsumexp")
 
-    def _judge(self, speculation: Speculation) -> Verdicts:
+    def _reach(self, speculation: Speculation) -> np.ndarray:
         """Kept up to m = p(x) / p(v1)."""
         p = drafted_p(speculation)
         reach = just_above(p / best_p(speculation))
-        return self._relaxed(speculation, among_best(speculation, 1), np.where(p > 0, reach, np.nan))
+        return np.where(p > 0, reach, np.nan)

@@ -139,7 +139,7 @@ def check_trees(settings: Settings, target: ModelName, drafter: ModelName) -> No
     if settings.refused_draft:
         raise SettingError(settings.refused_draft)
     drafting = drafter_for(target, drafter)
-    if isinstance(drafting, NamedDrafter) and not drafting.drafts_trees:
+    if isinstance(drafting, NamedDrafter) and not drafting.keeps_cache:
         raise SettingError(chains_alone(drafting.name))
 
 
