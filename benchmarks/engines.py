@@ -36,9 +36,9 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.records import Round, emitted
 from mars_viz.run import Settings
+from mars_viz.speculators.audits import held_against
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.server_audit import held_against
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix
 

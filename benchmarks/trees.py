@@ -27,8 +27,7 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.exploration import walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.loading import load_backend, model_drafter, model_target
 from mars_viz.speculators.networks import Network, Opener
 

@@ -55,8 +55,8 @@ def import_run(
     number of completed rounds. Raises BadInput, with the remedy, if the log lacks rows and there is no backend, if the
     engine's tokens differ from the target's best, and for a rule that needs missing evidence.
     """
-    from mars_viz.speculators.logged import AgreeingTarget, LoggedDrafter, LoggedTarget
-    from mars_viz.speculators.speculator import DraftAndScore, Limits
+    from mars_viz.speculators.backend import DraftAndScore, Limits
+    from mars_viz.speculators.targets import AgreeingTarget, LoggedDrafter, LoggedTarget
 
     chosen = rule_named(rule)
     dial = None if chosen.dial is None else chosen.dial.strict

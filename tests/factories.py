@@ -216,7 +216,7 @@ def _toy_speculation(
 ) -> Speculation:
     """After a prefix of so many tokens with this last one. A bigram model sees no others, so that runs, maps and walks
     of any rule have many in common; each is made once."""
-    from mars_viz.speculators.speculator import DraftAndScore, Limits
+    from mars_viz.speculators.backend import DraftAndScore, Limits
     from tests.tables import TableDrafter, TableTarget
 
     target, drafter = _toy_models(*models)

@@ -18,10 +18,10 @@ import mars_viz
 from mars_viz import trees
 from mars_viz.errors import ModelError
 from mars_viz.run import Settings
-from mars_viz.speculators.autoregressive import decode_alone, writes
+from mars_viz.speculators.backend import decode_alone, writes
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.hf import PlainNetwork, Rewind, rewind_of
-from mars_viz.speculators.targets.model import ModelTarget
+from mars_viz.speculators.targets import ModelTarget
 from tests.tables import Words, by_paths, random_tree, table_backend
 
 SIZE = 97

@@ -36,9 +36,8 @@ from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runlist.reproduce import HISTORY_FILE, recipe
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.drafters.ngram import NgramDrafter
+from mars_viz.speculators.backend import Backend, Part, decode_alone
+from mars_viz.speculators.drafters.text import NgramDrafter
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.reproduce import reproduction

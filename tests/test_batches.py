@@ -23,8 +23,16 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.networks import Opener
-from mars_viz.speculators.networks.row_invariance import TRIED, Counts, Kernels, alike, attention, product
-from mars_viz.speculators.networks.small_llama import PackedLlama, pack
+from mars_viz.speculators.networks.small_llama import (
+    TRIED,
+    Counts,
+    Kernels,
+    PackedLlama,
+    alike,
+    attention,
+    pack,
+    product,
+)
 
 SHORT = Settings(rule="mars", gamma=3, max_new_tokens=14)
 PROMPTS = [*(item.prompt for item in builtin_prompts(64).items), *STORIES]

@@ -28,7 +28,7 @@ from mars_viz.rules import rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.walk import Answer, Ending
 

@@ -23,7 +23,7 @@ from mars_viz.errors import BadInput, Disturbed
 from mars_viz.recording import Recording
 from mars_viz.records import Timing
 from mars_viz.run import Settings
-from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import decode_alone
 from mars_viz.speculators.costs import Measuring, measure_costs
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.measures import difference_at, measures, value_at

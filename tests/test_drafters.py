@@ -23,14 +23,12 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.exploration import Span
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import Settings
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.drafter_names import Eagle3, Ngram, drafter_named, has_no_model
-from mars_viz.speculators.drafters.ngram import latest
-from mars_viz.speculators.drafters.smaller import count_of, most_frequent, with_layers
-from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.model import count_of, most_frequent, with_layers
+from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter, latest
 from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_names, drafter_for

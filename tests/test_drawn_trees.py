@@ -24,11 +24,11 @@ from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.shapes import Shape, shape_named, with_nodes
-from mars_viz.speculators.draft_batch import DraftBatch, Trees
+from mars_viz.speculators.backend import DraftAndScore, Limits
+from mars_viz.speculators.draft import DraftBatch, Trees
 from mars_viz.speculators.drafters.token_trees import TokenTree, drawn
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.speculator import DraftAndScore, Limits
 from mars_viz.speculators.tree_laws import (
     OWN_Q,
     TREE_COLUMNS,

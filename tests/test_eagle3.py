@@ -47,13 +47,12 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput, ModelError
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Run, Settings
-from mars_viz.speculators import head_check, loading
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators import audits, loading
+from mars_viz.speculators.audits import CheckingHead
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafter_names import Eagle3, drafter_named
 from mars_viz.speculators.drafters.eagle3_checkpoint import KEY, TargetShape, read_checkpoint
-from mars_viz.speculators.head_check import CheckingHead
 from mars_viz.speculators.loading import backend_of, load_backend
 from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.names import check_names
@@ -528,7 +527,7 @@ def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, mon
         long.append(len(long) < enough)
         return replace(whole, token_ids=whole.token_ids[: 5 if long[-1] else 4])
 
-    monkeypatch.setattr(head_check, "decode_alone", cut)
+    monkeypatch.setattr(audits, "decode_alone", cut)
     enough = 3
     found = checked(built_in, STORIES[:4])
     assert found.texts == 3 and found.drafts == 9 and found.depths[0].depth == 1

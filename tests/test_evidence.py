@@ -22,18 +22,16 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import COLUMNS, Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators import draft_batch, evidence
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators import draft, evidence
+from mars_viz.speculators.backend import Backend, decode_alone
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
-from mars_viz.speculators.sampling import law
-from mars_viz.speculators.topk import (
+from mars_viz.speculators.sampling import (
     Largest,
     _lowest,
     _lowest_there,
@@ -41,6 +39,7 @@ from mars_viz.speculators.topk import (
     _search,
     best,
     largest,
+    law,
     ranks,
     settled,
 )
@@ -145,7 +144,7 @@ def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
 def test_batches_larger_than_the_cache_give_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(temperature=0.8)
     together, _ = batch(settings, range(7), coarse=False)
-    monkeypatch.setattr(draft_batch, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one remains
+    monkeypatch.setattr(draft, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one remains
     for one, other in zip(together, batch(settings, range(7), coarse=False)[0], strict=True):
         for field in COLUMNS.values():
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)

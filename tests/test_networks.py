@@ -23,18 +23,28 @@ from mars_viz.run import Settings
 from mars_viz.speculators import evidence
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks import Network, differs, llama_forward, opener
-from mars_viz.speculators.networks import kv_cache as module
-from mars_viz.speculators.networks.batched import CHUNK, LEAST, CachePool, RaggedNetwork
-from mars_viz.speculators.networks.graphs import CHECKS, SETTLED, WORTH, Graphs, Recorded, Tensors
+from mars_viz.speculators.networks import caches as module
+from mars_viz.speculators.networks.batched import (
+    CHECKS,
+    CHUNK,
+    LEAST,
+    SETTLED,
+    WORTH,
+    CachePool,
+    Graphs,
+    RaggedNetwork,
+    Recorded,
+    Tensors,
+)
+from mars_viz.speculators.networks.caches import KVShape, Rows
 from mars_viz.speculators.networks.hf import PlainNetwork
-from mars_viz.speculators.networks.kv_cache import KVShape, Rows
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
-from mars_viz.speculators.targets.model import ModelTarget
+from mars_viz.speculators.targets import ModelTarget
 
 LLAMA_3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 SHAPES: dict[str, dict[str, object]] = {

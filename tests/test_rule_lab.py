@@ -15,7 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 
 DIALLED = [name for name, rule in RULES.items() if rule.dial is not None]

@@ -17,7 +17,7 @@ from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES, rule_named
 from mars_viz.rules.lossless import BlockVerification, Strict, block_keeps, block_weights
 from mars_viz.run import Settings
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.sampling import draw as torch_draw
 

@@ -29,8 +29,7 @@ from mars_viz.report import report_html
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
 from mars_viz.runfiles import codec
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.walk import UNREAD, Ending
 
 CHARACTER = "終".encode()

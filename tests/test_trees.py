@@ -33,14 +33,12 @@ from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import Shape, best_paths, shape_named
-from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.draft import Draft
-from mars_viz.speculators.draft_batch import DraftBatch, Trees
+from mars_viz.speculators.backend import Backend, scored_by
+from mars_viz.speculators.draft import Draft, DraftBatch, Trees
 from mars_viz.speculators.drafters.token_trees import grown
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks.hf import PlainNetwork
-from mars_viz.speculators.speculator import scored_by
-from mars_viz.speculators.targets.model import ModelTarget
+from mars_viz.speculators.targets import ModelTarget
 from mars_viz.trace import Trace
 from tests.tables import TableTarget, TopTarget, by_paths, random_tree, table_backend
 

@@ -18,8 +18,7 @@ from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTo
 from mars_viz.errors import BadInput
 from mars_viz.recording import Recording
 from mars_viz.run import Piece, Run, Settings, joined
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.token_bytes import TokenizerPieces
 from tests.other_tokenizers import BYTES, END, byte_level

@@ -143,7 +143,7 @@ class Racing:
         )
 
     def _single(self) -> Iterator[tuple[int, float]]:
-        from mars_viz.speculators.autoregressive import writing_alone
+        from mars_viz.speculators.backend import writing_alone
 
         for written in writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT]):
             yield written.token, written.seconds

@@ -1,26 +1,215 @@
-"""The backend that everything which decodes receives: target, drafter, tokenizer and their origin."""
+"""The backend that all decoding code receives, its speculator, and the target alone as the reference."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from mars_viz.bounds import shortened
 from mars_viz.chat import NO_HISTORY, History, check_prompt
-from mars_viz.errors import PromptError, SettingError
+from mars_viz.errors import EvidenceError, ModelError, PromptError, SettingError
+from mars_viz.randomness import position_uniforms
+from mars_viz.records import Speculation, Timing
+from mars_viz.replay import cut_by
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN
-from mars_viz.speculators.draft import Drafter, FollowsTarget, Target
+from mars_viz.speculators.devices import bytes_of, inference, wait_for
+from mars_viz.speculators.draft import (
+    NO_SAMPLE,
+    Branches,
+    Draft,
+    DraftBatch,
+    Drafter,
+    FollowsTarget,
+    Scored,
+    ScoresTrees,
+    Target,
+    TopLogits,
+    Trees,
+)
 from mars_viz.speculators.drafter_names import by_text_alone, chains_alone
-from mars_viz.speculators.memory import bytes_of
+from mars_viz.speculators.evidence import Waiting, gather_evidence, record_top_logits
 from mars_viz.speculators.networks import Opener
-from mars_viz.speculators.speculator import DraftAndScore, Limits
-from mars_viz.walk import Ending, Prefix
+from mars_viz.speculators.sampling import best, draw, law, on_device
+from mars_viz.trees import first_path, leaves, path_to
+from mars_viz.walk import Answer, Ending, Prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes of texts that a target and a drafter can continue."""
+
+    vocabulary_size: int  # V; ids are below it
+    context: int  # maximum number of tokens
+
+
+class DraftAndScore:
+    """The speculator over an open target and an open drafter, whose caches follow the requested prefixes."""
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter,
+        limits: Limits,
+        settings: Settings,
+        needs: Collection[str] | None = None,
+        *,
+        later: bool = False,
+    ):
+        """Choose the evidence of answers: everything, or the columns that all rules use plus `needs`.
+
+        With `later`, inputs of the remaining evidence are kept for `complete`. If a controller cuts drafts, all
+        evidence is computed at once, because the controller decides by it.
+        """
+        self._target, self._drafter, self._limits = target, drafter, limits
+        self._settings, self._control = settings, settings.control
+        self._needs = needs if self._control is None else None
+        self._waiting = Waiting(settings) if later and self._control is None else None
+
+    def prefill(self, *prompts: Prefix) -> float:
+        """Read all of each prompt except its last token; return the seconds it took."""
+        began = time.perf_counter()
+        unread = [prompt[:-1] for prompt in prompts if len(prompt) > 1]
+        with inference():
+            self._target.prefill(unread)
+            self._drafter.prefill(unread)
+        return time.perf_counter() - began
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """Draft after each prefix, score the drafts in one batch, and remove tokens after a controller's cut.
+
+        There are several batches only if the context limits the draft length of some prefixes. The time of a batch is
+        divided among its answers. Raises BadInput for a prefix that the models cannot read or that fills their context,
+        for logits that are no numbers, and if the device runs out of memory.
+        """
+        for prefix in prefixes:
+            _check(prefix, self._limits)
+        lengths = [min(self._settings.gamma, self._limits.context - len(prefix)) for prefix in prefixes]
+        answers: dict[int, Answer] = {}
+        with inference():
+            if len(set(lengths)) == 1:
+                return [cut_by(self._control, answer) for answer in self._speculate(prefixes, lengths[0])]
+            for length in sorted(set(lengths), reverse=True):
+                batch = [i for i, each in enumerate(lengths) if each == length]
+                batch_answers = self._speculate([prefixes[i] for i in batch], length)
+                answers |= dict(zip(batch, batch_answers, strict=True))
+        return [cut_by(self._control, answers[i]) for i in range(len(prefixes))]
+
+    def drafted(self, prefix: Prefix, steps: int, count: int) -> Answer:
+        """Draft `steps` tokens after one prefix and score the first `count` of them.
+
+        This is the cost of a drafter that detects a controller's cut with its last pass; used without a controller in
+        `settings`. Raises BadInput like `speculate`.
+        """
+        _check(prefix, self._limits)
+        with inference():
+            (answer,) = self._speculate([prefix], min(steps, self._limits.context - len(prefix)), count)
+        return answer
+
+    def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
+        """Return these speculations with all evidence. Each can be completed once."""
+        if self._waiting is None:
+            return list(speculations)
+        with inference():
+            return self._waiting.complete(speculations)
+
+    def _speculate(self, prefixes: Sequence[Prefix], steps: int, count: int | None = None) -> list[Answer]:
+        """Draft `steps` tokens after each prefix and score the first `count` of them (None: all)."""
+        began, share = time.perf_counter(), 1 / len(prefixes)
+        full = self._drafter.draft(prefixes, steps)
+        draft = full if count is None else full.first(count)
+        drafted = time.perf_counter()
+        scored = scored_by(self._target, prefixes, draft)
+        verified = time.perf_counter()
+        speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
+        read = [speculation.tokens.tolist() for speculation in speculations]
+        self._drafter.observe(read if draft is full else full.tokens.tolist())
+        if draft.branches is not None:  # of a tree, the first path stands in the cache as a chain does
+            read = [tokens[: first_path(parents)] for tokens, parents in zip(read, draft.branches, strict=True)]
+        self._target.observe(read)
+        timing = Timing(
+            draft=(drafted - began) * share,
+            verify=(verified - drafted) * share,
+            evidence=(time.perf_counter() - verified) * share,
+        )
+        return [Answer(speculation, timing) for speculation in speculations]
+
+    def _recorded(self, starts: tuple[int, ...], draft: Draft, scored: Scored) -> list[Speculation]:
+        """Return the records of the drafts; drafts of equal length are recorded together."""
+        if isinstance(scored, TopLogits):
+            return record_top_logits(starts, draft, scored, self._settings, self._limits.vocabulary_size)
+        logits = draft.spread(scored.shape[-1])
+        lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
+        speculations: dict[int, Speculation] = {}
+        for length in dict.fromkeys(lengths):
+            some = [i for i, each in enumerate(lengths) if each == length]
+            whole = len(some) == len(starts)
+            index: slice | Tensor = slice(None) if whole else torch.tensor(some, device=scored.device)
+            blocks = DraftBatch.of(
+                tuple(starts[i] for i in some),
+                draft.tokens[index, :length],
+                None if logits is None else logits[index, :length],
+                scored[index, : length + 1],
+                sampled=self._settings.temperature > 0,
+                trees=Trees.of(draft, some),
+                passes=None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
+            )
+            speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
+        return [speculations[i] for i in range(len(starts))]
+
+
+def scored_by(target: Target, prefixes: Sequence[Prefix], draft: Draft) -> Scored:
+    """Return the target's scores of a draft; trees are scored path by path if the target cannot score them in one
+    pass."""
+    if draft.branches is None or not draft.tokens.shape[1]:
+        return target.score(prefixes, draft.tokens)
+    if isinstance(target, ScoresTrees):
+        return target.score_trees(prefixes, draft.tokens, draft.branches)
+    return _by_paths(target, prefixes, draft.tokens, draft.branches)
+
+
+def _by_paths(target: Target, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Scored:
+    """Score each path of each tree after its prefix, all in one batch."""
+    paths = [(i, path_to(parents, leaf)) for i, parents in enumerate(branches) for leaf in leaves(parents)]
+    longest = max(len(path) for _, path in paths)
+    padded = [path + path[-1:] * (longest - len(path)) for _, path in paths]
+    ids = torch.stack([tokens[i, path] for (i, _), path in zip(paths, padded, strict=True)])
+    scored = target.score([prefixes[i] for i, _ in paths], ids)
+    b, n = tokens.shape
+    at = np.zeros((b, n + 1, 2), np.int64)  # which path says it of each row, and in which place
+    for k, (i, path) in enumerate(paths):
+        at[i, 0] = k, 0
+        at[i, np.array(path) + 1] = [(k, place) for place in range(1, len(path) + 1)]
+    if isinstance(scored, Tensor):
+        return scored[at[..., 0], at[..., 1]]
+    nodes = at[:, 1:, 0], at[:, 1:, 1] - 1
+    drafted = None if scored.drafted is None else scored.drafted[nodes]
+    return TopLogits(scored.ids[at[..., 0], at[..., 1]], scored.logits[at[..., 0], at[..., 1]], drafted)
+
+
+def _check(prefix: Prefix, limits: Limits) -> None:
+    if not prefix:
+        raise PromptError("There is nothing to go on from; write a prompt of at least one token.")
+    if min(prefix) < 0 or max(prefix) >= limits.vocabulary_size:
+        foreign = next(token for token in prefix if not 0 <= token < limits.vocabulary_size)
+        raise ModelError(
+            f"The token {foreign} is outside the models' vocabulary of {limits.vocabulary_size}; "
+            "take the pair that the text was made with."
+        )
+    if len(prefix) >= limits.context:
+        raise PromptError(
+            f"The text has {len(prefix)} tokens, which fills the models' context of {limits.context}; "
+            "ask for fewer new tokens, or shorten the prompt."
+        )
+
 
 CPU = torch.device("cpu")
 Open = TypeVar("Open", bound=Callable[..., object])
@@ -224,3 +413,83 @@ def _checked(prompt: Iterable[int]) -> Prefix:
     if not ids:
         raise PromptError("The prompt is empty; write at least one word.")
     return ids
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenToken:
+    """A token written by the target alone."""
+
+    token: int
+    seconds: float  # wall-clock time from the start, without the prompt's own pass
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A text written by the target alone."""
+
+    token_ids: tuple[int, ...]  # the emitted tokens
+    seconds: float  # wall-clock time, without the prompt's own pass
+
+
+def decode_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Alone:
+    """Decode with the target alone: its best token at temperature 0, otherwise its sample keyed by position."""
+    written = list(writing_alone(backend, prompt, settings))
+    return Alone(tuple(each.token for each in written), written[-1].seconds)
+
+
+def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Iterator[WrittenToken]:
+    """Yield tokens of the target alone; the clock is paused between tokens."""
+    ending, target = backend.ending(settings), backend.target.open()
+    prefix, nothing = tuple(prompt), torch.empty((1, 0), dtype=torch.int64, device=target.device)
+    if len(prefix) > 1:
+        with inference():
+            target.prefill([prefix[:-1]])
+    wait_for(target.device)
+    seconds = 0.0
+    while True:
+        began = time.perf_counter()
+        with inference():  # never across a yield: it would be the caller's mode too
+            token = _next(target.score([prefix], nothing), settings, len(prefix))
+            target.observe([()])
+        prefix += (token,)
+        seconds += time.perf_counter() - began
+        yield WrittenToken(token, seconds)
+        if ending.reached(prefix[len(prompt) :]):
+            return
+
+
+def writes(backend: Backend, prompt: Prefix, token_ids: Prefix) -> bool:
+    """Return True if the target at temperature 0 writes these tokens after the prompt, by a plain pass over the
+    complete text.
+
+    Caches are not reused. A token counts as the target's best one if their logits differ by no more than rounding: 1e-4
+    of the larger one in float32, two steps of the dtype in others.
+    """
+    target = backend.target.open()
+    ids = torch.tensor([token_ids], dtype=torch.int64, device=target.device)
+    with inference():
+        if len(prompt) > 1:
+            target.prefill([prompt[:-1]])
+        scored = target.score([prompt], ids)
+    if isinstance(scored, TopLogits):
+        top, written = torch.from_numpy(scored.logits[0, :-1, 0]), scored.drafted
+        if written is None:
+            return scored.ids[0, :-1, 0].tolist() == list(token_ids)
+        logits = torch.from_numpy(written[0])
+    else:
+        top = scored[0, :-1].amax(-1)
+        logits = scored[0, :-1].gather(-1, ids[0, :, None])[:, 0]
+    dtype = getattr(torch, backend.dtype, torch.bfloat16)  # a server does not name its own
+    return bool((top - logits <= max(1e-4, 2 * torch.finfo(dtype).eps) * top.abs()).all())
+
+
+def _next(scored: Scored, settings: Settings, position: int) -> int:
+    """Return the token for this position: the best one at temperature 0, otherwise the sample keyed by position."""
+    if isinstance(scored, TopLogits):
+        if settings.temperature > 0:
+            raise EvidenceError(NO_SAMPLE)
+        return int(scored.ids[0, 0, 0])
+    if settings.temperature == 0:
+        return int(best(scored))
+    uniforms = on_device(position_uniforms(settings.seed, position, 1), scored.device)
+    return int(draw(law(scored, settings), uniforms[None]))

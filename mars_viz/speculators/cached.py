@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.networks import Chain, Chaining, Network, Pick, TreeMask
-from mars_viz.speculators.networks.layer_inputs import LayerInputs
+from mars_viz.speculators.networks.caches import LayerInputs
 
 Prefix = tuple[int, ...]
 UNREAD = -1  # placeholder for a token after the part to be cached

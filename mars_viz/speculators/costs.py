@@ -20,11 +20,10 @@ from mars_viz.records import Timing
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, scored_by
 from mars_viz.speculators.devices import inference, wait_for
 from mars_viz.speculators.draft import CountsPasses, Draft, Drafter, FollowsTarget, Spent
-from mars_viz.speculators.networks.graphs import SETTLED
-from mars_viz.speculators.speculator import scored_by
+from mars_viz.speculators.networks.batched import SETTLED
 from mars_viz.walk import Prefix, step
 
 SECONDS = 6.0  # limit for a measurement that does not converge; the repeats needed for an interval are always made

@@ -21,20 +21,16 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput, ModelError, SettingError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.devices import DeviceMap, is_spread, layout, place_of
-from mars_viz.speculators.download_progress import Arrival
+from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix, Trimmed
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
-from mars_viz.speculators.drafters.model import ModelDrafter
-from mars_viz.speculators.drafters.ngram import NgramDrafter
-from mars_viz.speculators.drafters.smaller import count_of, most_frequent, with_layers, with_vocabulary
-from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.model import ModelDrafter, count_of, most_frequent, with_layers, with_vocabulary
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
-from mars_viz.speculators.gguf_model import gguf_note
-from mars_viz.speculators.memory import check_fit, dtype_of
 from mars_viz.speculators.model_files import (
+    Arrival,
     Loaded,
     cannot_load,
     check_no_folder,
@@ -44,6 +40,7 @@ from mars_viz.speculators.model_files import (
     device_named,
     eos_ids_of,
     fetched,
+    gguf_note,
     loaded_model,
     no_safetensors,
     note_of,
@@ -67,9 +64,8 @@ from mars_viz.speculators.names import (
 )
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
-from mars_viz.speculators.networks.row_invariance import Heads
-from mars_viz.speculators.targets.model import ModelTarget
-from mars_viz.speculators.targets.vllm import VllmTarget, check_target
+from mars_viz.speculators.networks.small_llama import Heads
+from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
 from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.vllm_http import Server

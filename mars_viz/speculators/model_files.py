@@ -1,6 +1,7 @@
-"""Models by name: their configuration and tokenizer, their weights on a device, their name in run files, and facts.
+"""Models by name: their configuration and tokenizer, their weights on a device, progress, name in run files, and facts.
 
-Safetensors and GGUF only, and no code from a model's repository.
+Safetensors and GGUF only, and no code from a model's repository. Some names of transformers for GGUF are imported when
+a file is read, since older versions lack them.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, list_repo_files, snapshot_download, try_to_load_from_cache
 from transformers import (
@@ -29,18 +32,210 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
+from transformers import modeling_gguf_pytorch_utils as gguf
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import MarsVizError, ModelError
-from mars_viz.speculators.devices import DeviceMap, first_line, is_gone, lacks_memory, loaded_over, lost, place_of
-from mars_viz.speculators.download_progress import Arrival, silent
-from mars_viz.speculators.gguf_files import gguf_here, hub_gguf, local_gguf
-from mars_viz.speculators.gguf_model import arguments, config_in, parsed_once, scale_rotary, tokenizer_in
-from mars_viz.speculators.memory import too_large
+from mars_viz.speculators.devices import (
+    DTYPES,
+    DeviceMap,
+    bytes_of,
+    first_line,
+    in_words,
+    is_gone,
+    lacks_memory,
+    loaded_over,
+    lost,
+    place_of,
+    too_large,
+)
+from mars_viz.speculators.gguf_files import gguf_here, header_of, hub_gguf, local_gguf
 from mars_viz.speculators.names import local_place
+
+Tell = Callable[[str, float], None]
+"""Receives a description and a share from 0 to 1; an exception that it raises ends the loading."""
+
+_FETCHING = 0.8  # part of a loading with a download that is assigned to the download
+
+
+class Arrival:
+    """One model's loading: reports its libraries' progress bars as sentences."""
+
+    def __init__(self, name: str, span: tuple[float, float], tell: Tell) -> None:
+        """Start with nothing loaded. `span` are the shares of the complete loading at its start and its end."""
+        self._name, self._span, self._tell = name, span, tell
+        self._files: list[_Bytes] = []
+        self._share = self._read = 0.0
+        self._lock = threading.Lock()
+
+    def bar(self, *args: Any, **settings: Any) -> _Bar:
+        """Return a replacement of a tqdm for the hub's library: `tqdm_class` of `snapshot_download`."""
+        if settings.get("unit") != "B":
+            return _Bar()
+        bar = _Bytes(self._fetched, settings.get("total"), settings.get("initial", 0))
+        with self._lock:
+            self._files.append(bar)
+        return bar
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Report transformers' progress while it reads the weights. For one thread at a time."""
+        self._report(f"Reading {self._name}", self._begun)
+        before = transformers_logging.set_tqdm_hook(self._bar_of_transformers), gguf.tqdm
+        gguf.tqdm = self._bar_of_gguf
+        try:
+            yield
+        finally:
+            transformers_logging.set_tqdm_hook(before[0])
+            gguf.tqdm = before[1]
+
+    def _report(self, doing: str, share: float) -> None:
+        first, last = self._span
+        self._tell(doing, first + share * (last - first))
+
+    @property
+    def _begun(self) -> float:
+        return max(self._read, _FETCHING if any(file.n for file in self._files) else 0.0)
+
+    def _bar_of_gguf(self, tensors: Sequence[Any], **settings: Any) -> Iterator[Any]:
+        """Report tensors as they are dequantised; they are added to the model afterwards."""
+        yield from self._told(tensors)
+        self._read = 1.0
+
+    def _bar_of_transformers(self, factory: Callable[..., Any], args: Any, settings: Any) -> Any:
+        is_of_weights = bool(args) and hasattr(args[0], "__len__") and settings.get("desc") == "Loading weights"
+        return self._told(args[0]) if is_of_weights else factory(*args, **settings)
+
+    def _told(self, tensors: Sequence[Any]) -> Iterator[Any]:
+        count, begun = len(tensors), self._begun
+        for done, tensor in enumerate(tensors):
+            share = begun + (1 - begun) * done / count
+            self._report(f"Reading {self._name}: {done} of {count} tensors", share)
+            yield tensor
+
+    def _fetched(self) -> None:
+        """Report the largest count: the library counts a byte twice, when it arrives packed and when it is unpacked."""
+        with self._lock:
+            done, total = max(file.n for file in self._files), max(file.total or 0 for file in self._files)
+            if total:  # a file may be whole before the library knows of the next: a reported share is not taken back
+                self._share = max(self._share, min(1.0, done / total))
+        if total:
+            self._report(f"Fetching {self._name}: {in_words(done)} of {in_words(total)}", _FETCHING * self._share)
+
+
+class _Bar:
+    """Draws nothing and accepts every message of a tqdm."""
+
+    format_dict: ClassVar[dict[str, Any]] = {}
+
+    def update(self, count: float | None = 1) -> None:
+        pass
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__") or name in ("get_lock", "set_lock"):
+            raise AttributeError(name)
+        return lambda *args, **settings: None
+
+
+class _Bytes(_Bar):
+    """Counts bytes."""
+
+    def __init__(self, tell: Callable[[], None], total: int | None, initial: int) -> None:
+        self.total, self.n = total, int(initial)
+        self._tell = tell
+
+    def update(self, count: float | None = 1) -> None:
+        self.n += int(count or 0)
+        self._tell()
+
+
+def silent(*args: Any, **settings: Any) -> _Bar:
+    """Return a replacement of tqdm that reports nothing."""
+    return _Bytes(lambda: None, settings.get("total"), settings.get("initial", 0))
+
+
+_ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn or a message
+_ROPE_FACTORS = "rope_freqs.weight"
+
+
+def config_in(file: Path) -> PreTrainedConfig:
+    """Return the configuration, with end tokens and scaled rotary positions, which transformers leaves out."""
+    values = header_of(file).values
+    config = AutoConfig.from_pretrained(file.parent, gguf_file=str(file.absolute()), trust_remote_code=False)
+    ends = [values.get(f"tokenizer.ggml.{each}_token_id") for each in _ENDS]
+    more = config.eos_token_id if isinstance(config.eos_token_id, list) else []
+    config.eos_token_id = list(dict.fromkeys(each for each in (*ends, *more) if each is not None)) or None
+    rope, scaling = getattr(config, "rope_parameters", None), f"{values['general.architecture']}.rope.scaling"
+    kind = values.get(f"{scaling}.type")
+    if kind in ("linear", "yarn") and rope and rope.get("rope_type") == "default":
+        rope |= {"rope_type": kind, "factor": float(values[f"{scaling}.factor"])}
+        if kind == "yarn" and (original := values.get(f"{scaling}.original_context_length")):
+            rope["original_max_position_embeddings"] = int(original)
+    return config
+
+
+def tokenizer_in(file: Path) -> PreTrainedTokenizerFast:
+    """Return the tokenizer, whatever other files its folder contains."""
+    from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+
+    architecture, contents, settings = get_gguf_tokenizer(str(file))
+    backend, more = convert_gguf_tokenizer(architecture, contents)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **settings, **more)
+
+
+def arguments(file: Path, config: PreTrainedConfig, dtype: torch.dtype | str) -> dict[str, Any]:
+    """Return what `from_pretrained` needs to read the weights; 'auto' takes the dtype that the header implies."""
+    from transformers import GgufConfig
+
+    return {
+        "pretrained_model_name_or_path": file.parent,
+        "gguf_file": str(file.absolute()),  # a bare name would be looked for in the working directory first
+        "config": config,
+        "dtype": DTYPES[header_of(file).computed] if dtype == "auto" else dtype,
+        "quantization_config": GgufConfig(dequantize=True),
+    }
+
+
+def scale_rotary(model: PreTrainedModel, file: Path) -> None:
+    """Divide the frequencies by Llama 3's factors, which transformers' reader leaves out."""
+    factors = header_of(file).tensors.get(_ROPE_FACTORS)
+    rotary = getattr(model.base_model, "rotary_emb", None)
+    if factors is not None and rotary is not None and rotary.inv_freq.numel() == factors.values:
+        divisors = np.fromfile(file, np.float32, factors.values, offset=factors.start)
+        rotary.inv_freq = rotary.inv_freq / torch.from_numpy(divisors).to(rotary.inv_freq)
+
+
+def gguf_note(name: str, model: PreTrainedModel) -> str:
+    """Return a note about the cost of dequantising a GGUF file; empty for other models."""
+    if (file := gguf_here(name)) is None:
+        return ""
+    size, kind = in_words(file.stat().st_size), header_of(file).quantisation
+    return f"its weights are dequantised from {kind}: {size} in the file, {in_words(bytes_of(model))} in memory"
+
+
+@contextmanager
+def parsed_once() -> Iterator[None]:
+    """Let transformers parse a file and its table of names once; it does so several times, and once per module."""
+    import gguf
+
+    library: Any = gguf
+    before = library.GGUFReader, library.get_tensor_name_map
+    library.GGUFReader, library.get_tensor_name_map = (cache(each) for each in before)
+    try:
+        yield
+    finally:
+        library.GGUFReader, library.get_tensor_name_map = before
+
 
 SMALL = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 """Files fetched from a repository before its weights: configuration, tokenizer, and the index of weights."""

@@ -21,8 +21,8 @@ from mars_viz.speculators.draft import Draft, KeepsInputs, Target, rows_at, spre
 from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
+from mars_viz.speculators.networks.caches import TreeMask
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
-from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.walk import Prefix
 
 ALONE = 32

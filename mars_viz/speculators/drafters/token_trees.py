@@ -31,8 +31,7 @@ from mars_viz.run import Settings
 from mars_viz.shapes import Shape, best_paths
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, rows_at
-from mars_viz.speculators.sampling import draw, law, on_device
-from mars_viz.speculators.topk import largest
+from mars_viz.speculators.sampling import draw, largest, law, on_device
 from mars_viz.trees import also_itself
 
 

@@ -23,8 +23,8 @@ from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, Spent
 from mars_viz.speculators.networks import Network
+from mars_viz.speculators.sampling import best
 from mars_viz.speculators.token_bytes import TransformersTokenizer
-from mars_viz.speculators.topk import best
 from mars_viz.walk import Prefix
 
 LOOKBACK = 8

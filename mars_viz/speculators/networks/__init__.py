@@ -12,13 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mars_viz.speculators.devices import inference, is_spread
-from mars_viz.speculators.networks.batched import CachePool, Chain, Pick, RaggedNetwork
-from mars_viz.speculators.networks.graphs import CudaCapture
+from mars_viz.speculators.networks.batched import CachePool, Chain, CudaCapture, Pick, RaggedNetwork
+from mars_viz.speculators.networks.caches import LayerInputs, TreeMask
 from mars_viz.speculators.networks.hf import PlainNetwork, rewind_of, rounding
-from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
-from mars_viz.speculators.networks.tree_mask import TreeMask
 
 __all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
 

@@ -21,10 +21,17 @@ from torch.nn.functional import embedding
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from mars_viz.speculators.networks.kv_cache import KVShape, Rows
-from mars_viz.speculators.networks.row_invariance import Batching, Heads, Kernels, gated, invariant
-from mars_viz.speculators.networks.small_llama import filled, leading, normed
-from mars_viz.speculators.networks.tree_mask import TreeMask
+from mars_viz.speculators.networks.caches import KVShape, Rows, TreeMask
+from mars_viz.speculators.networks.small_llama import (
+    Batching,
+    Heads,
+    Kernels,
+    filled,
+    gated,
+    invariant,
+    leading,
+    normed,
+)
 from mars_viz.speculators.threads import on_shared_cores
 
 CHUNK = 512  # tokens of a text that are read at once if no batching is fixed

@@ -27,8 +27,7 @@ from transformers.cache_utils import (
 from mars_viz.errors import ModelError
 from mars_viz.speculators.devices import first_line, inference, is_gone, lacks_memory, place_of
 from mars_viz.speculators.networks.batched import SLACK
-from mars_viz.speculators.networks.layer_inputs import LayerInputs, last_states
-from mars_viz.speculators.networks.tree_mask import TreeMask
+from mars_viz.speculators.networks.caches import LayerInputs, TreeMask, last_states
 from mars_viz.speculators.threads import on_shared_cores
 
 STRIDE = 8  # fewest tokens between kept states of a recurrent model

@@ -18,9 +18,8 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM, Mis
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM, Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM, Qwen3RMSNorm
 
-from mars_viz.speculators.memory import bytes_free
-from mars_viz.speculators.networks.layer_inputs import NORMED
-from mars_viz.speculators.networks.tree_mask import TreeMask
+from mars_viz.speculators.devices import bytes_free
+from mars_viz.speculators.networks.caches import NORMED, TreeMask
 
 SHAPED = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 """Architectures whose code was checked; a class derived from one of them may do anything."""
