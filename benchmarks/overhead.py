@@ -34,7 +34,7 @@ from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.devices import wait_for
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import Waiting
-from mars_viz.speculators.networks import Chaining, Network
+from mars_viz.speculators.networks import Network
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.walk import Ending
 
@@ -62,9 +62,7 @@ class Bare:
         """How long they take after a prefix of `length` tokens whose last one is unread."""
         began = self._now()
         with torch.inference_mode():
-            if isinstance(self._drafter, Chaining):
-                self._drafter.chain(self._tokens[0], [length - 1], len(self._tokens), GREEDY)
-            else:
+            if self._drafter.chain(self._tokens[0], [length - 1], len(self._tokens), GREEDY) is None:
                 for step, token in enumerate(self._tokens):
                     self._drafter.score(token, [length - 1 + step], 1)
             self._target.score(self._block, [length - 1], len(self._tokens) + 1)
@@ -149,7 +147,7 @@ def _parts(pair: Backend, prompts: list[Prefix], settings: Settings, watch: Stop
     watch.wrap(Waiting, "take", "evidence")
     watch.wrap(Waiting, "complete", "evidence")
     watch.wrap(evidence, "to_host", "transfers")
-    for name in ("rewind", "remember"):
+    for name in ("rewind", "observe"):
         watch.wrap(CachedModel, name, "commit and rollback")
     watch.wrap(walking, "settle", "judging")
     watch.wrap(type(rule), "judge", "judging")

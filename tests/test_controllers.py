@@ -162,7 +162,7 @@ def sampled() -> tuple[np.ndarray, np.ndarray, list[Speculation]]:
     for depth in range(gamma):
         drafts[:, depth + 1] = pick(q[drafts[:, depth]], rng)
     parts = (torch.from_numpy(each) for each in (drafts[:, 1:], q_logits[drafts[:, :-1]], p_logits[drafts]))
-    blocks = DraftBatch.of(tuple(range(4, total + 4)), *parts, sampled=True)
+    blocks = DraftBatch(tuple(range(4, total + 4)), *parts, sampled=True)
     return p, drafts, gather_evidence(blocks, Settings(temperature=1.0, seed=9))
 
 

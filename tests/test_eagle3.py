@@ -131,7 +131,7 @@ def off(
 def assert_lossless(backend: Backend, **settings: Any) -> Run:
     chosen = Settings(rule="strict", **{"max_new_tokens": 30} | settings)
     run = Recording(backend, PROMPT, chosen).finish()
-    assert run.token_ids == decode_alone(backend, run.prompt_ids, chosen).token_ids
+    assert run.token_ids == decode_alone(backend, run.prompt_ids, chosen)[0]
     return run
 
 
@@ -455,7 +455,7 @@ def test_its_counts_are_those_of_drafts_made_one_by_one(built_in):
     settings, own, true, inside, best = Settings(gamma=3, max_new_tokens=20), [], [], [], []
     for prompt in PROMPTS:
         ids = built_in.prompt_ids(prompt, settings)
-        text = ids + decode_alone(built_in, ids, replace(settings, rule="strict")).token_ids
+        text = ids + decode_alone(built_in, ids, replace(settings, rule="strict"))[0]
         agreed = []
         with torch.inference_mode():
             laws = built_in.target.model(input_ids=torch.tensor([text])).logits[0].softmax(-1)
@@ -523,9 +523,9 @@ def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, mon
     long = []
 
     def cut(backend, prompt, settings):
-        whole = decode_alone(backend, prompt, settings)
+        whole, seconds = decode_alone(backend, prompt, settings)
         long.append(len(long) < enough)
-        return replace(whole, token_ids=whole.token_ids[: 5 if long[-1] else 4])
+        return whole[: 5 if long[-1] else 4], seconds
 
     monkeypatch.setattr(audits, "decode_alone", cut)
     enough = 3

@@ -49,7 +49,7 @@ N, V = 5, 60
 
 
 def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.Tensor, *, sampled: bool) -> DraftBatch:
-    return DraftBatch.of((start,), tokens[None], drafter[None], target[None], sampled=sampled)
+    return DraftBatch((start,), tokens[None], drafter[None], target[None], sampled=sampled)
 
 
 def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculation], list[Speculation]]:
@@ -58,7 +58,7 @@ def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculat
     drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
     target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
     tensors = (torch.from_numpy(each) for each in (tokens, drafter, target))
-    blocks = DraftBatch.of(starts, *tensors, sampled=settings.temperature > 0)
+    blocks = DraftBatch(starts, *tensors, sampled=settings.temperature > 0)
     how = {"temperature": settings.temperature, "seed": settings.seed, "top_k": settings.top_k, "top_p": settings.top_p}
     oracles = [
         make_speculation(target[i], drafter[i], tokens[i].tolist(), start=start, **how)
@@ -154,7 +154,7 @@ def test_an_accelerator_works_on_many_chains_at_once_and_an_empty_draft_has_no_l
     seats = {}
     for device in ("cpu", "meta"):
         target, tokens = torch.empty(1, 5, 128_256, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
-        seats[device] = DraftBatch.of((4,), tokens, target[:, :4], target, sampled=False).seats
+        seats[device] = DraftBatch((4,), tokens, target[:, :4], target, sampled=False).seats
     assert seats["cpu"] <= 1 and 4 < seats["meta"] < 64
     for size in (40, 1 << 17):
         assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
@@ -276,7 +276,7 @@ def test_evidence_is_that_of_numpy_in_whatever_order_a_device_lists_equals(
         drafter[::2] = target[:4:2]
         both, uniforms = [torch.from_numpy(each)[None] for each in (drafter, target)], rng.uniform(size=(1, 4))
         tokens = Picking.by(settings)(both[0], torch.from_numpy(uniforms) if warm else None)
-        blocks = DraftBatch.of((4,), tokens, *both, sampled=warm)
+        blocks = DraftBatch((4,), tokens, *both, sampled=warm)
         for needs in (None, ("z",), ()):
             expected = gather_evidence(blocks, settings, needs)[0]
             with monkeypatch.context() as elsewhere:
@@ -346,7 +346,7 @@ def test_strict_writes_the_text_of_the_target_and_of_transformers(models: Any, w
     pair = with_passes(pair, *(by(copy.deepcopy(each)) for each in networks))
     settings = Settings(rule="strict", gamma=4, max_new_tokens=30)
     run = Recording(pair, prompt, settings).finish()
-    assert run.token_ids == decode_alone(pair, run.prompt_ids, run.settings).token_ids
+    assert run.token_ids == decode_alone(pair, run.prompt_ids, run.settings)[0]
     ids = torch.tensor([run.prompt_ids])
     how = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": 30, "pad_token_id": 0}
     for extra in ({}, {"assistant_model": pair.drafter.model}):

@@ -27,7 +27,8 @@ from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks import Network, differs, llama_forward, opener
-from mars_viz.speculators.networks import caches as module
+from mars_viz.speculators.networks import base as module
+from mars_viz.speculators.networks.base import KVShape, Rows
 from mars_viz.speculators.networks.batched import (
     CHECKS,
     CHUNK,
@@ -40,7 +41,6 @@ from mars_viz.speculators.networks.batched import (
     Recorded,
     Tensors,
 )
-from mars_viz.speculators.networks.caches import KVShape, Rows
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
@@ -120,8 +120,7 @@ def test_nothing_is_read_twice(pair: Backend, monkeypatch: pytest.MonkeyPatch) -
     model, forks = CachedModel(pair.target.passes()), [(*prompt, 50 + i) for i in range(3)]
     for prefixes, count in (([prompt], 40), (forks, 3), ([(*forks[2], 7), (*forks[0], 8, 9)], 4)):
         with torch.inference_mode():
-            left = model.rewind(prefixes)
-            model.logits(torch.tensor([prefix[-left:] for prefix in prefixes]), 1)
+            model.logits(model.rewind(prefixes), 1)
         assert read.pop() == count and not read
 
 
@@ -231,14 +230,14 @@ class Calling:
             for output, found in zip(outputs, function(*inputs), strict=True):
                 output.copy_(found)
 
-        return Recorded(play, outputs)
+        return play, outputs
 
 
 class Frozen(Calling):
     """Plays what it recorded whatever the buffers hold, as a graph does of a number that came from the host."""
 
     def __call__(self, function: Callable[..., Tensors], inputs: Tensors) -> Recorded:
-        return Recorded(lambda: None, tuple(output.clone() for output in function(*inputs)))
+        return lambda: None, tuple(output.clone() for output in function(*inputs))
 
 
 @pytest.mark.parametrize(
@@ -376,7 +375,7 @@ def test_a_round_looks_at_no_value_before_its_one_transfer(
     with torch.inference_mode():
         draft = drafter.draft(prefixes, 4)
         logits = target.score(prefixes, draft.tokens)
-        blocks = DraftBatch.of((5, 3, 7), draft.tokens, draft.logits, logits, sampled=settings.temperature > 0)
+        blocks = DraftBatch((5, 3, 7), draft.tokens, draft.logits, logits, sampled=settings.temperature > 0)
         with pytest.raises(Arrived):
             gather_evidence(blocks, settings, needs)
 

@@ -40,7 +40,7 @@ PROMPT = "Once upon a time, there was a little"
 SETTINGS = Settings(rule="strict", gamma=4, max_new_tokens=32)
 
 
-class Failing:
+class Failing(Network):
     """A network that does something else after so many passes."""
 
     def __init__(self, network: Network, after: int, otherwise: Callable[[Tensor], Tensor]):

@@ -333,7 +333,7 @@ def gathered(temperature: float, needs: tuple[str, ...] | None) -> list[Speculat
         target[:, :8] += drafter
         tokens = drafter.argmax(-1)
         tokens[0, 3:] = target[0, 3:8].argmax(-1)
-        block = DraftBatch.of((start,), tokens, drafter, target, sampled=temperature > 0)
+        block = DraftBatch((start,), tokens, drafter, target, sampled=temperature > 0)
         found += gather_evidence(block, Settings(temperature=temperature), needs)
     return found
 

@@ -208,7 +208,7 @@ def block(needs: tuple[str, ...]) -> Speculation:
     uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, TOTAL))
     tokens = torch_draw(torch.from_numpy(Q).expand(TOTAL, 3), uniforms)
     p_rows, q_rows = (torch.from_numpy(np.log(law)).float().expand(1, TOTAL + 1, 3) for law in (P, Q))
-    blocks = DraftBatch.of((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
+    blocks = DraftBatch((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
     (speculation,) = gather_evidence(blocks, settings, needs)
     return speculation
 

@@ -33,8 +33,8 @@ from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import Shape, best_paths, shape_named
-from mars_viz.speculators.backend import Backend, scored_by
-from mars_viz.speculators.draft import Draft, DraftBatch, Trees
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.draft import Draft, DraftBatch, Trees, scored_by
 from mars_viz.speculators.drafters.token_trees import grown
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks.hf import PlainNetwork
@@ -276,7 +276,7 @@ def tree_rounds() -> list[Speculation]:
     tokens, *laws = (each.expand(step, *each.shape) for each in (torch.tensor(TOKENS), DRAFTER, LOGITS))
     shape = Trees((PARENTS,) * step, (np.arange(1, 8),) * step)
     for at in range(0, 10_000, step):
-        blocks = DraftBatch.of(tuple(range(at, at + step)), tokens, *laws, sampled=False, trees=shape)
+        blocks = DraftBatch(tuple(range(at, at + step)), tokens, *laws, sampled=False, trees=shape)
         found += gather_evidence(blocks, settings, ())
     return found
 

@@ -145,8 +145,7 @@ class Racing:
     def _single(self) -> Iterator[tuple[int, float]]:
         from mars_viz.speculators.backend import writing_alone
 
-        for written in writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT]):
-            yield written.token, written.seconds
+        return writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT])
 
     def _walk(self, lane: RaceLane) -> Iterator[Round]:
         """Return a lane's rounds; the speculator and its caches are released with them."""

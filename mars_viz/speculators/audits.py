@@ -14,7 +14,7 @@ reference reads the server's text. Prompts are sent one by one, as token ids.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -43,6 +43,7 @@ from mars_viz.walk import Prefix
 
 TOGETHER = 16  # number of drafts made at once
 LEAST = 3  # minimum number of texts for an interval
+_NEEDED = ("draft_ids", "draft_logits")  # additional columns: they show how close the drafter's other tokens are
 
 
 class CheckingHead:
@@ -71,7 +72,7 @@ class CheckingHead:
 
     def __iter__(self) -> Iterator[float]:
         for done, prompt in enumerate(self._prompts, start=1):
-            text = decode_alone(self._backend, prompt, self._settings).token_ids
+            text = decode_alone(self._backend, prompt, self._settings)[0]
             if len(text) >= self._least:
                 self._texts.append((prompt, text))
                 self._agreed.append(self._drafted_along(prompt, text, self._readings[0]))
@@ -94,8 +95,8 @@ class CheckingHead:
                 f"The target wrote at least {self._least} tokens after {len(self._agreed)} prompts, and {LEAST} are "
                 "needed; give prompts that it goes on with."
             )
-        numbers = [counts(agreed) for agreed in self._agreed]
-        true, with_own = (np.array([each[i] for each in numbers], np.float64) for i in (0, 1))  # [texts, depth, 2]
+        numbers = np.array([counts(agreed) for agreed in self._agreed], np.float64)
+        true, with_own = numbers[:, 0], numbers[:, 1]  # [texts, depth, 2]
         reached = [d for d in range(self._depth) if true[:, d, 1].sum() and with_own[:, d, 1].sum()]
         held = np.array([each.sum(0) for each in self._held])
         positions = np.array([len(each) for each in self._held], np.float64)
@@ -150,18 +151,13 @@ class CheckingHead:
         2]."""
         target = self._backend.target.open()
         with inference():
-            ids = torch.tensor([text], dtype=torch.int64, device=target.device)
-            scored = target.score([prompt], ids[:, :-1])
+            scored = target.score([prompt], torch.tensor([text[:-1]], dtype=torch.int64, device=target.device))
             assert not isinstance(scored, TopLogits), "a head reads a model of this machine"
             laws = scored[0].softmax(-1)  # [positions, V]
             tokens = torch.arange(laws.shape[-1]) if self._vocabulary is None else self._vocabulary
             inside = laws[:, tokens].sum(-1)
             best = torch.isin(laws.argmax(-1), tokens.to(laws.device))
         return torch.stack([inside.double(), best.double()], 1).cpu().numpy()
-
-
-LEAST = 3  # minimum number of texts for an interval of a check
-_NEEDED = ("draft_ids", "draft_logits")  # additional columns: they show how close the drafter's other tokens are
 
 
 def speculated(server: Server) -> AcceptanceCounts:
@@ -178,24 +174,11 @@ def speculated(server: Server) -> AcceptanceCounts:
     raise ModelError(f"{server.address} {problem}: {SPECULATING}")
 
 
-@dataclass(frozen=True, slots=True)
-class HeldText:
-    """A server's text compared with our own rounds."""
-
-    alone: Round  # our round of the token that the server's prefill writes
-    rounds: tuple[Round, ...]  # our rounds after it
-    difference: RoundDifference | None  # the first difference
-
-    @property
-    def same_rounds(self) -> int:
-        """Number of rounds with a draft before the first difference."""
-        if self.difference is not None:
-            return max(0, self.difference.round)
-        return sum(len(each.speculation) > 0 for each in self.rounds)
-
-
-def held_against(backend: Backend, settings: Settings, number: int, prompt: Prefix, written: ServedText) -> HeldText:
-    """Compare the server's text after prompt `number` with strict speculation. Raises BadInput."""
+def held_against(
+    backend: Backend, settings: Settings, number: int, prompt: Prefix, written: ServedText
+) -> tuple[list[Round], RoundDifference | None]:
+    """Compare the server's text after prompt `number` with strict speculation. Returns our rounds, the first for the
+    token that the server's prefill writes, and the first difference. Raises BadInput."""
     if written.counts is None:
         raise ModelError(f"The server does not report its speculation. Start it so that it does: {SPECULATING}")
     (alone,) = decoded(backend, replace(settings, max_new_tokens=1), prompt)
@@ -203,7 +186,7 @@ def held_against(backend: Backend, settings: Settings, number: int, prompt: Pref
     rounds: list[Round] = []
     if first and not backend.ending(settings).reached(first):
         rounds = decoded(backend, replace(settings, max_new_tokens=settings.max_new_tokens - 1), prompt + first)
-    return HeldText(alone, tuple(rounds), first_difference(number, alone, rounds, written.tokens, written.counts))
+    return [alone, *rounds], first_difference(number, alone, rounds, written.tokens, written.counts)
 
 
 def decoded(backend: Backend, settings: Settings, prompt: Prefix) -> list[Round]:
@@ -275,15 +258,14 @@ class WatchingServer:
             watched = WatchedPrompt(number, text, written.counts)
             if self._backend is not None:
                 check_known(self._server, max(written.tokens, default=0), self._backend.vocabulary_size)
-                held = held_against(self._backend, self._settings, number, ids, written)
-                drafting = [each for each in held.rounds if len(each.speculation)]
+                rounds, difference = held_against(self._backend, self._settings, number, ids, written)
+                drafting = [each for each in rounds[1:] if len(each.speculation)]
+                same = len(drafting) if difference is None else max(0, difference.round)
                 drafted = np.array([len(each.speculation) for each in drafting], np.int64)
                 accepted = np.array([len(each.decision.kept) for each in drafting], np.int64)
-                count, gamma = 1 + sum(len(each.token_ids) for each in held.rounds), self._settings.gamma
+                count, gamma = 1 + sum(len(each.token_ids) for each in rounds[1:]), self._settings.gamma
                 here = AcceptanceCounts("here", accepted, drafted, int(drafted.sum()), gamma, count, prefilled=1)
-                watched = WatchedPrompt(
-                    number, text, written.counts, here, held.same_rounds, here.steps, held.difference
-                )
+                watched = WatchedPrompt(number, text, written.counts, here, same, here.steps, difference)
             self._found.append(watched)
             yield watched
 

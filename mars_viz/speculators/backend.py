@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -24,31 +24,22 @@ from mars_viz.shapes import CHAIN
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
 from mars_viz.speculators.draft import (
     NO_SAMPLE,
-    Branches,
     Draft,
     DraftBatch,
     Drafter,
-    FollowsTarget,
     Scored,
-    ScoresTrees,
     Target,
     TopLogits,
     Trees,
+    scored_by,
 )
 from mars_viz.speculators.drafter_names import by_text_alone, chains_alone
 from mars_viz.speculators.evidence import Waiting, gather_evidence, record_top_logits
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.sampling import best, draw, law, on_device
-from mars_viz.trees import first_path, leaves, path_to
+from mars_viz.speculators.token_bytes import TransformersTokenizer
+from mars_viz.trees import first_path
 from mars_viz.walk import Answer, Ending, Prefix
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes of texts that a target and a drafter can continue."""
-
-    vocabulary_size: int  # V; ids are below it
-    context: int  # maximum number of tokens
 
 
 class DraftAndScore:
@@ -58,7 +49,7 @@ class DraftAndScore:
         self,
         target: Target,
         drafter: Drafter,
-        limits: Limits,
+        limits: tuple[int, int],
         settings: Settings,
         needs: Collection[str] | None = None,
         *,
@@ -66,10 +57,12 @@ class DraftAndScore:
     ):
         """Choose the evidence of answers: everything, or the columns that all rules use plus `needs`.
 
-        With `later`, inputs of the remaining evidence are kept for `complete`. If a controller cuts drafts, all
-        evidence is computed at once, because the controller decides by it.
+        The `limits` of texts are V, below which all ids are, and the maximum number of tokens. With `later`, inputs of
+        the remaining evidence are kept for `complete`. If a controller cuts drafts, all evidence is computed at once,
+        because the controller decides by it.
         """
-        self._target, self._drafter, self._limits = target, drafter, limits
+        self._target, self._drafter = target, drafter
+        self._vocabulary_size, self._context = limits
         self._settings, self._control = settings, settings.control
         self._needs = needs if self._control is None else None
         self._waiting = Waiting(settings) if later and self._control is None else None
@@ -91,8 +84,8 @@ class DraftAndScore:
         for logits that are no numbers, and if the device runs out of memory.
         """
         for prefix in prefixes:
-            _check(prefix, self._limits)
-        lengths = [min(self._settings.gamma, self._limits.context - len(prefix)) for prefix in prefixes]
+            self._check(prefix)
+        lengths = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
         answers: dict[int, Answer] = {}
         with inference():
             if len(set(lengths)) == 1:
@@ -109,9 +102,9 @@ class DraftAndScore:
         This is the cost of a drafter that detects a controller's cut with its last pass; used without a controller in
         `settings`. Raises BadInput like `speculate`.
         """
-        _check(prefix, self._limits)
+        self._check(prefix)
         with inference():
-            (answer,) = self._speculate([prefix], min(steps, self._limits.context - len(prefix)), count)
+            (answer,) = self._speculate([prefix], min(steps, self._context - len(prefix)), count)
         return answer
 
     def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
@@ -145,7 +138,7 @@ class DraftAndScore:
     def _recorded(self, starts: tuple[int, ...], draft: Draft, scored: Scored) -> list[Speculation]:
         """Return the records of the drafts; drafts of equal length are recorded together."""
         if isinstance(scored, TopLogits):
-            return record_top_logits(starts, draft, scored, self._settings, self._limits.vocabulary_size)
+            return record_top_logits(starts, draft, scored, self._settings, self._vocabulary_size)
         logits = draft.spread(scored.shape[-1])
         lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
         speculations: dict[int, Speculation] = {}
@@ -153,85 +146,38 @@ class DraftAndScore:
             some = [i for i, each in enumerate(lengths) if each == length]
             whole = len(some) == len(starts)
             index: slice | Tensor = slice(None) if whole else torch.tensor(some, device=scored.device)
-            blocks = DraftBatch.of(
+            blocks = DraftBatch(
                 tuple(starts[i] for i in some),
                 draft.tokens[index, :length],
                 None if logits is None else logits[index, :length],
                 scored[index, : length + 1],
-                sampled=self._settings.temperature > 0,
-                trees=Trees.of(draft, some),
-                passes=None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
+                self._settings.temperature > 0,
+                Trees.of(draft, some),
+                None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
             )
             speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
         return [speculations[i] for i in range(len(starts))]
 
-
-def scored_by(target: Target, prefixes: Sequence[Prefix], draft: Draft) -> Scored:
-    """Return the target's scores of a draft; trees are scored path by path if the target cannot score them in one
-    pass."""
-    if draft.branches is None or not draft.tokens.shape[1]:
-        return target.score(prefixes, draft.tokens)
-    if isinstance(target, ScoresTrees):
-        return target.score_trees(prefixes, draft.tokens, draft.branches)
-    return _by_paths(target, prefixes, draft.tokens, draft.branches)
-
-
-def _by_paths(target: Target, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Scored:
-    """Score each path of each tree after its prefix, all in one batch."""
-    paths = [(i, path_to(parents, leaf)) for i, parents in enumerate(branches) for leaf in leaves(parents)]
-    longest = max(len(path) for _, path in paths)
-    padded = [path + path[-1:] * (longest - len(path)) for _, path in paths]
-    ids = torch.stack([tokens[i, path] for (i, _), path in zip(paths, padded, strict=True)])
-    scored = target.score([prefixes[i] for i, _ in paths], ids)
-    b, n = tokens.shape
-    at = np.zeros((b, n + 1, 2), np.int64)  # which path says it of each row, and in which place
-    for k, (i, path) in enumerate(paths):
-        at[i, 0] = k, 0
-        at[i, np.array(path) + 1] = [(k, place) for place in range(1, len(path) + 1)]
-    if isinstance(scored, Tensor):
-        return scored[at[..., 0], at[..., 1]]
-    nodes = at[:, 1:, 0], at[:, 1:, 1] - 1
-    drafted = None if scored.drafted is None else scored.drafted[nodes]
-    return TopLogits(scored.ids[at[..., 0], at[..., 1]], scored.logits[at[..., 0], at[..., 1]], drafted)
-
-
-def _check(prefix: Prefix, limits: Limits) -> None:
-    if not prefix:
-        raise PromptError("There is nothing to go on from; write a prompt of at least one token.")
-    if min(prefix) < 0 or max(prefix) >= limits.vocabulary_size:
-        foreign = next(token for token in prefix if not 0 <= token < limits.vocabulary_size)
-        raise ModelError(
-            f"The token {foreign} is outside the models' vocabulary of {limits.vocabulary_size}; "
-            "take the pair that the text was made with."
-        )
-    if len(prefix) >= limits.context:
-        raise PromptError(
-            f"The text has {len(prefix)} tokens, which fills the models' context of {limits.context}; "
-            "ask for fewer new tokens, or shorten the prompt."
-        )
+    def _check(self, prefix: Prefix) -> None:
+        size, context = self._vocabulary_size, self._context
+        if not prefix:
+            raise PromptError("There is nothing to go on from; write a prompt of at least one token.")
+        if min(prefix) < 0 or max(prefix) >= size:
+            foreign = next(token for token in prefix if not 0 <= token < size)
+            raise ModelError(
+                f"The token {foreign} is outside the models' vocabulary of {size}; take the pair that the text was "
+                "made with."
+            )
+        if len(prefix) >= context:
+            raise PromptError(
+                f"The text has {len(prefix)} tokens, which fills the models' context of {context}; ask for fewer new "
+                "tokens, or shorten the prompt."
+            )
 
 
 CPU = torch.device("cpu")
 Open = TypeVar("Open", bound=Callable[..., object])
 TOGETHER = 8  # batch size if rows do not depend on their batch and a batch is cheaper than its parts
-
-
-class Tokenizer(Protocol):
-    """Encodes prompts and decodes tokens."""
-
-    library: Any  # the underlying tokenizer, if any
-
-    @property
-    def pieces(self) -> Mapping[int, Piece]:
-        """The piece of every token."""
-
-    @property
-    def has_template(self) -> bool:
-        """True if the model has a chat template."""
-
-    def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> Prefix:
-        """Return the tokens of a prompt after the turns before it; `chat` None applies a chat template if there is one.
-        Raises BadInput."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +214,7 @@ class Backend:
 
     target: Part[Callable[[], Target]]
     drafter: Part[Callable[[Settings], Drafter]]
-    tokenizer: Tokenizer  # the target's tokenizer
+    tokenizer: TransformersTokenizer  # the target's
     vocabulary_size: int  # V: the tokens that the target scores, without padding that the drafter has no outputs for
     context: int  # maximum number of positions of both models
     eos_ids: frozenset[int]  # tokens that end a text
@@ -286,15 +232,14 @@ class Backend:
     ) -> DraftAndScore:
         """Return a new speculator with empty caches. Its answers carry all evidence, or the columns that all rules use
         plus `needs`; with `later`, `complete` can add the rest."""
-        limits = Limits(self.vocabulary_size, self.context)
+        limits = self.vocabulary_size, self.context
         return DraftAndScore(*self.opened(settings), limits, settings, needs, later=later)
 
     def opened(self, settings: Settings) -> tuple[Target, Drafter]:
         """Return target and drafter with empty caches. Raises BadInput if these models do not support the settings."""
         self.check(settings)
         target, drafter = self.target.open(), self.drafter.open(settings)
-        if isinstance(drafter, FollowsTarget):
-            drafter.follow(target)
+        drafter.follow(target)
         return target, drafter
 
     def check(self, settings: Settings) -> None:
@@ -415,30 +360,16 @@ def _checked(prompt: Iterable[int]) -> Prefix:
     return ids
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenToken:
-    """A token written by the target alone."""
-
-    token: int
-    seconds: float  # wall-clock time from the start, without the prompt's own pass
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """A text written by the target alone."""
-
-    token_ids: tuple[int, ...]  # the emitted tokens
-    seconds: float  # wall-clock time, without the prompt's own pass
+def decode_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> tuple[Prefix, float]:
+    """Decode with the target alone: its best token at temperature 0, otherwise its sample keyed by position. Returns
+    the emitted tokens, and the wall-clock seconds without the prompt's own pass."""
+    token_ids, seconds = zip(*writing_alone(backend, prompt, settings), strict=True)
+    return token_ids, seconds[-1]
 
 
-def decode_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Alone:
-    """Decode with the target alone: its best token at temperature 0, otherwise its sample keyed by position."""
-    written = list(writing_alone(backend, prompt, settings))
-    return Alone(tuple(each.token for each in written), written[-1].seconds)
-
-
-def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Iterator[WrittenToken]:
-    """Yield tokens of the target alone; the clock is paused between tokens."""
+def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Iterator[tuple[int, float]]:
+    """Yield tokens of the target alone, each with the wall-clock seconds from the start without the prompt's own pass.
+    The clock is paused between tokens."""
     ending, target = backend.ending(settings), backend.target.open()
     prefix, nothing = tuple(prompt), torch.empty((1, 0), dtype=torch.int64, device=target.device)
     if len(prefix) > 1:
@@ -453,7 +384,7 @@ def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -
             target.observe([()])
         prefix += (token,)
         seconds += time.perf_counter() - began
-        yield WrittenToken(token, seconds)
+        yield token, seconds
         if ending.reached(prefix[len(prompt) :]):
             return
 

@@ -17,7 +17,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
-from transformers import modeling_gguf_pytorch_utils as gguf
+from transformers import modeling_gguf_pytorch_utils as gguf_loading
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
@@ -56,19 +56,17 @@ from mars_viz.speculators.devices import (
 from mars_viz.speculators.gguf_files import gguf_here, header_of, hub_gguf, local_gguf
 from mars_viz.speculators.names import local_place
 
-Tell = Callable[[str, float], None]
-"""Receives a description and a share from 0 to 1; an exception that it raises ends the loading."""
-
 _FETCHING = 0.8  # part of a loading with a download that is assigned to the download
 
 
 class Arrival:
-    """One model's loading: reports its libraries' progress bars as sentences."""
+    """One model's loading: reports its libraries' progress bars, of bytes and then of tensors, as sentences."""
 
-    def __init__(self, name: str, span: tuple[float, float], tell: Tell) -> None:
-        """Start with nothing loaded. `span` are the shares of the complete loading at its start and its end."""
+    def __init__(self, name: str, span: tuple[float, float], tell: Callable[[str, float], None]) -> None:
+        """`span` are the shares of the complete loading at its start and its end. `tell` receives a description and
+        a share from 0 to 1; an exception that it raises ends the loading."""
         self._name, self._span, self._tell = name, span, tell
-        self._files: list[_Bytes] = []
+        self._files: list[_Bar] = []
         self._share = self._read = 0.0
         self._lock = threading.Lock()
 
@@ -76,7 +74,8 @@ class Arrival:
         """Return a replacement of a tqdm for the hub's library: `tqdm_class` of `snapshot_download`."""
         if settings.get("unit") != "B":
             return _Bar()
-        bar = _Bytes(self._fetched, settings.get("total"), settings.get("initial", 0))
+        bar = silent(**settings)
+        bar.tell = self._fetched
         with self._lock:
             self._files.append(bar)
         return bar
@@ -84,14 +83,23 @@ class Arrival:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Report transformers' progress while it reads the weights. For one thread at a time."""
+
+        def of_gguf(tensors: Sequence[Any], **settings: Any) -> Iterator[Any]:
+            yield from self._reported(tensors)  # as they are dequantised; they are added to the model afterwards
+            self._read = 1.0
+
+        def of_transformers(factory: Callable[..., Any], args: Any, settings: Any) -> Any:
+            is_of_weights = bool(args) and hasattr(args[0], "__len__") and settings.get("desc") == "Loading weights"
+            return self._reported(args[0]) if is_of_weights else factory(*args, **settings)
+
         self._report(f"Reading {self._name}", self._begun)
-        before = transformers_logging.set_tqdm_hook(self._bar_of_transformers), gguf.tqdm
-        gguf.tqdm = self._bar_of_gguf
+        before, gguf_loading.tqdm = gguf_loading.tqdm, of_gguf
+        hook = transformers_logging.set_tqdm_hook(of_transformers)
         try:
             yield
         finally:
-            transformers_logging.set_tqdm_hook(before[0])
-            gguf.tqdm = before[1]
+            transformers_logging.set_tqdm_hook(hook)
+            gguf_loading.tqdm = before
 
     def _report(self, doing: str, share: float) -> None:
         first, last = self._span
@@ -101,16 +109,7 @@ class Arrival:
     def _begun(self) -> float:
         return max(self._read, _FETCHING if any(file.n for file in self._files) else 0.0)
 
-    def _bar_of_gguf(self, tensors: Sequence[Any], **settings: Any) -> Iterator[Any]:
-        """Report tensors as they are dequantised; they are added to the model afterwards."""
-        yield from self._told(tensors)
-        self._read = 1.0
-
-    def _bar_of_transformers(self, factory: Callable[..., Any], args: Any, settings: Any) -> Any:
-        is_of_weights = bool(args) and hasattr(args[0], "__len__") and settings.get("desc") == "Loading weights"
-        return self._told(args[0]) if is_of_weights else factory(*args, **settings)
-
-    def _told(self, tensors: Sequence[Any]) -> Iterator[Any]:
+    def _reported(self, tensors: Sequence[Any]) -> Iterator[Any]:
         count, begun = len(tensors), self._begun
         for done, tensor in enumerate(tensors):
             share = begun + (1 - begun) * done / count
@@ -128,12 +127,17 @@ class Arrival:
 
 
 class _Bar:
-    """Draws nothing and accepts every message of a tqdm."""
+    """Draws nothing, accepts every message of a tqdm, and counts."""
 
     format_dict: ClassVar[dict[str, Any]] = {}
 
+    def __init__(self, total: int | None = None, initial: int = 0) -> None:
+        self.total, self.n = total, int(initial)
+        self.tell: Callable[[], None] = lambda: None
+
     def update(self, count: float | None = 1) -> None:
-        pass
+        self.n += int(count or 0)
+        self.tell()
 
     def __enter__(self) -> _Bar:
         return self
@@ -147,32 +151,18 @@ class _Bar:
         return lambda *args, **settings: None
 
 
-class _Bytes(_Bar):
-    """Counts bytes."""
-
-    def __init__(self, tell: Callable[[], None], total: int | None, initial: int) -> None:
-        self.total, self.n = total, int(initial)
-        self._tell = tell
-
-    def update(self, count: float | None = 1) -> None:
-        self.n += int(count or 0)
-        self._tell()
-
-
 def silent(*args: Any, **settings: Any) -> _Bar:
     """Return a replacement of tqdm that reports nothing."""
-    return _Bytes(lambda: None, settings.get("total"), settings.get("initial", 0))
-
-
-_ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn or a message
-_ROPE_FACTORS = "rope_freqs.weight"
+    return _Bar(settings.get("total"), settings.get("initial", 0))
 
 
 def config_in(file: Path) -> PreTrainedConfig:
     """Return the configuration, with end tokens and scaled rotary positions, which transformers leaves out."""
     values = header_of(file).values
     config = AutoConfig.from_pretrained(file.parent, gguf_file=str(file.absolute()), trust_remote_code=False)
-    ends = [values.get(f"tokenizer.ggml.{each}_token_id") for each in _ENDS]
+    ends = [
+        values.get(f"tokenizer.ggml.{each}_token_id") for each in ("eos", "eot", "eom")
+    ]  # of a text, a turn, a message
     more = config.eos_token_id if isinstance(config.eos_token_id, list) else []
     config.eos_token_id = list(dict.fromkeys(each for each in (*ends, *more) if each is not None)) or None
     rope, scaling = getattr(config, "rope_parameters", None), f"{values['general.architecture']}.rope.scaling"
@@ -208,7 +198,7 @@ def arguments(file: Path, config: PreTrainedConfig, dtype: torch.dtype | str) ->
 
 def scale_rotary(model: PreTrainedModel, file: Path) -> None:
     """Divide the frequencies by Llama 3's factors, which transformers' reader leaves out."""
-    factors = header_of(file).tensors.get(_ROPE_FACTORS)
+    factors = header_of(file).tensors.get("rope_freqs.weight")
     rotary = getattr(model.base_model, "rotary_emb", None)
     if factors is not None and rotary is not None and rotary.inv_freq.numel() == factors.values:
         divisors = np.fromfile(file, np.float32, factors.values, offset=factors.start)
@@ -255,14 +245,14 @@ class Loaded:
     model: PreTrainedModel  # on its device
     name: str  # hub id, or folder name
     revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
-    tokenizer: PreTrainedTokenizerBase | None = None  # the tokenizer of a drafter that drafts by text
+    tokenizer: PreTrainedTokenizerBase | None = None  # of a drafter that drafts by text
     note: str = ""  # see `Part.note`
 
 
 def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silent) -> Path:
     """Return the cache folder with the files that match these patterns at the top of a hub repository. Without a
     network it contains files fetched before. Raises the errors of the hub's library and its client."""
-    drawn = cast("type[Any]", bars)
+    drawn: Any = bars
     return Path(snapshot_download(name, allow_patterns=[*patterns], ignore_patterns="*/*", tqdm_class=drawn))
 
 
@@ -304,15 +294,14 @@ def _place(name: str, bars: Callable[..., Any] = silent) -> Path:
 def config_of(name: str) -> PreTrainedConfig:
     """Return a model's configuration, before its weights are read."""
     try:
-        return config_at(_place(name))
+        return _config_at(_place(name))
     except MarsVizError:
         raise
     except Exception as error:  # the hub's library, its client and transformers raise what they like
         raise ModelError(cannot_load(name, "configuration", error)) from error
 
 
-def config_at(place: Path) -> PreTrainedConfig:
-    """Return the configuration in a folder or a GGUF file. Raises the errors of transformers."""
+def _config_at(place: Path) -> PreTrainedConfig:
     return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
 
 
@@ -412,10 +401,12 @@ def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedToken
         return None
     words = []
     for own, other in ((ours.get(token_id), theirs.get(token_id)) for token_id in apart):
-        if own is None or other is None:
-            words.append(f"{shortened(other)} added" if own is None else f"{shortened(own)} missing")
+        if own is None:
+            words.append(f"{shortened(str(other))} added")
         else:
-            words.append(f"{shortened(other)} instead of {shortened(own)}")
+            words.append(
+                f"{shortened(own)} missing" if other is None else f"{shortened(other)} instead of {shortened(own)}"
+            )
     return words
 
 
@@ -473,7 +464,7 @@ def loaded_model(
 ) -> PreTrainedModel:
     """Load the model of a hub id or folder onto a device, or as in the device map. Raises BadInput if it is
     unavailable, does not fit, lacks weights or cannot continue a text."""
-    transformers_logging.disable_progress_bar()  # the arrival is told instead
+    transformers_logging.disable_progress_bar()  # the arrival reports instead
     try:
         with arrival.reading():
             place = fetched_model(name, arrival.bar)
@@ -496,7 +487,7 @@ def loaded_model(
 
 
 def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any) -> PreTrainedModel:
-    config = config_at(place)
+    config = _config_at(place)
     folder: dict[str, Any] = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
     what = arguments(place, config, dtype) if place.is_file() else folder
     auto = AutoModelForCausalLM
@@ -579,16 +570,11 @@ def processor_of(place: torch.device) -> str:
     if place.type == "cuda":
         named: str = torch.cuda.get_device_name(place)
         return named
-    if place.type != "cpu":
-        return f"{_cpu()} ({place.type})"
-    threads = torch.get_num_threads()
-    return f"{_cpu()}, {threads} thread{'s' if threads > 1 else ''}"
-
-
-def _cpu() -> str:
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = info.read_text(errors="replace").splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    name = next(names, platform.processor() or platform.machine())
+    if place.type != "cpu":
+        return f"{name} ({place.type})"
+    threads = torch.get_num_threads()
+    return f"{name}, {threads} thread{'s' if threads > 1 else ''}"

@@ -21,55 +21,31 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, RunFileError
 from mars_viz.shapes import LONGEST_PATH
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Branches, Scored, Target, TopLogits
 from mars_viz.speculators.drafters.text import TextDrafter
-from mars_viz.speculators.networks import Network, TreeMask
+from mars_viz.speculators.networks import TreeMask
 from mars_viz.speculators.vllm_http import START, Server
 from mars_viz.walk import Prefix
 
 
-class ModelTarget:
-    """Scores drafts in one pass over the tokens that its cache lacks."""
-
-    def __init__(self, network: Network):
-        self._model = CachedModel(network)
-        self.device = network.device
-
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts."""
-        self._model.read(prompts)
+class ModelTarget(CachedModel, Target):
+    """A local causal language model, which scores drafts in one pass over the tokens that its cache lacks."""
 
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Tensor:
         """Return raw float32 logits [B, N + 1, V] after each prefix and each of the tokens [B, N] that follow."""
-        unread = self._model.rewind(prefixes)
-        ids = sent([prefix[-unread:] for prefix in prefixes], self.device)
-        count = tokens.shape[1]
-        return self._model.logits(torch.cat([ids, tokens], 1) if count else ids, rows=count + 1)
+        ids, count = self.rewind(prefixes), tokens.shape[1]
+        return self.logits(torch.cat([ids, tokens], 1) if count else ids, rows=count + 1)
 
     def score_trees(self, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Tensor:
         """Return raw float32 logits [B, N + 1, V] after each prefix and each node of trees, in one pass."""
-        unread = self._model.rewind(prefixes, LONGEST_PATH)
-        n, ids = tokens.shape[1], sent([prefix[-unread:] for prefix in prefixes], self.device)
-        chains = []
+        ids, n, chains = self.rewind(prefixes, LONGEST_PATH), tokens.shape[1], []
+        unread = ids.shape[1]
         for parents in branches:  # below consecutive tokens; places after a tree's end count as another branch
             below, rest = (unread + parent for parent in parents), (n - len(parents)) * (unread - 1,)
             chains.append((*range(-1, unread - 1), *below, *rest))
         depths = [(trees.depths_of(path) - 1).tolist() for path in chains]
-        mask = TreeMask.of(self._model.ends, [trees.sees(path) for path in chains], depths, self.device)
-        return self._model.logits(torch.cat([ids, tokens], 1), rows=n + 1, tree=mask)
-
-    def keep(self, layers: Sequence[int]) -> None:
-        """Keep the inputs of these layers; call before any read."""
-        self._model.keep(layers)
-
-    def inputs(self, texts: Sequence[Prefix], begins: Sequence[int]) -> list[Tensor]:
-        """Return the kept layers' inputs of each text's tokens; see `CachedModel.inputs`."""
-        return self._model.inputs(texts, begins)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Record that the cache contains these tokens after the last scored prefixes."""
-        self._model.remember(drafted)
+        mask = TreeMask.of(self.ends, [trees.sees(path) for path in chains], depths, self.device)
+        return self.logits(torch.cat([ids, tokens], 1), rows=n + 1, tree=mask)
 
 
 PROBE = "The cat sat on the mat. 1 + 2 = 3\n"
@@ -121,14 +97,11 @@ def check_target(server: Server, tokenize: Any, vocabulary_size: int) -> Server:
     return server
 
 
-class VllmTarget:
-    """Scores all drafts in one request."""
+class VllmTarget(Target):
+    """A vLLM server, which reads each request completely; scores all drafts in one request."""
 
     def __init__(self, server: Server, device: torch.device):
         self._server, self.device = server, device
-
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Do nothing: the server reads each request completely."""
 
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
         """Return the server's logits after each prefix and each of the tokens [B, N] that follow. Raises ModelError for
@@ -140,9 +113,6 @@ class VllmTarget:
             [rows[i][token] for i, token in enumerate(draft)] for rows, draft in zip(rows_of_texts, drafts, strict=True)
         ]
         return TopLogits.of_rows(rows_of_texts, self._server.listed, drafted)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Do nothing; see `prefill`."""
 
 
 class LoggedDrafter(TextDrafter):
@@ -157,7 +127,7 @@ class LoggedDrafter(TextDrafter):
         return self._drafts[prefix][:count]
 
 
-class LoggedTarget:
+class LoggedTarget(Target):
     """Returns the logged rows."""
 
     device = torch.device("cpu")
@@ -173,9 +143,6 @@ class LoggedTarget:
         self._width = min(len(row.ids) for row in rows)
         self._rounds = dict(zip(text.prefixes, text.rounds, strict=True))
 
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Do nothing, because nothing is read."""
-
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
         """Return the logged rows after each prefix and each of the tokens [B, N]."""
         rows = [self._rounds[prefix].rows[: tokens.shape[1] + 1] for prefix in prefixes]
@@ -188,11 +155,8 @@ class LoggedTarget:
         known = list(map(len, logits)) == list(map(len, drafted))
         return TopLogits.of_rows(listed, self._width, logits if known else None)
 
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Do nothing; see `prefill`."""
 
-
-class AgreeingTarget:
+class AgreeingTarget(Target):
     """A target adjusted to an engine's text. Ties within rounding are resolved as the engine did, and a text with
     tokens that the target does not prefer is refused."""
 

@@ -156,8 +156,8 @@ class WallClock:
         if name == "target":
             from mars_viz.speculators.backend import decode_alone
 
-            done = decode_alone(self._backend, prompt, settings)
-            return TimedDecode(done.token_ids, len(done.token_ids), done.seconds)
+            token_ids, seconds = decode_alone(self._backend, prompt, settings)
+            return TimedDecode(token_ids, len(token_ids), seconds)
         return _walked(self._backend, prompt, settings, self._told(name, prompt) if self._cut(name) else None)
 
     def _cut(self, name: str) -> bool:

@@ -15,14 +15,15 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
-from mars_viz.speculators.cached import UNREAD, PrefixRows, Row
+from mars_viz.speculators.cached import UNREAD, PrefixRows
 from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft, KeepsInputs, Target, rows_at, spread
+from mars_viz.speculators.draft import Draft, Drafter, Target, rows_at, spread
 from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
-from mars_viz.speculators.networks.caches import TreeMask
+from mars_viz.speculators.networks.base import TreeMask
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
+from mars_viz.speculators.targets import ModelTarget
 from mars_viz.walk import Prefix
 
 ALONE = 32
@@ -30,12 +31,14 @@ ALONE = 32
 length."""
 
 
-class Eagle3Drafter:
+class Eagle3Drafter(Drafter):
     """Drafts greedily at temperature 0, and by keyed draws from its law above.
 
     A tree has the likeliest nodes at any temperature, unless its shape has drawn paths. A text of n tokens has n - 1
     rows, the last of which predicts the next token, so nothing is drafted after a single token.
     """
+
+    reads_target = True
 
     def __init__(
         self,
@@ -52,12 +55,12 @@ class Eagle3Drafter:
         self._settings, self._pick = settings, Picking.by(settings)
         self._shape = shape_named(settings.tree).shape
         self._rows = PrefixRows(network.copy)
-        self._target: KeepsInputs | None = None
+        self._target: ModelTarget | None = None
         self.device = network.device
 
     def follow(self, target: Target) -> None:
         """Draft for this target. Raises TypeError for one that cannot keep its layers' inputs."""
-        if not isinstance(target, KeepsInputs):
+        if not isinstance(target, ModelTarget):
             raise TypeError("an EAGLE-3 head needs a target that keeps what enters its layers")
         target.keep(self.layers)
         self._target = target
@@ -68,7 +71,7 @@ class Eagle3Drafter:
             return
         cached = self._rows.settle([(*prompt, UNREAD) for prompt in prompts])
         self._read(prompts, cached, prompts)
-        self._rows.note([Row(prompt) for prompt in prompts])
+        self._rows.note(prompts)
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return `count` tokens after each prefix of two tokens or more."""
@@ -91,9 +94,6 @@ class Eagle3Drafter:
         budgets = tuple(drafted.budgets[place[i]] if i in place else none for i in range(b))
         draws = drafted.draws and tuple(drafted.draws[place[i]] if i in place else none for i in range(b))
         return Draft(tokens, logits, self.vocabulary, lengths, branches, budgets, draws)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Do nothing: the next prefixes show the accepted tokens."""
 
     def _draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Draft after prefixes of at least two tokens, in the order of the cache's rows."""

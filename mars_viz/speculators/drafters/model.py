@@ -28,11 +28,10 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import LONGEST_PATH, shape_named
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks import Network, TreeMask
-from mars_viz.speculators.networks.caches import layers_of
+from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.sampling import best, draw, law, on_device
 from mars_viz.walk import Prefix
 
@@ -58,7 +57,7 @@ class Picking:
         return picked if self.vocabulary is None else self.vocabulary[picked]
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """Drafts greedily at temperature 0, and by keyed draws from its law above. A tree has the likeliest nodes at any
     temperature, unless its shape has drawn paths."""
 
@@ -82,7 +81,7 @@ class ModelDrafter:
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts."""
-        self._model.read(self._read(prompts))
+        self._model.prefill(self._read(prompts))
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return `count` tokens after each prefix. After a fully accepted block two tokens are unread, because the last
@@ -90,12 +89,11 @@ class ModelDrafter:
         prefixes = self._read(prefixes)
         if not self._shape.is_chain:
             return self._tree(prefixes, count)
-        unread = self._model.rewind(prefixes)
-        ids = sent([prefix[-unread:] for prefix in prefixes], self._model.device)
+        ids = self._model.rewind(prefixes)
         uniforms = keyed_uniforms(self._settings, [len(prefix) for prefix in prefixes], count, self._model.device)
         chain = self._model.chain(ids, count, self._pick, uniforms)
         if chain is not None:
-            return Draft(chain.tokens, chain.logits, self._vocabulary)
+            return Draft(*chain, self._vocabulary)
         tokens, rows = [], []
         for step in range(count):
             logits = self._model.logits(ids, rows=1)  # [B, 1, V]
@@ -106,9 +104,8 @@ class ModelDrafter:
 
     def _tree(self, prefixes: Sequence[Prefix], nodes: int) -> Draft:
         """Return a tree after each prefix; its nodes are not cached."""
-        unread = self._model.rewind(prefixes, LONGEST_PATH)
-        ids, lengths = sent([prefix[-unread:] for prefix in prefixes], self._model.device), [*map(len, prefixes)]
-        first = self._model.logits(ids, rows=1)[:, 0]
+        first = self._model.logits(self._model.rewind(prefixes, LONGEST_PATH), rows=1)[:, 0]
+        lengths = [*map(len, prefixes)]
 
         def deeper(level: Level) -> Tensor:
             b, width = level.ids.shape
@@ -126,7 +123,7 @@ class ModelDrafter:
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Receive the drafted tokens once they are on the host; the last token of a chain was never read."""
-        self._model.remember([tokens[:-1] if self._shape.is_chain else () for tokens in drafted])
+        self._model.observe([tokens[:-1] if self._shape.is_chain else () for tokens in drafted])
 
 
 def keyed_uniforms(settings: Settings, starts: Sequence[int], count: int, device: torch.device) -> Tensor | None:

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.walk import Prefix
 
 BETWEEN = -1  # separates the existing text from the prefix; no token
 
 
-class TextDrafter(ABC):
+class TextDrafter(Drafter):
     """Drafts deterministically from the prefix alone; q is 1 at the drafted token."""
 
     def __init__(self, device: torch.device):
         """`device` is the device of drafted tokens."""
         self._device = device
 
-    def prefill(self, prompts: Sequence[Prefix]) -> None:  # noqa: B027 (no drafter need do anything here)
-        """Do nothing: no text is read ahead."""
-
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return at most `count` tokens after each prefix."""
         return Draft.of_chains([self.continued(prefix, count) for prefix in prefixes], self._device)
 
-    @abstractmethod
     def continued(self, prefix: Prefix, count: int) -> Sequence[int]:
         """Return at most `count` tokens after the prefix."""
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:  # noqa: B027
-        """Do nothing: the next prefixes show the accepted tokens."""
+        raise NotImplementedError
 
 
 class TextBefore:

@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mars_viz.speculators.devices import first_line, lacks_memory, sent
-from mars_viz.speculators.networks.caches import LayerInputs, TreeMask
-from mars_viz.speculators.networks.llama_forward import Body, Where
+from mars_viz.speculators.networks.base import LayerInputs, Network, Pick, TreeMask
+from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.threads import on_shared_cores
 
 Tensors = tuple[Tensor, ...]
@@ -39,14 +39,8 @@ MOST = 32  # recordings kept; the least recently used is dropped first
 SETTLED = WORTH + CHECKS  # calls with one shape after which nothing is recorded or compared
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A recording of a function's work on some buffers."""
-
-    play: Callable[[], None]  # repeats the work on the present contents of the buffers
-    outputs: Tensors  # contain the results after every replay
-
-
+Recorded = tuple[Callable[[], None], Tensors]
+"""Repeats a function's work on the present contents of some buffers; and the tensors that contain its results then."""
 Capture = Callable[[Function, Tensors], Recorded]
 """Records the function's work on these tensors. Raises RuntimeError if that is impossible."""
 
@@ -77,20 +71,21 @@ class CudaCapture:
                     outputs = function(*inputs)
             finally:
                 torch.cuda.set_stream(current)  # a recording that fails leaves its own behind
-            return Recorded(graph.replay, outputs)
+            return graph.replay, outputs
 
 
 @dataclass(slots=True)
 class _Kept:
     inputs: Tensors
-    recorded: Recorded
+    play: Callable[[], None]
+    outputs: Tensors
     checks: int = CHECKS
 
     def __call__(self, inputs: Tensors) -> Tensors:
         for buffer, value in zip(self.inputs, inputs, strict=True):
             buffer.copy_(value)
-        self.recorded.play()
-        return tuple(output.clone() for output in self.recorded.outputs)  # the next play overwrites them
+        self.play()
+        return tuple(output.clone() for output in self.outputs)  # the next play overwrites them
 
 
 class Graphs:
@@ -146,7 +141,7 @@ class Graphs:
     def _record(self, key: Hashable, function: Function, inputs: Tensors) -> _Kept:
         self._capture = self._capture or self._begin()
         buffers = tuple(value.clone() for value in inputs)
-        recording = self._kept[key] = _Kept(buffers, self._capture(function, buffers))
+        recording = self._kept[key] = _Kept(buffers, *self._capture(function, buffers))
         if len(self._kept) > MOST:
             dropped, _ = self._kept.popitem(last=False)
             del self._asked[dropped]  # it must prove its worth again
@@ -167,19 +162,6 @@ LEAST = 256  # fewest places of a row; doubled as often as a text requires
 IDLE = 64 << 20  # most bytes of a cache kept unused; an eighth of the weights' bytes is allowed in any case
 SLACK = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.02}
 """How far logits of the same pass may differ, as a share of the largest."""
-Pick = Callable[[Tensor, Tensor | None], Tensor]
-"""Maps raw logits [B, 1, V] and, if it draws, uniforms [B, 1] to token ids int64 [B, 1].
-
-Equal functions must pick alike: a recorded chain is replayed for any function equal to its own.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Drafts after each of B rows, N tokens each."""
-
-    tokens: Tensor  # int64 [B, N]
-    logits: Tensor  # raw, float32 [B, N, V]; the law from which each token was picked
 
 
 class PooledCache:
@@ -259,7 +241,7 @@ def power(count: int, least: int = 1) -> int:
     return least
 
 
-class RaggedNetwork:
+class RaggedNetwork(Network):
     """A pass over weights that may be shared, with a cache of its own, which returns to a pool when the pass is
     deleted."""
 
@@ -307,8 +289,8 @@ class RaggedNetwork:
         pick: Pick,
         uniforms: Tensor | None = None,
         slots: Sequence[int] | None = None,
-    ) -> Chain:
-        """Draft `count` tokens after the tokens [B, n]; see `Chaining.chain`."""
+    ) -> tuple[Tensor, Tensor]:
+        """Draft `count` tokens after the tokens [B, n]; see `Network.chain`."""
         if tokens.shape[1] > CHUNK:  # far from what was read
             self.score(tokens[:, :-1], starts, 1, slots)
             starts = [start + tokens.shape[1] - 1 for start in starts]
@@ -316,7 +298,8 @@ class RaggedNetwork:
         n, inputs = tokens.shape[1], (tokens,) if uniforms is None else (tokens, uniforms)
         function, key = partial(_chained, self._room, count=count, pick=pick), ("chain", count, pick)
         slots = slots or range(len(starts))
-        return Chain(*self._run(key, function, starts, slots, n + count - 1, inputs, short=n <= SHORT))
+        picked, logits = self._run(key, function, starts, slots, n + count - 1, inputs, short=n <= SHORT)
+        return picked, logits
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, length: int) -> None:
@@ -379,8 +362,8 @@ def _scored(
     order, starts, written, positions = control.unbind(0)
     entered: dict[int, Tensor] | None = {} if inputs_of else None
     tree = tree and tree.arranged(order.tolist())
-    where = Where(starts, written, first, end)
-    logits = room.body.logits(_arranged(tokens, order), where, room.cache, rows, entered, tree)
+    at = starts, written, first, end
+    logits = room.body.logits(_arranged(tokens, order), at, room.cache, rows, entered, tree)
     results = (logits, *(entered[i] for i in inputs_of)) if entered is not None else (logits,)
     return tuple(_arranged(result, positions) for result in results)
 
@@ -401,7 +384,7 @@ def _chained(
     draws = None if uniforms is None else _arranged(uniforms, order)
     picked, rows = [], []
     for step in range(count):
-        logits = room.body.logits(ids, Where(starts, written, first, end), room.cache, 1)  # [B, 1, V]
+        logits = room.body.logits(ids, (starts, written, first, end), room.cache, 1)  # [B, 1, V]
         starts = starts + ids.shape[1]
         ids = pick(logits, None if draws is None else draws[:, step : step + 1])
         picked.append(ids)

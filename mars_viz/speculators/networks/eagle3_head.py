@@ -21,7 +21,7 @@ from torch.nn.functional import embedding
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from mars_viz.speculators.networks.caches import KVShape, Rows, TreeMask
+from mars_viz.speculators.networks.base import KVShape, Rows, TreeMask
 from mars_viz.speculators.networks.small_llama import (
     Batching,
     Heads,

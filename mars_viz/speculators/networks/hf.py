@@ -26,8 +26,8 @@ from transformers.cache_utils import (
 
 from mars_viz.errors import ModelError
 from mars_viz.speculators.devices import first_line, inference, is_gone, lacks_memory, place_of
+from mars_viz.speculators.networks.base import LayerInputs, Network, TreeMask, last_states
 from mars_viz.speculators.networks.batched import SLACK
-from mars_viz.speculators.networks.caches import LayerInputs, TreeMask, last_states
 from mars_viz.speculators.threads import on_shared_cores
 
 STRIDE = 8  # fewest tokens between kept states of a recurrent model
@@ -101,7 +101,7 @@ class RowCache:
         return row
 
 
-class PlainNetwork:
+class PlainNetwork(Network):
     """Keeps a cache per row, so that rows of unequal length need no padding. A tree is scored in one pass if the model
     respects a custom mask, which is tested on the first tree. Otherwise its paths are scored one after another."""
 

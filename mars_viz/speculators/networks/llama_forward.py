@@ -19,7 +19,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM, Qwen2RMSN
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM, Qwen3RMSNorm
 
 from mars_viz.speculators.devices import bytes_free
-from mars_viz.speculators.networks.caches import NORMED, TreeMask
+from mars_viz.speculators.networks.base import NORMED, TreeMask
 
 SHAPED = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 """Architectures whose code was checked; a class derived from one of them may do anything."""
@@ -158,16 +158,6 @@ class Layer:
         return replace(self, **{name: getattr(self, name).with_copy() for name in names})
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Positions of a pass of B rows of n tokens; its tensors are on the device."""
-
-    starts: Tensor  # int64 [B]; first place of each row
-    homes: Tensor  # int64 [B]; row of the cache that is written for each row
-    first: int  # row of the cache that the first row reads; the others follow
-    end: int  # places that are read, including those written in this pass
-
-
 class Body:
     """Weights in the order of the pass, and the pass."""
 
@@ -202,7 +192,7 @@ class Body:
     def logits(
         self,
         tokens: Tensor,
-        at: Where,
+        at: tuple[Tensor, Tensor, int, int],
         cache: Tensor,
         rows: int,
         entered: dict[int, Tensor] | None = None,
@@ -211,18 +201,21 @@ class Body:
         """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], and add these to the
         cache.
 
-        `entered` receives the inputs [B, n, E] of every layer, the last one's output and that of the last norm.
+        `at` are, for the B rows, their first places and the rows of the cache that are written for them, int64 [B]; the
+        row of the cache that the first one reads, which the others follow; and the number of places that are read,
+        including those written now. `entered` receives the inputs [B, n, E] of every layer, the last one's output and
+        that of the last norm.
         """
-        (b, n), heads, groups = tokens.shape, self.heads, self.groups
+        (b, n), heads, groups, (starts, homes, first, end) = tokens.shape, self.heads, self.groups, at
         shared = heads // groups  # queries of so many heads see the same keys: they are asked together
-        positions = at.starts.unsqueeze(1) + torch.arange(n, device=tokens.device)  # [B, n]
-        places = (at.homes.unsqueeze(1) * cache.shape[2] + positions).flatten()  # [B n], of the rows laid end to end
+        positions = starts.unsqueeze(1) + torch.arange(n, device=tokens.device)  # [B, n]
+        places = (homes.unsqueeze(1) * cache.shape[2] + positions).flatten()  # [B n], of the rows laid end to end
         if tree is None:
-            unseen = torch.arange(at.end, device=tokens.device) > positions.unsqueeze(-1)  # [B, n, end]
+            unseen = torch.arange(end, device=tokens.device) > positions.unsqueeze(-1)  # [B, n, end]
             mask = torch.zeros_like(unseen, dtype=self.dtype).masked_fill_(unseen, -torch.inf)
         else:
-            mask, positions = tree.added(at.end, self.dtype), tree.positions
-        mask = mask.unsqueeze(1).expand(b, shared, n, at.end).reshape(b, 1, shared * n, at.end)
+            mask, positions = tree.added(end, self.dtype), tree.positions
+        mask = mask.unsqueeze(1).expand(b, shared, n, end).reshape(b, 1, shared * n, end)
         x, half = embedding(tokens, self.embedding), self.size // 2  # [B, n, E]
         cosine, sine = (each.unsqueeze(2) for each in self._rotary(x, positions))  # [B, n, 1, D]
         sine = torch.cat([-sine[..., :half], sine[..., half:]], -1)  # so that halves can be swapped by rolling
@@ -237,7 +230,7 @@ class Body:
             other = turned.roll(half, -1)
             turned.mul_(cosine).addcmul_(other, sine)
             layer_cache.flatten(0, 1).index_copy_(0, places, qkv[:, :, heads:].flatten(0, 1))
-            past = layer_cache[at.first : at.first + b, : at.end].transpose(1, 2)  # [B, 2 G, end, D]
+            past = layer_cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
             queries = qkv[:, :, :heads].view(b, n, groups, shared, -1).permute(0, 2, 3, 1, 4)  # [B, G, H/G, n, D]
             mixed = scaled_dot_product_attention(
                 queries.reshape(b, groups, shared * n, self.size),

@@ -23,7 +23,7 @@ from torch.nn.functional import embedding, pad, scaled_dot_product_attention, si
 from transformers import LlamaForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from mars_viz.speculators.networks.caches import NORMED, IdleCaches, KVShape, LayerInputs, TreeMask
+from mars_viz.speculators.networks.base import NORMED, IdleCaches, KVShape, LayerInputs, Network, TreeMask
 from mars_viz.speculators.threads import on_shared_cores, sharing_cores
 
 MOST = 256  # most rows of a pass; more hardly reduce the time per row
@@ -163,9 +163,6 @@ def invariant(
         for matrix in added:
             yield kernels.product(different(len(matrix))[taken], matrix, different(matrix.shape[1])[taken])
 
-    def made_logits(taken: Tensor) -> Iterator[Tensor]:
-        yield kernels.product(different(len(head))[taken], head, None)
-
     def attended(taken: Tensor, seen: int, end: int) -> Tensor:
         asked = query[taken].transpose(0, 1).unsqueeze(0)  # [1, H, count, D]
         mask = torch.full((1, 1, len(taken), end), -torch.inf)
@@ -176,7 +173,8 @@ def invariant(
 
     queries = alike(lambda taken: (attended(taken, end - 9, end) for end in (TILE, 4 * TILE)), ASKED)
     near = _near(lambda seen, end: attended(torch.arange(queries.at_least(1)) % DIFFERENT, seen, end))
-    return Batching(alike(multiplied), alike(made_logits, SPARSE), queries, near)
+    logits = alike(lambda taken: iter([kernels.product(different(len(head))[taken], head, None)]), SPARSE)
+    return Batching(alike(multiplied), logits, queries, near)
 
 
 def alike(computed: Callable[[Tensor], Iterator[Tensor]], tried: Sequence[int] = TRIED) -> Counts:
@@ -321,7 +319,7 @@ def _columns(weight: Tensor) -> Tensor:
     return weight.t().contiguous()
 
 
-class PackedLlama:
+class PackedLlama(Network):
     """A pass over weights that may be shared, with a cache of its own; B texts of n tokens."""
 
     def __init__(self, weights: Weights):

@@ -1,4 +1,4 @@
-"""State of a pass: keys and values of rows, inputs of layers, and the visibility of a tree's tokens.
+"""A pass over a cache of rows: interface, keys and values, inputs of layers, and visibility of a tree's tokens.
 
 The first access to memory costs more than the pass that writes to it (a page fault per 4 KiB), so memory of finished
 caches is reused.
@@ -6,7 +6,7 @@ caches is reused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -21,6 +21,60 @@ from mars_viz.speculators.devices import sent
 
 KEPT = 1 << 29  # most bytes of a cache whose memory is kept for reuse
 LEAST = 256  # places reserved at once; memory is used only when it is written
+NORMED = -1
+"""Index of the output of the last norm, which the output head reads. The number of layers, L, is the output
+of the last layer before that norm."""
+Pick = Callable[[Tensor, Tensor | None], Tensor]
+"""Maps raw logits [B, 1, V] and, if it draws, uniforms [B, 1] to token ids int64 [B, 1].
+
+Equal functions must pick alike: a recorded chain is replayed for any function equal to its own.
+"""
+
+
+class Network:
+    """Scores tokens after those that rows of its cache hold."""
+
+    device: torch.device  # of tokens and logits
+    inputs: LayerInputs
+    """Inputs of some layers for every token in the cache; of no layers, unless set before anything is read."""
+
+    def score(
+        self,
+        tokens: Tensor,
+        starts: Sequence[int],
+        rows: int,
+        slots: Sequence[int] | None = None,
+        tree: TreeMask | None = None,
+    ) -> Tensor:
+        """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n].
+
+        Row b of the batch is row slots[b] of the cache; its tokens are written from place starts[b] on and replace what
+        was there. Slots are consecutive in any order; None is 0, 1, … B - 1. Each token sees all before it, or what
+        `tree` lets it see.
+        """
+        raise NotImplementedError
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Copy the first `length` places of row `source` of the cache to row `slot`."""
+        raise NotImplementedError
+
+    def chain(
+        self,
+        tokens: Tensor,
+        starts: Sequence[int],
+        count: int,
+        pick: Pick,
+        uniforms: Tensor | None = None,
+        slots: Sequence[int] | None = None,
+    ) -> tuple[Tensor, Tensor] | None:
+        """Score the tokens [B, n], pick one after them, score that, and so on until `count` are picked, so that the
+        host need not start every step; None if this network only scores.
+
+        Step s passes column s of the uniforms [B, count] to `pick`. Returns the tokens, int64 [B, count], and the raw
+        logits, float32 [B, count, V], from which each was picked. Afterwards the cache holds all but the last picked
+        token. `starts` and `slots` are as for `score`.
+        """
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +88,7 @@ class KVShape:
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")
 
-    def room(self, rows: int, places: int) -> torch.Tensor:
+    def room(self, rows: int, places: int) -> Tensor:
         """Allocate memory of one layer for as many rows and places."""
         return torch.empty(rows, places, self.heads, self.size, dtype=self.dtype, device=self.device)
 
@@ -43,7 +97,6 @@ class Rows:
     """Keys and values [rows, places, 2 G, D] of every layer; rows are changed by overwriting places."""
 
     def __init__(self, shape: KVShape):
-        """Begin empty."""
         self._shape = shape
         self._open = (0, 0)
         self.layers = [shape.room(0, 0) for _ in range(shape.layers)]
@@ -56,12 +109,11 @@ class Rows:
 
     def open(self, rows: int, places: int) -> None:
         """Make as many rows and places readable. Unwritten ones are 0, since masked values must be finite."""
-        (had_rows, had_places), allocated = self._open, self.layers[0].shape[:2]
+        (had_rows, had_places), (most_rows, most_places) = self._open, self.layers[0].shape[:2]
         if rows <= had_rows and places <= had_places:
             return
         rows, places = max(rows, had_rows), max(places, had_places)
-        if rows > allocated[0] or places > allocated[1]:  # to at least twice as many
-            most_rows, most_places = allocated
+        if rows > most_rows or places > most_places:  # to at least twice as many
             if rows > most_rows:
                 most_rows = max(rows, 2 * most_rows)
             if places > most_places:
@@ -69,7 +121,7 @@ class Rows:
             grown = [self._shape.room(most_rows, most_places) for _ in self.layers]
             for layer, old in zip(grown, self.layers, strict=True):
                 layer[:had_rows, :had_places] = old[:had_rows, :had_places]
-            self.layers = grown  # only now: where there is no memory for all of them, none has moved
+            self.layers = grown  # only now: if there is no memory for all of them, none has moved
         for layer in self.layers:
             layer[:had_rows, had_places:places] = 0
             layer[had_rows:rows, :places] = 0
@@ -90,7 +142,6 @@ class IdleCaches:
     """Unused caches of one model."""
 
     def __init__(self, shape: KVShape):
-        """Begin empty."""
         self._shape = shape
         self._waiting: list[Rows] = []
 
@@ -98,7 +149,7 @@ class IdleCaches:
         """Return an empty cache, the largest unused one if there is one."""
         waiting = []
         while self._waiting:
-            with suppress(IndexError):  # somebody else was faster
+            with suppress(IndexError):  # another thread was faster
                 waiting.append(self._waiting.pop())
         return max(waiting, key=lambda one: one.size, default=None) or Rows(self._shape)
 
@@ -107,13 +158,6 @@ class IdleCaches:
         if rows.size <= KEPT:
             rows.clear()
             self._waiting.append(rows)  # one step, for which no lock is needed
-
-
-NORMED = -1
-"""Index of the output of the last norm, which the output head reads. The number of layers, L, is the output
-of the last layer before that norm."""
-
-LEAST = 256  # fewest places of a row
 
 
 class LayerInputs:
@@ -164,8 +208,8 @@ class LayerInputs:
 def layers_of(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """Return the name of the model's list of layers, and the list. Raises ModelError if it is not found."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
-    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
     decoder = set(model.get_decoder().modules())  # an image encoder may have as many layers
+    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
     candidates = [(name, each) for name, each in lists if len(each) == count and each in decoder]
     if len(candidates) > 1:  # such as experts
         candidates = [(name, each) for name, each in candidates if isinstance(each[0], GradientCheckpointingLayer)]
@@ -183,9 +227,12 @@ def last_states(model: PreTrainedModel, layers: Sequence[int]) -> Iterator[dict[
     transformers' own hidden_states[L] is after the norm in most models."""
     states: dict[int, Tensor] = {}
     hooks = []
-    if max(layers, default=0) == model.config.get_text_config().num_hidden_layers:
-        last = layers_of(model)[1][-1]
-        hooks.append(last.register_forward_hook(lambda _, __, output: states.update({max(layers): _first(output)})))
+    if (count := max(layers, default=0)) == model.config.get_text_config().num_hidden_layers:
+
+        def collect(_: object, __: object, output: Tensor | tuple[Tensor, ...]) -> None:
+            states[count] = output if isinstance(output, Tensor) else output[0]
+
+        hooks.append(layers_of(model)[1][-1].register_forward_hook(collect))
     if NORMED in layers:
         hooks.append(model.base_model.register_forward_hook(lambda _, __, output: states.update({NORMED: output[0]})))
     try:
@@ -193,10 +240,6 @@ def last_states(model: PreTrainedModel, layers: Sequence[int]) -> Iterator[dict[
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _first(output: Tensor | tuple[Tensor, ...]) -> Tensor:
-    return output if isinstance(output, Tensor) else output[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +261,7 @@ class TreeMask:
     ) -> TreeMask:
         """Create a mask from W bytes, 1 or 0, for each of n tokens per text and `depths` [B, n], counted from
         `begins`."""
-        positions = [
-            [begin + depth for depth in text_depths] for begin, text_depths in zip(begins, depths, strict=True)
-        ]
+        positions = [[begin + depth for depth in own] for begin, own in zip(begins, depths, strict=True)]
         seen = np.frombuffer(b"".join(b"".join(rows) for rows in sees), bool).copy()
         return cls(begins, sent(seen.reshape(len(sees), len(sees[0]), -1), device), sent(positions, device))
 
@@ -233,9 +274,9 @@ class TreeMask:
 
     def arranged(self, order: Sequence[int]) -> TreeMask:
         """Return the texts in this order."""
-        if list(order) == list(range(len(self.begins))):
-            return self
         places = list(order)
+        if places == list(range(len(self.begins))):
+            return self
         return TreeMask([self.begins[i] for i in places], self.sees[places], self.positions[places])
 
     def added(self, end: int, dtype: torch.dtype) -> Tensor:
