@@ -62,7 +62,7 @@ def tasks_of(
 
 def drafted(network: Network, ids: torch.Tensor, starts: list[int], count: int) -> None:
     """Draft so many tokens."""
-    if network.chain(ids, starts, count, GREEDY) is not None:
+    if network.chain(ids, starts, count, GREEDY, None, None) is not None:
         return
     for step in range(count):
         ids = GREEDY(network.score(ids, [start + step for start in starts], 1), None)

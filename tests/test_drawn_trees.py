@@ -249,7 +249,7 @@ def rounds_of(tree: str, rounds: int) -> list[Speculation]:
         tokens, logits = draft.tokens[some, :size], draft.logits[some, :size]
         after = target[torch.cat([torch.ones(len(some), 1, dtype=torch.int64), tokens], 1)]
         places = tuple(starts[i] for i in some)
-        blocks = DraftBatch(places, tokens, logits, after, sampled=True, trees=Trees.of(draft, some))
+        blocks = DraftBatch(places, tokens, logits, after, sampled=True, trees=draft.trees.some(some))
         found += gather_evidence(blocks, settings, TREE_COLUMNS)
     return found
 

@@ -208,11 +208,11 @@ def test_each_node_of_a_tree_is_drafted_as_by_a_chain_along_its_path(each: Backe
     drafter = drafter_of(each, tree=TREE)
     for lengths in ((12, 30, 5), (14, 31, 8)):
         draft = drafted(drafter, [TEXT[:n] for n in lengths], 11)
-        assert draft.branches is not None and draft.logits is not None
+        assert draft.trees is not None and draft.logits is not None
         for i, n in enumerate(lengths):
             features, tokens = entered(model, TEXT[: n - 1], IDS), draft.tokens[i].tolist()
-            for node, parent in enumerate(draft.branches[i]):
-                path = [tokens[above] for above in trees.path_to(draft.branches[i], parent)]
+            for node, parent in enumerate(draft.trees.parents[i]):
+                path = [tokens[above] for above in trees.path_to(draft.trees.parents[i], parent)]
                 rows = in_numpy(random_head(), model.model.embed_tokens.weight, features, (*TEXT[:n], *path), n - 1)
                 np.testing.assert_allclose(draft.logits[i, node], rows[-1], atol=1e-5)
 

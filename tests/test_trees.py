@@ -145,13 +145,13 @@ def test_a_dynamic_tree_is_that_of_eagle_2(nodes: int) -> None:
     shape = Shape(4, 3)
     first = torch.from_numpy(table[[5, 11]])
     draft = grown(first, lambda level: torch.from_numpy(table)[level.ids], shape, nodes)
-    assert draft.branches is not None and draft.budgets is not None and draft.logits is not None
+    assert draft.trees is not None and draft.logits is not None
     for i, last in enumerate((5, 11)):
-        tokens, parents = draft.tokens[i].tolist(), draft.branches[i]
+        tokens, parents = draft.tokens[i].tolist(), draft.trees.parents[i]
         paths = [tuple(tokens[node] for node in trees.path_to(parents, n)) for n in range(len(parents))]
         expected = slowly_grown(table.astype(np.float64), last, shape, nodes)
         assert sorted(paths) == sorted(expected)
-        assert [paths[n] for n in np.argsort(draft.budgets[i])] == expected
+        assert [paths[n] for n in np.argsort(draft.trees.budgets[i])] == expected
         after = [path[-2] if len(path) > 1 else last for path in paths]
         np.testing.assert_array_equal(draft.logits[i], table[after])
         above = [trees.path_to(parents, node) for node in range(len(parents))]
@@ -241,7 +241,7 @@ def test_an_impossible_tree_is_refused(name: str, message: str) -> None:
 def test_a_target_without_trees_scores_their_paths() -> None:
     table = tables()[0]
     parents, tokens = [-1, 0, 1, 0, -1, 4, 4], torch.tensor([[4, 9, 2, 7, 30, 1, 5]])
-    draft = Draft(tokens, branches=(parents,), budgets=(np.arange(1, 8),))
+    draft = Draft(tokens, trees=Trees((parents,), (np.arange(1, 8),)))
     expected = table[[3, *tokens[0].tolist()]]
     np.testing.assert_array_equal(scored_by(TableTarget(table), [(1, 3)], draft)[0], expected)
     top = scored_by(TopTarget(table, 4), [(1, 3)], draft)

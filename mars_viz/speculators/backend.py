@@ -30,7 +30,6 @@ from mars_viz.speculators.draft import (
     Scored,
     Target,
     TopLogits,
-    Trees,
     scored_by,
 )
 from mars_viz.speculators.drafter_names import by_text_alone, chains_alone
@@ -125,8 +124,8 @@ class DraftAndScore:
         speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
         read = [speculation.tokens.tolist() for speculation in speculations]
         self._drafter.observe(read if draft is full else full.tokens.tolist())
-        if draft.branches is not None:  # of a tree, the first path stands in the cache as a chain does
-            read = [tokens[: first_path(parents)] for tokens, parents in zip(read, draft.branches, strict=True)]
+        if draft.trees is not None:  # the cache keeps the first path of a tree like a chain
+            read = [tokens[: first_path(parents)] for tokens, parents in zip(read, draft.trees.parents, strict=True)]
         self._target.observe(read)
         timing = Timing(
             draft=(drafted - began) * share,
@@ -152,7 +151,7 @@ class DraftAndScore:
                 None if logits is None else logits[index, :length],
                 scored[index, : length + 1],
                 self._settings.temperature > 0,
-                Trees.of(draft, some),
+                draft.trees and draft.trees.some(some),
                 None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
             )
             speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)

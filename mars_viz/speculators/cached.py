@@ -21,8 +21,7 @@ class PrefixRows:
         """`copy` copies a row of the cache up to a number of places; see `Network.copy`."""
         self._copy = copy
         self._rows: list[tuple[Prefix, Prefix]] = []  # the prefix of each row's last request, and tokens read after it
-        self.slots: list[int] = []
-        """The row of each prefix of the last `settle`: a permutation of 0, 1, ..."""
+        self.slots: list[int] = []  # the row of each prefix of the last `settle`: a permutation of 0, 1, ...
 
     def settle(self, prefixes: Sequence[Prefix]) -> list[int]:
         """Assign the prefixes to rows 0 to B - 1, copying rows if they branch; return the cached number of tokens of
@@ -73,10 +72,8 @@ class CachedModel:
         self._network = network
         self._rows = PrefixRows(network.copy)
         self._asked: list[Prefix] = []
-        self.ends: list[int] = []
-        """Number of cached tokens of each prefix, which is the place of the next token."""
-        self.device: torch.device = network.device
-        """Device of its input and output."""
+        self.ends: list[int] = []  # number of cached tokens of each prefix, which is the place of the next token
+        self.device: torch.device = network.device  # device of its input and output
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read each prompt separately, in one pass."""

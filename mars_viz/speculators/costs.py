@@ -22,7 +22,7 @@ from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.devices import inference, wait_for
-from mars_viz.speculators.draft import Draft, Spent, scored_by
+from mars_viz.speculators.draft import Draft, Spent, Trees, scored_by
 from mars_viz.speculators.networks.batched import SETTLED
 from mars_viz.walk import Prefix, step
 
@@ -173,7 +173,7 @@ def _tasks(
     for width in range(1, gamma + 2):
         ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
         if shape.drawn and width > 1:  # drawn nodes may be fewer
-            draft = Draft(ids, branches=(shape.separate_paths(width - 1),))
+            draft = Draft(ids, trees=Trees((shape.separate_paths(width - 1),), ()))
         else:
             draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
         yield f"target {width}", partial(scored_by, target, [prefix], draft)

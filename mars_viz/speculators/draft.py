@@ -32,6 +32,20 @@ Branches = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
+class Trees:
+    """Branching of B trees, on the host. Without `draws` the trees' tokens are the likeliest ones."""
+
+    parents: Branches
+    budgets: tuple[np.ndarray, ...]  # int32 [N] each; see `Speculation.budgets`
+    draws: tuple[np.ndarray, ...] | None = None  # int32 [N] each, if tokens were drawn; see `Speculation.draws`
+
+    def some(self, chosen: Sequence[int]) -> Trees:
+        """Return these trees."""
+        draws = self.draws and tuple(self.draws[i] for i in chosen)
+        return Trees(tuple(self.parents[i] for i in chosen), tuple(self.budgets[i] for i in chosen), draws)
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """Drafts after each of B prefixes: chains or trees of up to N tokens."""
 
@@ -42,10 +56,7 @@ class Draft:
     vocabulary: Tensor | None = None
     """int64 [V']; the target's token of each entry of the drafter's vocabulary; None for the first V' tokens."""
     lengths: tuple[int, ...] | None = None  # number of tokens of each draft; None if all have N
-    branches: Branches | None = None
-    """Parents of each tree's nodes; None for chains. Without `draws` the tree's tokens are the likeliest ones."""
-    budgets: tuple[np.ndarray, ...] | None = None  # for trees, int32 [N] each; see `Speculation.budgets`
-    draws: tuple[np.ndarray, ...] | None = None  # for drawn trees, int32 [N] each; see `Speculation.draws`
+    trees: Trees | None = None  # branching; None for chains
     passes: tuple[np.ndarray, ...] | None = None
     """For chains drafted as text, int32 [n + 1] for a chain of n tokens; see `Speculation.drafter_passes`."""
 
@@ -176,26 +187,9 @@ class Drafter:
 
 def scored_by(target: Target, prefixes: Sequence[Prefix], draft: Draft) -> Scored:
     """Return the target's scores of a draft."""
-    if draft.branches is None or not draft.tokens.shape[1]:
+    if draft.trees is None or not draft.tokens.shape[1]:
         return target.score(prefixes, draft.tokens)
-    return target.score_trees(prefixes, draft.tokens, draft.branches)
-
-
-@dataclass(frozen=True, slots=True)
-class Trees:
-    """Branching of trees of N nodes, on the host."""
-
-    parents: tuple[tuple[int, ...], ...]  # for each of B trees
-    budgets: tuple[np.ndarray, ...]  # int32 [N] each; see `Speculation.budgets`
-    draws: tuple[np.ndarray, ...] | None = None  # int32 [N] each, if tokens were drawn; see `Speculation.draws`
-
-    @classmethod
-    def of(cls, draft: Draft, chosen: Sequence[int]) -> Trees | None:
-        """Return the trees of a draft; None if it drafted chains."""
-        if draft.branches is None or draft.budgets is None:
-            return None
-        draws = draft.draws and tuple(draft.draws[i] for i in chosen)
-        return cls(tuple(tuple(draft.branches[i]) for i in chosen), tuple(draft.budgets[i] for i in chosen), draws)
+    return target.score_trees(prefixes, draft.tokens, draft.trees.parents)
 
 
 @dataclass(eq=False)  # no slots: both models' logits are laid side by side when they are first asked for so
@@ -252,16 +246,14 @@ class DraftBatch:
             yield self
             return
         for at in range(0, chains, step):
-            some, trees = slice(at, at + step), self.trees
-            if trees is not None:
-                trees = Trees(trees.parents[some], trees.budgets[some], trees.draws and trees.draws[some])
+            some = slice(at, at + step)
             yield DraftBatch(
                 self.starts[some],
                 self.tokens[some],
                 None if self.drafter is None else self.drafter[some],
                 self.target[some],
                 self.sampled,
-                trees,
+                self.trees and self.trees.some(range(chains)[some]),
                 None if self.passes is None else self.passes[some],
                 None if self.judging is None else self.judging[some],
             )

@@ -117,7 +117,7 @@ def record_top_logits(
             "listed_ids": top.ids[i : i + 1, : n + 1],
             "listed_logits": top.logits[i : i + 1, : n + 1],
         }
-        passes, trees = None if draft.passes is None else draft.passes[i][None], Trees.of(draft, [i])
+        passes, trees = None if draft.passes is None else draft.passes[i][None], draft.trees and draft.trees.some([i])
         (record,) = chains = _records(block, settings, (start,), vocabulary, trees, passes)
         listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
         columns = {name: array[i : i + 1, :n] for name, array in drafted.items()}

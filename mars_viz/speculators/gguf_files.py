@@ -206,10 +206,10 @@ class _Reader:
         kind, count = self._number("<I"), self._number("<Q")
         if kind in _NUMBERS:
             self._at += count * struct.calcsize(_NUMBERS[kind])
-            return None
-        if kind != _STRING:
+        elif kind == _STRING:
+            for _ in range(count):
+                length = self._number("<Q")
+                self._at += length
+        else:
             raise struct.error("an array of an unknown kind")
-        for _ in range(count):
-            length = self._number("<Q")
-            self._at += length
         return None

@@ -40,19 +40,7 @@ from transformers.utils import logging as transformers_logging
 from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import MarsVizError, ModelError
-from mars_viz.speculators.devices import (
-    DTYPES,
-    DeviceMap,
-    bytes_of,
-    first_line,
-    in_words,
-    is_gone,
-    lacks_memory,
-    loaded_over,
-    lost,
-    place_of,
-    too_large,
-)
+from mars_viz.speculators import devices
 from mars_viz.speculators.gguf_files import gguf_here, header_of, hub_gguf, local_gguf
 from mars_viz.speculators.names import local_place
 
@@ -123,7 +111,9 @@ class Arrival:
             if total:  # a file may be whole before the library knows of the next: a reported share is not taken back
                 self._share = max(self._share, min(1.0, done / total))
         if total:
-            self._report(f"Fetching {self._name}: {in_words(done)} of {in_words(total)}", _FETCHING * self._share)
+            self._report(
+                f"Fetching {self._name}: {devices.in_words(done)} of {devices.in_words(total)}", _FETCHING * self._share
+            )
 
 
 class _Bar:
@@ -191,7 +181,7 @@ def arguments(file: Path, config: PreTrainedConfig, dtype: torch.dtype | str) ->
         "pretrained_model_name_or_path": file.parent,
         "gguf_file": str(file.absolute()),  # a bare name would be looked for in the working directory first
         "config": config,
-        "dtype": DTYPES[header_of(file).computed] if dtype == "auto" else dtype,
+        "dtype": devices.DTYPES[header_of(file).computed] if dtype == "auto" else dtype,
         "quantization_config": GgufConfig(dequantize=True),
     }
 
@@ -209,8 +199,9 @@ def gguf_note(name: str, model: PreTrainedModel) -> str:
     """Return a note about the cost of dequantising a GGUF file; empty for other models."""
     if (file := gguf_here(name)) is None:
         return ""
-    size, kind = in_words(file.stat().st_size), header_of(file).quantisation
-    return f"its weights are dequantised from {kind}: {size} in the file, {in_words(bytes_of(model))} in memory"
+    size, kind = devices.in_words(file.stat().st_size), header_of(file).quantisation
+    memory = devices.in_words(devices.bytes_of(model))
+    return f"its weights are dequantised from {kind}: {size} in the file, {memory} in memory"
 
 
 @contextmanager
@@ -250,8 +241,8 @@ class Loaded:
 
 
 def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silent) -> Path:
-    """Return the cache folder with the files that match these patterns at the top of a hub repository. Without a
-    network it contains files fetched before. Raises the errors of the hub's library and its client."""
+    """Return the cache folder with these files from the top of a hub repository; without a network, with files fetched
+    before. Raises the errors of the hub's library and its client."""
     drawn: Any = bars
     return Path(snapshot_download(name, allow_patterns=[*patterns], ignore_patterns="*/*", tqdm_class=drawn))
 
@@ -339,8 +330,8 @@ def _sentencepiece_file(folder: Path) -> str:
 
 
 def check_no_folder(name: str) -> None:
-    """Raise BadInput if transformers would use a local folder for the model of this name. It searches the server's
-    working directory. The error appears only if the hub also has the model."""
+    """Raise BadInput if transformers would use a folder in the working directory for the model of this name. The error
+    appears only if the hub also has the model."""
     if name == demo.SMOLLM2:
         return
     check_hub(name)
@@ -369,7 +360,7 @@ def cannot_load(name: str, what: str, error: Exception) -> str:
                 "transformers reads GGUF files, but not this one: name the model's original repository, or a folder of "
                 "safetensors."
             )
-    return f"The {what} of {name} cannot be loaded ({first_line(error)}). {remedy}"
+    return f"The {what} of {name} cannot be loaded ({devices.first_line(error)}). {remedy}"
 
 
 def vocabulary_end(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -390,8 +381,8 @@ def check_outputs(name: str, tokenizer: PreTrainedTokenizerBase, outputs: int) -
 
 
 def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> list[str] | None:
-    """Return the added tokens in which a drafter's tokenizer differs from the target's, by id, in words. None if it
-    differs in other tokens as well, or in most: its ids are then not the target's."""
+    """Return the added tokens in which a drafter's tokenizer differs from the target's, in words. None if it differs in
+    other tokens as well, or in most: its ids are then not the target's."""
     if target.get_vocab() == drafter.get_vocab():
         return []
     ours, theirs = _entries(target), _entries(drafter)
@@ -460,7 +451,11 @@ def device_named(name: str) -> torch.device:
 
 
 def loaded_model(
-    name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival, device_map: DeviceMap | None = None
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype | str,
+    arrival: Arrival,
+    device_map: devices.DeviceMap | None = None,
 ) -> PreTrainedModel:
     """Load the model of a hub id or folder onto a device, or as in the device map. Raises BadInput if it is
     unavailable, does not fit, lacks weights or cannot continue a text."""
@@ -470,7 +465,7 @@ def loaded_model(
             place = fetched_model(name, arrival.bar)
             with parsed_once() if place.is_file() else nullcontext():
                 load = partial(_read_model, name, place, dtype)
-                model: PreTrainedModel = load() if device_map is None else loaded_over(device_map, load)
+                model: PreTrainedModel = load() if device_map is None else devices.loaded_over(device_map, load)
         if device_map is None:
             model.to(device)
         model.requires_grad_(False)
@@ -479,10 +474,10 @@ def loaded_model(
     except MarsVizError:
         raise
     except Exception as error:  # the hub's library, its client and transformers raise what they like
-        if lacks_memory(error):
-            raise too_large([name], device, dtype) from error
-        if is_gone(error):
-            raise lost(error) from error
+        if devices.lacks_memory(error):
+            raise devices.too_large([name], device, dtype) from error
+        if devices.is_gone(error):
+            raise devices.lost(error) from error
         raise ModelError(cannot_load(name, "model", error)) from error
 
 
@@ -518,9 +513,9 @@ def _check_reads_text(name: str, model: PreTrainedModel) -> None:
         return
     try:
         with torch.inference_mode():
-            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=place_of(model)), use_cache=False)
+            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=devices.place_of(model)), use_cache=False)
     except Exception as error:  # whatever it is that misses the image
-        if lacks_memory(error) or is_gone(error):
+        if devices.lacks_memory(error) or devices.is_gone(error):
             raise
         raise ModelError(NO_TEXT.format(name=name, kind=model.config.model_type)) from error
 

@@ -1,4 +1,4 @@
-"""Names of models, drafters, devices and dtypes: what of them can be refused before the model libraries are loaded.
+"""Names of models, drafters, devices and dtypes, and refusals before the model libraries are loaded.
 
 Knows names and folders; knows no hub and no devices, and imports no model library.
 """
@@ -40,8 +40,8 @@ ModelName = str | PathLike[str] | None
 
 
 def server_named(name: ModelName) -> str:
-    """The address of the server that a target's name is, http://HOST:PORT, or nothing. Raises BadInput for an address
-    that cannot be one."""
+    """Return the address of the server that a target's name is, http://HOST:PORT; empty for other names. Raises
+    BadInput for an invalid address."""
     if not isinstance(name, str) or not name.lower().startswith(("http://", "https://")):
         return ""
     try:
@@ -57,38 +57,36 @@ def server_named(name: ModelName) -> str:
 
 
 def drafter_for(target: ModelName, drafter: ModelName) -> NamedDrafter | str:
-    """A drafter without a model of its own, or the drafting model's name, '' for the built-in one.
-
-    A target without a drafter gets its EAGLE-3 head if one comes with the product, else prompt lookup. Raises BadInput.
-    """
+    """Return a drafter that is no model by itself, or the drafting model's name, '' for the built-in one. A target
+    without a drafter gets its EAGLE-3 head if one comes with the product, else prompt lookup. Raises BadInput."""
     if drafter is None:
         return "" if target is None else Eagle3() if demo.head_for(str(target)) else Ngram()
     return drafter_named(str(drafter)) or str(drafter)
 
 
 def whole_drafter(target: ModelName, drafter: ModelName) -> NamedDrafter | str:
-    """`drafter_for`, of a trimmed drafter the one that is trimmed. Raises BadInput where there is none to trim."""
-    found = drafter_for(target, drafter)
-    if not isinstance(found, Trimmed):
-        return found
-    whole = drafter_for(target, found.of or None)
+    """Return `drafter_for`, or the drafter that it trims. Raises BadInput if it names none to trim."""
+    trimmed = drafter_for(target, drafter)
+    if not isinstance(trimmed, Trimmed):
+        return trimmed
+    whole = drafter_for(target, trimmed.of or None)
     if isinstance(whole, Ngram):
         raise SettingError(
-            f"{found.name} does not say which drafter is trimmed; write trimmed:m={found.m},of=MODEL, a hub id or a "
-            "folder."
+            f"{trimmed.name} does not say which drafter is trimmed; write trimmed:m={trimmed.m},of=MODEL, a hub id or "
+            "a folder."
         )
     return whole
 
 
 def models_named(target: ModelName, drafter: ModelName) -> list[str]:
-    """The models that are asked for by name and loaded here, without the built-in ones. Raises BadInput."""
+    """Return the names of models to load here, without the built-in ones. Raises BadInput."""
     named = (None if server_named(target) else target, whole_drafter(target, drafter))
     return [str(name) for name in named if name and not isinstance(name, NamedDrafter)]
 
 
 def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: str, folders: bool = True) -> None:
-    """Raise BadInput, with the remedy, for names that cannot work whatever the machine. None is the built-in model;
-    without `folders` only ids on the hub are taken, and no folder is looked for."""
+    """Raise BadInput, with the remedy, for names that cannot work on any machine. None is the built-in model. Without
+    `folders` only ids on the hub are taken, and no folder is looked for."""
     named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
     if server_named(target):
         if not folders:
@@ -123,7 +121,7 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
 
 
 def check_device_map(target: ModelName, device: str) -> None:
-    """Raise BadInput, with the remedy, where a target of this name cannot be laid over several devices."""
+    """Raise BadInput, with the remedy, if a target of this name cannot be spread over several devices."""
     if server_named(target):
         raise SettingError("The server of a served target places its weights; leave --device-map out.")
     if device != "auto":
@@ -133,7 +131,7 @@ def check_device_map(target: ModelName, device: str) -> None:
 
 
 def check_trees(settings: Settings, target: ModelName, drafter: ModelName) -> None:
-    """Raise BadInput where drafts are to be trees, and the rule or the drafter of these names is known to take none."""
+    """Raise BadInput if drafts are to be trees, and the rule or the drafter of these names takes none."""
     if not settings.drafts_trees:
         return
     if settings.refused_draft:
@@ -144,14 +142,14 @@ def check_trees(settings: Settings, target: ModelName, drafter: ModelName) -> No
 
 
 def check_controller(settings: Settings, target: ModelName, drafter: ModelName) -> None:
-    """Raise BadInput where a controller is to cut the drafts of a drafter that is known to have no distribution."""
-    if settings.control is not None and (said := never_stopped(target, drafter)):
-        raise SettingError(said)
+    """Raise BadInput if a controller is to cut the drafts of a drafter without a distribution."""
+    if settings.control is not None and (reason := never_stopped(target, drafter)):
+        raise SettingError(reason)
 
 
 def never_stopped(target: ModelName, drafter: ModelName) -> str:
-    """Why no controller ever stops the drafter of these names, as a sentence with the remedy; empty where one may.
-    Raises BadInput for names that mean nothing."""
+    """Return why no controller ever stops the drafter of these names, with the remedy; empty if one may. Raises
+    BadInput for invalid names."""
     drafting = drafter_for(target, drafter)
     if not isinstance(drafting, NamedDrafter) or drafting.keeps_cache:
         return ""

@@ -165,8 +165,7 @@ class AgreeingTarget(Target):
         self._target, self._text, self._tolerance = target, text, tolerance
         self.device = target.device
         self._numbers = {prefix: number for number, prefix in enumerate(text.prefixes)}
-        self.ties = 0
-        """Number of resolved ties; at each the token's logit is raised just above the best one."""
+        self.ties = 0  # number of resolved ties; at each the token's logit is raised just above the best one
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Let the target read the prompts."""

@@ -33,8 +33,7 @@ class TextBefore:
     """Text that precedes every prefix, sorted once, so that a draft only looks at occurrences of a token."""
 
     def __init__(self, tokens: Sequence[int] = ()):
-        self.tokens = np.array([*tokens, BETWEEN], np.int64)
-        """int64; `BETWEEN` is at the end."""
+        self.tokens = np.array([*tokens, BETWEEN], np.int64)  # int64; `BETWEEN` is at the end
         self._order = np.argsort(self.tokens, kind="stable")
         self._sorted = self.tokens[self._order]
 

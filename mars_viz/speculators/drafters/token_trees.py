@@ -30,7 +30,7 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import Shape, best_paths
 from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft, rows_at
+from mars_viz.speculators.draft import Draft, Trees, rows_at
 from mars_viz.speculators.sampling import draw, largest, law, on_device
 from mars_viz.trees import also_itself
 
@@ -103,22 +103,16 @@ def _meet(trees: Sequence[_Growing], logits: Tensor, vocabulary: Tensor | None, 
     `planned`, or by the drafter's law."""
     likeliest = largest(logits, trees[0].each)
     ids = (likeliest.ids if vocabulary is None else vocabulary[likeliest.ids]).flatten(1).tolist()
-    if planned is not None:
-        for tree, tree_ids in zip(trees, ids, strict=True):
-            tree.meet(tree_ids, planned)
-        return
-    shares = logits.log_softmax(-1).gather(-1, likeliest.ids).tolist()
+    shares = logits.log_softmax(-1).gather(-1, likeliest.ids).tolist() if planned is None else [None] * len(ids)
     for tree, tree_ids, these in zip(trees, ids, shares, strict=True):
-        tree.meet(tree_ids, tree.along_paths(these))
+        tree.meet(tree_ids, planned if planned is not None else tree.along_paths(these))
 
 
 class _Growing:
     """Candidates of one text's tree while it grows: after each row of logits its k likeliest tokens."""
 
     def __init__(self, each: int):
-        """Start without candidates."""
-        self.each = each
-        """k: candidate c was drafted from row c // k."""
+        self.each = each  # k: candidate c was drafted from row c // k
         self._ids: list[int] = []  # of the candidates, in the target's vocabulary
         self._scores: list[float] = []  # float32; the logarithms of their paths' probabilities, or what was planned
         self._above = [-1]  # of each row the place of the candidate that it comes after; the prefix has none
@@ -257,12 +251,7 @@ def _draft(trees: Sequence[TokenTree], rows: Tensor, vocabulary: Tensor | None, 
     places, tokens = (np.zeros((len(trees), max(lengths)), np.int64) for _ in range(2))
     for i, tree in enumerate(trees):
         places[i, : lengths[i]], tokens[i, : lengths[i]] = tree.places, tree.tokens
-    return Draft(
-        sent(tokens, rows.device),
-        rows_at(rows, sent(places, rows.device)),
-        vocabulary,
-        lengths,
-        tuple(tuple(tree.parents) for tree in trees),
-        tuple(np.array(tree.budgets, np.int32) for tree in trees),
-        tuple(np.array(tree.draws, np.int32) for tree in trees) if are_drawn else None,
-    )
+    parents, budgets = tuple(tuple(tree.parents) for tree in trees), (np.array(t.budgets, np.int32) for t in trees)
+    draws = tuple(np.array(tree.draws, np.int32) for tree in trees) if are_drawn else None
+    branching = Trees(parents, tuple(budgets), draws)
+    return Draft(sent(tokens, rows.device), rows_at(rows, sent(places, rows.device)), vocabulary, lengths, branching)

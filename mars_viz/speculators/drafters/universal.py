@@ -88,12 +88,10 @@ class Translation:
         """Translate for a drafter with `context` tokens that ends texts with one of `ends`; the target uses `end`. The
         target scores ids below the first of the `sizes`, the drafter reads ids below the second."""
         self._target, self._drafter = target, drafter
-        self.pieces = drafter.pieces
-        """The drafter's pieces of its tokens."""
+        self.pieces = drafter.pieces  # the drafter's pieces of its tokens
         self._scored, self._readable = sizes
         self.ends, self.end = ends, end
-        self.most = max(1, context // 4)
-        """Maximum number of drafter passes for one draft."""
+        self.most = max(1, context // 4)  # maximum number of drafter passes for one draft
         bare, begun = _encoded(drafter.library, "a"), list(drafter.library("a", verbose=False)["input_ids"])
         at = next((i for i in range(len(begun)) if begun[i : i + len(bare)] == bare), 0)
         self._begin = tuple(begun[:at])  # the tokens that its tokenizer puts before every text
@@ -183,18 +181,14 @@ class Continuation:
     """A draft in progress: the drafter's text after one prefix, and the settled target's tokens."""
 
     def __init__(self, translation: Translation, prefix: Prefix):
-        """Start with an empty text."""
         self._translation = translation
         self._window, self._begun = translation.window(prefix)
         self._data = b""
         self._idle = 0
-        self.tokens: list[int] = []
-        """Settled tokens of the target."""
+        self.tokens: list[int] = []  # settled tokens of the target
         self._settled_by: list[int] = []
-        self.passes = 0
-        """Number of drafter passes so far."""
-        self.done = False
-        """True if further passes would settle no more tokens."""
+        self.passes = 0  # number of drafter passes so far
+        self.done = False  # true if further passes would settle no more tokens
 
     def take(self, token: int) -> None:
         """Add a token written by the drafter."""

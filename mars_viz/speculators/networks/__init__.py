@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from mars_viz.speculators.devices import inference, is_spread
 from mars_viz.speculators.networks.base import Network, Pick, TreeMask
 from mars_viz.speculators.networks.batched import CachePool, CudaCapture, RaggedNetwork
-from mars_viz.speculators.networks.hf import PlainNetwork, rewind_of, rounding
+from mars_viz.speculators.networks.hf import PlainNetwork, apart, rewind_of, rounding
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
 
@@ -70,8 +70,7 @@ def differs(network: Network, model: PreTrainedModel) -> str:
     ids = torch.arange(FIRST_BLOCK, device=model.device).unsqueeze(0) * 7919 % size
     with inference():
         logits = network.score(ids, [0], FIRST_BLOCK)  # [1, 8, V]
-        reference = model(input_ids=ids, use_cache=False).logits[..., : logits.shape[-1]].float()
-        difference = float((logits - reference).abs().amax() / reference.abs().amax())
+        difference = apart(logits, model(input_ids=ids, use_cache=False).logits[..., : logits.shape[-1]].float())
     if difference <= rounding(model.dtype):
         return ""
     return f"the faster one gives other logits here, by up to {difference:.2g} of the largest"

@@ -31,6 +31,10 @@ Equal functions must pick alike: a recorded chain is replayed for any function e
 """
 
 
+Slots = Sequence[int] | None
+"""Row of the cache for each row of a batch; consecutive in any order; None for 0, 1, … B - 1."""
+
+
 class Network:
     """Scores tokens after those that rows of its cache hold."""
 
@@ -39,18 +43,12 @@ class Network:
     """Inputs of some layers for every token in the cache; of no layers, unless set before anything is read."""
 
     def score(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        rows: int,
-        slots: Sequence[int] | None = None,
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
         """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n].
 
         Row b of the batch is row slots[b] of the cache; its tokens are written from place starts[b] on and replace what
-        was there. Slots are consecutive in any order; None is 0, 1, … B - 1. Each token sees all before it, or what
-        `tree` lets it see.
+        was there. Each token sees all before it, or what `tree` lets it see.
         """
         raise NotImplementedError
 
@@ -59,13 +57,7 @@ class Network:
         raise NotImplementedError
 
     def chain(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        count: int,
-        pick: Pick,
-        uniforms: Tensor | None = None,
-        slots: Sequence[int] | None = None,
+        self, tokens: Tensor, starts: Sequence[int], count: int, pick: Pick, uniforms: Tensor | None, slots: Slots
     ) -> tuple[Tensor, Tensor] | None:
         """Score the tokens [B, n], pick one after them, score that, and so on until `count` are picked, so that the
         host need not start every step; None if this network only scores.
@@ -165,8 +157,7 @@ class LayerInputs:
 
     def __init__(self, layers: Sequence[int] = ()):
         """Keep the inputs of these layers, counted from 0; L and `NORMED` follow the last one."""
-        self.layers = tuple(layers)
-        """In the order of concatenation."""
+        self.layers = tuple(layers)  # in the order of concatenation
         self._held = torch.empty(0, 0, 0)  # [rows, places, layers · E]
 
     def __bool__(self) -> bool:

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mars_viz.speculators.devices import first_line, lacks_memory, sent
-from mars_viz.speculators.networks.base import LayerInputs, Network, Pick, TreeMask
+from mars_viz.speculators.networks.base import LayerInputs, Network, Pick, Slots, TreeMask
 from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.threads import on_shared_cores
 
@@ -100,8 +100,7 @@ class Graphs:
         self._capture: Capture | None = None
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._asked: Counter[Hashable] = Counter()
-        self.given_up = False
-        """Whether functions are called without recordings from now on."""
+        self.given_up = False  # whether functions are called without recordings from now on
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -162,6 +161,7 @@ LEAST = 256  # fewest places of a row; doubled as often as a text requires
 IDLE = 64 << 20  # most bytes of a cache kept unused; an eighth of the weights' bytes is allowed in any case
 SLACK = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.02}
 """How far logits of the same pass may differ, as a share of the largest."""
+Window = tuple[int, int]  # the first row of the cache that is read, and the number of places
 
 
 class PooledCache:
@@ -191,6 +191,32 @@ class PooledCache:
         self.cache[:, :, : self._written] = 0
         self._written = 0
 
+    def scored(
+        self, control: Tensor, tokens: Tensor, *, rows: int, kept: Sequence[int], tree: TreeMask | None, window: Window
+    ) -> Tensors:
+        """Return logits [B, rows, V] and the inputs [B, n, E] of the `kept` layers."""
+        order, starts, written, positions = control.unbind(0)
+        entered: dict[int, Tensor] | None = {} if kept else None
+        tree, at = tree and tree.arranged(order.tolist()), (starts, written, *window)
+        logits = self.body.logits(_arranged(tokens, order), at, self.cache, rows, entered, tree)
+        results = (logits, *(entered[i] for i in kept)) if entered is not None else (logits,)
+        return tuple(_arranged(result, positions) for result in results)
+
+    def chained(
+        self, control: Tensor, tokens: Tensor, uniforms: Tensor | None = None, *, count: int, pick: Pick, window: Window
+    ) -> Tensors:
+        """Return the picked tokens [B, count] and their logits [B, count, V]; see `Network.chain`."""
+        order, starts, written, positions = control.unbind(0)
+        ids, draws = _arranged(tokens, order), None if uniforms is None else _arranged(uniforms, order)
+        picked, rows = [], []
+        for step in range(count):
+            logits = self.body.logits(ids, (starts, written, *window), self.cache, 1)  # [B, 1, V]
+            starts = starts + ids.shape[1]
+            ids = pick(logits, None if draws is None else draws[:, step : step + 1])
+            picked.append(ids)
+            rows.append(logits)
+        return _arranged(torch.cat(picked, 1), positions), _arranged(torch.cat(rows, 1), positions)
+
 
 class CachePool:
     """Caches of one model. An unused one is kept for the next pass, with its recordings."""
@@ -199,8 +225,7 @@ class CachePool:
         """`begin` creates the recorder of passes; None if none are recorded."""
         self.body, self._begin = body, begin
         self._empty: list[PooledCache] = []
-        self.trouble = ""
-        """Why recordings were given up, as the end of a sentence."""
+        self.trouble = ""  # why recordings were given up, as the end of a sentence
 
     def take(self) -> PooledCache:
         """Return an empty cache."""
@@ -245,31 +270,25 @@ class RaggedNetwork(Network):
     """A pass over weights that may be shared, with a cache of its own, which returns to a pool when the pass is
     deleted."""
 
-    def __init__(self, rooms: CachePool):
-        """Begin with an empty cache."""
+    def __init__(self, pool: CachePool):
         self.inputs = LayerInputs()
-        self.device = rooms.body.device
-        self._room = rooms.take()
-        weakref.finalize(self, rooms.leave, self._room).atexit = False
+        self.device = pool.body.device
+        self._room = pool.take()
+        weakref.finalize(self, pool.leave, self._room).atexit = False
 
     @torch.inference_mode()
     @on_shared_cores
     def score(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        rows: int,
-        slots: Sequence[int] | None = None,
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
         """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         scored, left, slots = [], tokens.shape[1], slots or range(len(starts))
         for part in torch.split(tokens, CHUNK, 1):
             cut = tokens.shape[1] - left
             n, left = part.shape[1], left - part.shape[1]
-            last = min(n, max(rows - left, 1))  # one, where none of this part is asked for
+            last = min(n, max(rows - left, 1))  # one, if none of this part is requested
             mask = tree and tree.part(slice(len(starts)), cut, cut + n)
-            function = partial(_scored, self._room, rows=last, inputs_of=self.inputs.layers, tree=mask)
+            function = partial(self._room.scored, rows=last, kept=self.inputs.layers, tree=mask)
             short = n <= SHORT and mask is None
             logits, *entered = self._run(("score", last), function, starts, slots, n, (part,), short=short)
             if self.inputs:
@@ -282,13 +301,7 @@ class RaggedNetwork(Network):
     @torch.inference_mode()
     @on_shared_cores
     def chain(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        count: int,
-        pick: Pick,
-        uniforms: Tensor | None = None,
-        slots: Sequence[int] | None = None,
+        self, tokens: Tensor, starts: Sequence[int], count: int, pick: Pick, uniforms: Tensor | None, slots: Slots
     ) -> tuple[Tensor, Tensor]:
         """Draft `count` tokens after the tokens [B, n]; see `Network.chain`."""
         if tokens.shape[1] > CHUNK:  # far from what was read
@@ -296,7 +309,7 @@ class RaggedNetwork(Network):
             starts = [start + tokens.shape[1] - 1 for start in starts]
             tokens = tokens[:, -1:]
         n, inputs = tokens.shape[1], (tokens,) if uniforms is None else (tokens, uniforms)
-        function, key = partial(_chained, self._room, count=count, pick=pick), ("chain", count, pick)
+        function, key = partial(self._room.chained, count=count, pick=pick), ("chain", count, pick)
         slots = slots or range(len(starts))
         picked, logits = self._run(key, function, starts, slots, n + count - 1, inputs, short=n <= SHORT)
         return picked, logits
@@ -340,56 +353,11 @@ class RaggedNetwork(Network):
         written = [first + row if row < count else spare for row in range(rows)]
         control = sent([order, begins, written, positions], self.device)
         if graphs is None:
-            return function(control, *inputs, first=first, end=end)
+            return function(control, *inputs, window=(first, end))
         padded = [pad(value, (0, 0) * (value.dim() - 1) + (0, rows - count)) for value in inputs]
         key = (*key, rows, end, *(value.shape[1] for value in inputs))
-        results = graphs.run(key, partial(function, first=0, end=end), (control, *padded))
+        results = graphs.run(key, partial(function, window=(0, end)), (control, *padded))
         return tuple(result[:count] for result in results)
-
-
-def _scored(
-    room: PooledCache,
-    control: Tensor,
-    tokens: Tensor,
-    *,
-    rows: int,
-    inputs_of: Sequence[int],
-    tree: TreeMask | None,
-    first: int,
-    end: int,
-) -> Tensors:
-    """Return logits [B, rows, V] and the inputs [B, n, E] of the layers `inputs_of`."""
-    order, starts, written, positions = control.unbind(0)
-    entered: dict[int, Tensor] | None = {} if inputs_of else None
-    tree = tree and tree.arranged(order.tolist())
-    at = starts, written, first, end
-    logits = room.body.logits(_arranged(tokens, order), at, room.cache, rows, entered, tree)
-    results = (logits, *(entered[i] for i in inputs_of)) if entered is not None else (logits,)
-    return tuple(_arranged(result, positions) for result in results)
-
-
-def _chained(
-    room: PooledCache,
-    control: Tensor,
-    tokens: Tensor,
-    uniforms: Tensor | None = None,
-    *,
-    count: int,
-    pick: Pick,
-    first: int,
-    end: int,
-) -> Tensors:
-    order, starts, written, positions = control.unbind(0)
-    ids = _arranged(tokens, order)
-    draws = None if uniforms is None else _arranged(uniforms, order)
-    picked, rows = [], []
-    for step in range(count):
-        logits = room.body.logits(ids, (starts, written, first, end), room.cache, 1)  # [B, 1, V]
-        starts = starts + ids.shape[1]
-        ids = pick(logits, None if draws is None else draws[:, step : step + 1])
-        picked.append(ids)
-        rows.append(logits)
-    return _arranged(torch.cat(picked, 1), positions), _arranged(torch.cat(rows, 1), positions)
 
 
 def _arranged(x: Tensor, order: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ of token j, which `fc` computes from inputs of some layers of the target (or the
 the head's own output for the previous row. The output of a row is the state of the next one; `norm` and `lm_head`
 compute the logits of token j + 2 from it.
 
-In float32 on the CPU a row's result is the same, bit for bit, in any batch; see `row_invariance`.
+In float32 on the CPU a row's result is the same, bit for bit, in any batch; see `small_llama`.
 """
 
 from __future__ import annotations
@@ -38,21 +38,16 @@ CHUNK = 512  # tokens of a text that are read at once if no batching is fixed
 LONGEST = 1 << 20  # most places of a row
 
 
-@dataclass(frozen=True, slots=True)
 class FloatNorm:
     """A root-mean-square norm over the last dimension, in float32."""
 
-    weight: Tensor  # float32 [width], times √width
-    epsilon: float  # times the width
-
-    @classmethod
-    def of(cls, weight: Tensor, epsilon: float) -> FloatNorm:
-        """Create the norm from a checkpoint's weight."""
-        return cls(weight.float() * math.sqrt(len(weight)), epsilon * len(weight))
+    def __init__(self, weight: Tensor, epsilon: float):
+        self.weight = weight.float() * math.sqrt(len(weight))  # [width]
+        self._epsilon = epsilon * len(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the norm of x [..., width], in the dtype of x."""
-        return (normed(x.float(), self.epsilon) * self.weight).to(x.dtype)
+        return (normed(x.float(), self._epsilon) * self.weight).to(x.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +105,8 @@ class HeadWeights:
             down=down,
             lm_head=head,
             norms={
-                name.removesuffix(".weight"): FloatNorm.of(tensor, epsilon)
-                for name, tensor in tensors.items()
+                name.removesuffix(".weight"): FloatNorm(weight, epsilon)
+                for name, weight in tensors.items()
                 if "norm" in name
             },
             normed_residual=normed_residual,
@@ -127,8 +122,7 @@ class EagleNetwork:
 
     def __init__(self, weights: HeadWeights):
         self.device, self.dtype = weights.down.device, weights.down.dtype
-        self._weights = weights
-        heads = weights.heads
+        self._weights, heads = weights, weights.heads
         self._rows = Rows(KVShape(1, 2 * heads.keys, heads.size, LONGEST, self.dtype, self.device))
 
     def copy(self, source: int, slot: int, length: int) -> None:

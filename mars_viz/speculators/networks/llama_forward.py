@@ -59,21 +59,15 @@ def why_not(model: PreTrainedModel) -> str:
     return "" if plain and not model.training else "its layers were changed"
 
 
-@dataclass(frozen=True, slots=True)
 class Norm:
     """A root-mean-square norm over the last dimension."""
 
-    weight: Tensor  # [width]
-    epsilon: float  # added to the mean square
-
-    @classmethod
-    def of(cls, module: LlamaRMSNorm) -> Norm:
-        """Create the norm from a module of one of `NORMS`."""
-        return cls(module.weight, float(module.variance_epsilon))
+    def __init__(self, module: LlamaRMSNorm):
+        self._weight, self._epsilon = module.weight, float(module.variance_epsilon)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x [..., width], scaled to mean square 1 and multiplied by the weight."""
-        return rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        return rms_norm(x, self._weight.shape, self._weight, self._epsilon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +136,11 @@ class Layer:
         attention, mlp = layer.self_attn, layer.mlp
         normed = hasattr(attention, "q_norm")
         return cls(
-            before=Norm.of(layer.input_layernorm),
+            before=Norm(layer.input_layernorm),
             qkv=Matrix.of(attention.q_proj, attention.k_proj, attention.v_proj),
-            norms=(Norm.of(attention.q_norm), Norm.of(attention.k_norm)) if normed else None,
+            norms=(Norm(attention.q_norm), Norm(attention.k_norm)) if normed else None,
             out=Matrix.of(attention.o_proj),
-            between=Norm.of(layer.post_attention_layernorm),
+            between=Norm(layer.post_attention_layernorm),
             gate_up=Matrix.of(mlp.gate_proj, mlp.up_proj),
             act=mlp.act_fn,
             down=Matrix.of(mlp.down_proj),
@@ -170,7 +164,7 @@ class Body:
         with torch.inference_mode(False):  # they are the model's weights from now on
             self.layers = tuple(Layer.of(layer) for layer in body.layers)
         self.embedding: Tensor = body.embed_tokens.weight
-        self.norm = Norm.of(body.norm)
+        self.norm = Norm(body.norm)
         self.head = Matrix(model.lm_head.weight[:vocabulary_size], model.lm_head.bias)
         self._rotary = body.rotary_emb
         self.device, self.dtype = self.embedding.device, self.embedding.dtype

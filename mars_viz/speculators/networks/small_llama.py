@@ -23,7 +23,7 @@ from torch.nn.functional import embedding, pad, scaled_dot_product_attention, si
 from transformers import LlamaForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from mars_viz.speculators.networks.base import NORMED, IdleCaches, KVShape, LayerInputs, Network, TreeMask
+from mars_viz.speculators.networks.base import NORMED, IdleCaches, KVShape, LayerInputs, Network, Slots, TreeMask
 from mars_viz.speculators.threads import on_shared_cores, sharing_cores
 
 MOST = 256  # most rows of a pass; more hardly reduce the time per row
@@ -331,12 +331,7 @@ class PackedLlama(Network):
 
     @on_shared_cores
     def score(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        rows: int,
-        slots: Sequence[int] | None = None,
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
         """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         w, (b, n) = self._weights, tokens.shape
