@@ -30,12 +30,12 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import backend, evidence
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.devices import wait_for
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import Waiting
 from mars_viz.speculators.networks import Network
 from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.targets import CachedModel
 from mars_viz.walk import Ending
 
 Prefix = tuple[int, ...]

@@ -28,9 +28,9 @@ from mars_viz.speculators.networks.small_llama import (
     Counts,
     Kernels,
     PackedLlama,
+    Weights,
     alike,
     attention,
-    pack,
     product,
 )
 
@@ -97,7 +97,7 @@ def test_a_rows_result_is_the_same_in_every_batch(kernels: str) -> None:
     model = llama(
         max_position_embeddings=700, **{"num_key_value_heads": 2, "head_dim": 32} if kernels == "wide" else {}
     )
-    weights = pack(model, 97, KERNELS[kernels])
+    weights = Weights(model, 97, KERNELS[kernels])
     texts = torch.randint(97, (12, 700), generator=torch.Generator().manual_seed(3))
     pieces, among, at = PackedLlama(weights), PackedLlama(weights), 0
     with torch.inference_mode():
@@ -146,7 +146,7 @@ def stand_in(pair: Backend) -> Backend:
     """The built-in pair on kernels whose every result hangs on the number of rows."""
     openers = []
     for model in (pair.target.model, pair.drafter.model):
-        weights = pack(model, pair.vocabulary_size, KERNELS["both"])
+        weights = Weights(model, pair.vocabulary_size, KERNELS["both"])
         openers.append(Opener(partial(PackedLlama, weights), batching=str(weights.batching)))
     return with_passes(pair, *openers)
 

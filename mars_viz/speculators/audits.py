@@ -127,8 +127,7 @@ class CheckingHead:
         return tuple(trials)
 
     def _drafted_along(self, prompt: Prefix, text: Prefix, reading: Reading) -> np.ndarray:
-        """Return whether each token of the draft after each token of the text is the text's next one, bool [drafts,
-        depth]."""
+        """Return whether each token of the draft after each token of the text is its next one, bool [drafts, depth]."""
         target, drafter = self._backend.target.open(), self._backend.drafter.open(self._settings)
         assert isinstance(drafter, Eagle3Drafter)
         drafter.layers = reading.layers
@@ -147,8 +146,7 @@ class CheckingHead:
         return np.array(agreed, bool)
 
     def _reach(self, prompt: Prefix, text: Prefix) -> np.ndarray:
-        """Return the target's probability on the head's tokens, and 1 if its best is one of them, float64 [positions,
-        2]."""
+        """Return the target's probability on the head's tokens, and 1 if its best is one of them: [positions, 2]."""
         target = self._backend.target.open()
         with inference():
             scored = target.score([prompt], torch.tensor([text[:-1]], dtype=torch.int64, device=target.device))

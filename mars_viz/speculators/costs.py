@@ -93,8 +93,7 @@ class Measuring:
                     return
 
     def costs(self) -> Costs:
-        """Return the costs. Raises BadInput before the end, Disturbed if the machine was too busy or the costs are
-        contradictory."""
+        """Return the costs. Raises BadInput before the end, Disturbed if they are unsure or contradictory."""
         if self._found is None:
             raise SettingError("The costs are not measured yet; let it come to its end.")
         if self._found.unsure > MOST:

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 DeviceMap = str | Mapping[str, str | int]
 """'auto', or a device for each part by name, such as {'model.layers.0': 'cpu', 'model.layers.1': 'disk'}."""
-_GONE = ("CUDA error", "HIP error", "CUDA driver", "MPS backend")
-"""Parts of messages of errors without a specific class."""
+_GONE = ("CUDA error", "HIP error", "CUDA driver", "MPS backend")  # parts of messages of errors without a class
 
 
 class inference(torch.inference_mode):  # noqa: N801 (it is used as its base is)
@@ -132,8 +131,7 @@ def is_spread(model: PreTrainedModel) -> bool:
 
 def place_of(model: PreTrainedModel) -> torch.device:
     """Return the device of input tokens and logits."""
-    hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
-    device = getattr(hook, "execution_device", None)
+    device = getattr(getattr(model.get_input_embeddings(), "_hf_hook", None), "execution_device", None)
     return model.device if device is None else torch.device(device)
 
 

@@ -51,8 +51,7 @@ class Draft:
 
     tokens: Tensor  # int64 [B, N]; arbitrary tokens after a draft's end
     logits: Tensor | None = None
-    """float32 [B, N, V']; the raw logits from which each token was drafted. None for deterministic drafting: q is 1 at
-    the drafted token."""
+    """float32 [B, N, V']; the raw logits of each draft step. None for deterministic drafts, with q = 1."""
     vocabulary: Tensor | None = None
     """int64 [V']; the target's token of each entry of the drafter's vocabulary; None for the first V' tokens."""
     lengths: tuple[int, ...] | None = None  # number of tokens of each draft; None if all have N

@@ -237,8 +237,7 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
 
 
 def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
-    """Return uniforms, float64 [B, N + 1, 4], for the plain, residual, lowered and block samples; the last three share
-    one."""
+    """Return uniforms [B, N + 1, 4] for the plain, residual, lowered and block samples; the last three share one."""
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
     if blocks.trees is None:

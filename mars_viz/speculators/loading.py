@@ -41,6 +41,8 @@ from mars_viz.speculators.vllm_http import Server
 
 LARGEST_TEXT = 64 << 20  # bytes of the text that a drafter is given, at most
 DrafterPart = Part[Callable[[Settings], Drafter]]
+Named = NamedDrafter | str  # a drafter without a model of its own, or a model's name
+Tell = Callable[[str, float], None]  # receives a description and the finished share
 
 
 def load_backend(
@@ -52,7 +54,7 @@ def load_backend(
     folders: bool = True,
     cuda_graphs: bool = True,
     device_map: DeviceMap | None = None,
-    tell: Callable[[str, float], None] = lambda doing, share: None,
+    tell: Tell = lambda doing, share: None,
 ) -> Backend:
     """Load a target and a drafter by hub id or folder.
 
@@ -138,7 +140,7 @@ def backend_of(
     if isinstance(drafter, Eagle3):
         drafter = _read_head(drafter, target.name, target.model.config, folders=True)
     if isinstance(drafter, Loaded) and drafter.tokenizer is not None:
-        drafting = _by_text(target, drafter, drafter.tokenizer, tokenizer, ends, cuda_graphs=cuda_graphs)
+        drafting = _by_text(target, drafter, tokenizer, ends, cuda_graphs=cuda_graphs)
     elif isinstance(drafter, Checkpoint):
         drafting = _with_head(target.model, drafter, size, kept)
     elif not isinstance(drafter, Loaded | Layers):
@@ -181,15 +183,11 @@ def _called(part: DrafterPart, trimmed: Trimmed | None) -> DrafterPart:
 
 
 def _by_text(
-    target: Loaded,
-    drafter: Loaded,
-    own: PreTrainedTokenizerBase,
-    tokenizer: PreTrainedTokenizerBase,
-    ends: frozenset[int],
-    *,
-    cuda_graphs: bool,
+    target: Loaded, drafter: Loaded, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int], *, cuda_graphs: bool
 ) -> DrafterPart:
-    """Return a drafter with tokenizer `own`, for a target that ends texts with one of the tokens `ends`."""
+    """Return a drafter with a tokenizer of its own, for a target that ends texts with one of the tokens `ends`."""
+    own = drafter.tokenizer
+    assert own is not None
     end = tokenizer.eos_token_id if tokenizer.eos_token_id in ends else min(ends, default=None)
     translation = Translation(
         TransformersTokenizer(tokenizer, target.name),
@@ -231,14 +229,7 @@ def model_drafter(
 
 
 def _with_server(
-    address: str,
-    named: NamedDrafter | str,
-    drafting: NamedDrafter | str,
-    device: str,
-    dtype: str,
-    *,
-    cuda_graphs: bool,
-    tell: Callable[[str, float], None],
+    address: str, named: Named, drafting: Named, device: str, dtype: str, *, cuda_graphs: bool, tell: Tell
 ) -> Backend:
     """Return a backend with a vLLM server as target and a local drafter. Raises ModelError if they do not match."""
     tell(f"Asking {address}", 0.0)
@@ -297,8 +288,7 @@ def _with_server(
 
 
 def _ends(root: str, drafter: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the tokens that end a served model's texts, from its own settings if available, otherwise the
-    drafter's."""
+    """Return the tokens that end a served model's texts, from its own settings if available, or the drafter's."""
     for name in (root, drafter):
         with suppress(OSError, ValueError):
             configured = GenerationConfig.from_pretrained(name, local_files_only=True).eos_token_id
@@ -344,7 +334,7 @@ def _with_head(target: PreTrainedModel, head: Checkpoint, size: int, kept: Tenso
         if not len(rows):
             raise SettingError(f"{head.name} has none of the {len(kept):,} tokens that are to be kept; keep more.")
         vocabulary, own["lm_head.weight"] = tokens, (shared | own)["lm_head.weight"][rows]
-    weights = HeadWeights.of(
+    weights = HeadWeights(
         shared | own,
         head.shape.heads,
         head.shape.epsilon,

@@ -41,6 +41,7 @@ from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators import devices
+from mars_viz.speculators.devices import DeviceMap
 from mars_viz.speculators.gguf_files import gguf_here, header_of, hub_gguf, local_gguf
 from mars_viz.speculators.names import local_place
 
@@ -426,8 +427,7 @@ def short_name(name: str) -> str:
 
 
 def revision_of(name: str) -> str:
-    """Return the commit of a model on the hub, or the start of the SHA-256 of a folder's or file's weights; may be
-    empty."""
+    """Return a model's commit on the hub, or the start of its weights' SHA-256; may be empty."""
     folder = Path(name)
     if (gguf := local_gguf(name)) is None and not folder.exists():
         cached = try_to_load_from_cache(*(hub_gguf(name) or (name, "config.json")))  # …/snapshots/<commit>/config.json
@@ -440,8 +440,7 @@ def revision_of(name: str) -> str:
 
 
 def device_named(name: str) -> torch.device:
-    """Return the device cpu, cuda or mps; auto takes a GPU if there is one. Raises ModelError if it is not
-    available."""
+    """Return the device of this name; auto takes a GPU if there is one. Raises ModelError for a missing device."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
@@ -451,11 +450,7 @@ def device_named(name: str) -> torch.device:
 
 
 def loaded_model(
-    name: str,
-    device: torch.device,
-    dtype: torch.dtype | str,
-    arrival: Arrival,
-    device_map: devices.DeviceMap | None = None,
+    name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival, device_map: DeviceMap | None = None
 ) -> PreTrainedModel:
     """Load the model of a hub id or folder onto a device, or as in the device map. Raises BadInput if it is
     unavailable, does not fit, lacks weights or cannot continue a text."""
@@ -531,8 +526,7 @@ def context_of(model: PreTrainedModel) -> int:
 
 
 def readable_ids(model: PreTrainedModel) -> tuple[int, int]:
-    """Return the number of readable ids, and one that can replace any other: padding, the end of a text, or the
-    last."""
+    """Return the number of readable ids, and one that can replace others: padding, the end of a text, or the last."""
     count, config = int(model.get_input_embeddings().weight.shape[0]), model.config.get_text_config()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     neutral = [each for each in (config.pad_token_id, *ends) if each is not None and 0 <= each < count]

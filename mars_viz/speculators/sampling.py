@@ -43,8 +43,7 @@ def law(logits: Tensor, settings: Settings) -> Tensor:
 
 
 def draw(mass: Tensor, uniforms: Tensor) -> Tensor:
-    """Draw by inverse transform: one id per row of `mass` [..., V] (not necessarily normalised) and uniform [...]. An
-    entry without mass is never drawn."""
+    """Draw an id per row of `mass` [..., V], normalised or not, by uniforms [...]; never one without mass."""
     cumulative = mass.to(wide(mass.device)).cumsum(-1)
     at = uniforms.to(cumulative.dtype).unsqueeze(-1) * cumulative[..., -1:]
     drawn: Tensor = torch.searchsorted(cumulative, at, right=True).squeeze(-1)
@@ -161,8 +160,7 @@ def _search(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest(rows: Tensor, at: Tensor, values: Tensor, count: int) -> Tensor:
-    """Return the lowest ids of entries equal to the values [M, 1] in the rows at [M] of rows [R, V], int64 [M,
-    count]."""
+    """Return the lowest ids, int64 [M, count], of entries equal to values [M, 1] in the rows at [M] of [R, V]."""
     lowest, table = np.zeros((len(at), count), np.int64), rows.numpy()  # NumPy makes no tables as large as the rows
     for place, (row, value) in enumerate(zip(at.tolist(), values.tolist(), strict=True)):
         equals = np.flatnonzero(table[row] == np.float32(value))[:count]

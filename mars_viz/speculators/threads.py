@@ -32,8 +32,7 @@ COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # with which users set the numb
 WINDOW = 0.02  # seconds of passes judged together. The system's own accounting varies by a few milliseconds.
 DENSE = 0.6  # share of a window that passes must fill; with less, threads may have slept voluntarily
 LACK = 0.5
-"""Missing cores, on average, above which cores count as shared. Alone, threads lack up to .2; with one busy process
-about .8."""
+"""Missing cores, on average, above which cores count as shared. Alone, threads lack up to .2; else about .8."""
 FIRST, LONGEST, LONGER = 0.1, 2.0, 4.0
 """Seconds of sleeping until spinning is tried again: first, longest, and the factor after each vain try."""
 
@@ -167,8 +166,7 @@ def fit_cores() -> None:
 
 
 def quota(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Return the cores of a container's quota of processor time (cgroup v2), at least 1; a huge number without a
-    quota."""
+    """Return the cores of a container's quota of processor time (cgroup v2), at least 1; huge without a quota."""
     try:
         most, period = limit.read_text("ascii").split()
         return max(1, int(most) // int(period))

@@ -69,8 +69,7 @@ class Server:
         return replace(server, model=name, root=root, context=context, version=version)
 
     def tokens_of(self, text: str, *, special: bool = False) -> list[int]:
-        """Return a text's tokens by the server's tokenizer; `special` adds those that start a prompt. Raises
-        ModelError."""
+        """Return a text's tokens by the server; `special` adds those that start a prompt. Raises ModelError."""
         answer = self._ask("/tokenize", {"model": self.model, "prompt": text, "add_special_tokens": special})
         with self._well_laid_out():
             return [int(token) for token in answer["tokens"]]
@@ -172,7 +171,8 @@ class Server:
             )
         if answer.status in _BUSY:
             raise ModelError(
-                f"The server at {address} is too busy or broken: it answered {answer.status} five times. Wait, and go on."
+                f"The server at {address} is too busy or broken: it answered {answer.status} five times. Wait, and go "
+                "on."
             )
         details = reply.get("error", {}) if isinstance(reply, dict) else {}
         words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]

@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
-from mars_viz.speculators.cached import UNREAD, PrefixRows
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, Drafter, Target, Trees, rows_at, spread
 from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
@@ -23,12 +22,11 @@ from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks.base import TreeMask
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
-from mars_viz.speculators.targets import ModelTarget
+from mars_viz.speculators.targets import UNREAD, ModelTarget, PrefixRows
 from mars_viz.walk import Prefix
 
 ALONE = 32
-"""Number of new rows of a text above which they are read separately, so that other texts need no padding to that
-length."""
+"""New rows of a text above which they are read separately, so that other texts need no such padding."""
 
 
 class Eagle3Drafter(Drafter):

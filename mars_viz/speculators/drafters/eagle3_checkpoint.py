@@ -29,8 +29,7 @@ from mars_viz.speculators.networks.small_llama import Heads
 
 LARGEST_CONFIG = 1 << 20  # maximum number of bytes of a config.json
 ROTARY = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary positions whose angles do not depend on the length of the text, so that a head's positions may begin
-at 0 or at 1."""
+"""Kinds of rotary positions whose angles do not depend on the text, so that they may begin at 0 or at 1."""
 CONVERT = (
     'python -c "import torch, safetensors.torch as s; s.save_file({k: v.contiguous() for k, v in '
     "torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
@@ -53,6 +52,8 @@ MAY = (
 """Optional names."""
 SAFEAILAB, SPECULATORS, SPECFORGE = "SafeAILab", "speculators", "SpecForge"  # layouts of checkpoints
 FEATURE_NORM = re.compile(r"fc_norm\.\d+\.weight")  # optional names, one for each feature that it reads: EAGLE-3.1
+Config = Mapping[str, Any]  # of a head, or of a part of it
+Shapes = Mapping[str, tuple[int, ...]]  # by name
 IGNORED = "rotary_emb.inv_freq"  # follows from the configuration
 
 
@@ -146,8 +147,7 @@ class Checkpoint:
 
     @property
     def others(self) -> tuple[Reading, ...]:
-        """Other hidden states that it may have been trained to read; the last norm's output only if its `fc` is then
-        used."""
+        """Other hidden states that it may have been trained on; the last norm's output only if it uses `fc`."""
         fc = self.tensors.get("fc.weight")
         square = fc is not None and fc.shape[0] == fc.shape[1]
         return tuple(each for each in self.reading.others if not square or each.layers != (NORMED,))
@@ -246,7 +246,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _rotary(dims: Mapping[str, Any], shape: HeadShape, head: str) -> LlamaConfig:
+def _rotary(dims: Config, shape: HeadShape, head: str) -> LlamaConfig:
     """Return the configuration for transformers' rotary positions."""
     names = ("rope_theta", "rope_scaling", "rope_parameters")
     named = {name: dims[name] for name in names if dims.get(name) is not None}
@@ -267,7 +267,7 @@ def _rotary(dims: Mapping[str, Any], shape: HeadShape, head: str) -> LlamaConfig
     return config
 
 
-def _flag(config: Mapping[str, Any], name: str, head: str) -> bool | None:
+def _flag(config: Config, name: str, head: str) -> bool | None:
     """Return a setting of EAGLE-3.1, which may be in SpecForge's eagle_config; None if it is missing."""
     nested = config.get("eagle_config")
     value = config.get(name, nested.get(name) if isinstance(nested, dict) else None)
@@ -276,9 +276,7 @@ def _flag(config: Mapping[str, Any], name: str, head: str) -> bool | None:
     return value
 
 
-def _check_feature_norms(
-    config: Mapping[str, Any], layout: str, shapes: Mapping[str, object], features: int, head: str
-) -> None:
+def _check_feature_norms(config: Config, layout: str, shapes: Shapes, features: int, head: str) -> None:
     """Raise ModelError unless the norms of features match the configuration."""
     norms = {name for name in shapes if FEATURE_NORM.fullmatch(name)}
     configured = bool(_flag(config, "fc_norm", head))
@@ -309,7 +307,7 @@ def _check_feature_norms(
         raise ModelError(f"{head} has norms for its fc, but no fc.weight; fetch the whole checkpoint.")
 
 
-def _normed_output(config: Mapping[str, Any], layout: str, head: str) -> bool:
+def _normed_output(config: Config, layout: str, head: str) -> bool:
     normed = _flag(config, "norm_output", head)
     if normed is not None and layout == SPECFORGE:
         raise ModelError(
@@ -362,7 +360,7 @@ def _vocabulary(
     return None if torch.equal(ids, torch.arange(target.vocabulary)) else ids
 
 
-def _remark(config: Mapping[str, Any]) -> str:
+def _remark(config: Config) -> str:
     """Return a note on the relaxed rule in a speculators configuration, which engines do not read."""
     nested = config.get("speculators_config")
     methods = nested.get("proposal_methods") if isinstance(nested, dict) else None
@@ -374,7 +372,7 @@ def _remark(config: Mapping[str, Any]) -> str:
     return ""
 
 
-def _reading(config: Mapping[str, Any], last_alone: bool, target: TargetShape, head: str) -> Reading:
+def _reading(config: Config, last_alone: bool, target: TargetShape, head: str) -> Reading:
     """Return the reading in a head's configuration, the last hidden state only if `last_alone`. Raises ModelError for
     numbers that are no layers of the target."""
     count, guess = target.layers, ""
@@ -416,7 +414,7 @@ def _usual(count: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((2, count // 2, count - 3)))
 
 
-def _listed(config: Mapping[str, Any], head: str) -> tuple[int, ...]:
+def _listed(config: Config, head: str) -> tuple[int, ...]:
     """Return the layers named in the configuration; may be empty."""
     listed = config.get(KEY, [])
     if listed is None:
@@ -426,22 +424,15 @@ def _listed(config: Mapping[str, Any], head: str) -> tuple[int, ...]:
     return tuple(listed)
 
 
-def _number(dims: Mapping[str, Any], name: str, head: str) -> int:
+def _number(dims: Config, name: str, head: str) -> int:
     number = dims.get(name)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 1 << 24:
         raise ModelError(f"The config.json of {head} has no usable {name} ({str(number)[:40]}); mend it.")
     return number
 
 
-def _shape(
-    dims: Mapping[str, Any],
-    config: Mapping[str, Any],
-    shapes: Mapping[str, tuple[int, ...]],
-    target: TargetShape,
-    head: str,
-) -> HeadShape:
-    """Return the shape from the configuration and the weights' shapes; `dims` is the layer's part. Raises
-    ModelError."""
+def _shape(dims: Config, config: Config, shapes: Shapes, target: TargetShape, head: str) -> HeadShape:
+    """Return the shape by configuration and weights; `dims` is the layer's part. Raises ModelError."""
     heads = _number(dims, "num_attention_heads", head)
     groups = _number({"num_key_value_heads": heads, **dims}, "num_key_value_heads", head)
     if dims.get("num_hidden_layers", 1) != 1:
@@ -480,7 +471,7 @@ def _shape(
     )
 
 
-def _check_names(found: Mapping[str, object], head: str, layout: str) -> None:
+def _check_names(found: Shapes, head: str, layout: str) -> None:
     """Raise ModelError for the names of an incomplete head, or of more than one."""
     if missing := sorted(name for name in MUST if name not in found):
         raise ModelError(
@@ -499,9 +490,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
-def _check_shapes(
-    found: Mapping[str, tuple[int, ...]], shape: HeadShape, target: TargetShape, features: int, head: str
-) -> None:
+def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features: int, head: str) -> None:
     """Raise ModelError if the weights do not match the head's size, or the features of the target."""
     h, size_of_head = shape.width, shape.heads.size
     queries, keys = shape.heads.queries * size_of_head, shape.heads.keys * size_of_head

@@ -27,12 +27,12 @@ from mars_viz.errors import ModelError, SettingError
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import LONGEST_PATH, shape_named
-from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks import Network, TreeMask
 from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.sampling import best, draw, law, on_device
+from mars_viz.speculators.targets import CachedModel
 from mars_viz.walk import Prefix
 
 

@@ -19,10 +19,10 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from mars_viz.run import Piece
-from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.draft import Draft, Drafter, Spent
 from mars_viz.speculators.networks import Network
 from mars_viz.speculators.sampling import best
+from mars_viz.speculators.targets import CachedModel
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.walk import Prefix
 

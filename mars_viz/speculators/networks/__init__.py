@@ -14,7 +14,7 @@ from mars_viz.speculators.networks.base import Network, Pick, TreeMask
 from mars_viz.speculators.networks.batched import CachePool, CudaCapture, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork, apart, rewind_of, rounding
 from mars_viz.speculators.networks.llama_forward import Body, why_not
-from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
+from mars_viz.speculators.networks.small_llama import PackedLlama, Weights, fits
 
 __all__ = ["Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
 
@@ -44,7 +44,7 @@ def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = 
     """
     reason, faster = "", None
     if not is_spread(model) and fits(model):
-        weights = pack(model, vocabulary_size)
+        weights = Weights(model, vocabulary_size)
         faster = Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
     elif not (reason := why_not(model)):
         if model.device.type == "cuda" and not cuda_graphs:

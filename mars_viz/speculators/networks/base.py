@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,8 +23,7 @@ from mars_viz.speculators.devices import sent
 KEPT = 1 << 29  # most bytes of a cache whose memory is kept for reuse
 LEAST = 256  # places reserved at once; memory is used only when it is written
 NORMED = -1
-"""Index of the output of the last norm, which the output head reads. The number of layers, L, is the output
-of the last layer before that norm."""
+"""Index of the last norm's output, which the head reads. L is the last layer's output before that norm."""
 Pick = Callable[[Tensor, Tensor | None], Tensor]
 """Maps raw logits [B, 1, V] and, if it draws, uniforms [B, 1] to token ids int64 [B, 1].
 
@@ -69,39 +69,27 @@ class Network:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class KVShape:
-    """Shape of the keys and values of a token."""
-
-    layers: int
-    heads: int  # 2 G: keys, then values
-    size: int  # D, of each head
-    limit: int  # P, most places of the model
-    dtype: torch.dtype = torch.float32
-    device: torch.device = torch.device("cpu")
-
-    def room(self, rows: int, places: int) -> Tensor:
-        """Allocate memory of one layer for as many rows and places."""
-        return torch.empty(rows, places, self.heads, self.size, dtype=self.dtype, device=self.device)
-
-
 class Rows:
-    """Keys and values [rows, places, 2 G, D] of every layer; rows are changed by overwriting places."""
+    """Keys and values [layers, rows, places, 2 G, D]; rows are changed by overwriting places."""
 
-    def __init__(self, shape: KVShape):
-        self._shape = shape
-        self._open = (0, 0)
-        self.layers = [shape.room(0, 0) for _ in range(shape.layers)]
+    def __init__(
+        self,
+        layers: int,
+        heads: int,
+        size: int,
+        limit: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = torch.device("cpu"),  # noqa: B008
+    ):
+        """Begin empty: `heads` are 2 G, keys, then values; `limit` is the model's most places."""
+        self._room = partial(torch.empty, dtype=dtype, device=device)
+        self._open, self._limit = (0, 0), limit
+        self.layers = self._room(layers, 0, 0, heads, size)
         """From the embedding up; values beyond the opened places are undefined."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory."""
-        return sum(layer.nbytes for layer in self.layers)
 
     def open(self, rows: int, places: int) -> None:
         """Make as many rows and places readable. Unwritten ones are 0, since masked values must be finite."""
-        (had_rows, had_places), (most_rows, most_places) = self._open, self.layers[0].shape[:2]
+        (had_rows, had_places), (layers, most_rows, most_places, *size) = self._open, self.layers.shape
         if rows <= had_rows and places <= had_places:
             return
         rows, places = max(rows, had_rows), max(places, had_places)
@@ -109,21 +97,18 @@ class Rows:
             if rows > most_rows:
                 most_rows = max(rows, 2 * most_rows)
             if places > most_places:
-                most_places = max(places, LEAST, min(2 * most_places, self._shape.limit))
-            grown = [self._shape.room(most_rows, most_places) for _ in self.layers]
-            for layer, old in zip(grown, self.layers, strict=True):
-                layer[:had_rows, :had_places] = old[:had_rows, :had_places]
-            self.layers = grown  # only now: if there is no memory for all of them, none has moved
-        for layer in self.layers:
-            layer[:had_rows, had_places:places] = 0
-            layer[had_rows:rows, :places] = 0
+                most_places = max(places, LEAST, min(2 * most_places, self._limit))
+            grown = self._room(layers, most_rows, most_places, *size)
+            grown[:, :had_rows, :had_places] = self.layers[:, :had_rows, :had_places]
+            self.layers = grown
+        self.layers[:, :had_rows, had_places:places] = 0
+        self.layers[:, had_rows:rows, :places] = 0
         self._open = rows, places
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Copy the first `length` places of row `source` to row `slot`."""
         self.open(slot + 1, length)
-        for layer in self.layers:
-            layer[slot, :length] = layer[source, :length]
+        self.layers[:, slot, :length] = self.layers[:, source, :length]
 
     def clear(self) -> None:
         """Forget all values; the memory stays."""
@@ -133,8 +118,9 @@ class Rows:
 class IdleCaches:
     """Unused caches of one model."""
 
-    def __init__(self, shape: KVShape):
-        self._shape = shape
+    def __init__(self, begin: Callable[[], Rows]):
+        """`begin` creates an empty cache."""
+        self._begin = begin
         self._waiting: list[Rows] = []
 
     def take(self) -> Rows:
@@ -143,11 +129,11 @@ class IdleCaches:
         while self._waiting:
             with suppress(IndexError):  # another thread was faster
                 waiting.append(self._waiting.pop())
-        return max(waiting, key=lambda one: one.size, default=None) or Rows(self._shape)
+        return max(waiting, key=lambda one: one.layers.nbytes, default=None) or self._begin()
 
     def give(self, rows: Rows) -> None:
         """Take back an unused cache unless it is too large to keep. Safe in any thread."""
-        if rows.size <= KEPT:
+        if rows.layers.nbytes <= KEPT:
             rows.clear()
             self._waiting.append(rows)  # one step, for which no lock is needed
 
@@ -165,8 +151,7 @@ class LayerInputs:
         return bool(self.layers)
 
     def put(self, slots: Sequence[int], starts: Sequence[int], inputs: Sequence[Tensor]) -> None:
-        """Write the inputs [B, n, E] of each of the layers; row b to row slots[b] of the cache, from place starts[b]
-        on."""
+        """Write the inputs [B, n, E] of each layer; row b to row slots[b] of the cache, from place starts[b] on."""
         concatenated = torch.cat(list(inputs), -1)
         n = concatenated.shape[1]
         self._open(max(slots) + 1, max(starts) + n, concatenated)
@@ -250,8 +235,7 @@ class TreeMask:
         depths: Sequence[Sequence[int]],
         device: torch.device,
     ) -> TreeMask:
-        """Create a mask from W bytes, 1 or 0, for each of n tokens per text and `depths` [B, n], counted from
-        `begins`."""
+        """Create a mask from W bytes, 1 or 0, for each of n tokens per text and `depths` [B, n] from `begins` on."""
         positions = [[begin + depth for depth in own] for begin, own in zip(begins, depths, strict=True)]
         seen = np.frombuffer(b"".join(b"".join(rows) for rows in sees), bool).copy()
         return cls(begins, sent(seen.reshape(len(sees), len(sees[0]), -1), device), sent(positions, device))

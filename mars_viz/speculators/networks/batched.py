@@ -46,8 +46,7 @@ Capture = Callable[[Function, Tensors], Recorded]
 
 
 class CudaCapture:
-    """Records CUDA graphs that share a pool of memory. For one thread, whose replays follow one another in one
-    stream."""
+    """Records CUDA graphs that share a pool of memory. For one thread with one stream of replays."""
 
     def __init__(self, device: torch.device):
         """Begin with a memory pool; see `Graphs` for how long it may be used."""
@@ -106,8 +105,7 @@ class Graphs:
         return len(self._kept)
 
     def run(self, key: Hashable, function: Function, inputs: Tensors) -> Tensors:
-        """Return `function(*inputs)`. The key identifies the function and everything about the inputs but their
-        values."""
+        """Return `function(*inputs)`. The key identifies the function and all about the inputs but their values."""
         if self.given_up:
             return function(*inputs)
         recording = self._kept.get(key)
@@ -186,8 +184,7 @@ class PooledCache:
         self._written = max(self._written, places)
 
     def clear(self) -> None:
-        """Empty the cache but keep its memory and recordings. Zeros are written, since a NaN would spread through the
-        mask."""
+        """Empty the cache but keep its memory and recordings. Written values become 0: a NaN would pass the mask."""
         self.cache[:, :, : self._written] = 0
         self._written = 0
 
@@ -267,8 +264,7 @@ def power(count: int, least: int = 1) -> int:
 
 
 class RaggedNetwork(Network):
-    """A pass over weights that may be shared, with a cache of its own, which returns to a pool when the pass is
-    deleted."""
+    """A pass over weights that may be shared, with its own cache from a pool, which gets it back in the end."""
 
     def __init__(self, pool: CachePool):
         self.inputs = LayerInputs()

@@ -267,8 +267,7 @@ def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
 
 
 def _tried(network: PlainNetwork, ids: Tensor, expected: Tensor) -> float:
-    """Return how far logits are from the expected ones [2, TRIAL, V] after passes that continue, go back and
-    diverge."""
+    """Return how far logits are from expected ones [2, TRIAL, V] after passes that go on, back and diverge."""
     difference = 0.0
     for text, start, end in ((0, 0, 1), (0, 1, 12), (0, 12, 17), (0, 14, 18), (1, 10, 15), (1, 15, 16)):
         logits = network.score(ids[text : text + 1, start:end], [start], end - start)

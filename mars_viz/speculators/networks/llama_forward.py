@@ -117,39 +117,30 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return matrix
 
 
-@dataclass(frozen=True, slots=True)
 class Layer:
     """One layer: H heads and G key/value heads of D, I inner width."""
 
-    before: Norm  # before attention
-    qkv: Matrix  # [(H + 2 G) D, E]
-    norms: tuple[Norm, Norm] | None  # norms of each query's and key's head, in models with such norms (Qwen3)
-    out: Matrix  # [E, H D]
-    between: Norm  # before the inner layer
-    gate_up: Matrix  # [2 I, E]
-    act: Callable[[Tensor], Tensor]  # activation of the gate
-    down: Matrix  # [E, I]
-
-    @classmethod
-    def of(cls, layer: LlamaDecoderLayer) -> Layer:
-        """Create a layer from a decoder layer of transformers."""
+    def __init__(self, layer: LlamaDecoderLayer):
         attention, mlp = layer.self_attn, layer.mlp
-        normed = hasattr(attention, "q_norm")
-        return cls(
-            before=Norm(layer.input_layernorm),
-            qkv=Matrix.of(attention.q_proj, attention.k_proj, attention.v_proj),
-            norms=(Norm(attention.q_norm), Norm(attention.k_norm)) if normed else None,
-            out=Matrix.of(attention.o_proj),
-            between=Norm(layer.post_attention_layernorm),
-            gate_up=Matrix.of(mlp.gate_proj, mlp.up_proj),
-            act=mlp.act_fn,
-            down=Matrix.of(mlp.down_proj),
-        )
+        self.before, self.between = Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)
+        self.qkv = Matrix.of(attention.q_proj, attention.k_proj, attention.v_proj)  # [(H + 2 G) D, E]
+        normed = hasattr(attention, "q_norm")  # norms of each query's and key's head (Qwen3)
+        self.norms = (Norm(attention.q_norm), Norm(attention.k_norm)) if normed else None
+        self.out = Matrix.of(attention.o_proj)  # [E, H D]
+        self.gate_up = Matrix.of(mlp.gate_proj, mlp.up_proj)  # [2 I, E]
+        self.act: Callable[[Tensor], Tensor] = mlp.act_fn  # activation of the gate
+        self.down = Matrix.of(mlp.down_proj)  # [E, I]
 
-    def with_copy(self) -> Layer:
-        """Return the layer with copies of its matrices in oneDNN's layout."""
-        names = ("qkv", "out", "gate_up", "down")
-        return replace(self, **{name: getattr(self, name).with_copy() for name in names})
+    def reorder(self) -> None:
+        """Add copies of its matrices in oneDNN's layout."""
+        for name in ("qkv", "out", "gate_up", "down"):
+            setattr(self, name, getattr(self, name).with_copy())
+
+
+Inputs = dict[int, Tensor] | None  # of layers
+At = tuple[Tensor, Tensor, int, int]
+"""For B rows, their first places and the rows of the cache that are written for them, int64 [B]; the row of the cache
+that the first one reads, which the others follow; and the number of places that are read, with those written now."""
 
 
 class Body:
@@ -162,7 +153,7 @@ class Body:
         self.heads, self.groups = int(config.num_attention_heads), int(config.num_key_value_heads)
         self.size, self.scale = int(attention.head_dim), float(attention.scaling)
         with torch.inference_mode(False):  # they are the model's weights from now on
-            self.layers = tuple(Layer.of(layer) for layer in body.layers)
+            self.layers = tuple(Layer(layer) for layer in body.layers)
         self.embedding: Tensor = body.embed_tokens.weight
         self.norm = Norm(body.norm)
         self.head = Matrix(model.lm_head.weight[:vocabulary_size], model.lm_head.bias)
@@ -174,31 +165,20 @@ class Body:
         (low, high), free = REORDERED, bytes_free(self.device)
         if low <= self.bytes <= high and (free is None or free >= 2 * self.bytes):
             with torch.inference_mode(False):
-                self.layers = tuple(layer.with_copy() for layer in self.layers)
+                for layer in self.layers:
+                    layer.reorder()
                 self.head = self.head.with_copy()
 
     def cache(self, rows: int, places: int) -> Tensor:
-        """Return a new cache [layers, rows, places, 2 G, D] of zeros: keys, then values. Masked values are read, so
-        they are finite."""
+        """Return a new cache [layers, rows, places, 2 G, D] of zeros: keys, values. Masked values must be finite."""
         shape = (len(self.layers), rows, places, 2 * self.groups, self.size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def logits(
-        self,
-        tokens: Tensor,
-        at: tuple[Tensor, Tensor, int, int],
-        cache: Tensor,
-        rows: int,
-        entered: dict[int, Tensor] | None = None,
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, at: At, cache: Tensor, rows: int, entered: Inputs = None, tree: TreeMask | None = None
     ) -> Tensor:
         """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], and add these to the
-        cache.
-
-        `at` are, for the B rows, their first places and the rows of the cache that are written for them, int64 [B]; the
-        row of the cache that the first one reads, which the others follow; and the number of places that are read,
-        including those written now. `entered` receives the inputs [B, n, E] of every layer, the last one's output and
-        that of the last norm.
+        cache. `entered` receives the inputs [B, n, E] of every layer, the last one's output and that of the last norm.
         """
         (b, n), heads, groups, (starts, homes, first, end) = tokens.shape, self.heads, self.groups, at
         shared = heads // groups  # queries of so many heads see the same keys: they are asked together

@@ -13,7 +13,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from itertools import groupby, pairwise
 
@@ -23,7 +23,7 @@ from torch.nn.functional import embedding, pad, scaled_dot_product_attention, si
 from transformers import LlamaForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from mars_viz.speculators.networks.base import NORMED, IdleCaches, KVShape, LayerInputs, Network, Slots, TreeMask
+from mars_viz.speculators.networks.base import NORMED, IdleCaches, LayerInputs, Network, Rows, Slots, TreeMask
 from mars_viz.speculators.threads import on_shared_cores, sharing_cores
 
 MOST = 256  # most rows of a pass; more hardly reduce the time per row
@@ -223,42 +223,12 @@ def _near(attended: Callable[[int, int], Tensor]) -> int:
 
 
 LARGEST = 20_000_000
-"""Parameters above which arithmetic dominates: trying row counts takes longer than a first text, and padded rows cost
-more than fewer calls save."""
+"""Parameters above which arithmetic dominates: trials and padded rows cost more than fewer calls save."""
 LONGEST = 8192  # places above which a causal mask of all places costs too much memory
 
 
-@dataclass(frozen=True, slots=True)
-class PackedLayer:
-    """Matrices of a layer, input by output; the norms' weights are folded in and q and k are laid out in pairs."""
-
-    qkv: Tensor  # float32 [E, (H + 2 G) D]
-    attention_out: Tensor  # float32 [H D, E]
-    gate_up: Tensor  # float32 [E, 2 I]
-    down: Tensor  # float32 [I, E]
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Constants: E wide, H heads, G key/value heads of D, I inner width, V vocabulary, P places."""
-
-    heads: int  # H
-    groups: int  # G
-    epsilon: float  # epsilon of the norms, times E
-    embedding: Tensor  # float32 [V, E]
-    layers: tuple[PackedLayer, ...]  # from the embedding up
-    norm: Tensor  # float32 [E]; the last norm's weight, times √E
-    head: Tensor  # float32 [E, V]; the last norm's weight is folded in
-    turns: Tensor  # complex64 [P + MOST, 1, D / 2]; factor of a pair of a query or key at each place
-    causal: Tensor  # float32 [P + MOST, P]; 0 if a place sees another, else -inf
-    kernels: Kernels
-    batching: Batching
-    shelf: IdleCaches  # unused caches for the next passes
-
-
 def fits(model: PreTrainedModel) -> bool:
-    """Return whether the model is a float32 Llama on the CPU with plain rotary positions, no biases and few
-    parameters."""
+    """Return whether the model is a small float32 Llama on the CPU, with plain rotary positions and no biases."""
     return (
         isinstance(model, LlamaForCausalLM)
         and model.device.type == "cpu"
@@ -272,45 +242,46 @@ def fits(model: PreTrainedModel) -> bool:
     )
 
 
-def pack(model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kernels()) -> Weights:  # noqa: B008
-    """Copy the weights into the layout that `PackedLlama` multiplies fastest, and find their batching by trial."""
-    config, body = model.config, model.model
-    width, size = int(config.hidden_size), int(body.layers[0].self_attn.head_dim)
-    heads, groups = int(config.num_attention_heads), int(config.num_key_value_heads)
-    layers = tuple(_packed(layer, size) for layer in body.layers)
-    head = _columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width))
-    first, shape = layers[0], Heads(heads, groups, size)
-    batching = invariant(kernels, first.qkv, first.gate_up, (first.attention_out, first.down), head, shape)
-    places = batching.end(int(config.max_position_embeddings) + 1)
-    cosine, sine = body.rotary_emb(body.embed_tokens.weight, torch.arange(places + MOST).unsqueeze(0))
-    return Weights(
-        heads=heads,
-        groups=groups,
-        epsilon=float(config.rms_norm_eps) * width,
-        embedding=body.embed_tokens.weight,
-        layers=layers,
-        norm=body.norm.weight * math.sqrt(width),
-        head=head,
-        turns=torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1),
-        causal=torch.full((places + MOST, places), -torch.inf).triu_(1),
-        kernels=kernels,
-        batching=batching,
-        shelf=IdleCaches(KVShape(len(layers), 2 * groups, size, places)),
-    )
+class Weights:
+    """A model's weights in the layout that `PackedLlama` multiplies fastest, and their batching, found by trial. E
+    wide, H heads, G key/value heads of D, I inner width, V vocabulary, P places."""
+
+    def __init__(self, model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kernels()):  # noqa: B008
+        config, body = model.config, model.model
+        width, size = int(config.hidden_size), int(body.layers[0].self_attn.head_dim)
+        self.heads, self.groups = int(config.num_attention_heads), int(config.num_key_value_heads)  # H, G
+        self.epsilon = float(config.rms_norm_eps) * width  # of the norms
+        self.embedding: Tensor = body.embed_tokens.weight  # float32 [V, E]
+        self.layers = [_packed(layer, size) for layer in body.layers]  # from the embedding up
+        self.norm: Tensor = body.norm.weight * math.sqrt(width)  # float32 [E]; of the last norm
+        self.head = _columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width))
+        """float32 [E, V]; the last norm's weight is folded in."""
+        self.kernels, shape = kernels, Heads(self.heads, self.groups, size)
+        qkv, attention_out, gate_up, down = self.layers[0]
+        self.batching = invariant(kernels, qkv, gate_up, (attention_out, down), self.head, shape)
+        places = self.batching.end(int(config.max_position_embeddings) + 1)
+        cosine, sine = body.rotary_emb(self.embedding, torch.arange(places + MOST).unsqueeze(0))
+        self.turns = torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1)
+        """complex64 [P + MOST, 1, D / 2]; factor of a pair of a query or key at each place."""
+        self.causal = torch.full((places + MOST, places), -torch.inf).triu_(1)
+        """float32 [P + MOST, P]; 0 if a place sees another, else -inf."""
+        self.shelf = IdleCaches(partial(Rows, len(self.layers), 2 * self.groups, size, places))  # for the next passes
 
 
-def _packed(layer: LlamaDecoderLayer, size: int) -> PackedLayer:
+def _packed(layer: LlamaDecoderLayer, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return a layer's matrices, input by output: qkv [E, (H + 2 G) D], attention's output [H D, E], gate and up [E, 2
+    I], and down [I, E]. The norms' weights are folded in, and q and k are laid out in pairs."""
     attention, mlp = layer.self_attn, layer.mlp
     order = torch.arange(size).view(2, -1).T.flatten()  # entries i and i + D/2, which turn together, become neighbours
     paired = [m.weight.view(-1, size, m.in_features)[:, order] for m in (attention.q_proj, attention.k_proj)]
     scale = math.sqrt(attention.q_proj.in_features)
     qkv = torch.cat([*(w.flatten(0, 1) for w in paired), attention.v_proj.weight])
     gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
-    return PackedLayer(
-        qkv=_columns(qkv * layer.input_layernorm.weight * scale),
-        attention_out=_columns(attention.o_proj.weight),
-        gate_up=_columns(gate_up * layer.post_attention_layernorm.weight * scale),
-        down=_columns(mlp.down_proj.weight),
+    return (
+        _columns(qkv * layer.input_layernorm.weight * scale),
+        _columns(attention.o_proj.weight),
+        _columns(gate_up * layer.post_attention_layernorm.weight * scale),
+        _columns(mlp.down_proj.weight),
     )
 
 
@@ -366,10 +337,11 @@ class PackedLlama(Network):
         m, rows, turns, mask, places = self._window(starts, n, first, tree)
         x = embedding(filled(tokens.flatten(), rows), w.embedding)  # [R, E]
         entered = {}
-        for i, (layer, kept) in enumerate(zip(w.layers, self._rows.layers, strict=True)):
+        for i, (matrices, kept) in enumerate(zip(w.layers, self._rows.layers, strict=True)):
+            qkv_in, attention_out, gate_up, down = matrices
             if i in self.inputs.layers:
                 entered[i] = x
-            qkv = leading(product(normed(x, w.epsilon), layer.qkv, None), b * m)
+            qkv = leading(product(normed(x, w.epsilon), qkv_in, None), b * m)
             qkv = qkv.view(b, m, w.heads + 2 * w.groups, -1)
             turned = qkv[:, :, : w.heads + w.groups]
             torch.view_as_complex(turned.view(*turned.shape[:-1], -1, 2)).mul_(turns)
@@ -378,8 +350,8 @@ class PackedLlama(Network):
             queries = filled(qkv[:, :, : w.heads].transpose(1, 2), mask.shape[2], 2)  # [B, H, q, D]
             mixed = attention(queries, past[:, : w.groups], past[:, w.groups :], mask).transpose(1, 2)
             mixed = leading(mixed, m, 1).reshape(b * m, -1)
-            x = product(filled(mixed, rows), layer.attention_out, x)
-            x = product(gated(product(normed(x, w.epsilon), layer.gate_up, None)), layer.down, x)
+            x = product(filled(mixed, rows), attention_out, x)
+            x = product(gated(product(normed(x, w.epsilon), gate_up, None)), down, x)
         if self.inputs:
             entered[len(w.layers)], entered[NORMED] = x, normed(x, w.epsilon) * w.norm
             states = [leading(entered[i], b * m).view(b, m, -1)[:, :n] for i in self.inputs.layers]
