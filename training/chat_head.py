@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedToken
 from mars_viz.demo import SMOLLM2, SMOLLM2_EAGLE3
 from mars_viz.errors import BadInput
 from mars_viz.speculators import model_files
-from mars_viz.speculators.gguf_files import local_gguf
+from mars_viz.speculators.names import local_gguf
 from mars_viz.writer import replacing
 from training import command
 from training.chat_texts import LONGEST, Shards, Template, Writer, write_shards

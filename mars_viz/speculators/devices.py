@@ -29,7 +29,7 @@ from huggingface_hub import get_safetensors_metadata, snapshot_download
 from torch import Tensor
 
 from mars_viz.errors import DeviceLost, ModelError, TooLarge
-from mars_viz.speculators.gguf_files import gguf_here, header_of
+from mars_viz.speculators.names import gguf_here, header_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -61,7 +61,7 @@ def load_backend(
     A target may also be the address of a vLLM server, and a drafter be named by its settings, such as 'ngram:n=3'. None
     is the built-in target, and for the drafter the choice of `drafter_for`. `device` auto takes a GPU if there is one.
     `dtype` auto takes the weights' own on a GPU; on the CPU it is float32, or bfloat16 if all models are stored in it,
-    the target is large and the processor has units for it (see `memory`). `cuda_graphs` goes to `opener`. A
+    the target is large and the processor has units for it (see `devices`). `cuda_graphs` goes to `opener`. A
     `device_map` spreads the target over several devices (see `devices`), with the drafter on the device of its
     input. Without `folders` models are only looked up on the hub, so that errors reveal no folders. The callback
     receives a description and the finished share from 0 to 1; an exception that it raises ends the loading. Raises

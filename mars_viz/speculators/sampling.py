@@ -21,7 +21,7 @@ def law(logits: Tensor, settings: Settings) -> Tensor:
     define them.
 
     Of entries equal to the last one, top-k keeps all and top-p the lower ids. top-p uses the logits before the
-    temperature's rounding, so the remaining tokens are always the first in the order of `topk`. Temperature 0 has no
+    temperature's rounding, so the remaining tokens are always the first in the order of `largest`. Temperature 0 has no
     law to sample from; it gives the plain softmax.
     """
     if settings.temperature == 0:
