@@ -32,10 +32,9 @@ from mars_viz.runfiles import load_run
 from mars_viz.speculators import devices, names
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.devices import LARGE, bytes_needed, dtype_of, fastest_on_cpu, stored_values
-from mars_viz.speculators.names import header_of, local_gguf
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.model_files import eos_ids_of
-from mars_viz.speculators.names import check_names
+from mars_viz.speculators.names import check_names, header_of, local_gguf
 from mars_viz.words import short_device
 from tests.hub import COMMIT, hub
 

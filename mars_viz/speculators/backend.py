@@ -176,6 +176,7 @@ class DraftAndScore:
 
 CPU = torch.device("cpu")
 Open = TypeVar("Open", bound=Callable[..., object])
+Prompt = str | Iterable[int]  # a text or token ids
 TOGETHER = 8  # batch size if rows do not depend on their batch and a batch is cheaper than its parts
 
 
@@ -263,14 +264,9 @@ class Backend:
         return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
 
     def prompt_ids(
-        self,
-        prompt: str | Iterable[int],
-        settings: Settings,
-        history: History = NO_HISTORY,
-        *,
-        chat: bool | None = None,
+        self, prompt: Prompt, settings: Settings, history: History = NO_HISTORY, *, chat: bool | None = None
     ) -> Prefix:
-        """Return the tokens of a prompt (text or token ids) after the turns before it. Raises BadInput for a token that
+        """Return the tokens of a prompt after the turns before it. Raises BadInput for a token that
         the target does not score, and if the tokens and the new ones do not fit in the context."""
         ids = self.tokenizer.encode(prompt, history, chat=chat) if isinstance(prompt, str) else _checked(prompt)
         outside = next((each for each in ids if not 0 <= each < self.vocabulary_size), None)

@@ -28,7 +28,14 @@ from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix, Trimmed
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
-from mars_viz.speculators.drafters.model import ModelDrafter, count_of, most_frequent, with_layers, with_vocabulary
+from mars_viz.speculators.drafters.model import (
+    ModelDrafter,
+    Readable,
+    count_of,
+    most_frequent,
+    with_layers,
+    with_vocabulary,
+)
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival, Loaded
@@ -217,11 +224,7 @@ def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable
 
 
 def model_drafter(
-    passes: Opener,
-    name: str,
-    revision: str = "",
-    vocabulary: Tensor | None = None,
-    readable: tuple[int, int] | None = None,
+    passes: Opener, name: str, revision: str = "", vocabulary: Tensor | None = None, readable: Readable = None
 ) -> DrafterPart:
     """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
     opened = lambda settings: ModelDrafter(passes(), settings, vocabulary, readable)  # noqa: E731

@@ -42,8 +42,7 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators import devices
 from mars_viz.speculators.devices import DeviceMap
-from mars_viz.speculators.names import gguf_here, header_of, hub_gguf, local_gguf
-from mars_viz.speculators.names import local_place
+from mars_viz.speculators.names import gguf_here, header_of, hub_gguf, local_gguf, local_place
 
 _FETCHING = 0.8  # part of a loading with a download that is assigned to the download
 

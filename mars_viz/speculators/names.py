@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import re
+import struct
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
 from mars_viz import demo
 from mars_viz.bounds import shortened
+from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, ModelError, SettingError
 from mars_viz.permissions import PATHS
 from mars_viz.run import Settings
@@ -27,20 +38,6 @@ from mars_viz.speculators.drafter_names import (
     chains_alone,
     drafter_named,
 )
-import math
-import re
-import struct
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib.util import find_spec
-from mmap import ACCESS_READ, mmap
-from pathlib import Path
-from typing import Any
-from mars_viz.bounds import shortened
-from mars_viz.demo import SMOLLM2
-from mars_viz.errors import ModelError
 
 _WORD = r"[A-Za-z0-9][\w.-]*"
 _ID = re.compile(rf"{_WORD}(/{_WORD})?(:{_WORD}\.gguf)?", re.ASCII)
