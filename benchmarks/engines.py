@@ -36,9 +36,9 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.records import Round, emitted
 from mars_viz.run import Settings
+from mars_viz.speculators.audits import held_against
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.server_audit import held_against
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix
 
@@ -158,10 +158,14 @@ def compare(
     tokens = texts = rounds = same = accepted = 0
     apart, differences = 0.0, []
     for index, (prompt, written) in enumerate(zip(prompts, answers, strict=True)):
-        held, counts = held_against(backend, settings, index, prompt, written), written.counts
-        both, difference = (held.alone, *held.rounds), held.difference
+        (both, difference), counts = held_against(backend, settings, index, prompt, written), written.counts
+        drafting = sum(len(each.speculation) > 0 for each in both[1:])
         tokens, texts = tokens + len(written.tokens), texts + (emitted(both) == written.tokens)
-        rounds, same, accepted = rounds + counts.steps, same + held.same_rounds, accepted + counts.accepted_total
+        rounds, same, accepted = (
+            rounds + counts.steps,
+            same + (drafting if difference is None else max(0, difference.round)),
+            accepted + counts.accepted_total,
+        )
         comparable = both if difference is None else both[: difference.round + 2]
         logits = [logit for each in comparable for logit in written_logits(each)]
         theirs = [row[token] for row, token in zip(written.rows, written.tokens, strict=True)]

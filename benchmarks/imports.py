@@ -27,9 +27,9 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.imports import import_run
 from mars_viz.records import Outcome, Round
 from mars_viz.run import Run, Settings
+from mars_viz.speculators.audits import decoded
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.server_audit import decoded
 
 DIALS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
 

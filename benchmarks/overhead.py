@@ -28,14 +28,14 @@ from mars_viz.exploration import walk
 from mars_viz.records import Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators import evidence, speculator
+from mars_viz.speculators import backend, evidence
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.devices import wait_for
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import Waiting
-from mars_viz.speculators.networks import Chaining, Network
+from mars_viz.speculators.networks import Network
 from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.targets import CachedModel
 from mars_viz.walk import Ending
 
 Prefix = tuple[int, ...]
@@ -62,9 +62,7 @@ class Bare:
         """How long they take after a prefix of `length` tokens whose last one is unread."""
         began = self._now()
         with torch.inference_mode():
-            if isinstance(self._drafter, Chaining):
-                self._drafter.chain(self._tokens[0], [length - 1], len(self._tokens), GREEDY)
-            else:
+            if self._drafter.chain(self._tokens[0], [length - 1], len(self._tokens), GREEDY, None, None) is None:
                 for step, token in enumerate(self._tokens):
                     self._drafter.score(token, [length - 1 + step], 1)
             self._target.score(self._block, [length - 1], len(self._tokens) + 1)
@@ -145,11 +143,11 @@ def breakdown(pair: Backend, prompts: list[Prefix], settings: Settings) -> dict[
 def _parts(pair: Backend, prompts: list[Prefix], settings: Settings, watch: Stopwatch) -> dict[str, float]:
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
     watch.wrap(ModelDrafter, "draft", "drafting")
-    watch.wrap(speculator, "gather_evidence", "evidence")
+    watch.wrap(backend, "gather_evidence", "evidence")
     watch.wrap(Waiting, "take", "evidence")
     watch.wrap(Waiting, "complete", "evidence")
     watch.wrap(evidence, "to_host", "transfers")
-    for name in ("rewind", "remember"):
+    for name in ("rewind", "observe"):
         watch.wrap(CachedModel, name, "commit and rollback")
     watch.wrap(walking, "settle", "judging")
     watch.wrap(type(rule), "judge", "judging")

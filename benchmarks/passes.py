@@ -22,12 +22,10 @@ from tqdm import tqdm
 
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.devices import wait_for
+from mars_viz.speculators.devices import bytes_of, wait_for
 from mars_viz.speculators.drafters.model import Picking
-from mars_viz.speculators.memory import bytes_of
-from mars_viz.speculators.networks import Chaining, Network
-from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
-from mars_viz.speculators.networks.graphs import SETTLED
+from mars_viz.speculators.networks import Network
+from mars_viz.speculators.networks.batched import SETTLED, CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import fits
@@ -64,8 +62,7 @@ def tasks_of(
 
 def drafted(network: Network, ids: torch.Tensor, starts: list[int], count: int) -> None:
     """Draft so many tokens."""
-    if isinstance(network, Chaining):
-        network.chain(ids, starts, count, GREEDY)
+    if network.chain(ids, starts, count, GREEDY, None, None) is not None:
         return
     for step in range(count):
         ids = GREEDY(network.score(ids, [start + step for start in starts], 1), None)

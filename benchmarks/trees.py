@@ -27,8 +27,7 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.exploration import walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.loading import load_backend, model_drafter, model_target
 from mars_viz.speculators.networks import Network, Opener
 
@@ -74,7 +73,7 @@ def decoded(backend: Backend, settings: Settings, prompt: Prefix) -> tuple[Prefi
     return tuple(token for round_ in rounds for token in round_.token_ids), len(rounds)
 
 
-class Noting:
+class Noting(Network):
     """A network that notes the calls that are made of it."""
 
     def __init__(self, network: Network, calls: list[tuple[str, tuple[Any, ...]]]):
@@ -151,7 +150,7 @@ def compare(
         name: lambda prompt, way=way: decoded(backends[way.drafter], way.settings, prompt)  # type: ignore[misc]
         for name, way in compared.items()
     }
-    decoders["target alone"] = lambda prompt: ((alone := decode_alone(pair, prompt, plain).token_ids), len(alone))
+    decoders["target alone"] = lambda prompt: ((alone := decode_alone(pair, prompt, plain)[0]), len(alone))
     for name, assisted in (("hf assisted 4", True), ("hf plain", False)):
         generate = hugging_face(pair, plain, assisted=assisted)
         decoders[name] = lambda prompt, generate=generate: (generate(prompt), 0)  # type: ignore[misc]

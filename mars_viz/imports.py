@@ -55,17 +55,17 @@ def import_run(
     number of completed rounds. Raises BadInput, with the remedy, if the log lacks rows and there is no backend, if the
     engine's tokens differ from the target's best, and for a rule that needs missing evidence.
     """
-    from mars_viz.speculators.logged import AgreeingTarget, LoggedDrafter, LoggedTarget
-    from mars_viz.speculators.speculator import DraftAndScore, Limits
+    from mars_viz.speculators.backend import DraftAndScore
+    from mars_viz.speculators.targets import AgreeingTarget, LoggedDrafter, LoggedTarget
 
     chosen = rule_named(rule)
     dial = None if chosen.dial is None else chosen.dial.strict
     longest = max(len(each.drafted) for each in text.rounds)
     settings = Settings(rule=chosen.name, dial=dial, gamma=max(longest, 1), max_new_tokens=len(text.token_ids))
     target = LoggedTarget(text) if backend is None else backend.target.open()
-    limits = Limits(text.vocabulary, len(text.prompt_ids) + len(text.token_ids) + longest + 1)
+    limits = text.vocabulary, len(text.prompt_ids) + len(text.token_ids) + longest + 1
     if backend is not None:
-        limits = Limits(backend.vocabulary_size, backend.context)
+        limits = backend.vocabulary_size, backend.context
     agreeing = AgreeingTarget(target, text, tolerance)
     speculator = DraftAndScore(agreeing, LoggedDrafter(text, target.device), limits, settings)
     ending, rounds = Ending(frozenset(), settings.max_new_tokens), list[Round]()

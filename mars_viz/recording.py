@@ -245,7 +245,7 @@ class Recording:
 def _decoded(recordings: Sequence[Recording]) -> Iterator[Round]:
     """Decode recordings of one backend with equal settings to their ends, in one batch. The caller's time between two
     rounds is not counted."""
-    from mars_viz.speculators.memory import trim_heap
+    from mars_viz.speculators.devices import trim_heap
 
     first = recordings[0]
     speculator = first._backend.speculator(first._settings, first._rule.needs, later=True)
@@ -379,7 +379,7 @@ class Mapping:
 
     def __iter__(self) -> Iterator[MapProgress]:
         """Map to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
-        from mars_viz.speculators.memory import trim_heap
+        from mars_viz.speculators.devices import trim_heap
 
         prompt = self._recording.prompt_ids
         ending = self._backend.ending(self._settings)

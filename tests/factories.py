@@ -216,14 +216,14 @@ def _toy_speculation(
 ) -> Speculation:
     """After a prefix of so many tokens with this last one. A bigram model sees no others, so that runs, maps and walks
     of any rule have many in common; each is made once."""
-    from mars_viz.speculators.speculator import DraftAndScore, Limits
+    from mars_viz.speculators.backend import DraftAndScore
     from tests.tables import TableDrafter, TableTarget
 
     target, drafter = _toy_models(*models)
     temperature, top_k, top_p = processors
     gamma, tree = shape
     settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, gamma=gamma, tree=tree)
-    asked = DraftAndScore(TableTarget(target), TableDrafter(drafter, settings), Limits(models[0], 1 << 20), settings)
+    asked = DraftAndScore(TableTarget(target), TableDrafter(drafter, settings), (models[0], 1 << 20), settings)
     return asked.speculate([(*(start - 1) * (0,), last)])[0].speculation
 
 

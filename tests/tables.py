@@ -17,7 +17,7 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Piece, Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.draft import Draft, TopLogits
+from mars_viz.speculators.draft import Draft, Drafter, Target, TopLogits
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.drafters.token_trees import tree_drafted
 from mars_viz.speculators.sampling import on_device
@@ -27,7 +27,7 @@ from tests.factories import VOCABULARY, tables
 CPU = torch.device("cpu")
 
 
-class TableTarget:
+class TableTarget(Target):
     """A target whose logits after a token are its row of a table [V, V]."""
 
     device = CPU
@@ -35,15 +35,9 @@ class TableTarget:
     def __init__(self, table: np.ndarray):
         self._table = torch.from_numpy(table)
 
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        pass
-
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Tensor:
         last = torch.tensor([prefix[-1:] for prefix in prefixes])
         return self._table[torch.cat([last, tokens], 1)]
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        pass
 
 
 class TopTarget(TableTarget):
@@ -60,16 +54,13 @@ class TopTarget(TableTarget):
         return TopLogits(ids[..., : self._count].numpy(), ordered[..., : self._count].numpy(), drafted.numpy())
 
 
-class TableDrafter:
+class TableDrafter(Drafter):
     """A drafter whose logits are rows of a table."""
 
     def __init__(self, table: np.ndarray, settings: Settings, vocabulary: Tensor | None = None):
         """With a `vocabulary`, columns are its entries; rows are still the target's tokens."""
         self._table, self._settings = torch.from_numpy(table), settings
         self._pick, self._vocabulary = Picking.by(settings), vocabulary
-
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        pass
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         ids, tokens, rows = torch.tensor([prefix[-1:] for prefix in prefixes]), [], []
@@ -86,9 +77,6 @@ class TableDrafter:
             ids = ids if self._vocabulary is None else self._vocabulary[ids]
             tokens.append(ids)
         return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self._vocabulary)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        pass
 
 
 class Words:

@@ -18,10 +18,10 @@ import mars_viz
 from mars_viz import trees
 from mars_viz.errors import ModelError
 from mars_viz.run import Settings
-from mars_viz.speculators.autoregressive import decode_alone, writes
+from mars_viz.speculators.backend import decode_alone, writes
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.hf import PlainNetwork, Rewind, rewind_of
-from mars_viz.speculators.targets.model import ModelTarget
+from mars_viz.speculators.targets import ModelTarget
 from tests.tables import Words, by_paths, random_tree, table_backend
 
 SIZE = 97
@@ -84,7 +84,7 @@ def test_strict_writes_the_targets_own_text(name: str) -> None:
     assert rewind_of(target, SIZE) is KINDS[name][0]
     backend = backend_of(opener(target, SIZE), opener(made(name, 0.02 if name == "mamba" else 0.1), SIZE))
     own = own_text(target, 24)  # beyond windows and the switch of angles
-    assert own == decode_alone(backend, PROMPT, Settings(max_new_tokens=24)).token_ids and writes(backend, PROMPT, own)
+    assert own == decode_alone(backend, PROMPT, Settings(max_new_tokens=24))[0] and writes(backend, PROMPT, own)
     for place in (0, len(own) // 2, len(own) - 1):
         assert not writes(backend, PROMPT, (*own[:place], own[place] % (SIZE - 2) + 1, *own[place + 1 :]))
     for gamma in (1, 5):

@@ -36,9 +36,8 @@ from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runlist.reproduce import HISTORY_FILE, recipe
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.drafters.ngram import NgramDrafter
+from mars_viz.speculators.backend import Backend, Part, decode_alone
+from mars_viz.speculators.drafters.text import NgramDrafter
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.reproduce import reproduction
@@ -67,7 +66,7 @@ def test_best_tokens_decode_and_walk_as_complete_laws_do() -> None:
     run = Recording(top, "a prompt", SETTINGS).finish()
     assert run.token_ids and run.token_ids == Recording(complete, "a prompt", SETTINGS).finish().token_ids
     *_, last = Walking(top, run, [Stand(rule_named("strict"), None), Stand(rule_named("vllm-thinking"), 0.7)])
-    assert last.walks[0].token_ids == decode_alone(top, run.prompt_ids, SETTINGS).token_ids
+    assert last.walks[0].token_ids == decode_alone(top, run.prompt_ids, SETTINGS)[0]
     speculation = run.rounds[0].speculation
     assert np.isnan(speculation.logsumexp).all()
     lacking = {name for name, rule in RULES.items() if rule.lacks(speculation)}

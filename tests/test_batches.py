@@ -23,8 +23,16 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.networks import Opener
-from mars_viz.speculators.networks.row_invariance import TRIED, Counts, Kernels, alike, attention, product
-from mars_viz.speculators.networks.small_llama import PackedLlama, pack
+from mars_viz.speculators.networks.small_llama import (
+    TRIED,
+    Counts,
+    Kernels,
+    PackedLlama,
+    Weights,
+    alike,
+    attention,
+    product,
+)
 
 SHORT = Settings(rule="mars", gamma=3, max_new_tokens=14)
 PROMPTS = [*(item.prompt for item in builtin_prompts(64).items), *STORIES]
@@ -89,7 +97,7 @@ def test_a_rows_result_is_the_same_in_every_batch(kernels: str) -> None:
     model = llama(
         max_position_embeddings=700, **{"num_key_value_heads": 2, "head_dim": 32} if kernels == "wide" else {}
     )
-    weights = pack(model, 97, KERNELS[kernels])
+    weights = Weights(model, 97, KERNELS[kernels])
     texts = torch.randint(97, (12, 700), generator=torch.Generator().manual_seed(3))
     pieces, among, at = PackedLlama(weights), PackedLlama(weights), 0
     with torch.inference_mode():
@@ -138,7 +146,7 @@ def stand_in(pair: Backend) -> Backend:
     """The built-in pair on kernels whose every result hangs on the number of rows."""
     openers = []
     for model in (pair.target.model, pair.drafter.model):
-        weights = pack(model, pair.vocabulary_size, KERNELS["both"])
+        weights = Weights(model, pair.vocabulary_size, KERNELS["both"])
         openers.append(Opener(partial(PackedLlama, weights), batching=str(weights.batching)))
     return with_passes(pair, *openers)
 

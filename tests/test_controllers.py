@@ -28,7 +28,7 @@ from mars_viz.rules import rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.walk import Answer, Ending
 
@@ -162,7 +162,7 @@ def sampled() -> tuple[np.ndarray, np.ndarray, list[Speculation]]:
     for depth in range(gamma):
         drafts[:, depth + 1] = pick(q[drafts[:, depth]], rng)
     parts = (torch.from_numpy(each) for each in (drafts[:, 1:], q_logits[drafts[:, :-1]], p_logits[drafts]))
-    blocks = DraftBatch.of(tuple(range(4, total + 4)), *parts, sampled=True)
+    blocks = DraftBatch(tuple(range(4, total + 4)), *parts, sampled=True)
     return p, drafts, gather_evidence(blocks, Settings(temperature=1.0, seed=9))
 
 

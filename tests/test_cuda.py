@@ -21,11 +21,10 @@ from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.devices import give_back
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.memory import give_back
 from mars_viz.speculators.networks import opener
-from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
-from mars_viz.speculators.networks.graphs import SETTLED, CudaCapture, Graphs, Tensors
+from mars_viz.speculators.networks.batched import SETTLED, CachePool, CudaCapture, Graphs, RaggedNetwork, Tensors
 from mars_viz.speculators.networks.llama_forward import Body
 from tests import test_architectures as architectures
 

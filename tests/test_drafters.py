@@ -23,14 +23,12 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.exploration import Span
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import Settings
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.drafter_names import Eagle3, Ngram, drafter_named, has_no_model
-from mars_viz.speculators.drafters.ngram import latest
-from mars_viz.speculators.drafters.smaller import count_of, most_frequent, with_layers
-from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.model import count_of, most_frequent, with_layers
+from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter, latest
 from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_names, drafter_for
@@ -130,7 +128,7 @@ def test_strict_writes_the_targets_text_and_batches_are_separate_runs(each: Back
     for temperature in (0.0, 0.8):
         settings = Settings(rule="strict", temperature=temperature, gamma=5, max_new_tokens=40)
         run = Recording(each, "Add 58 and 67.\n", settings).finish()
-        assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
+        assert run.token_ids == decode_alone(each, run.prompt_ids, settings)[0]
         assert run.tau > 1.02 and run.provenance.batching.startswith("bit for bit")
         if each.drafter.name == "ngram:n=3":
             assert {0, 5} <= {len(round_.speculation) for round_ in run.rounds}
@@ -243,7 +241,7 @@ def backends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Backend]:
 def test_text_is_the_targets_whatever_is_drafted(backends: dict[str, Backend], name: str) -> None:
     backend, settings = backends[name], Settings(rule="strict", gamma=5, max_new_tokens=60)
     run = Recording(backend, STORY, settings).finish()
-    assert run.token_ids == decode_alone(backend, run.prompt_ids, settings).token_ids
+    assert run.token_ids == decode_alone(backend, run.prompt_ids, settings)[0]
     assert any(len(round_.speculation) for round_ in run.rounds)
     assert not any(round_.speculation.sampled for round_ in run.rounds)
     assert re.search(r" \d+ drafter passes for \d+ drafted tokens", backend.notes[0])

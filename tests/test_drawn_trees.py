@@ -24,11 +24,11 @@ from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.shapes import Shape, shape_named, with_nodes
-from mars_viz.speculators.draft_batch import DraftBatch, Trees
+from mars_viz.speculators.backend import DraftAndScore
+from mars_viz.speculators.draft import DraftBatch, Trees
 from mars_viz.speculators.drafters.token_trees import TokenTree, drawn
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.speculator import DraftAndScore, Limits
 from mars_viz.speculators.tree_laws import (
     OWN_Q,
     TREE_COLUMNS,
@@ -95,7 +95,7 @@ def cases(paths: int, depth: int, trunk: int = 0) -> Iterator[Case]:
 def batch(made: Sequence[Case]) -> DraftBatch:
     """Return trees of one size in double precision."""
     tree = [case.tree for case in made]
-    return DraftBatch.of(
+    return DraftBatch(
         tuple(range(len(made))),
         torch.tensor([each.tokens for each in tree]),
         torch.from_numpy(np.log([case.qs for case in made])),
@@ -249,7 +249,7 @@ def rounds_of(tree: str, rounds: int) -> list[Speculation]:
         tokens, logits = draft.tokens[some, :size], draft.logits[some, :size]
         after = target[torch.cat([torch.ones(len(some), 1, dtype=torch.int64), tokens], 1)]
         places = tuple(starts[i] for i in some)
-        blocks = DraftBatch.of(places, tokens, logits, after, sampled=True, trees=Trees.of(draft, some))
+        blocks = DraftBatch(places, tokens, logits, after, sampled=True, trees=draft.trees.some(some))
         found += gather_evidence(blocks, settings, TREE_COLUMNS)
     return found
 
@@ -327,7 +327,7 @@ def released(own: Speculation, speculator: ToySpeculator, last: int, theta: floa
     s, before = speculator.settings, [last, *own.tokens.tolist()]
     trees_of = Trees((tuple(own.parents.tolist()),), (own.budgets,), None)
     blocks = DraftBatch(
-        (own.start,), torch.from_numpy(own.tokens)[None], torch.zeros(1, 1, 1), sampled=False, trees=trees_of
+        (own.start,), torch.from_numpy(own.tokens)[None], None, torch.zeros(1, 1, 1), sampled=False, trees=trees_of
     )
     uniforms = tree_residuals(blocks, s)[0]
     row, path = 0, []
@@ -404,7 +404,7 @@ def test_only_the_columns_that_a_rule_needs_are_computed(name: str) -> None:
         target, drafter = tables()
         settings = Settings(temperature=0.9, tree=tree)
         parts = TableTarget(target), TableDrafter(drafter, settings)
-        return DraftAndScore(*parts, Limits(32, 1 << 20), settings, needs).speculate([PROMPT])[0].speculation
+        return DraftAndScore(*parts, (32, 1 << 20), settings, needs).speculate([PROMPT])[0].speculation
 
     found, whole = asked(RULES[name].needs), asked(None)
     assert TREE_COLUMNS & found.columns.keys() == TREE_COLUMNS & set(RULES[name].needs) - {OWN_Q}

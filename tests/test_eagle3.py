@@ -47,13 +47,12 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput, ModelError
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Run, Settings
-from mars_viz.speculators import head_check, loading
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators import audits, loading
+from mars_viz.speculators.audits import CheckingHead
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafter_names import Eagle3, drafter_named
 from mars_viz.speculators.drafters.eagle3_checkpoint import KEY, TargetShape, read_checkpoint
-from mars_viz.speculators.head_check import CheckingHead
 from mars_viz.speculators.loading import backend_of, load_backend
 from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.names import check_names
@@ -132,7 +131,7 @@ def off(
 def assert_lossless(backend: Backend, **settings: Any) -> Run:
     chosen = Settings(rule="strict", **{"max_new_tokens": 30} | settings)
     run = Recording(backend, PROMPT, chosen).finish()
-    assert run.token_ids == decode_alone(backend, run.prompt_ids, chosen).token_ids
+    assert run.token_ids == decode_alone(backend, run.prompt_ids, chosen)[0]
     return run
 
 
@@ -209,11 +208,11 @@ def test_each_node_of_a_tree_is_drafted_as_by_a_chain_along_its_path(each: Backe
     drafter = drafter_of(each, tree=TREE)
     for lengths in ((12, 30, 5), (14, 31, 8)):
         draft = drafted(drafter, [TEXT[:n] for n in lengths], 11)
-        assert draft.branches is not None and draft.logits is not None
+        assert draft.trees is not None and draft.logits is not None
         for i, n in enumerate(lengths):
             features, tokens = entered(model, TEXT[: n - 1], IDS), draft.tokens[i].tolist()
-            for node, parent in enumerate(draft.branches[i]):
-                path = [tokens[above] for above in trees.path_to(draft.branches[i], parent)]
+            for node, parent in enumerate(draft.trees.parents[i]):
+                path = [tokens[above] for above in trees.path_to(draft.trees.parents[i], parent)]
                 rows = in_numpy(random_head(), model.model.embed_tokens.weight, features, (*TEXT[:n], *path), n - 1)
                 np.testing.assert_allclose(draft.logits[i, node], rows[-1], atol=1e-5)
 
@@ -456,7 +455,7 @@ def test_its_counts_are_those_of_drafts_made_one_by_one(built_in):
     settings, own, true, inside, best = Settings(gamma=3, max_new_tokens=20), [], [], [], []
     for prompt in PROMPTS:
         ids = built_in.prompt_ids(prompt, settings)
-        text = ids + decode_alone(built_in, ids, replace(settings, rule="strict")).token_ids
+        text = ids + decode_alone(built_in, ids, replace(settings, rule="strict"))[0]
         agreed = []
         with torch.inference_mode():
             laws = built_in.target.model(input_ids=torch.tensor([text])).logits[0].softmax(-1)
@@ -524,11 +523,11 @@ def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, mon
     long = []
 
     def cut(backend, prompt, settings):
-        whole = decode_alone(backend, prompt, settings)
+        whole, seconds = decode_alone(backend, prompt, settings)
         long.append(len(long) < enough)
-        return replace(whole, token_ids=whole.token_ids[: 5 if long[-1] else 4])
+        return whole[: 5 if long[-1] else 4], seconds
 
-    monkeypatch.setattr(head_check, "decode_alone", cut)
+    monkeypatch.setattr(audits, "decode_alone", cut)
     enough = 3
     found = checked(built_in, STORIES[:4])
     assert found.texts == 3 and found.drafts == 9 and found.depths[0].depth == 1

@@ -22,18 +22,16 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import COLUMNS, Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators import draft_batch, evidence
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators import draft, evidence
+from mars_viz.speculators.backend import Backend, decode_alone
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
-from mars_viz.speculators.sampling import law
-from mars_viz.speculators.topk import (
+from mars_viz.speculators.sampling import (
     Largest,
     _lowest,
     _lowest_there,
@@ -41,6 +39,7 @@ from mars_viz.speculators.topk import (
     _search,
     best,
     largest,
+    law,
     ranks,
     settled,
 )
@@ -50,7 +49,7 @@ N, V = 5, 60
 
 
 def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.Tensor, *, sampled: bool) -> DraftBatch:
-    return DraftBatch.of((start,), tokens[None], drafter[None], target[None], sampled=sampled)
+    return DraftBatch((start,), tokens[None], drafter[None], target[None], sampled=sampled)
 
 
 def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculation], list[Speculation]]:
@@ -59,7 +58,7 @@ def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculat
     drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
     target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
     tensors = (torch.from_numpy(each) for each in (tokens, drafter, target))
-    blocks = DraftBatch.of(starts, *tensors, sampled=settings.temperature > 0)
+    blocks = DraftBatch(starts, *tensors, sampled=settings.temperature > 0)
     how = {"temperature": settings.temperature, "seed": settings.seed, "top_k": settings.top_k, "top_p": settings.top_p}
     oracles = [
         make_speculation(target[i], drafter[i], tokens[i].tolist(), start=start, **how)
@@ -145,7 +144,7 @@ def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
 def test_batches_larger_than_the_cache_give_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(temperature=0.8)
     together, _ = batch(settings, range(7), coarse=False)
-    monkeypatch.setattr(draft_batch, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one remains
+    monkeypatch.setattr(draft, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one remains
     for one, other in zip(together, batch(settings, range(7), coarse=False)[0], strict=True):
         for field in COLUMNS.values():
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
@@ -155,7 +154,7 @@ def test_an_accelerator_works_on_many_chains_at_once_and_an_empty_draft_has_no_l
     seats = {}
     for device in ("cpu", "meta"):
         target, tokens = torch.empty(1, 5, 128_256, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
-        seats[device] = DraftBatch.of((4,), tokens, target[:, :4], target, sampled=False).seats
+        seats[device] = DraftBatch((4,), tokens, target[:, :4], target, sampled=False).seats
     assert seats["cpu"] <= 1 and 4 < seats["meta"] < 64
     for size in (40, 1 << 17):
         assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
@@ -277,7 +276,7 @@ def test_evidence_is_that_of_numpy_in_whatever_order_a_device_lists_equals(
         drafter[::2] = target[:4:2]
         both, uniforms = [torch.from_numpy(each)[None] for each in (drafter, target)], rng.uniform(size=(1, 4))
         tokens = Picking.by(settings)(both[0], torch.from_numpy(uniforms) if warm else None)
-        blocks = DraftBatch.of((4,), tokens, *both, sampled=warm)
+        blocks = DraftBatch((4,), tokens, *both, sampled=warm)
         for needs in (None, ("z",), ()):
             expected = gather_evidence(blocks, settings, needs)[0]
             with monkeypatch.context() as elsewhere:
@@ -347,7 +346,7 @@ def test_strict_writes_the_text_of_the_target_and_of_transformers(models: Any, w
     pair = with_passes(pair, *(by(copy.deepcopy(each)) for each in networks))
     settings = Settings(rule="strict", gamma=4, max_new_tokens=30)
     run = Recording(pair, prompt, settings).finish()
-    assert run.token_ids == decode_alone(pair, run.prompt_ids, run.settings).token_ids
+    assert run.token_ids == decode_alone(pair, run.prompt_ids, run.settings)[0]
     ids = torch.tensor([run.prompt_ids])
     how = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": 30, "pad_token_id": 0}
     for extra in ({}, {"assistant_model": pair.drafter.model}):

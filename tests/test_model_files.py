@@ -29,13 +29,12 @@ from mars_viz.errors import BadInput, ModelError, TooLarge
 from mars_viz.recording import Recording, dial_map
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run
-from mars_viz.speculators import memory, names
+from mars_viz.speculators import devices, names
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.gguf_files import header_of, local_gguf
+from mars_viz.speculators.devices import LARGE, bytes_needed, dtype_of, fastest_on_cpu, stored_values
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.memory import LARGE, bytes_needed, dtype_of, fastest_on_cpu, stored_values
 from mars_viz.speculators.model_files import eos_ids_of
-from mars_viz.speculators.names import check_names
+from mars_viz.speculators.names import check_names, header_of, local_gguf
 from mars_viz.words import short_device
 from tests.hub import COMMIT, hub
 
@@ -126,7 +125,7 @@ def test_names_of_a_file_and_the_memory_it_needs(
     with pytest.raises(ModelError, match=r"2 GGUF files.*a\.gguf"):
         local_gguf(str(folder))
     assert sum(stored_values(str(file)).values()) == sum(each.numel() for each in llama.parameters())
-    monkeypatch.setattr(memory, "bytes_free", lambda device: 4 * llama.num_parameters() - 1)
+    monkeypatch.setattr(devices, "bytes_free", lambda device: 4 * llama.num_parameters() - 1)
     with pytest.raises(TooLarge):
         load_backend(file, device="cpu")
 
@@ -328,7 +327,7 @@ def test_bfloat16_is_for_large_pairs_that_are_stored_in_it_on_processors_with_un
         ({}, 1, "float32"),
     ):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda capabilities=capabilities: capabilities)
-        monkeypatch.setattr(memory, "LARGE", large)
+        monkeypatch.setattr(devices, "LARGE", large)
         pair, names = load_backend(tmp_path, tmp_path, device="cpu"), [str(tmp_path)] * 2
         assert pair.dtype == expected and dtype_of("float32", torch.device("cpu"), names) == torch.float32
         assert dtype_of("auto", torch.device("cuda"), names) == "auto"
@@ -460,7 +459,7 @@ OLD = {"limit": "memory.limit_in_bytes", "used": "memory.usage_in_bytes", "cache
 @pytest.fixture
 def system(tmp_path, monkeypatch):
     """A machine with 8,000,000 KiB available, and no groups."""
-    monkeypatch.setattr(memory, "_SYSTEM", tmp_path)
+    monkeypatch.setattr(devices, "_SYSTEM", tmp_path)
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB\n")
     return tmp_path
@@ -475,17 +474,17 @@ def group(system: Path, path: str, names: dict[str, str], limit: str, used: int,
 
 
 def test_a_group_above_may_leave_less_and_cached_files_count_as_free(system):
-    assert memory.bytes_free(CPU) == 8_000_000 * 1024
+    assert devices.bytes_free(CPU) == 8_000_000 * 1024
     (system / "proc/self/cgroup").write_text("0::/pod/one\n")
     group(system, "pod/one", NEW, "max", used=10, cached=0)
-    assert memory.bytes_free(CPU) == 8_000_000 * 1024
+    assert devices.bytes_free(CPU) == 8_000_000 * 1024
     group(system, "pod", NEW, "4000000000", used=3_000_000_000, cached=500_000_000)
-    assert memory.bytes_free(CPU) == 1_500_000_000
+    assert devices.bytes_free(CPU) == 1_500_000_000
     group(system, "pod/one", NEW, "1000000", used=1_200_000, cached=0)
-    assert memory.bytes_free(CPU) == 0
+    assert devices.bytes_free(CPU) == 0
 
 
 def test_a_container_of_the_older_kind_sees_its_own_group_as_the_highest(system):
     (system / "proc/self/cgroup").write_text("5:devices:/x\n4:cpu,memory:/docker/1a2b\n0::/\n")
     group(system, "memory", OLD, "2000000000", used=600_000_000, cached=100_000_000)
-    assert memory.bytes_free(CPU) == 1_500_000_000
+    assert devices.bytes_free(CPU) == 1_500_000_000

@@ -22,19 +22,27 @@ from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
 from mars_viz.speculators import evidence
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks import Network, differs, llama_forward, opener
-from mars_viz.speculators.networks import kv_cache as module
-from mars_viz.speculators.networks.batched import CHUNK, LEAST, CachePool, RaggedNetwork
-from mars_viz.speculators.networks.graphs import CHECKS, SETTLED, WORTH, Graphs, Recorded, Tensors
+from mars_viz.speculators.networks.base import Rows
+from mars_viz.speculators.networks.batched import (
+    CHECKS,
+    CHUNK,
+    LEAST,
+    SETTLED,
+    WORTH,
+    CachePool,
+    Graphs,
+    RaggedNetwork,
+    Recorded,
+    Tensors,
+)
 from mars_viz.speculators.networks.hf import PlainNetwork
-from mars_viz.speculators.networks.kv_cache import KVShape, Rows
 from mars_viz.speculators.networks.llama_forward import Body, why_not
-from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
-from mars_viz.speculators.targets.model import ModelTarget
+from mars_viz.speculators.networks.small_llama import PackedLlama, Weights, fits
+from mars_viz.speculators.targets import CachedModel, ModelTarget
 
 LLAMA_3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 SHAPES: dict[str, dict[str, object]] = {
@@ -61,7 +69,7 @@ def llama(**changes: object) -> LlamaForCausalLM:
 
 
 def networks(model: LlamaForCausalLM) -> list[Network]:
-    return [PackedLlama(pack(model, 97)), PlainNetwork(model, 97), RaggedNetwork(CachePool(Body(model, 97)))]
+    return [PackedLlama(Weights(model, 97)), PlainNetwork(model, 97), RaggedNetwork(CachePool(Body(model, 97)))]
 
 
 def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
@@ -110,8 +118,7 @@ def test_nothing_is_read_twice(pair: Backend, monkeypatch: pytest.MonkeyPatch) -
     model, forks = CachedModel(pair.target.passes()), [(*prompt, 50 + i) for i in range(3)]
     for prefixes, count in (([prompt], 40), (forks, 3), ([(*forks[2], 7), (*forks[0], 8, 9)], 4)):
         with torch.inference_mode():
-            left = model.rewind(prefixes)
-            model.logits(torch.tensor([prefix[-left:] for prefix in prefixes]), 1)
+            model.logits(model.rewind(prefixes), 1)
         assert read.pop() == count and not read
 
 
@@ -130,21 +137,20 @@ def test_a_faster_pass_that_differs_is_replaced_by_transformers(monkeypatch: pyt
 
 
 def test_a_growing_cache_keeps_its_values_and_fills_up_with_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Rows(KVShape(layers=2, heads=4, size=8, limit=512))
+    cache = Rows(layers=2, heads=4, size=8, limit=512)
     cache.open(2, 256)
     for layer in cache.layers:
         layer.fill_(torch.nan)
         layer[:2, :256] = 7
-    results = iter([torch.zeros, None])
+    empty = cache._room
 
-    def refuses(*shape: int, **_: object) -> torch.Tensor:
-        if (empty := next(results, torch.zeros)) is None:
-            raise MemoryError
-        return empty(shape)
+    def refuses(*_: int) -> torch.Tensor:
+        raise MemoryError
 
-    monkeypatch.setattr(module.torch, "empty", refuses)
+    monkeypatch.setattr(cache, "_room", refuses)
     with pytest.raises(MemoryError):
         cache.open(9, 400)
+    monkeypatch.setattr(cache, "_room", empty)
     for rows, places in ((1, 1), (3, 300), (9, 400)):
         cache.open(rows, places)
     cache.copy(1, 11, 200)
@@ -155,7 +161,7 @@ def test_a_growing_cache_keeps_its_values_and_fills_up_with_zeros(monkeypatch: p
 
 @pytest.mark.parametrize("kind", ["packed", "ragged"])
 def test_the_next_pass_gets_the_cache_of_a_deleted_one_but_none_of_its_numbers(kind: str, pair: Backend) -> None:
-    weights, capture = pack(pair.target.model, pair.vocabulary_size), Calling()
+    weights, capture = Weights(pair.target.model, pair.vocabulary_size), Calling()
     rooms, ids = CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture), torch.arange(5, 11)[None]
     begin: Any = partial(PackedLlama, weights) if kind == "packed" else partial(RaggedNetwork, rooms)
 
@@ -221,14 +227,14 @@ class Calling:
             for output, found in zip(outputs, function(*inputs), strict=True):
                 output.copy_(found)
 
-        return Recorded(play, outputs)
+        return play, outputs
 
 
 class Frozen(Calling):
     """Plays what it recorded whatever the buffers hold, as a graph does of a number that came from the host."""
 
     def __call__(self, function: Callable[..., Tensors], inputs: Tensors) -> Recorded:
-        return Recorded(lambda: None, tuple(output.clone() for output in function(*inputs)))
+        return lambda: None, tuple(output.clone() for output in function(*inputs))
 
 
 @pytest.mark.parametrize(
@@ -366,7 +372,7 @@ def test_a_round_looks_at_no_value_before_its_one_transfer(
     with torch.inference_mode():
         draft = drafter.draft(prefixes, 4)
         logits = target.score(prefixes, draft.tokens)
-        blocks = DraftBatch.of((5, 3, 7), draft.tokens, draft.logits, logits, sampled=settings.temperature > 0)
+        blocks = DraftBatch((5, 3, 7), draft.tokens, draft.logits, logits, sampled=settings.temperature > 0)
         with pytest.raises(Arrived):
             gather_evidence(blocks, settings, needs)
 

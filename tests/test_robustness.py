@@ -21,8 +21,7 @@ from mars_viz.race import load_race, save_race
 from mars_viz.recording import Recording
 from mars_viz.run import Settings
 from mars_viz.runfiles import folders, load_run
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Network
@@ -41,7 +40,7 @@ PROMPT = "Once upon a time, there was a little"
 SETTINGS = Settings(rule="strict", gamma=4, max_new_tokens=32)
 
 
-class Failing:
+class Failing(Network):
     """A network that does something else after so many passes."""
 
     def __init__(self, network: Network, after: int, otherwise: Callable[[Tensor], Tensor]):

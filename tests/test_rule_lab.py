@@ -15,7 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 
 DIALLED = [name for name, rule in RULES.items() if rule.dial is not None]
@@ -370,7 +370,7 @@ def gathered(temperature: float, needs: tuple[str, ...] | None) -> list[Speculat
         target[:, :8] += drafter
         tokens = drafter.argmax(-1)
         tokens[0, 3:] = target[0, 3:8].argmax(-1)
-        block = DraftBatch.of((start,), tokens, drafter, target, sampled=temperature > 0)
+        block = DraftBatch((start,), tokens, drafter, target, sampled=temperature > 0)
         found += gather_evidence(block, Settings(temperature=temperature), needs)
     return found
 

@@ -17,7 +17,7 @@ from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES, rule_named
 from mars_viz.rules.lossless import BlockVerification, Strict, block_keeps, block_weights
 from mars_viz.run import Settings
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.sampling import draw as torch_draw
 
@@ -228,7 +228,7 @@ def block(needs: tuple[str, ...]) -> Speculation:
     uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, TOTAL))
     tokens = torch_draw(torch.from_numpy(Q).expand(TOTAL, 3), uniforms)
     p_rows, q_rows = (torch.from_numpy(np.log(law)).float().expand(1, TOTAL + 1, 3) for law in (P, Q))
-    blocks = DraftBatch.of((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
+    blocks = DraftBatch((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
     (speculation,) = gather_evidence(blocks, settings, needs)
     return speculation
 

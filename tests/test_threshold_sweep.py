@@ -19,7 +19,7 @@ from mars_viz.errors import BadInput
 from mars_viz.exploration import controller_span, span_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.speculator import DraftAndScore
+from mars_viz.speculators.backend import DraftAndScore
 from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
 from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.sweep.grid import Advised, best_of, grid_of, grid_table

@@ -34,13 +34,11 @@ from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import Shape, best_paths, shape_named
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.draft import Draft
-from mars_viz.speculators.draft_batch import DraftBatch, Trees
+from mars_viz.speculators.draft import Draft, DraftBatch, Trees, scored_by
 from mars_viz.speculators.drafters.token_trees import grown
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks.hf import PlainNetwork
-from mars_viz.speculators.speculator import scored_by
-from mars_viz.speculators.targets.model import ModelTarget
+from mars_viz.speculators.targets import ModelTarget
 from mars_viz.trace import Trace
 from tests.tables import TableTarget, TopTarget, by_paths, random_tree, table_backend
 
@@ -147,13 +145,13 @@ def test_a_dynamic_tree_is_that_of_eagle_2(nodes: int) -> None:
     shape = Shape(4, 3)
     first = torch.from_numpy(table[[5, 11]])
     draft = grown(first, lambda level: torch.from_numpy(table)[level.ids], shape, nodes)
-    assert draft.branches is not None and draft.budgets is not None and draft.logits is not None
+    assert draft.trees is not None and draft.logits is not None
     for i, last in enumerate((5, 11)):
-        tokens, parents = draft.tokens[i].tolist(), draft.branches[i]
+        tokens, parents = draft.tokens[i].tolist(), draft.trees.parents[i]
         paths = [tuple(tokens[node] for node in trees.path_to(parents, n)) for n in range(len(parents))]
         expected = slowly_grown(table.astype(np.float64), last, shape, nodes)
         assert sorted(paths) == sorted(expected)
-        assert [paths[n] for n in np.argsort(draft.budgets[i])] == expected
+        assert [paths[n] for n in np.argsort(draft.trees.budgets[i])] == expected
         after = [path[-2] if len(path) > 1 else last for path in paths]
         np.testing.assert_array_equal(draft.logits[i], table[after])
         above = [trees.path_to(parents, node) for node in range(len(parents))]
@@ -243,7 +241,7 @@ def test_an_impossible_tree_is_refused(name: str, message: str) -> None:
 def test_a_target_without_trees_scores_their_paths() -> None:
     table = tables()[0]
     parents, tokens = [-1, 0, 1, 0, -1, 4, 4], torch.tensor([[4, 9, 2, 7, 30, 1, 5]])
-    draft = Draft(tokens, branches=(parents,), budgets=(np.arange(1, 8),))
+    draft = Draft(tokens, trees=Trees((parents,), (np.arange(1, 8),)))
     expected = table[[3, *tokens[0].tolist()]]
     np.testing.assert_array_equal(scored_by(TableTarget(table), [(1, 3)], draft)[0], expected)
     top = scored_by(TopTarget(table, 4), [(1, 3)], draft)
@@ -278,7 +276,7 @@ def tree_rounds() -> list[Speculation]:
     tokens, *laws = (each.expand(step, *each.shape) for each in (torch.tensor(TOKENS), DRAFTER, LOGITS))
     shape = Trees((PARENTS,) * step, (np.arange(1, 8),) * step)
     for at in range(0, 10_000, step):
-        blocks = DraftBatch.of(tuple(range(at, at + step)), tokens, *laws, sampled=False, trees=shape)
+        blocks = DraftBatch(tuple(range(at, at + step)), tokens, *laws, sampled=False, trees=shape)
         found += gather_evidence(blocks, settings, ())
     return found
 

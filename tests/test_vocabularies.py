@@ -18,8 +18,7 @@ from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTo
 from mars_viz.errors import BadInput
 from mars_viz.recording import Recording
 from mars_viz.run import Piece, Run, Settings, joined
-from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.token_bytes import TokenizerPieces
 from tests.other_tokenizers import BYTES, END, byte_level
@@ -132,7 +131,7 @@ def test_tokenizers_that_differ_in_added_tokens_share_the_others(
         assert list(run.token_ids) == own
         assert all(each.speculation.tokens.max(initial=0) < min(outputs, drafter_outputs) for each in run.rounds)
     run = decoded(backend, temperature=0.8, gamma=9, tree="iid:paths=3,depth=3")
-    assert run.token_ids == decode_alone(backend, run.prompt_ids, run.settings).token_ids
+    assert run.token_ids == decode_alone(backend, run.prompt_ids, run.settings)[0]
 
 
 def test_an_added_token_beyond_the_outputs_belongs_to_no_prompt_and_is_never_drafted(tmp_path: Path) -> None:

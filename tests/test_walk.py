@@ -22,11 +22,10 @@ from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.backend import Backend, DraftAndScore
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.sampling import draw, law
-from mars_viz.speculators.speculator import DraftAndScore
 from mars_viz.walk import Ending
 from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
 from tests.tables import table_backend
@@ -285,7 +284,7 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
     drafter = torch.from_numpy(0.7 * p_logits + 0.3 * noise).expand(total, -1)
     tokens = draw(law(drafter, settings), torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, total)))
     target = torch.from_numpy(p_logits).expand(total + 1, -1)
-    blocks = DraftBatch.of((4,), tokens[None], drafter[None], target[None], sampled=True)
+    blocks = DraftBatch((4,), tokens[None], drafter[None], target[None], sampled=True)
     (speculation,) = gather_evidence(blocks, settings, ())
     dial = 1.0 if rule == "mars-sampling" else 0.0
     verdicts = RULES[rule].judge(speculation)

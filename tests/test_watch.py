@@ -26,11 +26,11 @@ from mars_viz.recording import Mapping, Recording
 from mars_viz.records import Round
 from mars_viz.run import Settings
 from mars_viz.runfiles import save_run
-from mars_viz.speculators import names, server_audit, vllm_http
+from mars_viz.speculators import audits, names, vllm_http
+from mars_viz.speculators.audits import CheckingServer, WatchingServer, decoded
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import backend_of, load_backend
 from mars_viz.speculators.model_files import Loaded
-from mars_viz.speculators.server_audit import CheckingServer, WatchingServer, decoded
 from mars_viz.speculators.vllm_http import Server
 from tests.speculating import Speculating
 from tests.vllm_server import Manners, vllm_server
@@ -281,7 +281,7 @@ def test_the_command_checks_weights_or_refuses(pair, address, manners, capsys, t
 
 
 def test_failures_on_the_way_keep_finished_prompts(address, manners, capsys, monkeypatch):
-    write, metrics, compare = Speculating.write, Speculating._metrics, server_audit.held_against
+    write, metrics, compare = Speculating.write, Speculating._metrics, audits.held_against
 
     def breaking(self, *asked):
         manners.statuses = [500] * 9 * (self.texts == 1)
@@ -299,7 +299,7 @@ def test_failures_on_the_way_keep_finished_prompts(address, manners, capsys, mon
 
     for place, name, wrong, code, words in (
         (Speculating, "write", breaking, 2, "answered 500"),
-        (server_audit, "held_against", interrupted, 130, "after 2 of 12 prompts"),
+        (audits, "held_against", interrupted, 130, "after 2 of 12 prompts"),
         (Speculating, "_metrics", lying, 2, "counts wrongly"),
     ):
         with monkeypatch.context() as patch:

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedToken
 
 from mars_viz.demo import SMOLLM2, SMOLLM2_EAGLE3
 from mars_viz.errors import BadInput
-from mars_viz.speculators import gguf_model
-from mars_viz.speculators.gguf_files import local_gguf
+from mars_viz.speculators import model_files
+from mars_viz.speculators.names import local_gguf
 from mars_viz.writer import replacing, write_file
 from training import command
 from training.chat_texts import LONGEST, Shards, Template, Writer, write_shards
@@ -103,10 +103,10 @@ def smollm2() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Return the target, float32, and its tokenizer. Raises ModelError if its package is missing."""
     file = local_gguf(SMOLLM2)
     assert file is not None
-    with gguf_model.parsed_once():
-        what = gguf_model.arguments(file, gguf_model.config_in(file), torch.float32)
+    with model_files.parsed_once():
+        what = model_files.arguments(file, model_files.config_in(file), torch.float32)
         model = AutoModelForCausalLM.from_pretrained(**what).eval()
-        return model.requires_grad_(False), gguf_model.tokenizer_in(file)
+        return model.requires_grad_(False), model_files.tokenizer_in(file)
 
 
 if __name__ == "__main__":

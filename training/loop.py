@@ -103,7 +103,7 @@ def fit(
                 curve.write(f"{step + 1},{average:.4f},{time.perf_counter() - began:.0f}\n")
 
 
-@on_shared_cores  # type: ignore[type-var]  # which asks for no more than its device
+@on_shared_cores
 def _step(
     model: PreTrainedModel | EagleHead,
     loss: Loss,

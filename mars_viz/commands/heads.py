@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> None:
     prompts = prompt_sets.first_turns(options)
     options.drafter = "eagle3" if options.head is None else f"eagle3:{options.head}"
     backend = opened_backend(options)
-    from mars_viz.speculators.head_check import CheckingHead
+    from mars_viz.speculators.audits import CheckingHead
 
     ids = [backend.tokenizer.encode(each.prompt, each.history, chat=options.chat) for each in prompts]
     checking = CheckingHead(backend, ids, depth=options.depth, tokens=options.tokens)

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
         raise ModelError("A server is held against a model of this machine; name its hub id or folder as --target.")
     options.drafter = "ngram:n=3"  # loads no model
     backend = opened_backend(options)
-    from mars_viz.speculators.server_audit import CheckingServer
+    from mars_viz.speculators.audits import CheckingServer
     from mars_viz.speculators.vllm_http import Server
 
     ids = [backend.tokenizer.encode(each.prompt, each.history, chat=options.chat) for each in prompts]

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     address, prompts = server_named(options.server), prompt_sets.first_turns(options)
     if not address:
         raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
-    from mars_viz.speculators.server_audit import WatchingServer, speculated
+    from mars_viz.speculators.audits import WatchingServer, speculated
     from mars_viz.speculators.vllm_http import SPECULATING, Server
 
     server = Server.at(address, SPECULATING)

@@ -143,10 +143,9 @@ class Racing:
         )
 
     def _single(self) -> Iterator[tuple[int, float]]:
-        from mars_viz.speculators.autoregressive import writing_alone
+        from mars_viz.speculators.backend import writing_alone
 
-        for written in writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT]):
-            yield written.token, written.seconds
+        return writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT])
 
     def _walk(self, lane: RaceLane) -> Iterator[Round]:
         """Return a lane's rounds; the speculator and its caches are released with them."""

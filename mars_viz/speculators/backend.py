@@ -1,48 +1,183 @@
-"""The backend that everything which decodes receives: target, drafter, tokenizer and their origin."""
+"""The backend that all decoding code receives, its speculator, and the target alone as the reference."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from mars_viz.bounds import shortened
 from mars_viz.chat import NO_HISTORY, History, check_prompt
-from mars_viz.errors import PromptError, SettingError
+from mars_viz.errors import EvidenceError, ModelError, PromptError, SettingError
+from mars_viz.randomness import position_uniforms
+from mars_viz.records import Speculation, Timing
+from mars_viz.replay import cut_by
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN
-from mars_viz.speculators.draft import Drafter, FollowsTarget, Target
+from mars_viz.speculators.devices import bytes_of, inference, wait_for
+from mars_viz.speculators.draft import (
+    NO_SAMPLE,
+    Draft,
+    DraftBatch,
+    Drafter,
+    Scored,
+    Target,
+    TopLogits,
+    scored_by,
+)
 from mars_viz.speculators.drafter_names import by_text_alone, chains_alone
-from mars_viz.speculators.memory import bytes_of
+from mars_viz.speculators.evidence import Waiting, gather_evidence, record_top_logits
 from mars_viz.speculators.networks import Opener
-from mars_viz.speculators.speculator import DraftAndScore, Limits
-from mars_viz.walk import Ending, Prefix
+from mars_viz.speculators.sampling import best, draw, law, on_device
+from mars_viz.speculators.token_bytes import TransformersTokenizer
+from mars_viz.trees import first_path
+from mars_viz.walk import Answer, Ending, Prefix
+
+
+class DraftAndScore:
+    """The speculator over an open target and an open drafter, whose caches follow the requested prefixes."""
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter,
+        limits: tuple[int, int],
+        settings: Settings,
+        needs: Collection[str] | None = None,
+        *,
+        later: bool = False,
+    ):
+        """Choose the evidence of answers: everything, or the columns that all rules use plus `needs`.
+
+        The `limits` of texts are V, below which all ids are, and the maximum number of tokens. With `later`, inputs of
+        the remaining evidence are kept for `complete`. If a controller cuts drafts, all evidence is computed at once,
+        because the controller decides by it.
+        """
+        self._target, self._drafter = target, drafter
+        self._vocabulary_size, self._context = limits
+        self._settings, self._control = settings, settings.control
+        self._needs = needs if self._control is None else None
+        self._waiting = Waiting(settings) if later and self._control is None else None
+
+    def prefill(self, *prompts: Prefix) -> float:
+        """Read all of each prompt except its last token; return the seconds it took."""
+        began = time.perf_counter()
+        unread = [prompt[:-1] for prompt in prompts if len(prompt) > 1]
+        with inference():
+            self._target.prefill(unread)
+            self._drafter.prefill(unread)
+        return time.perf_counter() - began
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """Draft after each prefix, score the drafts in one batch, and remove tokens after a controller's cut.
+
+        There are several batches only if the context limits the draft length of some prefixes. The time of a batch is
+        divided among its answers. Raises BadInput for a prefix that the models cannot read or that fills their context,
+        for logits that are no numbers, and if the device runs out of memory.
+        """
+        for prefix in prefixes:
+            self._check(prefix)
+        lengths = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
+        answers: dict[int, Answer] = {}
+        with inference():
+            if len(set(lengths)) == 1:
+                return [cut_by(self._control, answer) for answer in self._speculate(prefixes, lengths[0])]
+            for length in sorted(set(lengths), reverse=True):
+                batch = [i for i, each in enumerate(lengths) if each == length]
+                batch_answers = self._speculate([prefixes[i] for i in batch], length)
+                answers |= dict(zip(batch, batch_answers, strict=True))
+        return [cut_by(self._control, answers[i]) for i in range(len(prefixes))]
+
+    def drafted(self, prefix: Prefix, steps: int, count: int) -> Answer:
+        """Draft `steps` tokens after one prefix and score the first `count` of them.
+
+        This is the cost of a drafter that detects a controller's cut with its last pass; used without a controller in
+        `settings`. Raises BadInput like `speculate`.
+        """
+        self._check(prefix)
+        with inference():
+            (answer,) = self._speculate([prefix], min(steps, self._context - len(prefix)), count)
+        return answer
+
+    def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
+        """Return these speculations with all evidence. Each can be completed once."""
+        if self._waiting is None:
+            return list(speculations)
+        with inference():
+            return self._waiting.complete(speculations)
+
+    def _speculate(self, prefixes: Sequence[Prefix], steps: int, count: int | None = None) -> list[Answer]:
+        """Draft `steps` tokens after each prefix and score the first `count` of them (None: all)."""
+        began, share = time.perf_counter(), 1 / len(prefixes)
+        full = self._drafter.draft(prefixes, steps)
+        draft = full if count is None else full.first(count)
+        drafted = time.perf_counter()
+        scored = scored_by(self._target, prefixes, draft)
+        verified = time.perf_counter()
+        speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
+        read = [speculation.tokens.tolist() for speculation in speculations]
+        self._drafter.observe(read if draft is full else full.tokens.tolist())
+        if draft.trees is not None:  # the cache keeps the first path of a tree like a chain
+            read = [tokens[: first_path(parents)] for tokens, parents in zip(read, draft.trees.parents, strict=True)]
+        self._target.observe(read)
+        timing = Timing(
+            draft=(drafted - began) * share,
+            verify=(verified - drafted) * share,
+            evidence=(time.perf_counter() - verified) * share,
+        )
+        return [Answer(speculation, timing) for speculation in speculations]
+
+    def _recorded(self, starts: tuple[int, ...], draft: Draft, scored: Scored) -> list[Speculation]:
+        """Return the records of the drafts; drafts of equal length are recorded together."""
+        if isinstance(scored, TopLogits):
+            return record_top_logits(starts, draft, scored, self._settings, self._vocabulary_size)
+        logits = draft.spread(scored.shape[-1])
+        lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
+        speculations: dict[int, Speculation] = {}
+        for length in dict.fromkeys(lengths):
+            some = [i for i, each in enumerate(lengths) if each == length]
+            whole = len(some) == len(starts)
+            index: slice | Tensor = slice(None) if whole else torch.tensor(some, device=scored.device)
+            blocks = DraftBatch(
+                tuple(starts[i] for i in some),
+                draft.tokens[index, :length],
+                None if logits is None else logits[index, :length],
+                scored[index, : length + 1],
+                self._settings.temperature > 0,
+                draft.trees and draft.trees.some(some),
+                None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
+            )
+            speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
+        return [speculations[i] for i in range(len(starts))]
+
+    def _check(self, prefix: Prefix) -> None:
+        size, context = self._vocabulary_size, self._context
+        if not prefix:
+            raise PromptError("There is nothing to go on from; write a prompt of at least one token.")
+        if min(prefix) < 0 or max(prefix) >= size:
+            foreign = next(token for token in prefix if not 0 <= token < size)
+            raise ModelError(
+                f"The token {foreign} is outside the models' vocabulary of {size}; take the pair that the text was "
+                "made with."
+            )
+        if len(prefix) >= context:
+            raise PromptError(
+                f"The text has {len(prefix)} tokens, which fills the models' context of {context}; ask for fewer new "
+                "tokens, or shorten the prompt."
+            )
+
 
 CPU = torch.device("cpu")
 Open = TypeVar("Open", bound=Callable[..., object])
+Prompt = str | Iterable[int]  # a text or token ids
 TOGETHER = 8  # batch size if rows do not depend on their batch and a batch is cheaper than its parts
-
-
-class Tokenizer(Protocol):
-    """Encodes prompts and decodes tokens."""
-
-    library: Any  # the underlying tokenizer, if any
-
-    @property
-    def pieces(self) -> Mapping[int, Piece]:
-        """The piece of every token."""
-
-    @property
-    def has_template(self) -> bool:
-        """True if the model has a chat template."""
-
-    def encode(self, prompt: str, history: History = NO_HISTORY, *, chat: bool | None = None) -> Prefix:
-        """Return the tokens of a prompt after the turns before it; `chat` None applies a chat template if there is one.
-        Raises BadInput."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +214,7 @@ class Backend:
 
     target: Part[Callable[[], Target]]
     drafter: Part[Callable[[Settings], Drafter]]
-    tokenizer: Tokenizer  # the target's tokenizer
+    tokenizer: TransformersTokenizer  # the target's
     vocabulary_size: int  # V: the tokens that the target scores, without padding that the drafter has no outputs for
     context: int  # maximum number of positions of both models
     eos_ids: frozenset[int]  # tokens that end a text
@@ -97,15 +232,14 @@ class Backend:
     ) -> DraftAndScore:
         """Return a new speculator with empty caches. Its answers carry all evidence, or the columns that all rules use
         plus `needs`; with `later`, `complete` can add the rest."""
-        limits = Limits(self.vocabulary_size, self.context)
+        limits = self.vocabulary_size, self.context
         return DraftAndScore(*self.opened(settings), limits, settings, needs, later=later)
 
     def opened(self, settings: Settings) -> tuple[Target, Drafter]:
         """Return target and drafter with empty caches. Raises BadInput if these models do not support the settings."""
         self.check(settings)
         target, drafter = self.target.open(), self.drafter.open(settings)
-        if isinstance(drafter, FollowsTarget):
-            drafter.follow(target)
+        drafter.follow(target)
         return target, drafter
 
     def check(self, settings: Settings) -> None:
@@ -130,14 +264,9 @@ class Backend:
         return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
 
     def prompt_ids(
-        self,
-        prompt: str | Iterable[int],
-        settings: Settings,
-        history: History = NO_HISTORY,
-        *,
-        chat: bool | None = None,
+        self, prompt: Prompt, settings: Settings, history: History = NO_HISTORY, *, chat: bool | None = None
     ) -> Prefix:
-        """Return the tokens of a prompt (text or token ids) after the turns before it. Raises BadInput for a token that
+        """Return the tokens of a prompt after the turns before it. Raises BadInput for a token that
         the target does not score, and if the tokens and the new ones do not fit in the context."""
         ids = self.tokenizer.encode(prompt, history, chat=chat) if isinstance(prompt, str) else _checked(prompt)
         outside = next((each for each in ids if not 0 <= each < self.vocabulary_size), None)
@@ -224,3 +353,69 @@ def _checked(prompt: Iterable[int]) -> Prefix:
     if not ids:
         raise PromptError("The prompt is empty; write at least one word.")
     return ids
+
+
+def decode_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> tuple[Prefix, float]:
+    """Decode with the target alone: its best token at temperature 0, otherwise its sample keyed by position. Returns
+    the emitted tokens, and the wall-clock seconds without the prompt's own pass."""
+    token_ids, seconds = zip(*writing_alone(backend, prompt, settings), strict=True)
+    return token_ids, seconds[-1]
+
+
+def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Iterator[tuple[int, float]]:
+    """Yield tokens of the target alone, each with the wall-clock seconds from the start without the prompt's own pass.
+    The clock is paused between tokens."""
+    ending, target = backend.ending(settings), backend.target.open()
+    prefix, nothing = tuple(prompt), torch.empty((1, 0), dtype=torch.int64, device=target.device)
+    if len(prefix) > 1:
+        with inference():
+            target.prefill([prefix[:-1]])
+    wait_for(target.device)
+    seconds = 0.0
+    while True:
+        began = time.perf_counter()
+        with inference():  # never across a yield: it would be the caller's mode too
+            token = _next(target.score([prefix], nothing), settings, len(prefix))
+            target.observe([()])
+        prefix += (token,)
+        seconds += time.perf_counter() - began
+        yield token, seconds
+        if ending.reached(prefix[len(prompt) :]):
+            return
+
+
+def writes(backend: Backend, prompt: Prefix, token_ids: Prefix) -> bool:
+    """Return True if the target at temperature 0 writes these tokens after the prompt, by a plain pass over the
+    complete text.
+
+    Caches are not reused. A token counts as the target's best one if their logits differ by no more than rounding: 1e-4
+    of the larger one in float32, two steps of the dtype in others.
+    """
+    target = backend.target.open()
+    ids = torch.tensor([token_ids], dtype=torch.int64, device=target.device)
+    with inference():
+        if len(prompt) > 1:
+            target.prefill([prompt[:-1]])
+        scored = target.score([prompt], ids)
+    if isinstance(scored, TopLogits):
+        top, written = torch.from_numpy(scored.logits[0, :-1, 0]), scored.drafted
+        if written is None:
+            return scored.ids[0, :-1, 0].tolist() == list(token_ids)
+        logits = torch.from_numpy(written[0])
+    else:
+        top = scored[0, :-1].amax(-1)
+        logits = scored[0, :-1].gather(-1, ids[0, :, None])[:, 0]
+    dtype = getattr(torch, backend.dtype, torch.bfloat16)  # a server does not name its own
+    return bool((top - logits <= max(1e-4, 2 * torch.finfo(dtype).eps) * top.abs()).all())
+
+
+def _next(scored: Scored, settings: Settings, position: int) -> int:
+    """Return the token for this position: the best one at temperature 0, otherwise the sample keyed by position."""
+    if isinstance(scored, TopLogits):
+        if settings.temperature > 0:
+            raise EvidenceError(NO_SAMPLE)
+        return int(scored.ids[0, 0, 0])
+    if settings.temperature == 0:
+        return int(best(scored))
+    uniforms = on_device(position_uniforms(settings.seed, position, 1), scored.device)
+    return int(draw(law(scored, settings), uniforms[None]))

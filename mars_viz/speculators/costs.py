@@ -22,13 +22,11 @@ from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.devices import inference, wait_for
-from mars_viz.speculators.draft import CountsPasses, Draft, Drafter, FollowsTarget, Spent
-from mars_viz.speculators.networks.graphs import SETTLED
-from mars_viz.speculators.speculator import scored_by
+from mars_viz.speculators.draft import Draft, Spent, Trees, scored_by
+from mars_viz.speculators.networks.batched import SETTLED
 from mars_viz.walk import Prefix, step
 
 SECONDS = 6.0  # limit for a measurement that does not converge; the repeats needed for an interval are always made
-
 PLACES = 6  # number of places in a text at which a drafter that counts its passes drafts once
 
 
@@ -72,7 +70,7 @@ class Measuring:
             for task in tasks.values():
                 for _ in range(1 if device.type == "cpu" else SETTLED):
                     task()  # warm up; where passes are recorded, until all of them are
-        began, others = self._clock(), Others(self._clock)
+        began, cores, own = self._clock(), _cores_used(), time.process_time()
         for done in itertools.count(1):
             with inference():
                 for name, task in tasks.items():
@@ -87,13 +85,15 @@ class Measuring:
             self._spent = self._clock() - began
             yield min(1.0, done / LEAST, self._spent / self._seconds)
             if done >= LEAST:
-                self._found = replace(self._costs(times), others=others.cores())
+                used, passed, others = _cores_used(), self._clock() - began, None
+                if used is not None and cores is not None and passed > 0:  # by other processes, and the host's guests
+                    others = max(0.0, (used - cores - (time.process_time() - own)) / passed)
+                self._found = replace(self._costs(times), others=others)
                 if self._found.unsure <= WANTED or self._spent >= self._seconds:
                     return
 
     def costs(self) -> Costs:
-        """Return the costs. Raises BadInput before the end, Disturbed if the machine was too busy or the costs are
-        contradictory."""
+        """Return the costs. Raises BadInput before the end, Disturbed if they are unsure or contradictory."""
         if self._found is None:
             raise SettingError("The costs are not measured yet; let it come to its end.")
         if self._found.unsure > MOST:
@@ -111,14 +111,12 @@ class Measuring:
         steps = levels[0] if levels else [taken / drafted for taken in times["draft"]]
         passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
 
-        def drafting(length: int) -> list[float]:
-            return levels[min(length, len(levels)) - 1] if levels else [length * step for step in steps]
-
-        def rest(length: int) -> list[float]:
+        def rest(length: int) -> Cost:
             if backend.place.type == "cpu":  # elsewhere a round's parts end before the device has done them
-                return times[f"rest of round {length}"]
-            parts = zip(times[f"round {length}"], drafting(length), passes[length], strict=True)
-            return [total - draft - verify for total, draft, verify in parts]
+                return Cost.of(times[f"rest of round {length}"])
+            drafting = levels[min(length, len(levels)) - 1] if levels else [length * step for step in steps]
+            parts = zip(times[f"round {length}"], drafting, passes[length], strict=True)
+            return Cost.of([total - draft - verify for total, draft, verify in parts])
 
         return Costs(
             device=backend.device,
@@ -129,7 +127,7 @@ class Measuring:
             repeats=len(steps),
             target_pass=tuple(Cost.of(taken) for taken in passes),
             drafter_step=Cost.of(steps),
-            rest=_between(Cost.of(rest(least)), Cost.of(rest(gamma)), gamma),
+            rest=_between(rest(least), rest(gamma), gamma),
             passes_per_token=self._spent_drafting.passes / drafted if self._spent_drafting.passes else 1.0,
             tree=self._settings.tree,
             drafting=tuple(Cost.of(taken) for taken in levels),
@@ -142,22 +140,6 @@ def measure_costs(backend: Backend, gamma: int, **options: Any) -> Costs:
     for _ in measuring:
         pass
     return measuring.costs()
-
-
-class Others:
-    """Use of this process's cores by other processes, and by other guests of the host, from now on."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._began, self._used, self._own = clock(), _cores_used(), time.process_time()
-
-    def cores(self) -> float | None:
-        """Return the average number of used cores so far; None if the system does not report it."""
-        used, passed = _cores_used(), self._clock() - self._began
-        if used is None or self._used is None or passed <= 0:
-            return None
-        own_seconds = time.process_time() - self._own
-        return max(0.0, (used - self._used - own_seconds) / passed)
 
 
 def _cores_used() -> float | None:
@@ -180,32 +162,35 @@ def _tasks(
     receives the totals of one drafting by a drafter that counts its passes."""
     target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
     prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
-    if isinstance(drafter, CountsPasses):  # how many depends on the text, so it has words
+    if drafter.spent is not None:  # how many depends on the text, so it has words
         words = backend.tokenizer.encode(" ".join(STORIES))
         prefix = tuple(itertools.islice(itertools.cycle(words), length + 1))
-    for part in (target, drafter):
-        part.prefill([prefix[:-1]])
+    target.prefill([prefix[:-1]])
+    drafter.prefill([prefix[:-1]])
     shape = shape_named(settings.tree).shape.within(gamma)
     levels = shape.depth
     for width in range(1, gamma + 2):
         ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
-        if shape.drawn and width > 1:  # what is drawn may be less
-            draft = Draft(ids, branches=(shape.separate_paths(width - 1),))
+        if shape.drawn and width > 1:  # drawn nodes may be fewer
+            draft = Draft(ids, trees=Trees((shape.separate_paths(width - 1),), ()))
         else:
             draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
         yield f"target {width}", partial(scored_by, target, [prefix], draft)
-    if not levels and isinstance(drafter, CountsPasses):
 
-        def several() -> None:  # first to last place of the text, because the number of passes depends on it
-            for place in range(PLACES, 0, -1):
-                drafter.draft([prefix[: max(1, len(prefix) - gamma * (place - 1))]], gamma)
+    def drafting(prefixes: Iterator[Prefix], count: int) -> None:
+        drafter.draft([next(prefixes)], count)
 
-        before = replace(drafter.spent)
+    def several() -> None:  # first to last place of the text, because the number of passes depends on it
+        for place in range(PLACES, 0, -1):
+            drafter.draft([prefix[: max(1, len(prefix) - gamma * (place - 1))]], gamma)
+
+    if not levels and (total := drafter.spent) is not None:
+        before = replace(total)
         several()
-        spent.passes, spent.tokens = drafter.spent.passes - before.passes, drafter.spent.tokens - before.tokens
+        spent.passes, spent.tokens = total.passes - before.passes, total.tokens - before.tokens
         yield "draft", several
     elif not levels:
-        yield "draft", partial(_drafted, drafter, itertools.repeat(prefix), gamma)
+        yield "draft", partial(drafting, itertools.repeat(prefix), gamma)
     for depth in range(1, levels + 1):
         count = max(depth, gamma * (depth == levels))
         if shape.drawn:
@@ -213,10 +198,10 @@ def _tasks(
         # Nodes of a tree are not cached, so half of a longest path and the token after it are read before the next
         # draft. A drafter that follows the target would make the target read them as well, so it gets one constant
         # prefix.
-        new = 0 if isinstance(drafter, FollowsTarget) else min(1 + depth // 2, length)
+        new = 0 if drafter.reads_target else min(1 + depth // 2, length)
         others = tuple(token - 1 if token else 1 for token in prefix[len(prefix) - new :])
         in_turn = itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
-        yield f"draft {depth}", partial(_drafted, drafter, in_turn, count)
+        yield f"draft {depth}", partial(drafting, in_turn, count)
     for count in sorted({gamma if shape.drawn else 1, gamma}):
         yield f"round {count}", _round(backend, settings, count, prefix[:-1])
 
@@ -224,10 +209,6 @@ def _tasks(
 def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     """Return arbitrary but varied tokens; equal ones would be sent one way by a mixture of experts."""
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
-
-
-def _drafted(drafter: Drafter, prefixes: Iterator[Prefix], count: int) -> None:
-    drafter.draft([next(prefixes)], count)
 
 
 def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing]:

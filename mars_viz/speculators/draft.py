@@ -1,4 +1,4 @@
-"""Interfaces between drafters, targets and the speculator. Imports tensors only.
+"""Interfaces between drafters, targets and the speculator, and drafts with both models' logits. Imports tensors only.
 
 An open target or drafter has its own cache, which follows the requested prefixes: the next prefix shows the accepted
 part of the last block.
@@ -6,19 +6,43 @@ part of the last block.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mars_viz.evidence import Of
+from mars_viz.speculators.devices import sent
+from mars_viz.trees import leaves, path_to
 from mars_viz.walk import Prefix
 
+CACHED = 1 << 18
+"""Logits processed at once on a processor: enough for its cores, and few enough for their caches, which need about four
+times as much while divergences are computed."""
+STARTED = 1 << 23
+"""Logits processed at once on other devices: 32 MiB, so that the computation outweighs about two hundred kernel starts.
+On an H200 the starts took most of a round's evidence, with a vocabulary of 128,256."""
+NO_SAMPLE = "This target gives its best tokens alone, which no sample can be drawn from; decode at temperature 0."
 Branches = Sequence[Sequence[int]]
 """Parents of the nodes of each of B trees, -1 for the prefix; in depth-first preorder, see `trees`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Branching of B trees, on the host. Without `draws` the trees' tokens are the likeliest ones."""
+
+    parents: Branches
+    budgets: tuple[np.ndarray, ...]  # int32 [N] each; see `Speculation.budgets`
+    draws: tuple[np.ndarray, ...] | None = None  # int32 [N] each, if tokens were drawn; see `Speculation.draws`
+
+    def some(self, chosen: Sequence[int]) -> Trees:
+        """Return these trees."""
+        draws = self.draws and tuple(self.draws[i] for i in chosen)
+        return Trees(tuple(self.parents[i] for i in chosen), tuple(self.budgets[i] for i in chosen), draws)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +51,11 @@ class Draft:
 
     tokens: Tensor  # int64 [B, N]; arbitrary tokens after a draft's end
     logits: Tensor | None = None
-    """float32 [B, N, V']; the raw logits from which each token was drafted. None for deterministic drafting: q is 1 at
-    the drafted token."""
+    """float32 [B, N, V']; the raw logits of each draft step. None for deterministic drafts, with q = 1."""
     vocabulary: Tensor | None = None
     """int64 [V']; the target's token of each entry of the drafter's vocabulary; None for the first V' tokens."""
     lengths: tuple[int, ...] | None = None  # number of tokens of each draft; None if all have N
-    branches: Branches | None = None
-    """Parents of each tree's nodes; None for chains. Without `draws` the tree's tokens are the likeliest ones."""
-    budgets: tuple[np.ndarray, ...] | None = None
-    """For trees, int32 [N]: size of the smallest tree with each node; see `Speculation.budgets`."""
-    draws: tuple[np.ndarray, ...] | None = None
-    """For drawn trees, int32 [N]: paths that drew each node; see `Speculation.draws`."""
+    trees: Trees | None = None  # branching; None for chains
     passes: tuple[np.ndarray, ...] | None = None
     """For chains drafted as text, int32 [n + 1] for a chain of n tokens; see `Speculation.drafter_passes`."""
 
@@ -99,58 +117,43 @@ class TopLogits:
         return cls(pairs[..., 0].astype(np.int64), pairs[..., 1].astype(np.float32), logits)
 
 
-NO_SAMPLE = "This target gives its best tokens alone, which no sample can be drawn from; decode at temperature 0."
 Scored = Tensor | TopLogits
 """A target's scores after each of B prefixes and each of the N tokens that follow: raw float32 logits [B, N + 1, V], or
 its best ones only."""
 
 
-class Target(Protocol):
+class Target:
     """The model that writes the text, with its own cache."""
 
     device: torch.device  # device for drafted tokens
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts into the cache."""
+        """Read the prompts into the cache, if there is one."""
 
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Scored:
         """Score each prefix and each of the tokens [B, N] after it in one pass."""
+        raise NotImplementedError
+
+    def score_trees(self, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Scored:
+        """Score each prefix and each of the nodes [B, N] after it; here path by path, all in one batch."""
+        paths = [(i, path_to(parents, leaf)) for i, parents in enumerate(branches) for leaf in leaves(parents)]
+        longest = max(len(path) for _, path in paths)
+        padded = [path + path[-1:] * (longest - len(path)) for _, path in paths]
+        ids = torch.stack([tokens[i, path] for (i, _), path in zip(paths, padded, strict=True)])
+        scored = self.score([prefixes[i] for i, _ in paths], ids)
+        b, n = tokens.shape
+        at = np.zeros((b, n + 1, 2), np.int64)  # the path that scores each row, and its place there
+        for k, (i, path) in enumerate(paths):
+            at[i, 0] = k, 0
+            at[i, np.array(path) + 1] = [(k, place) for place in range(1, len(path) + 1)]
+        rows = at[..., 0], at[..., 1]
+        if isinstance(scored, Tensor):
+            return scored[rows]
+        drafted = None if scored.drafted is None else scored.drafted[at[:, 1:, 0], at[:, 1:, 1] - 1]
+        return TopLogits(scored.ids[rows], scored.logits[rows], drafted)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Receive the scored tokens once they are on the host."""
-
-
-class Drafter(Protocol):
-    """A proposer of tokens, with its own cache."""
-
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts into the cache."""
-
-    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Draft at most `count` tokens after each prefix."""
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Receive the drafted tokens once they are on the host."""
-
-
-@runtime_checkable
-class ScoresTrees(Protocol):
-    """A target that scores trees in one pass; others score their paths."""
-
-    def score_trees(self, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Scored:
-        """Score each prefix and each of the nodes [B, N] after it."""
-
-
-@runtime_checkable
-class KeepsInputs(Protocol):
-    """A target that can keep the inputs of some of its layers."""
-
-    def keep(self, layers: Sequence[int]) -> None:
-        """Keep the inputs of these layers, counted from 0; call before any read."""
-
-    def inputs(self, texts: Sequence[Prefix], begins: Sequence[int]) -> list[Tensor]:
-        """Return the concatenated inputs of the kept layers for each text from token `begins` on, [n, width]. Reads the
-        unread part of a text first."""
 
 
 @dataclass(slots=True)
@@ -161,16 +164,100 @@ class Spent:
     tokens: int = 0  # drafted tokens, in the target's tokens
 
 
-@runtime_checkable
-class CountsPasses(Protocol):
-    """A drafter whose number of passes differs from its number of tokens."""
+class Drafter:
+    """A proposer of tokens, with its own cache."""
 
-    spent: Spent
-
-
-@runtime_checkable
-class FollowsTarget(Protocol):
-    """A drafter that reads the hidden states of its target."""
+    spent: Spent | None = None  # totals of a drafter whose number of passes differs from its number of tokens
+    reads_target = False  # True if it reads hidden states of the target
 
     def follow(self, target: Target) -> None:
-        """Set the target; call before any read."""
+        """Set the target; called before any read."""
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """Read the prompts into the cache, if there is one."""
+
+    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
+        """Draft at most `count` tokens after each prefix."""
+        raise NotImplementedError
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """Receive the drafted tokens once they are on the host. The next prefixes show the accepted ones."""
+
+
+def scored_by(target: Target, prefixes: Sequence[Prefix], draft: Draft) -> Scored:
+    """Return the target's scores of a draft."""
+    if draft.trees is None or not draft.tokens.shape[1]:
+        return target.score(prefixes, draft.tokens)
+    return target.score_trees(prefixes, draft.tokens, draft.trees.parents)
+
+
+@dataclass(eq=False)  # no slots: both models' logits are laid side by side when they are first asked for so
+class DraftBatch:
+    """Drafts of one length and both models' logits on the device; B chains, or B trees, of N tokens."""
+
+    starts: tuple[int, ...]  # absolute position of each chain's first drafted token
+    tokens: Tensor  # int64 [B, N]
+    drafter: Tensor | None
+    """float32 [B, N, V]; the drafter's logits, from which each token was drafted; None for a deterministic draft."""
+    target: Tensor  # float32 [B, N + 1, V]; the target's raw logits after the prefix and after each token
+    sampled: bool  # whether decoding samples; from then on, whether the tokens were drawn from the drafter's law
+    trees: Trees | None = None  # branching; None for chains
+    passes: np.ndarray | None = None  # int32 [B, N + 1]; for drafts by text, see `Speculation.drafter_passes`
+    judging: Tensor | None = None  # int64 [B, N]; the target's row that judges each node of a tree
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    """Columns of the Speculations, [B, ...] each, that were computed for the decision; see `evidence`."""
+    laws: Tensor | None = None
+    """float32 [B, 2N + 1, V]; the laws that tokens were drawn from, the target's rows first; None at temperature 0."""
+
+    def __post_init__(self) -> None:
+        if self.trees is not None and self.judging is None:
+            self.judging = sent(np.array(self.trees.parents, np.int64) + 1, self.target.device)
+        self.sampled &= self.drafter is not None and (self.trees is None or self.trees.draws is not None)
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """float32 [B, R, V]; the target's rows, then the drafter's: R is 2N + 1, or N + 1 for a deterministic draft."""
+        return self.target if self.drafter is None else torch.cat([self.target, self.drafter], 1)
+
+    def at_nodes(self, rows: Tensor) -> Tensor:
+        """Index rows [B, R, ...] by each node's judging row; returns [B, N, ...]."""
+        return at_nodes(rows, self.judging, self.tokens.shape[1])
+
+    @property
+    def kind(self) -> Of:
+        """The kind of drafts."""
+        if self.trees is None:
+            return Of.CHAINS
+        return Of.LIKELIEST if self.trees.draws is None else Of.DRAWN
+
+    @property
+    def seats(self) -> int:
+        """Number of such chains processed at once."""
+        rows, vocabulary = self.target.shape[1:]
+        at_once = CACHED if self.target.device.type == "cpu" else STARTED
+        return at_once // ((rows if self.drafter is None else 2 * rows - 1) * vocabulary)
+
+    def parts(self) -> Iterator[DraftBatch]:
+        """Yield the chains, on a processor a few at a time, so that their data stay in its cache."""
+        chains = len(self.starts)
+        step = max(1, self.seats) if self.target.device.type == "cpu" else chains
+        if step >= chains:
+            yield self
+            return
+        for at in range(0, chains, step):
+            some = slice(at, at + step)
+            yield DraftBatch(
+                self.starts[some],
+                self.tokens[some],
+                None if self.drafter is None else self.drafter[some],
+                self.target[some],
+                self.sampled,
+                self.trees and self.trees.some(range(chains)[some]),
+                None if self.passes is None else self.passes[some],
+                None if self.judging is None else self.judging[some],
+            )
+
+
+def at_nodes(rows: Tensor, judging: Tensor | None, n: int) -> Tensor:
+    """Index rows [B, R, ...] by each node's judging row, in order for chains; returns [B, n, ...]."""
+    return rows[:, :n] if judging is None else rows_at(rows, judging)

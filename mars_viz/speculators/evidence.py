@@ -1,27 +1,26 @@
 """Evidence of a block: the columns for the decision at once, the rest when needed.
 
-There are two levels: columns that all rules need plus one rule's, and all columns.
+There are two levels: columns that all rules need plus one rule's, and all columns. One block's laws are too few numbers
+to keep a processor busy, and each step has a start-up cost, so chains of several rounds are processed at once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mars_viz.errors import EvidenceError, ModelError
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms, tree_uniforms
 from mars_viz.records import CANDIDATES, COLUMNS, EMITTED, Emission, Speculation, chain
 from mars_viz.run import Settings
-from mars_viz.speculators.draft import NO_SAMPLE, Draft, TopLogits
-from mars_viz.speculators.draft_batch import DraftBatch, Seen, Trees
-from mars_viz.speculators.logit_stats import DIVERGENCES, one_hot, parent_weights, standing
-from mars_viz.speculators.sampling import draw, law, on_device, to_host
-from mars_viz.speculators.topk import Largest, best, largest, settled
+from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, TopLogits, Trees, at_nodes
+from mars_viz.speculators.sampling import Largest, best, draw, largest, law, on_device, ranks, settled, to_host, wide
 from mars_viz.speculators.tree_laws import TREE_COLUMNS, refused_in_turn, tree_columns, tree_residuals
 from mars_viz.trees import depths_of, siblings_of
 
@@ -47,13 +46,15 @@ def gather_evidence(
         if not DIVERGENCES.isdisjoint(needs):
             needs = None
     if waiting is not None and needs is not None and blocks.seats > 1:
-        seen, recorded = _recorded(_seen(blocks, settings, needs, both=True), settings, needs)
-        waiting.take(seen, recorded)
-        return recorded
-    columns = needs if waiting is None else None
-    both = columns is None or not TREE_COLUMNS.issuperset(columns)
-    parts = (_recorded(_seen(part, settings, columns, both=both), settings, columns) for part in blocks.parts())
-    return [record for _, recorded in parts for record in recorded]
+        _decide(blocks, settings, needs, both=True)
+        records = _recorded(blocks, settings, needs)
+        waiting.take(blocks, records)
+        return records
+    columns, records = needs if waiting is None else None, []
+    for part in blocks.parts():
+        _decide(part, settings, columns, both=columns is None or not TREE_COLUMNS.issuperset(columns))
+        records += _recorded(part, settings, columns)
+    return records
 
 
 class Waiting:
@@ -61,17 +62,17 @@ class Waiting:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._seen: list[Seen] = []
+        self._batches: list[DraftBatch] = []
         self._records: list[Speculation] = []
         self._completed: dict[Speculation, Speculation] = {}
 
-    def take(self, seen: Seen, made: Sequence[Speculation]) -> None:
+    def take(self, blocks: DraftBatch, records: Sequence[Speculation]) -> None:
         """Accept chains and their records for later completion."""
-        if self._seen and self._seen[0].blocks.tokens.shape[1] != seen.blocks.tokens.shape[1]:
+        if self._batches and self._batches[0].tokens.shape[1] != blocks.tokens.shape[1]:
             self._work()
-        self._seen.append(seen)
-        self._records += made
-        if len(self._records) >= TURNS * seen.blocks.seats:
+        self._batches.append(blocks)
+        self._records += records
+        if len(self._records) >= TURNS * blocks.seats:
             self._work()
 
     def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
@@ -80,23 +81,21 @@ class Waiting:
         return [self._completed.pop(speculation, speculation) for speculation in speculations]
 
     def _work(self) -> None:
-        """Complete all waiting chains."""
-        while self._seen:
+        while self._batches:
             count, chains = 0, 0
-            while count < len(self._seen) and chains < self._seen[0].blocks.seats:
-                chains += len(self._seen[count].blocks.starts)
+            while count < len(self._batches) and chains < self._batches[0].seats:
+                chains += len(self._batches[count].starts)
                 count += 1
-            together, unfinished = self._seen[:count], self._records[:chains]
+            together, unfinished = self._batches[:count], self._records[:chains]
             columns, of_trees = standing(together, self._settings, apart=True), []
             for each in together:
-                if each.drawn is not None and each.blocks.trees is not None:
-                    missing = TREE_COLUMNS.difference(each.found)  # that no decision needed
-                    of_trees.append(tree_columns(each.blocks, self._settings, each.drawn, missing))
+                if each.laws is not None and each.trees is not None:
+                    missing = TREE_COLUMNS.difference(each.columns)  # that no decision needed
+                    of_trees.append(tree_columns(each, self._settings, each.laws, missing))
             if of_trees:  # all are trees, or none is
                 columns |= {name: torch.cat([each[name] for each in of_trees]) for name in of_trees[0]}
-            made = completed(unfinished, self._settings, to_host(columns))
-            self._completed |= zip(unfinished, made, strict=True)
-            self._seen, self._records = self._seen[count:], self._records[chains:]
+            self._completed |= zip(unfinished, _completed(unfinished, self._settings, to_host(columns)), strict=True)
+            self._batches, self._records = self._batches[count:], self._records[chains:]
 
 
 def record_top_logits(
@@ -110,7 +109,7 @@ def record_top_logits(
         raise ModelError(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
     if not all(np.isfinite(each).all() for each in (top.logits, top.drafted) if each is not None):
         raise ModelError(DAMAGED.format(whose="target"))
-    drafted, tokens, completed_records = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
+    drafted, tokens, records = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
     for i, start in enumerate(starts):
         n = len(tokens[i]) if draft.lengths is None else draft.lengths[i]
         block = {
@@ -118,15 +117,15 @@ def record_top_logits(
             "listed_ids": top.ids[i : i + 1, : n + 1],
             "listed_logits": top.logits[i : i + 1, : n + 1],
         }
-        passes, trees = None if draft.passes is None else draft.passes[i][None], Trees.of(draft, [i])
-        (record,) = chains = _records(block, settings, (start,), vocabulary, sampled=False, trees=trees, passes=passes)
+        passes, trees = None if draft.passes is None else draft.passes[i][None], draft.trees and draft.trees.some([i])
+        (record,) = chains = _records(block, settings, (start,), vocabulary, trees, passes)
         listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
         columns = {name: array[i : i + 1, :n] for name, array in drafted.items()}
         if top.drafted is not None:
             columns["z"] = top.drafted[i : i + 1, :n]
         columns["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
-        completed_records += completed(chains, settings, columns)
-    return completed_records
+        records += _completed(chains, settings, columns)
+    return records
 
 
 def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
@@ -134,7 +133,7 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
     x = draft.tokens.unsqueeze(-1)
     rows = draft.spread(vocabulary)
     if rows is None:
-        rows = one_hot(x, torch.empty(0, vocabulary, device=x.device))
+        rows = _one_hot(x, torch.empty(0, vocabulary, device=x.device))
     listed, law = largest(rows, CANDIDATES if draft.logits is not None else 1), rows.softmax(-1)
     values = {
         "q": law.gather(-1, x).squeeze(-1),
@@ -147,60 +146,62 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
     return {name: array.cpu().numpy() for name, array in values.items()}
 
 
-def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> tuple[Seen, list[Speculation]]:
-    """Return the records with the values from which they were computed."""
-    blocks, later = seen.blocks, dict[str, Tensor]()
+def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> list[Speculation]:
+    """Return the records of a decided batch, with the columns of `standing` if they are needed."""
+    columns, later = blocks.columns, dict[str, Tensor]()
     if needs is None or not TREE_COLUMNS.issuperset(needs):
-        later = standing([seen], settings, apart=needs is None)
-    fetched = to_host(seen.found | later)
+        later = standing([blocks], settings, apart=needs is None)
+    fetched = to_host(columns | later)
     if "tied" in fetched and fetched.pop("tied").any():  # first, the order of equal logits is resolved
-        columns = dict(seen.found)
         listed = Largest(columns["listed_logits"], columns["listed_ids"], columns.pop("tied"))
         rows = blocks.target if listed.ids.shape[1] == blocks.target.shape[1] else blocks.logits
-        columns |= _listed(settled(rows, listed), seen.drawn, blocks)
-        return _recorded(replace(seen, found=columns), settings, needs)
+        _list(blocks, settled(rows, listed))
+        return _recorded(blocks, settings, needs)
     n, peaks = blocks.tokens.shape[1], fetched["listed_logits"][..., 0]
     largest_of = {"target": peaks[:, : n + 1], "drafter": fetched.get("peaks", peaks[:, n + 1 :])}
     for whose, logits in largest_of.items():  # NaN and infinity count as largest
         if not np.isfinite(logits).all():
             raise ModelError(DAMAGED.format(whose=whose))
-    vocabulary, trees, passes = blocks.target.shape[-1], blocks.trees, blocks.passes
-    recorded = _records(
-        fetched, settings, blocks.starts, vocabulary, sampled=blocks.sampled, trees=trees, passes=passes
+    records = _records(
+        fetched, settings, blocks.starts, blocks.target.shape[-1], blocks.trees, blocks.passes, sampled=blocks.sampled
     )
-    if later:
-        recorded = completed(recorded, settings, {name: fetched[name] for name in later})
-    return seen, recorded
+    return _completed(records, settings, {name: fetched[name] for name in later}) if later else records
 
 
-def _seen(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None, *, both: bool) -> Seen:
-    """Return the columns that all rules use, and those for trees if needed. Lists contain `both` models' best tokens,
-    or only the target's."""
+def _decide(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None, *, both: bool) -> None:
+    """Add the columns that all rules use to a batch, and those for trees if needed.
+
+    These are the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64 and float32 [B, R, K], with
+    `tied` if the order of equal ones is open (see `Largest`), and above temperature 0 the draws and their
+    probabilities. Without `both` the lists are the target's [B, N + 1, K], and the drafter has `peaks` [B, N], its
+    largest logits.
+    """
     listed = largest(blocks.logits if both else blocks.target, CANDIDATES)
-    columns, drawn = {"tokens": blocks.tokens}, None
+    columns = blocks.columns
+    columns["tokens"] = blocks.tokens
     if not both and blocks.drafter is not None:
         columns["peaks"] = blocks.drafter.amax(-1)
     if settings.temperature > 0:
-        drawn = law(blocks.logits, settings)
+        laws = law(blocks.logits, settings)
         if not blocks.sampled:  # the drafter did not draw: q is 1 at its tokens
             n = blocks.tokens.shape[1]
-            certain = torch.zeros_like(drawn[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
-            drawn = torch.cat([drawn[:, : n + 1], certain], 1)
-        columns |= _draws(blocks, settings, drawn)
+            certain = torch.zeros_like(laws[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
+            laws = torch.cat([laws[:, : n + 1], certain], 1)
+        blocks.laws = laws
+        columns |= _draws(blocks, settings, laws)
         if blocks.trees is not None:
-            columns |= tree_columns(blocks, settings, drawn, TREE_COLUMNS if needs is None else needs)
-    return Seen(blocks, columns | _listed(listed, drawn, blocks), drawn)
+            columns |= tree_columns(blocks, settings, laws, TREE_COLUMNS if needs is None else needs)
+    _list(blocks, listed)
 
 
-def _listed(listed: Largest, drawn: Tensor | None, blocks: DraftBatch) -> dict[str, Tensor]:
-    """Return the best tokens, [B, R, K], and above temperature 0 the drafter's probabilities of the target's."""
-    columns = {"listed_ids": listed.ids, "listed_logits": listed.values}
+def _list(blocks: DraftBatch, listed: Largest) -> None:
+    """Add the best tokens, [B, R, K], and above temperature 0 the drafter's probabilities of the target's."""
+    blocks.columns |= {"listed_ids": listed.ids, "listed_logits": listed.values}
     if listed.tied is not None:
-        columns["tied"] = listed.tied
-    if drawn is not None:
-        n = drawn.shape[1] // 2
-        columns["best_q"] = drawn[:, n + 1 :].gather(-1, blocks.at_nodes(listed.ids))
-    return columns
+        blocks.columns["tied"] = listed.tied
+    if blocks.laws is not None:
+        n = blocks.laws.shape[1] // 2
+        blocks.columns["best_q"] = blocks.laws[:, n + 1 :].gather(-1, blocks.at_nodes(listed.ids))
 
 
 def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
@@ -220,7 +221,7 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
     else:
         residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
         lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
-        weights = parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
+        weights = _parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
         weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
         masses = torch.stack([ps, residual, lowered, weighted], 2)
     drawn = draw(masses, _uniforms(blocks, settings))  # [B, N + 1, 4]
@@ -236,8 +237,7 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
 
 
 def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
-    """Return uniforms, float64 [B, N + 1, 4], for the plain, residual, lowered and block samples; the last three share
-    one."""
+    """Return uniforms [B, N + 1, 4] for the plain, residual, lowered and block samples; the last three share one."""
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
     if blocks.trees is None:
@@ -260,12 +260,12 @@ def _records(
     settings: Settings,
     starts: Sequence[int],
     vocabulary: int,
-    *,
-    sampled: bool,
     trees: Trees | None,
     passes: np.ndarray | None,
+    *,
+    sampled: bool = False,
 ) -> list[Speculation]:
-    """Return one record per chain with the columns that all rules need. See `Seen.found` and `DraftBatch`."""
+    """Return one record per chain with the columns that all rules need. `found` has the columns of `_decide`."""
     n = found["tokens"].shape[1]
     fields = {
         "tokens": found["tokens"].astype(np.int32),
@@ -281,7 +281,7 @@ def _records(
         fields["coins"] = _coins(settings, starts, [chain(n)] * len(starts) if trees is None else trees.parents)
     if passes is not None:
         fields["drafter_passes"] = passes
-    made = []
+    records = []
     for i, start in enumerate(starts):
         columns = dict(_shared(n, vocabulary))
         if trees is not None:
@@ -290,25 +290,25 @@ def _records(
             columns |= {"siblings": siblings_of(parents), "budgets": trees.budgets[i]}
             columns |= {} if trees.draws is None else {"draws": trees.draws[i]}
         columns |= {name: fields[name][i] for name in fields}
-        made.append(Speculation(start, settings.temperature, sampled, columns))
-    return made
+        records.append(Speculation(start, settings.temperature, sampled, columns))
+    return records
 
 
-def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
-    """Return the records with the columns computed by `logit_stats`."""
+def _completed(records: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
+    """Return the records with the columns of `standing`."""
     integers = ("ranks", "draft_ids", *EMITTED)
     fields = found | {name: found[name].astype(np.int32) for name in integers if name in found}
     if settings.temperature > 0:
         fields["emission_ranks"] = found["emission_ranks"].astype(np.int32)
     else:
-        z1 = np.stack([record.top_logits[:, :1] for record in made])
+        z1 = np.stack([record.top_logits[:, :1] for record in records])
         fields["emission_z"] = z1.repeat(len(Emission), -1)
         fields["emission_ranks"] = np.ones(fields["emission_z"].shape, np.int32)
-        fields["coins"] = _coins(settings, [record.start for record in made], [record.parents for record in made])
+        fields["coins"] = _coins(settings, [each.start for each in records], [each.parents for each in records])
         if "logsumexp" in found:
             fields["emission_p"] = np.exp(z1 - found["logsumexp"][..., None]).repeat(len(Emission), -1)
             fields["logsumexp_t"] = found["logsumexp"]
-    return [record.with_columns({name: fields[name][i] for name in fields}) for i, record in enumerate(made)]
+    return [record.with_columns({name: fields[name][i] for name in fields}) for i, record in enumerate(records)]
 
 
 def _coins(settings: Settings, starts: Sequence[int], branches: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
@@ -335,3 +335,123 @@ def _shared(n: int, vocabulary: int) -> dict[str, np.ndarray]:
     for array in columns.values():
         array.setflags(write=False)
     return columns
+
+
+LOWEST = torch.finfo(torch.float32).min  # replaces log 0, so that its product with 0 is 0
+SMALLEST = torch.finfo(torch.float32).tiny  # replaces 0 inside a logarithm
+DIVERGENCES = frozenset(
+    ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
+)
+"""Fields of a Speculation that `_divergences` computes; p and q already exist if tokens are drawn."""
+
+
+def standing(batches: Sequence[DraftBatch], settings: Settings, *, apart: bool) -> dict[str, Tensor]:
+    """Return ranks and logits of tokens in both models' laws, concatenated; with the divergences if `apart`."""
+    tokens, ids, best = (
+        _cat([one.columns[name] for one in batches]) for name in ("tokens", "listed_ids", "listed_logits")
+    )
+    logits = _cat([one.logits for one in batches])
+    n, x = tokens.shape[1], tokens.unsqueeze(-1)
+    target, peaks, draft_ids, draft_logits = logits[:, : n + 1], best[..., :1], ids[:, n + 1 :], best[:, n + 1 :]
+    rows = [one.judging for one in batches if one.judging is not None]  # all are trees, or none is
+    judging = _cat(rows) if rows else None
+    judged = at_nodes(target, judging, n)
+    if batches[0].drafter is None:  # q is 1 at the drafted tokens
+        draft_ids, draft_logits = x, torch.zeros_like(x, dtype=logits.dtype)
+        logits, peaks = torch.cat([logits, _one_hot(x, logits)], 1), torch.cat([peaks, draft_logits], 1)
+    values = {
+        "draft_ids": draft_ids,
+        "draft_logits": draft_logits,
+        "z": judged.gather(-1, x).squeeze(-1),
+        "ranks": ranks(judged, x, at_nodes(ids, judging, n)).squeeze(-1),
+    }
+    if settings.temperature > 0:
+        emissions = _cat([one.columns["emissions"] for one in batches])  # [B, N + 1, 5]
+        values |= {
+            "logsumexp_t": (target / settings.temperature).logsumexp(-1),
+            "emission_z": target.gather(-1, emissions),
+            "emission_ranks": ranks(target, emissions, ids[:, : n + 1]),
+        }
+    below = logits - peaks if len(batches) == 1 else logits.sub_(peaks)  # a copy is not read any more
+    below.clamp_(min=LOWEST)
+    shares = below.exp()
+    totals = shares.sum(-1, keepdim=True)
+    normalisers = (peaks + totals.log()).squeeze(-1)
+    values |= {"logsumexp": normalisers[:, : n + 1], "draft_logsumexp": normalisers[:, n + 1 :]}
+    if apart:
+        drawn = [one.laws for one in batches if one.laws is not None]
+        values |= _divergences(tokens, below, totals, shares, _cat(drawn) if drawn else None, judging)
+    return values
+
+
+def _one_hot(x: Tensor, logits: Tensor) -> Tensor:
+    """Return logits [B, N, V] of the law that is 1 at the tokens x [B, N, 1]."""
+    rows = logits.new_full((*x.shape[:2], logits.shape[-1]), LOWEST)
+    return rows.scatter_(-1, x, 0.0)
+
+
+def _divergences(
+    tokens: Tensor, below: Tensor, totals: Tensor, shares: Tensor, drawn: Tensor | None, judging: Tensor | None
+) -> dict[str, Tensor]:
+    """Return all of `DIVERGENCES` by name, in nats, for chains of N tokens: [B, N], and the entropy [B, N + 1].
+
+    Rows are the target's N + 1, then the drafter's N. `below`, float32 [B, 2N + 1, V], are raw logits minus their row's
+    largest, so that they are finite; `shares` are their exponentials, which are overwritten, and `totals` the sums of
+    these. `drawn` are the laws that tokens were drawn from; None if they are the plain softmax. `judging`, int64
+    [B, N], is the target's row that judges each token of a tree.
+    """
+    n, x = tokens.shape[1], tokens.unsqueeze(-1)
+    plain, constants = shares.div_(totals), totals.log().squeeze(-1)
+    room = torch.empty_like(plain)  # one for all that comes between: the first touch of memory costs more than the rest
+    laws, logs, constant = plain, below, constants  # logarithms of laws are logs - constant
+    if drawn is not None:
+        laws, logs, constant = drawn, drawn.log().clamp_(min=LOWEST), torch.zeros_like(constants)
+    ps, qs = at_nodes(laws, judging, n), laws[:, n + 1 :]
+    px, qx = ps.gather(-1, x).squeeze(-1), qs.gather(-1, x).squeeze(-1)
+    entropy = constant - _dot(laws, logs, room)  # from sums, which is cheaper than from every entry
+    hp, hq = at_nodes(entropy, judging, n), entropy[:, n + 1 :]
+    kl_pq = constant[:, n + 1 :] - _dot(ps, logs[:, n + 1 :], room) - hp
+    kl_qp = at_nodes(constant, judging, n) - _dot(qs, at_nodes(logs, judging, n), room) - hq
+    middle = torch.add(ps, qs, out=room[:, :n])  # twice the law in the middle
+    logs_in_middle = torch.clamp(middle, min=SMALLEST, out=room[:, n : 2 * n]).log_()
+    h_middle = math.log(2) - middle.mul_(logs_in_middle).sum(-1).mul_(0.5)
+    total_variation = torch.sub(ps, qs, out=room[:, :n]).abs_().sum(-1).mul_(0.5)
+    if judging is None:  # block verification's mass after each node; see `Speculation.block_mass`
+        weights = _parent_weights(px / qx)[:, 1:].unsqueeze(-1)  # [B, N - 1, 1], of what is drafted below each node
+        mass = torch.mul(weights, laws[:, 1:n], out=room[:, : n - 1]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
+        block_mass = pad(mass, (0, 1))[:, :n].to(wide(laws.device))
+    else:
+        block_mass = torch.full_like(px, torch.nan, dtype=wide(px.device))
+    if drawn is not None:
+        entropy = constants[:, : n + 1] - _dot(plain[:, : n + 1], below[:, : n + 1], room)
+    return {
+        "p": px,
+        "q": qx,
+        "q_max": qs.amax(-1),
+        "q_entropy": hq,
+        "entropy": entropy[:, : n + 1],
+        "total_variation": total_variation,
+        "kl_pq": kl_pq.masked_fill_(kl_pq > 1e20, torch.inf),
+        "kl_qp": kl_qp.masked_fill_(kl_qp > 1e20, torch.inf),
+        "js": h_middle - (hp + hq).mul_(0.5),
+        "block_mass": block_mass,
+    }
+
+
+def _dot(one: Tensor, other: Tensor, room: Tensor) -> Tensor:
+    """Return the dot products [B, R] of rows [B, R, V]; the products use the first rows of `room`."""
+    return torch.mul(one, other, out=room[:, : one.shape[1]]).sum(-1)
+
+
+def _parent_weights(ratios: Tensor) -> Tensor:
+    """Return block verification's weight above each node of the chains [B, N]: 1, then w = min(1, w_parent p/q)."""
+    if not ratios.shape[1]:
+        return ratios
+    carried = [torch.ones_like(ratios[:, 0])]
+    for ratio in ratios[:, :-1].unbind(1):
+        carried.append((carried[-1] * ratio).clamp_(max=1.0))
+    return torch.stack(carried, 1)
+
+
+def _cat(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

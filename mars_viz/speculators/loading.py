@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import torch
@@ -20,70 +20,36 @@ from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput, ModelError, SettingError
 from mars_viz.run import Settings
+from mars_viz.speculators import model_files as files
+from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.devices import DeviceMap, is_spread, layout, place_of
-from mars_viz.speculators.download_progress import Arrival
+from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix, Trimmed
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
-from mars_viz.speculators.drafters.model import ModelDrafter
-from mars_viz.speculators.drafters.ngram import NgramDrafter
-from mars_viz.speculators.drafters.smaller import count_of, most_frequent, with_layers, with_vocabulary
-from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.model import (
+    ModelDrafter,
+    Readable,
+    count_of,
+    most_frequent,
+    with_layers,
+    with_vocabulary,
+)
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
-from mars_viz.speculators.gguf_model import gguf_note
-from mars_viz.speculators.memory import check_fit, dtype_of
-from mars_viz.speculators.model_files import (
-    Loaded,
-    cannot_load,
-    check_no_folder,
-    check_outputs,
-    config_of,
-    context_of,
-    device_named,
-    eos_ids_of,
-    fetched,
-    loaded_model,
-    no_safetensors,
-    note_of,
-    other_added_tokens,
-    output_size,
-    processor_of,
-    readable_ids,
-    revision_of,
-    short_name,
-    tokenizer_of,
-    vocabulary_end,
-)
-from mars_viz.speculators.names import (
-    check_device_map,
-    check_names,
-    drafter_for,
-    is_place,
-    models_named,
-    server_named,
-    whole_drafter,
-)
+from mars_viz.speculators.model_files import Arrival, Loaded
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
-from mars_viz.speculators.networks.row_invariance import Heads
-from mars_viz.speculators.targets.model import ModelTarget
-from mars_viz.speculators.targets.vllm import VllmTarget, check_target
+from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
 from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.vllm_http import Server
 
 LARGEST_TEXT = 64 << 20  # bytes of the text that a drafter is given, at most
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedHead:
-    """An EAGLE-3 head that is read."""
-
-    checkpoint: Checkpoint
-    name: str  # 'eagle3:' and its hub id or folder's name; 'eagle3' for the built-in one
-    revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
+DrafterPart = Part[Callable[[Settings], Drafter]]
+Named = NamedDrafter | str  # a drafter without a model of its own, or a model's name
+Tell = Callable[[str, float], None]  # receives a description and the finished share
 
 
 def load_backend(
@@ -95,69 +61,69 @@ def load_backend(
     folders: bool = True,
     cuda_graphs: bool = True,
     device_map: DeviceMap | None = None,
-    tell: Callable[[str, float], None] = lambda doing, share: None,
+    tell: Tell = lambda doing, share: None,
 ) -> Backend:
     """Load a target and a drafter by hub id or folder.
 
     A target may also be the address of a vLLM server, and a drafter be named by its settings, such as 'ngram:n=3'. None
     is the built-in target, and for the drafter the choice of `drafter_for`. `device` auto takes a GPU if there is one.
     `dtype` auto takes the weights' own on a GPU; on the CPU it is float32, or bfloat16 if all models are stored in it,
-    the target is large and the processor has units for it (see `memory`). `cuda_graphs` goes to `opener`. A
+    the target is large and the processor has units for it (see `devices`). `cuda_graphs` goes to `opener`. A
     `device_map` spreads the target over several devices (see `devices`), with the drafter on the device of its
     input. Without `folders` models are only looked up on the hub, so that errors reveal no folders. The callback
     receives a description and the finished share from 0 to 1; an exception that it raises ends the loading. Raises
     BadInput with a remedy if the models cannot be used, TooLarge if they do not fit.
     """
-    check_names(target, drafter, device=device, dtype=dtype, folders=folders)
+    names.check_names(target, drafter, device=device, dtype=dtype, folders=folders)
     if device_map is not None:
-        check_device_map(target, device)
-    named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
-    if address := server_named(target):
+        names.check_device_map(target, device)
+    named, drafting = names.drafter_for(target, drafter), names.whole_drafter(target, drafter)
+    if address := names.server_named(target):
         return _with_server(address, named, drafting, device, dtype, cuda_graphs=cuda_graphs, tell=tell)
-    names = [str(target or demo.TARGET)]
+    model_names = [str(target or demo.TARGET)]
     if isinstance(drafting, str):
-        names.append(drafting or str(demo.DRAFTER))
+        model_names.append(drafting or str(demo.DRAFTER))
     if not folders:
-        for name in models_named(target, drafter):
-            check_no_folder(name)
-    place = device_named(device)
+        for name in names.models_named(target, drafter):
+            files.check_no_folder(name)
+    place = files.device_named(device)
     tell("Reading the tokenizers", 0.0)
     spans = ((0.1, 0.7), (0.7, 1.0))
-    arrivals = [Arrival(short_name(name), span, tell) for name, span in zip(names, spans, strict=False)]
-    tokenizers = [tokenizer_of(name, arrival.bar) for name, arrival in zip(names, arrivals, strict=True)]
-    apart = other_added_tokens(*tokenizers) if len(names) > 1 else []
+    arrivals = [Arrival(files.short_name(name), span, tell) for name, span in zip(model_names, spans, strict=False)]
+    tokenizers = [files.tokenizer_of(name, arrival.bar) for name, arrival in zip(model_names, arrivals, strict=True)]
+    apart = files.other_added_tokens(*tokenizers) if len(model_names) > 1 else []
     if apart is None and isinstance(named, Trimmed):
         raise ModelError(
-            f"{names[1]} has another tokenizer than {names[0]}, so it drafts by text and has no tokens of the target's "
-            f"to be trimmed to; take it whole, or a drafter of the target's family."
+            f"{model_names[1]} has another tokenizer than {model_names[0]}, so it drafts by text and has no tokens of "
+            "the target's to be trimmed to; take it whole, or a drafter of the target's family."
         )
     if place.type == "cpu":
         fit_cores()
     head = None
     if isinstance(drafting, Eagle3):
-        head = read_head(drafting, short_name(names[0]), config_of(names[0]), folders)
-    kind = dtype_of(dtype, place, names)
-    check_fit(names if device_map is None else names[1:], place, kind)
-    models = [loaded_model(names[0], place, kind, arrivals[0], device_map)]
-    for name, arrival in zip(names[1:], arrivals[1:], strict=True):
-        models.append(loaded_model(name, place_of(models[0]), kind, arrival))
+        head = _read_head(drafting, files.short_name(model_names[0]), files.config_of(model_names[0]), folders)
+    kind = dtype_of(dtype, place, model_names)
+    check_fit(model_names if device_map is None else model_names[1:], place, kind)
+    models = [files.loaded_model(model_names[0], place, kind, arrivals[0], device_map)]
+    for name, arrival in zip(model_names[1:], arrivals[1:], strict=True):
+        models.append(files.loaded_model(name, place_of(models[0]), kind, arrival))
     loaded = []
-    for name, tokenizer, model in zip(names, tokenizers, models, strict=True):
-        check_outputs(name, tokenizer, output_size(model))
-        loaded.append(Loaded(model, short_name(name), revision_of(name), note=gguf_note(name, model)))
+    for name, tokenizer, model in zip(model_names, tokenizers, models, strict=True):
+        files.check_outputs(name, tokenizer, files.output_size(model))
+        loaded.append(Loaded(model, files.short_name(name), files.revision_of(name), note=files.gguf_note(name, model)))
     if apart is None:
         loaded[1] = replace(loaded[1], tokenizer=tokenizers[1])
     elif len(loaded) > 1:
-        loaded[1] = replace(loaded[1], note=_joined(loaded[1].note, note_of(apart)))
-    drafts = head or (loaded[1] if isinstance(drafting, str) else drafting)
+        loaded[1] = replace(loaded[1], note=_joined(loaded[1].note, files.note_of(apart)))
+    drafter_loaded = head or (loaded[1] if isinstance(drafting, str) else drafting)
     trimmed = named if isinstance(named, Trimmed) else None
-    return backend_of(tokenizers[0], loaded[0], drafts, trimmed=trimmed, cuda_graphs=cuda_graphs)
+    return backend_of(tokenizers[0], loaded[0], drafter_loaded, trimmed=trimmed, cuda_graphs=cuda_graphs)
 
 
 def backend_of(
     tokenizer: PreTrainedTokenizerBase,
     target: Loaded,
-    drafter: Loaded | LoadedHead | NamedDrafter,
+    drafter: Loaded | Checkpoint | NamedDrafter,
     *,
     eos_ids: frozenset[int] | None = None,
     trimmed: Trimmed | None = None,
@@ -165,25 +131,27 @@ def backend_of(
 ) -> Backend:
     """Return a backend of loaded models; `eos_ids` None takes the end-of-text tokens of the target's configuration.
     `trimmed` describes a trimmed drafter."""
-    if is_spread(target.model) and isinstance(drafter, Eagle3 | LoadedHead | Layers):
+    if is_spread(target.model) and isinstance(drafter, Eagle3 | Checkpoint | Layers):
         raise ModelError(
             f"{drafter.name} reads hidden states of the target, which is spread over several devices; take a "
             "drafter that is a model, or ngram:n=3."
         )
     by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
-    outputs, place = [output_size(model) for model in models], place_of(target.model)
-    size = min(outputs) if vocabulary_end(tokenizer) <= min(outputs) else outputs[0]  # padding alone may be cut off
-    ends = eos_ids_of(target.model, tokenizer) if eos_ids is None else eos_ids
-    kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, min(outputs), ends)
+    outputs, place = [files.output_size(model) for model in models], place_of(target.model)
+    size = (
+        min(outputs) if files.vocabulary_end(tokenizer) <= min(outputs) else outputs[0]
+    )  # padding alone may be cut off
+    ends = files.eos_ids_of(target.model, tokenizer) if eos_ids is None else eos_ids
+    kept = None if trimmed is None else _kept_tokens(trimmed, tokenizer, min(outputs), ends)
     if isinstance(drafter, Eagle3):
-        drafter = read_head(drafter, target.name, target.model.config, folders=True)
+        drafter = _read_head(drafter, target.name, target.model.config, folders=True)
     if isinstance(drafter, Loaded) and drafter.tokenizer is not None:
-        drafting = _by_text(target, drafter, drafter.tokenizer, tokenizer, ends, cuda_graphs=cuda_graphs)
-    elif isinstance(drafter, LoadedHead):
-        drafting = with_head(target.model, drafter, size, kept)
+        drafting = _by_text(target, drafter, tokenizer, ends, cuda_graphs=cuda_graphs)
+    elif isinstance(drafter, Checkpoint):
+        drafting = _with_head(target.model, drafter, size, kept)
     elif not isinstance(drafter, Loaded | Layers):
-        drafting = without_model(drafter, tokenizer, size, place)
+        drafting = _without_model(drafter, tokenizer, size, place)
     else:
         if isinstance(drafter, Layers):
             fewer = with_layers(target.model, drafter.kept(count_of(target.model)))
@@ -195,10 +163,10 @@ def backend_of(
         drafter=_called(drafting, trimmed),
         tokenizer=TransformersTokenizer(tokenizer, target.name),
         vocabulary_size=size,
-        context=min(map(context_of, models)),
+        context=min(map(files.context_of, models)),
         eos_ids=ends,
         dtype=str(target.model.dtype).removeprefix("torch."),
-        processor=processor_of(place),
+        processor=files.processor_of(place),
         place=place,
     )
 
@@ -207,44 +175,47 @@ def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-def _by_model(
-    drafter: Loaded, size: int, kept: Tensor | None, *, cuda_graphs: bool
-) -> Part[Callable[[Settings], Drafter]]:
-    """Return a drafting model for a target of `size` tokens; it drafts those of them that it scores, or those
-    `kept`."""
+def _by_model(drafter: Loaded, size: int, kept: Tensor | None, *, cuda_graphs: bool) -> DrafterPart:
+    """Return a model that drafts, of a target's `size` tokens, those that it scores, or those `kept`."""
     model = drafter.model if kept is None else with_vocabulary(drafter.model, kept)
-    passes = opener(model, min(size, output_size(model)), cuda_graphs=cuda_graphs)
-    vocabulary, readable = None if kept is None else kept.to(model.device), readable_ids(model)
+    passes = opener(model, min(size, files.output_size(model)), cuda_graphs=cuda_graphs)
+    vocabulary, readable = None if kept is None else kept.to(model.device), files.readable_ids(model)
     wider = readable if readable[0] < size else None
     return replace(model_drafter(passes, drafter.name, drafter.revision, vocabulary, wider), note=drafter.note)
 
 
-def _called(part: Part[Callable[[Settings], Drafter]], trimmed: Trimmed | None) -> Part[Callable[[Settings], Drafter]]:
+def _called(part: DrafterPart, trimmed: Trimmed | None) -> DrafterPart:
     """Return the drafter, under the name of its trimming if it is `trimmed`."""
     return part if trimmed is None else replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
 
 
 def _by_text(
-    target: Loaded,
-    drafter: Loaded,
-    own: PreTrainedTokenizerBase,
-    tokenizer: PreTrainedTokenizerBase,
-    ends: frozenset[int],
-    *,
-    cuda_graphs: bool,
-) -> Part[Callable[[Settings], Drafter]]:
-    """Return a drafter with tokenizer `own`, for a target that ends texts with one of the tokens `ends`."""
+    target: Loaded, drafter: Loaded, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int], *, cuda_graphs: bool
+) -> DrafterPart:
+    """Return a drafter with a tokenizer of its own, for a target that ends texts with one of the tokens `ends`."""
+    own = drafter.tokenizer
+    assert own is not None
     end = tokenizer.eos_token_id if tokenizer.eos_token_id in ends else min(ends, default=None)
     translation = Translation(
         TransformersTokenizer(tokenizer, target.name),
         TransformersTokenizer(own, drafter.name),
-        context_of(drafter.model),
-        eos_ids_of(drafter.model, own),
+        files.context_of(drafter.model),
+        files.eos_ids_of(drafter.model, own),
         end,
-        (output_size(target.model), readable_ids(drafter.model)[0]),
+        (files.output_size(target.model), files.readable_ids(drafter.model)[0]),
     )
-    passes = opener(drafter.model, min(output_size(drafter.model), vocabulary_end(own)), cuda_graphs=cuda_graphs)
-    return text_drafter(passes, drafter.name, drafter.revision, translation)
+    passes = opener(
+        drafter.model, min(files.output_size(drafter.model), files.vocabulary_end(own)), cuda_graphs=cuda_graphs
+    )
+    spent = Spent()
+
+    def lack() -> str:
+        spending = f"{spent.passes:,} drafter passes for {spent.tokens:,} drafted tokens so far"
+        clauses = ["the drafter has another tokenizer than the target", spending * (spent.passes > 0), passes.lack()]
+        return f"drafts by text: {'; '.join(filter(None, clauses))}"
+
+    opened = lambda _: UniversalDrafter(passes(), translation, spent)  # noqa: E731
+    return Part(drafter.name, opened, drafter.revision, passes.batching, lack, passes=passes, by_text=True)
 
 
 def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable[[], Target]]:
@@ -252,54 +223,55 @@ def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable
     return Part(name, lambda: ModelTarget(passes()), revision, passes.batching, passes.lack, passes=passes)
 
 
+def model_drafter(
+    passes: Opener, name: str, revision: str = "", vocabulary: Tensor | None = None, readable: Readable = None
+) -> DrafterPart:
+    """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
+    opened = lambda settings: ModelDrafter(passes(), settings, vocabulary, readable)  # noqa: E731
+    return Part(name, opened, revision, passes.batching, passes.lack, passes=passes, drafts_trees=True)
+
+
 def _with_server(
-    address: str,
-    named: NamedDrafter | str,
-    drafting: NamedDrafter | str,
-    device: str,
-    dtype: str,
-    *,
-    cuda_graphs: bool,
-    tell: Callable[[str, float], None],
+    address: str, named: Named, drafting: Named, device: str, dtype: str, *, cuda_graphs: bool, tell: Tell
 ) -> Backend:
     """Return a backend with a vLLM server as target and a local drafter. Raises ModelError if they do not match."""
     tell(f"Asking {address}", 0.0)
-    server, place = Server.at(address), device_named(device)
-    display_name = PurePath(short_name(server.model)).name if server.model.startswith("/") else server.model
+    server, place = Server.at(address), files.device_named(device)
+    display_name = PurePath(files.short_name(server.model)).name if server.model.startswith("/") else server.model
     source, tokenizer = server.root, None
     with suppress(BadInput):
-        tokenizer = tokenizer_of(source)
+        tokenizer = files.tokenizer_of(source)
     name = source
     if isinstance(drafting, str):
         name = drafting or str(demo.DRAFTER)
-        own = tokenizer_of(name)
+        own = files.tokenizer_of(name)
         if tokenizer is None:
             source, tokenizer = name, own
-        apart = other_added_tokens(tokenizer, own)
+        apart = files.other_added_tokens(tokenizer, own)
         if apart is None:
             raise ModelError(f"{name} has another tokenizer than {server.model}; take a drafter of its family.")
-        note = note_of(apart)
+        note = files.note_of(apart)
     elif tokenizer is None:
         raise ModelError(
             f"{drafting.name} needs the tokenizer of {server.model}, and {server.root}, the server's own "
             "model, is not available here; name a drafter that is a model of its family."
         )
-    size = int(config_of(source).get_text_config().vocab_size)
+    size = int(files.config_of(source).get_text_config().vocab_size)
     server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], size)
     context, ends = server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
     trimmed = named if isinstance(named, Trimmed) else None
     if isinstance(drafting, str):
         if place.type == "cpu":
             fit_cores()
-        arrival = Arrival(short_name(name), (0.1, 1.0), tell)
-        model = loaded_model(name, place, dtype_of(dtype, place, [name]), arrival)
-        check_outputs(name, own, output_size(model))
-        context = min(context, context_of(model))
-        kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, min(size, output_size(model)), ends)
-        drafter = Loaded(model, short_name(name), revision_of(name), note=note)
+        arrival = Arrival(files.short_name(name), (0.1, 1.0), tell)
+        model = files.loaded_model(name, place, dtype_of(dtype, place, [name]), arrival)
+        files.check_outputs(name, own, files.output_size(model))
+        context = min(context, files.context_of(model))
+        kept = None if trimmed is None else _kept_tokens(trimmed, tokenizer, min(size, files.output_size(model)), ends)
+        drafter = Loaded(model, files.short_name(name), files.revision_of(name), note=note)
         part = _by_model(drafter, size, kept, cuda_graphs=cuda_graphs)
     else:
-        part = without_model(drafting, tokenizer, size, place)
+        part = _without_model(drafting, tokenizer, size, place)
     return Backend(
         target=Part(
             display_name,
@@ -313,14 +285,13 @@ def _with_server(
         context=context,
         eos_ids=ends,
         dtype="as served",
-        processor=f"{processor_of(place)}; target on a vLLM server",
+        processor=f"{files.processor_of(place)}; target on a vLLM server",
         place=place,
     )
 
 
 def _ends(root: str, drafter: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the tokens that end a served model's texts, from its own settings if available, otherwise the
-    drafter's."""
+    """Return the tokens that end a served model's texts, from its own settings if available, or the drafter's."""
     for name in (root, drafter):
         with suppress(OSError, ValueError):
             configured = GenerationConfig.from_pretrained(name, local_files_only=True).eos_token_id
@@ -329,78 +300,35 @@ def _ends(root: str, drafter: str, tokenizer: PreTrainedTokenizerBase) -> frozen
     return frozenset() if tokenizer.eos_token_id is None else frozenset({int(tokenizer.eos_token_id)})
 
 
-def model_drafter(
-    passes: Opener,
-    name: str,
-    revision: str = "",
-    vocabulary: Tensor | None = None,
-    readable: tuple[int, int] | None = None,
-) -> Part[Callable[[Settings], Drafter]]:
-    """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
-    return Part(
-        name,
-        lambda each: ModelDrafter(passes(), each, vocabulary, readable),
-        revision,
-        passes.batching,
-        passes.lack,
-        passes=passes,
-        drafts_trees=True,
-    )
-
-
-def text_drafter(
-    passes: Opener, name: str, revision: str, translation: Translation
-) -> Part[Callable[[Settings], Drafter]]:
-    """A drafter with a tokenizer of its own that goes through these forward passes; it says what its drafts took."""
-    spent = Spent()
-
-    def lack() -> str:
-        took = f"{spent.passes:,} drafter passes for {spent.tokens:,} drafted tokens so far"
-        said = ["the drafter has another tokenizer than the target", took * (spent.passes > 0), passes.lack()]
-        return f"drafts by text: {'; '.join(filter(None, said))}"
-
-    return Part(
-        name,
-        lambda _: UniversalDrafter(passes(), translation, spent),
-        revision,
-        passes.batching,
-        lack,
-        passes=passes,
-        by_text=True,
-    )
-
-
-def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> LoadedHead:
-    """The head that is wanted for the target of that name and configuration. Raises ModelError."""
-    if not wanted.head or (folders and is_place(wanted.head)):
+def _read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> Checkpoint:
+    """Return the head for the target of this name and configuration. Raises ModelError."""
+    if not wanted.head or (folders and names.is_place(wanted.head)):
         folder = Path(wanted.head) if wanted.head else demo.head_for(target) or demo.EAGLE3
-        named = wanted if not wanted.head else replace(wanted, head=short_name(wanted.head))
+        named = wanted if not wanted.head else replace(wanted, head=files.short_name(wanted.head))
     else:
         try:
-            folder = fetched(wanted.head, ["config.json", "*.safetensors"])
+            folder = files.fetched(wanted.head, ["config.json", "*.safetensors"])
         except Exception as error:  # the hub's library and its client raise what they like
-            raise ModelError(cannot_load(wanted.head, "head", error)) from error
+            raise ModelError(files.cannot_load(wanted.head, "head", error)) from error
         named = wanted
         if not list(folder.glob("*.safetensors")):
             fetch = f"hf download {wanted.head} --local-dir DIR"
-            raise ModelError(no_safetensors(wanted.head, f"Fetch it ({fetch}), convert it in DIR: {CONVERT}"))
+            raise ModelError(files.no_safetensors(wanted.head, f"Fetch it ({fetch}), convert it in DIR: {CONVERT}"))
     config = config.get_text_config()
     shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
-    return LoadedHead(read_checkpoint(folder, shape), named.name, revision_of(str(folder)))
+    return replace(read_checkpoint(folder, shape), name=named.name, revision=files.revision_of(str(folder)))
 
 
-def with_head(
-    target: PreTrainedModel, head: LoadedHead, size: int, kept: Tensor | None = None
-) -> Part[Callable[[Settings], Drafter]]:
-    """A head that reads what enters layers of the target, and takes what it lacks from it; of its vocabulary it drafts
-    the tokens that are `kept`, int64 ascending, all for None. Raises SettingError where it has none of them."""
-    read, (place, kind) = head.checkpoint, (target.device, target.dtype)
-    own = {name: each.to(place, kind) for name, each in read.tensors.items()}
+def _with_head(target: PreTrainedModel, head: Checkpoint, size: int, kept: Tensor | None) -> DrafterPart:
+    """Return a head that reads inputs of the target's layers, and shares the tensors that it lacks. It drafts the
+    tokens of its vocabulary that are `kept`, int64 ascending; None for all. Raises SettingError if it has none."""
+    place = target.device
+    own = {name: each.to(place, target.dtype) for name, each in head.tensors.items()}
     shared = {
         "embed_tokens.weight": target.get_input_embeddings().weight,
         "lm_head.weight": target.get_output_embeddings().weight[:size],
     }
-    vocabulary = None if read.vocabulary is None else read.vocabulary.to(place)
+    vocabulary = None if head.vocabulary is None else head.vocabulary.to(place)
     if kept is not None:
         tokens = rows = kept.to(place)
         if vocabulary is not None:
@@ -409,36 +337,29 @@ def with_head(
         if not len(rows):
             raise SettingError(f"{head.name} has none of the {len(kept):,} tokens that are to be kept; keep more.")
         vocabulary, own["lm_head.weight"] = tokens, (shared | own)["lm_head.weight"][rows]
-    heads = Heads(read.shape.heads, read.shape.groups, read.shape.size)
-    weights = HeadWeights.of(
+    weights = HeadWeights(
         shared | own,
-        heads,
-        read.shape.epsilon,
-        read.rotary,
-        normed_residual=read.normed_residual,
-        normed_output=read.normed_output,
+        head.shape.heads,
+        head.shape.epsilon,
+        head.rotary,
+        normed_residual=head.normed_residual,
+        normed_output=head.normed_output,
     )
-    readings = (read.reading, *read.others)
-    return Part(
-        head.name,
-        lambda each: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, size, each),
-        head.revision,
-        str(weights.batching or ""),
-        note=read.note,
-        drafts_trees=True,
-    )
+    readings, batching = (head.reading, *head.others), str(weights.batching or "")
+    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, size, settings)  # noqa: E731
+    return Part(head.name, opened, head.revision, batching, note=head.note, drafts_trees=True)
 
 
-def kept_tokens(wanted: Trimmed, tokenizer: PreTrainedTokenizerBase, size: int, ends: Iterable[int]) -> Tensor:
-    """int64 [m], ascending; what a trimmed drafter can draft, of `size` tokens, those that end a text included. Raises
-    BadInput where its text cannot be read, and for more tokens than there are."""
+def _kept_tokens(wanted: Trimmed, tokenizer: PreTrainedTokenizerBase, size: int, ends: Iterable[int]) -> Tensor:
+    """Return the tokens of a trimmed drafter, int64 [m], ascending, out of `size`, those that end a text included.
+    Raises BadInput if its text cannot be read, and for more tokens than there are."""
     text = _tokens_of(wanted.text, tokenizer, size)[0] if wanted.text else []
     return most_frequent(text, wanted.m, size, ends)
 
 
-def without_model(
+def _without_model(
     wanted: NamedDrafter, tokenizer: PreTrainedTokenizerBase, size: int, place: torch.device
-) -> Part[Callable[[Settings], Drafter]]:
+) -> DrafterPart:
     """Return a drafter of text alone for a target of `size` tokens. Raises BadInput if its file cannot be read."""
     if isinstance(wanted, Ngram):
         return Part(wanted.name, lambda _: NgramDrafter(wanted.n, place), wanted.name, "no model")

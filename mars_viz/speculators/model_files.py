@@ -1,6 +1,7 @@
-"""Models by name: their configuration and tokenizer, their weights on a device, their name in run files, and facts.
+"""Models by name: their configuration and tokenizer, their weights on a device, progress, name in run files, and facts.
 
-Safetensors and GGUF only, and no code from a model's repository.
+Safetensors and GGUF only, and no code from a model's repository. Some names of transformers for GGUF are imported when
+a file is read, since older versions lack them.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, list_repo_files, snapshot_download, try_to_load_from_cache
 from transformers import (
@@ -29,18 +32,191 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
+from transformers import modeling_gguf_pytorch_utils as gguf_loading
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import MarsVizError, ModelError
-from mars_viz.speculators.devices import DeviceMap, first_line, is_gone, lacks_memory, loaded_over, lost, place_of
-from mars_viz.speculators.download_progress import Arrival, silent
-from mars_viz.speculators.gguf_files import gguf_here, hub_gguf, local_gguf
-from mars_viz.speculators.gguf_model import arguments, config_in, parsed_once, scale_rotary, tokenizer_in
-from mars_viz.speculators.memory import too_large
-from mars_viz.speculators.names import local_place
+from mars_viz.speculators import devices
+from mars_viz.speculators.devices import DeviceMap
+from mars_viz.speculators.names import gguf_here, header_of, hub_gguf, local_gguf, local_place
+
+_FETCHING = 0.8  # part of a loading with a download that is assigned to the download
+
+
+class Arrival:
+    """One model's loading: reports its libraries' progress bars, of bytes and then of tensors, as sentences."""
+
+    def __init__(self, name: str, span: tuple[float, float], tell: Callable[[str, float], None]) -> None:
+        """`span` are the shares of the complete loading at its start and its end. `tell` receives a description and
+        a share from 0 to 1; an exception that it raises ends the loading."""
+        self._name, self._span, self._tell = name, span, tell
+        self._files: list[_Bar] = []
+        self._share = self._read = 0.0
+        self._lock = threading.Lock()
+
+    def bar(self, *args: Any, **settings: Any) -> _Bar:
+        """Return a replacement of a tqdm for the hub's library: `tqdm_class` of `snapshot_download`."""
+        if settings.get("unit") != "B":
+            return _Bar()
+        bar = silent(**settings)
+        bar.tell = self._fetched
+        with self._lock:
+            self._files.append(bar)
+        return bar
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Report transformers' progress while it reads the weights. For one thread at a time."""
+
+        def of_gguf(tensors: Sequence[Any], **settings: Any) -> Iterator[Any]:
+            yield from self._reported(tensors)  # as they are dequantised; they are added to the model afterwards
+            self._read = 1.0
+
+        def of_transformers(factory: Callable[..., Any], args: Any, settings: Any) -> Any:
+            is_of_weights = bool(args) and hasattr(args[0], "__len__") and settings.get("desc") == "Loading weights"
+            return self._reported(args[0]) if is_of_weights else factory(*args, **settings)
+
+        self._report(f"Reading {self._name}", self._begun)
+        before, gguf_loading.tqdm = gguf_loading.tqdm, of_gguf
+        hook = transformers_logging.set_tqdm_hook(of_transformers)
+        try:
+            yield
+        finally:
+            transformers_logging.set_tqdm_hook(hook)
+            gguf_loading.tqdm = before
+
+    def _report(self, doing: str, share: float) -> None:
+        first, last = self._span
+        self._tell(doing, first + share * (last - first))
+
+    @property
+    def _begun(self) -> float:
+        return max(self._read, _FETCHING if any(file.n for file in self._files) else 0.0)
+
+    def _reported(self, tensors: Sequence[Any]) -> Iterator[Any]:
+        count, begun = len(tensors), self._begun
+        for done, tensor in enumerate(tensors):
+            share = begun + (1 - begun) * done / count
+            self._report(f"Reading {self._name}: {done} of {count} tensors", share)
+            yield tensor
+
+    def _fetched(self) -> None:
+        """Report the largest count: the library counts a byte twice, when it arrives packed and when it is unpacked."""
+        with self._lock:
+            done, total = max(file.n for file in self._files), max(file.total or 0 for file in self._files)
+            if total:  # a file may be whole before the library knows of the next: a reported share is not taken back
+                self._share = max(self._share, min(1.0, done / total))
+        if total:
+            self._report(
+                f"Fetching {self._name}: {devices.in_words(done)} of {devices.in_words(total)}", _FETCHING * self._share
+            )
+
+
+class _Bar:
+    """Draws nothing, accepts every message of a tqdm, and counts."""
+
+    format_dict: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, total: int | None = None, initial: int = 0) -> None:
+        self.total, self.n = total, int(initial)
+        self.tell: Callable[[], None] = lambda: None
+
+    def update(self, count: float | None = 1) -> None:
+        self.n += int(count or 0)
+        self.tell()
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__") or name in ("get_lock", "set_lock"):
+            raise AttributeError(name)
+        return lambda *args, **settings: None
+
+
+def silent(*args: Any, **settings: Any) -> _Bar:
+    """Return a replacement of tqdm that reports nothing."""
+    return _Bar(settings.get("total"), settings.get("initial", 0))
+
+
+def config_in(file: Path) -> PreTrainedConfig:
+    """Return the configuration, with end tokens and scaled rotary positions, which transformers leaves out."""
+    values = header_of(file).values
+    config = AutoConfig.from_pretrained(file.parent, gguf_file=str(file.absolute()), trust_remote_code=False)
+    ends = [
+        values.get(f"tokenizer.ggml.{each}_token_id") for each in ("eos", "eot", "eom")
+    ]  # of a text, a turn, a message
+    more = config.eos_token_id if isinstance(config.eos_token_id, list) else []
+    config.eos_token_id = list(dict.fromkeys(each for each in (*ends, *more) if each is not None)) or None
+    rope, scaling = getattr(config, "rope_parameters", None), f"{values['general.architecture']}.rope.scaling"
+    kind = values.get(f"{scaling}.type")
+    if kind in ("linear", "yarn") and rope and rope.get("rope_type") == "default":
+        rope |= {"rope_type": kind, "factor": float(values[f"{scaling}.factor"])}
+        if kind == "yarn" and (original := values.get(f"{scaling}.original_context_length")):
+            rope["original_max_position_embeddings"] = int(original)
+    return config
+
+
+def tokenizer_in(file: Path) -> PreTrainedTokenizerFast:
+    """Return the tokenizer, whatever other files its folder contains."""
+    from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+
+    architecture, contents, settings = get_gguf_tokenizer(str(file))
+    backend, more = convert_gguf_tokenizer(architecture, contents)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **settings, **more)
+
+
+def arguments(file: Path, config: PreTrainedConfig, dtype: torch.dtype | str) -> dict[str, Any]:
+    """Return what `from_pretrained` needs to read the weights; 'auto' takes the dtype that the header implies."""
+    from transformers import GgufConfig
+
+    return {
+        "pretrained_model_name_or_path": file.parent,
+        "gguf_file": str(file.absolute()),  # a bare name would be looked for in the working directory first
+        "config": config,
+        "dtype": devices.DTYPES[header_of(file).computed] if dtype == "auto" else dtype,
+        "quantization_config": GgufConfig(dequantize=True),
+    }
+
+
+def scale_rotary(model: PreTrainedModel, file: Path) -> None:
+    """Divide the frequencies by Llama 3's factors, which transformers' reader leaves out."""
+    factors = header_of(file).tensors.get("rope_freqs.weight")
+    rotary = getattr(model.base_model, "rotary_emb", None)
+    if factors is not None and rotary is not None and rotary.inv_freq.numel() == factors.values:
+        divisors = np.fromfile(file, np.float32, factors.values, offset=factors.start)
+        rotary.inv_freq = rotary.inv_freq / torch.from_numpy(divisors).to(rotary.inv_freq)
+
+
+def gguf_note(name: str, model: PreTrainedModel) -> str:
+    """Return a note about the cost of dequantising a GGUF file; empty for other models."""
+    if (file := gguf_here(name)) is None:
+        return ""
+    size, kind = devices.in_words(file.stat().st_size), header_of(file).quantisation
+    memory = devices.in_words(devices.bytes_of(model))
+    return f"its weights are dequantised from {kind}: {size} in the file, {memory} in memory"
+
+
+@contextmanager
+def parsed_once() -> Iterator[None]:
+    """Let transformers parse a file and its table of names once; it does so several times, and once per module."""
+    import gguf
+
+    library: Any = gguf
+    before = library.GGUFReader, library.get_tensor_name_map
+    library.GGUFReader, library.get_tensor_name_map = (cache(each) for each in before)
+    try:
+        yield
+    finally:
+        library.GGUFReader, library.get_tensor_name_map = before
+
 
 SMALL = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 """Files fetched from a repository before its weights: configuration, tokenizer, and the index of weights."""
@@ -60,14 +236,14 @@ class Loaded:
     model: PreTrainedModel  # on its device
     name: str  # hub id, or folder name
     revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
-    tokenizer: PreTrainedTokenizerBase | None = None  # the tokenizer of a drafter that drafts by text
+    tokenizer: PreTrainedTokenizerBase | None = None  # of a drafter that drafts by text
     note: str = ""  # see `Part.note`
 
 
 def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silent) -> Path:
-    """Return the cache folder with the files that match these patterns at the top of a hub repository. Without a
-    network it contains files fetched before. Raises the errors of the hub's library and its client."""
-    drawn = cast("type[Any]", bars)
+    """Return the cache folder with these files from the top of a hub repository; without a network, with files fetched
+    before. Raises the errors of the hub's library and its client."""
+    drawn: Any = bars
     return Path(snapshot_download(name, allow_patterns=[*patterns], ignore_patterns="*/*", tqdm_class=drawn))
 
 
@@ -109,15 +285,14 @@ def _place(name: str, bars: Callable[..., Any] = silent) -> Path:
 def config_of(name: str) -> PreTrainedConfig:
     """Return a model's configuration, before its weights are read."""
     try:
-        return config_at(_place(name))
+        return _config_at(_place(name))
     except MarsVizError:
         raise
     except Exception as error:  # the hub's library, its client and transformers raise what they like
         raise ModelError(cannot_load(name, "configuration", error)) from error
 
 
-def config_at(place: Path) -> PreTrainedConfig:
-    """Return the configuration in a folder or a GGUF file. Raises the errors of transformers."""
+def _config_at(place: Path) -> PreTrainedConfig:
     return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
 
 
@@ -155,8 +330,8 @@ def _sentencepiece_file(folder: Path) -> str:
 
 
 def check_no_folder(name: str) -> None:
-    """Raise BadInput if transformers would use a local folder for the model of this name. It searches the server's
-    working directory. The error appears only if the hub also has the model."""
+    """Raise BadInput if transformers would use a folder in the working directory for the model of this name. The error
+    appears only if the hub also has the model."""
     if name == demo.SMOLLM2:
         return
     check_hub(name)
@@ -185,7 +360,7 @@ def cannot_load(name: str, what: str, error: Exception) -> str:
                 "transformers reads GGUF files, but not this one: name the model's original repository, or a folder of "
                 "safetensors."
             )
-    return f"The {what} of {name} cannot be loaded ({first_line(error)}). {remedy}"
+    return f"The {what} of {name} cannot be loaded ({devices.first_line(error)}). {remedy}"
 
 
 def vocabulary_end(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -206,8 +381,8 @@ def check_outputs(name: str, tokenizer: PreTrainedTokenizerBase, outputs: int) -
 
 
 def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> list[str] | None:
-    """Return the added tokens in which a drafter's tokenizer differs from the target's, by id, in words. None if it
-    differs in other tokens as well, or in most: its ids are then not the target's."""
+    """Return the added tokens in which a drafter's tokenizer differs from the target's, in words. None if it differs in
+    other tokens as well, or in most: its ids are then not the target's."""
     if target.get_vocab() == drafter.get_vocab():
         return []
     ours, theirs = _entries(target), _entries(drafter)
@@ -217,10 +392,12 @@ def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedToken
         return None
     words = []
     for own, other in ((ours.get(token_id), theirs.get(token_id)) for token_id in apart):
-        if own is None or other is None:
-            words.append(f"{shortened(other)} added" if own is None else f"{shortened(own)} missing")
+        if own is None:
+            words.append(f"{shortened(str(other))} added")
         else:
-            words.append(f"{shortened(other)} instead of {shortened(own)}")
+            words.append(
+                f"{shortened(own)} missing" if other is None else f"{shortened(other)} instead of {shortened(own)}"
+            )
     return words
 
 
@@ -249,8 +426,7 @@ def short_name(name: str) -> str:
 
 
 def revision_of(name: str) -> str:
-    """Return the commit of a model on the hub, or the start of the SHA-256 of a folder's or file's weights; may be
-    empty."""
+    """Return a model's commit on the hub, or the start of its weights' SHA-256; may be empty."""
     folder = Path(name)
     if (gguf := local_gguf(name)) is None and not folder.exists():
         cached = try_to_load_from_cache(*(hub_gguf(name) or (name, "config.json")))  # …/snapshots/<commit>/config.json
@@ -263,8 +439,7 @@ def revision_of(name: str) -> str:
 
 
 def device_named(name: str) -> torch.device:
-    """Return the device cpu, cuda or mps; auto takes a GPU if there is one. Raises ModelError if it is not
-    available."""
+    """Return the device of this name; auto takes a GPU if there is one. Raises ModelError for a missing device."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
@@ -278,13 +453,13 @@ def loaded_model(
 ) -> PreTrainedModel:
     """Load the model of a hub id or folder onto a device, or as in the device map. Raises BadInput if it is
     unavailable, does not fit, lacks weights or cannot continue a text."""
-    transformers_logging.disable_progress_bar()  # the arrival is told instead
+    transformers_logging.disable_progress_bar()  # the arrival reports instead
     try:
         with arrival.reading():
             place = fetched_model(name, arrival.bar)
             with parsed_once() if place.is_file() else nullcontext():
                 load = partial(_read_model, name, place, dtype)
-                model: PreTrainedModel = load() if device_map is None else loaded_over(device_map, load)
+                model: PreTrainedModel = load() if device_map is None else devices.loaded_over(device_map, load)
         if device_map is None:
             model.to(device)
         model.requires_grad_(False)
@@ -293,15 +468,15 @@ def loaded_model(
     except MarsVizError:
         raise
     except Exception as error:  # the hub's library, its client and transformers raise what they like
-        if lacks_memory(error):
-            raise too_large([name], device, dtype) from error
-        if is_gone(error):
-            raise lost(error) from error
+        if devices.lacks_memory(error):
+            raise devices.too_large([name], device, dtype) from error
+        if devices.is_gone(error):
+            raise devices.lost(error) from error
         raise ModelError(cannot_load(name, "model", error)) from error
 
 
 def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any) -> PreTrainedModel:
-    config = config_at(place)
+    config = _config_at(place)
     folder: dict[str, Any] = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
     what = arguments(place, config, dtype) if place.is_file() else folder
     auto = AutoModelForCausalLM
@@ -332,9 +507,9 @@ def _check_reads_text(name: str, model: PreTrainedModel) -> None:
         return
     try:
         with torch.inference_mode():
-            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=place_of(model)), use_cache=False)
+            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=devices.place_of(model)), use_cache=False)
     except Exception as error:  # whatever it is that misses the image
-        if lacks_memory(error) or is_gone(error):
+        if devices.lacks_memory(error) or devices.is_gone(error):
             raise
         raise ModelError(NO_TEXT.format(name=name, kind=model.config.model_type)) from error
 
@@ -350,8 +525,7 @@ def context_of(model: PreTrainedModel) -> int:
 
 
 def readable_ids(model: PreTrainedModel) -> tuple[int, int]:
-    """Return the number of readable ids, and one that can replace any other: padding, the end of a text, or the
-    last."""
+    """Return the number of readable ids, and one that can replace others: padding, the end of a text, or the last."""
     count, config = int(model.get_input_embeddings().weight.shape[0]), model.config.get_text_config()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     neutral = [each for each in (config.pad_token_id, *ends) if each is not None and 0 <= each < count]
@@ -384,16 +558,11 @@ def processor_of(place: torch.device) -> str:
     if place.type == "cuda":
         named: str = torch.cuda.get_device_name(place)
         return named
-    if place.type != "cpu":
-        return f"{_cpu()} ({place.type})"
-    threads = torch.get_num_threads()
-    return f"{_cpu()}, {threads} thread{'s' if threads > 1 else ''}"
-
-
-def _cpu() -> str:
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = info.read_text(errors="replace").splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    name = next(names, platform.processor() or platform.machine())
+    if place.type != "cpu":
+        return f"{name} ({place.type})"
+    threads = torch.get_num_threads()
+    return f"{name}, {threads} thread{'s' if threads > 1 else ''}"

@@ -3,8 +3,7 @@ one.
 
 A pass of a small model is hundreds of parallel regions of a few microseconds, and OpenMP's threads spin between them,
 because waking them takes longer than the arithmetic. With a busy process on the same cores they spin for a thread that
-has no core, and decoding takes five to twenty times as long; `benchmarks/threads.py` measures both. The processor time
-of passes shows whether the cores are shared.
+has no core, and decoding takes five to twenty times as long; `benchmarks/threads.py` measures both.
 
 GNU's OpenMP, which PyTorch includes on Linux, hardly spins while more of its threads are alive than there are cores
 (libgomp, config/linux/wait.h, `do_spin`). `IdleTeams` keeps that many alive. The number of computing threads is
@@ -21,31 +20,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-"""Variables with which users control how threads wait. If one is set, it is respected."""
-COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables with which users set the number of threads. If one is set, it is respected."""
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # with which users control how threads wait; respected if one is set
+COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # with which users set the number of threads; respected if one is set
 WINDOW = 0.02  # seconds of passes judged together. The system's own accounting varies by a few milliseconds.
 DENSE = 0.6  # share of a window that passes must fill; with less, threads may have slept voluntarily
 LACK = 0.5
-"""Missing cores, on average, above which cores count as shared. Alone, threads lack up to .2; with one busy process
-about .8."""
+"""Missing cores, on average, above which cores count as shared. Alone, threads lack up to .2; else about .8."""
 FIRST, LONGEST, LONGER = 0.1, 2.0, 4.0
 """Seconds of sleeping until spinning is tried again: first, longest, and the factor after each vain try."""
 
 
 class Contention:
-    """Detects whether other processes need the cores of the passes."""
+    """Detects whether other processes need the cores of the passes, by their processor time."""
 
     def __init__(self, threads: int) -> None:
-        """Start with `threads` computing threads."""
         self._threads = threads
         self._start: tuple[float, float] | None = None  # of the window: wall clock and processor time, seconds
         self._passes = 0.0
@@ -87,26 +82,26 @@ class IdleTeams:
 
     def begin(self) -> None:
         """Start the teams and return when they exist."""
-        self._released = Event()
+        released = self._released = Event()
+
+        def keep_a_team(ready: Event) -> None:
+            try:
+                torch.zeros(self._size << 17).exp_()  # large enough for each of the team to have a part
+            finally:
+                ready.set()
+            released.wait()
+
         for _ in range(self._count):
             ready = Event()
-            member = Thread(target=self._keep_a_team, args=(ready, self._released), name="idle-team", daemon=True)
-            member.start()
+            self._members.append(Thread(target=keep_a_team, args=(ready,), name="idle-team", daemon=True))
+            self._members[-1].start()
             ready.wait()
-            self._members.append(member)
 
     def end(self) -> None:
         """Stop the teams and return when they are gone."""
         self._released.set()
         while self._members:
             self._members.pop().join()
-
-    def _keep_a_team(self, ready: Event, released: Event) -> None:
-        try:
-            torch.zeros(self._size << 17).exp_()  # large enough for each of the team to have a part
-        finally:
-            ready.set()
-        released.wait()
 
 
 class Threads:
@@ -119,7 +114,7 @@ class Threads:
 
     def passed(self, began: float) -> None:
         """Record the end of a pass that began at this `time.perf_counter`."""
-        if not self._lock.acquire(blocking=False):  # somebody else's pass has just ended as well
+        if not self._lock.acquire(blocking=False):  # another thread's pass has just ended as well
             return
         try:
             asleep = self._contention.after(began, time.perf_counter(), time.process_time)
@@ -151,18 +146,11 @@ def sharing_cores() -> Iterator[None]:
             threads.passed(began)
 
 
-class _OnDevice(Protocol):
-    device: torch.device
-
-
-N = TypeVar("N", bound=_OnDevice)
-
-
-def on_shared_cores(forward: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N, P], R]:
+def on_shared_cores(forward: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Wrap a network's pass so that its threads on the CPU wait as other processes allow."""
 
     @functools.wraps(forward)
-    def watched(network: N, /, *args: P.args, **named: P.kwargs) -> R:
+    def watched(network: Any, /, *args: P.args, **named: P.kwargs) -> R:
         if network.device.type != "cpu":
             return forward(network, *args, **named)
         with sharing_cores():
@@ -173,14 +161,12 @@ def on_shared_cores(forward: Callable[Concatenate[N, P], R]) -> Callable[Concate
 
 def fit_cores() -> None:
     """Limit threads to the cores that this process may use, unless the user has set a number."""
-    if any(name in os.environ for name in COUNTS):
-        return
-    torch.set_num_threads(min(torch.get_num_threads(), quota()))
+    if not any(name in os.environ for name in COUNTS):
+        torch.set_num_threads(min(torch.get_num_threads(), quota()))
 
 
 def quota(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Return the cores of a container's quota of processor time (cgroup v2), at least 1; a huge number without a
-    quota."""
+    """Return the cores of a container's quota of processor time (cgroup v2), at least 1; huge without a quota."""
     try:
         most, period = limit.read_text("ascii").split()
         return max(1, int(most) // int(period))

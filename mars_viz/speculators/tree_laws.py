@@ -14,7 +14,7 @@ from torch import Tensor
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.sampling import draw, on_device, wide
 from mars_viz.trees import siblings_of
 

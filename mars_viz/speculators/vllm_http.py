@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import urllib3
@@ -59,18 +59,17 @@ class Server:
     @classmethod
     def at(cls, address: str, start: str = START) -> Server:
         """Connect to a server. Raises ModelError if no vLLM server answers; the remedy includes `start`."""
-        pool = _pool()
-        served = _asked(pool, address, "/v1/models", start=start).get("data")
+        server = cls(address, "", "", 0, "", start=start)
+        served = server._ask("/v1/models").get("data")
         model = served[0] if isinstance(served, list) and served else None
         if not isinstance(model, Mapping) or not isinstance(model.get("max_model_len"), int):
             raise ModelError(f"{address} names no model of vLLM's. Give the address of a vLLM server: {start}")
-        version = str(_asked(pool, address, "/version", start=start).get("version", ""))
-        name, context = str(model["id"]), int(model["max_model_len"])
-        return cls(address, name, str(model.get("root") or name), context, version, start=start, _pool=pool)
+        version, name = str(server._ask("/version").get("version", "")), str(model["id"])
+        root, context = str(model.get("root") or name), int(model["max_model_len"])
+        return replace(server, model=name, root=root, context=context, version=version)
 
     def tokens_of(self, text: str, *, special: bool = False) -> list[int]:
-        """Return a text's tokens by the server's tokenizer; `special` adds those that start a prompt. Raises
-        ModelError."""
+        """Return a text's tokens by the server; `special` adds those that start a prompt. Raises ModelError."""
         answer = self._ask("/tokenize", {"model": self.model, "prompt": text, "add_special_tokens": special})
         with self._well_laid_out():
             return [int(token) for token in answer["tokens"]]
@@ -146,8 +145,41 @@ class Server:
                 f"gives it: {self.start}"
             ) from error
 
-    def _ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return _asked(self._pool, self.address, path, body, self.start)
+    def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer to a request, retried with growing pauses if the server is busy. Raises ModelError with a
+        remedy if there is no answer."""
+        address, start, method = self.address, self.start, "GET" if body is None else "POST"
+        try:
+            answer = self._pool.request(method, f"{address}{path}", json=body, redirect=False)
+            reply = json.loads(answer.data)
+        except urllib3.exceptions.HTTPError as error:
+            why = type(getattr(error, "reason", None) or error).__name__.removesuffix("Error")
+            raise ModelError(
+                f"No vLLM server answers at {address} ({why}). See that it runs there and has finished loading: {start}"
+            ) from error
+        except ValueError as error:
+            reply = {}
+            if answer.status == 200:
+                why = "answers with half a reply. See whether the server is well, and go on."
+                raise ModelError(f"{address} {why}") from error
+        if answer.status == 200 and isinstance(reply, dict):
+            return reply
+        if answer.status in (401, 403):
+            raise ModelError(
+                f"The server at {address} asks for a key. Put it into the environment as {KEY}; it is not sent where "
+                f"everybody may name servers ({PATHS})."
+            )
+        if answer.status in _BUSY:
+            raise ModelError(
+                f"The server at {address} is too busy or broken: it answered {answer.status} five times. Wait, and go "
+                "on."
+            )
+        details = reply.get("error", {}) if isinstance(reply, dict) else {}
+        words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]
+        raise ModelError(
+            f"The server at {address} refuses what it is asked ({answer.status}{f': {words}' if words else ''}). Give "
+            f"the address of a vLLM server: {start}"
+        )
 
 
 def _rows(choice: Mapping[str, Any], text: Sequence[int], begin: int) -> list[dict[int, float]]:
@@ -177,42 +209,4 @@ def _pool() -> urllib3.PoolManager:
         headers={"Authorization": f"Bearer {key}"} if key else None,
         timeout=urllib3.Timeout(connect=5.0, read=PATIENCE),
         retries=_RETRIES,
-    )
-
-
-def _asked(
-    pool: urllib3.PoolManager, address: str, path: str, body: Mapping[str, Any] | None = None, start: str = START
-) -> dict[str, Any]:
-    """Return the answer to a request, retried with growing pauses if the server is busy. Raises ModelError with a
-    remedy if there is no answer."""
-    try:
-        answer = pool.request("GET" if body is None else "POST", f"{address}{path}", json=body, redirect=False)
-        reply = json.loads(answer.data)
-    except urllib3.exceptions.HTTPError as error:
-        why = type(getattr(error, "reason", None) or error).__name__.removesuffix("Error")
-        raise ModelError(
-            f"No vLLM server answers at {address} ({why}). See that it runs there and has finished loading: {start}"
-        ) from error
-    except ValueError as error:
-        reply = {}
-        if answer.status == 200:
-            raise ModelError(
-                f"{address} answers with half a reply. See whether the server is well, and go on."
-            ) from error
-    if answer.status == 200 and isinstance(reply, dict):
-        return reply
-    if answer.status in (401, 403):
-        raise ModelError(
-            f"The server at {address} asks for a key. Put it into the environment as {KEY}; it "
-            f"is not sent where everybody may name servers ({PATHS})."
-        )
-    if answer.status in _BUSY:
-        raise ModelError(
-            f"The server at {address} is too busy or broken: it answered {answer.status} five times. Wait, and go on."
-        )
-    details = reply.get("error", {}) if isinstance(reply, dict) else {}
-    words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]
-    raise ModelError(
-        f"The server at {address} refuses what it is asked ({answer.status}{f': {words}' if words else ''}). Give the "
-        f"address of a vLLM server: {start}"
     )

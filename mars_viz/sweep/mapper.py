@@ -176,7 +176,7 @@ class LocalMapper:
         dial_map = DialMap(frame, plan.span, one.walker.answers, one.walker.passes, one.seconds)
         texts = self._texts(dial_map)
         if plan.checks(one.index):
-            from mars_viz.speculators.autoregressive import writes  # imports torch
+            from mars_viz.speculators.backend import writes  # imports torch
 
             texts = replace(texts, own=writes(self._backend, one.prompt, texts.target))
         lines = lines_of(dial_map, one.index, item, texts, plan.scores)

@@ -35,8 +35,7 @@ from mars_viz.sweep.timing import TimingCheck, Way
 from mars_viz.walk import Answer, Prefix, Speculator
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.backend import Backend
-    from mars_viz.speculators.speculator import DraftAndScore
+    from mars_viz.speculators.backend import Backend, DraftAndScore
 
 T = TypeVar("T")
 WAYS = ("target", "strict", "chosen")  # the ways in which every prompt is decoded
@@ -155,10 +154,10 @@ class WallClock:
     def _decode(self, name: str, prompt: Prefix) -> TimedDecode:
         settings = self._settings[name]
         if name == "target":
-            from mars_viz.speculators.autoregressive import decode_alone
+            from mars_viz.speculators.backend import decode_alone
 
-            done = decode_alone(self._backend, prompt, settings)
-            return TimedDecode(done.token_ids, len(done.token_ids), done.seconds)
+            token_ids, seconds = decode_alone(self._backend, prompt, settings)
+            return TimedDecode(token_ids, len(token_ids), seconds)
         return _walked(self._backend, prompt, settings, self._told(name, prompt) if self._cut(name) else None)
 
     def _cut(self, name: str) -> bool:

@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from mars_viz.speculators import loading
+from mars_viz.speculators import model_files
 from tests.golden import links, store
 from tests.golden.store import DATA, differences, load, packed, save
 from tests.golden.subjects import GROUPS, Lab
@@ -60,7 +60,7 @@ def main() -> int:
 
 def disturb() -> None:
     """Move all weights by about 3e-6 of their size, and so logits by up to 1e-4, more than processors differ by."""
-    load_model = loading.loaded_model
+    load_model = model_files.loaded_model
 
     def loaded(*arguments: object, **options: object) -> torch.nn.Module:
         model = load_model(*arguments, **options)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def disturb() -> None:
                 weight.mul_(1 + 3e-6 * torch.randn(weight.shape, generator=generator))
         return model
 
-    loading.loaded_model = loaded
+    model_files.loaded_model = loaded
     store.TOLERANCE = 0.01
 
 

@@ -15,27 +15,28 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
-from mars_viz.speculators.cached import UNREAD, PrefixRows, Row
 from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft, KeepsInputs, Target, rows_at, spread
+from mars_viz.speculators.draft import Draft, Drafter, Target, Trees, rows_at, spread
 from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
+from mars_viz.speculators.networks.base import TreeMask
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
-from mars_viz.speculators.networks.tree_mask import TreeMask
+from mars_viz.speculators.targets import UNREAD, ModelTarget, PrefixRows
 from mars_viz.walk import Prefix
 
 ALONE = 32
-"""Number of new rows of a text above which they are read separately, so that other texts need no padding to that
-length."""
+"""New rows of a text above which they are read separately, so that other texts need no such padding."""
 
 
-class Eagle3Drafter:
+class Eagle3Drafter(Drafter):
     """Drafts greedily at temperature 0, and by keyed draws from its law above.
 
     A tree has the likeliest nodes at any temperature, unless its shape has drawn paths. A text of n tokens has n - 1
     rows, the last of which predicts the next token, so nothing is drafted after a single token.
     """
+
+    reads_target = True
 
     def __init__(
         self,
@@ -52,12 +53,12 @@ class Eagle3Drafter:
         self._settings, self._pick = settings, Picking.by(settings)
         self._shape = shape_named(settings.tree).shape
         self._rows = PrefixRows(network.copy)
-        self._target: KeepsInputs | None = None
+        self._target: ModelTarget | None = None
         self.device = network.device
 
     def follow(self, target: Target) -> None:
         """Draft for this target. Raises TypeError for one that cannot keep its layers' inputs."""
-        if not isinstance(target, KeepsInputs):
+        if not isinstance(target, ModelTarget):
             raise TypeError("an EAGLE-3 head needs a target that keeps what enters its layers")
         target.keep(self.layers)
         self._target = target
@@ -68,7 +69,7 @@ class Eagle3Drafter:
             return
         cached = self._rows.settle([(*prompt, UNREAD) for prompt in prompts])
         self._read(prompts, cached, prompts)
-        self._rows.note([Row(prompt) for prompt in prompts])
+        self._rows.note(prompts)
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return `count` tokens after each prefix of two tokens or more."""
@@ -79,21 +80,15 @@ class Eagle3Drafter:
         b = len(prefixes)
         if drafted is None or drafted.logits is None:
             return Draft(torch.zeros(b, 0, dtype=torch.int64, device=self.device), lengths=(0,) * b)
-        width, place = drafted.tokens.shape[1], {i: at for at, i in enumerate(able)}
-        tokens, logits = drafted.tokens.new_zeros(b, width), drafted.logits.new_zeros(b, *drafted.logits.shape[1:])
-        tokens[able], logits[able] = drafted.tokens, drafted.logits
-        drafted_lengths = drafted.lengths or (width,) * len(able)
-        lengths = tuple(drafted_lengths[place[i]] if i in place else 0 for i in range(b))
-        if drafted.branches is None or drafted.budgets is None:
-            return Draft(tokens, logits, self.vocabulary, lengths)
-        none = np.zeros(0, np.int32)
-        branches = tuple(drafted.branches[place[i]] if i in place else () for i in range(b))
-        budgets = tuple(drafted.budgets[place[i]] if i in place else none for i in range(b))
-        draws = drafted.draws and tuple(drafted.draws[place[i]] if i in place else none for i in range(b))
-        return Draft(tokens, logits, self.vocabulary, lengths, branches, budgets, draws)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Do nothing: the next prefixes show the accepted tokens."""
+        width, none = drafted.tokens.shape[1], np.zeros(0, np.int32)
+        picks = [able.index(i) if i in able else len(able) for i in range(b)]  # an empty draft is added at the end
+        tokens = torch.cat([drafted.tokens, drafted.tokens.new_zeros(1, width)])[picks]
+        logits = torch.cat([drafted.logits, drafted.logits.new_zeros(1, *drafted.logits.shape[1:])])[picks]
+        lengths = (*(drafted.lengths or (width,) * len(able)), 0)
+        if (trees := drafted.trees) is not None:
+            draws = trees.draws and (*trees.draws, none)
+            trees = Trees((*trees.parents, ()), (*trees.budgets, none), draws).some(picks)
+        return Draft(tokens, logits, self.vocabulary, tuple(lengths[i] for i in picks), trees)
 
     def _draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Draft after prefixes of at least two tokens, in the order of the cache's rows."""
@@ -113,7 +108,7 @@ class Eagle3Drafter:
             rows.append(logits)
             if step + 1 < count:
                 states = self._network.read(ids, states.unsqueeze(1), [place + step for place in places])[:, 0]
-        slots = list(self._rows.slots)
+        slots = self._rows.slots
         return Draft(torch.cat(tokens, 1)[slots], torch.cat(rows, 1)[slots], self.vocabulary)
 
     def _tree(self, prefixes: Sequence[Prefix], made: Tensor, nodes: int) -> Draft:

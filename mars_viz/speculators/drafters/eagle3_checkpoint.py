@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,12 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from mars_viz.errors import ModelError
-from mars_viz.speculators.networks.layer_inputs import NORMED
+from mars_viz.speculators.networks.base import NORMED
+from mars_viz.speculators.networks.small_llama import Heads
 
 LARGEST_CONFIG = 1 << 20  # maximum number of bytes of a config.json
 ROTARY = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary positions whose angles do not depend on the length of the text, so that a head's positions may begin
-at 0 or at 1."""
+"""Kinds of rotary positions whose angles do not depend on the text, so that they may begin at 0 or at 1."""
 CONVERT = (
     'python -c "import torch, safetensors.torch as s; s.save_file({k: v.contiguous() for k, v in '
     "torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
@@ -51,7 +50,10 @@ MAY = (
     *(f"self_attn.{name}_norm.weight" for name in "qk"),
 )
 """Optional names."""
+SAFEAILAB, SPECULATORS, SPECFORGE = "SafeAILab", "speculators", "SpecForge"  # layouts of checkpoints
 FEATURE_NORM = re.compile(r"fc_norm\.\d+\.weight")  # optional names, one for each feature that it reads: EAGLE-3.1
+Config = Mapping[str, Any]  # of a head, or of a part of it
+Shapes = Mapping[str, tuple[int, ...]]  # by name
 IGNORED = "rotary_emb.inv_freq"  # follows from the configuration
 
 
@@ -71,9 +73,7 @@ class HeadShape:
 
     width: int  # H
     inner: int  # I
-    heads: int  # heads of queries
-    groups: int  # heads of keys and values
-    size: int  # D, of each head
+    heads: Heads
     epsilon: float  # epsilon of the norms
     vocabulary: int  # Vd, number of tokens that it can draft
 
@@ -114,19 +114,11 @@ class Reading:
         return tuple(Reading(layers, count) for layers in fit)
 
 
-class Layout(Enum):
-    """The origin of a checkpoint."""
-
-    SAFEAILAB = "SafeAILab"
-    SPECULATORS = "speculators"
-    SPECFORGE = "SpecForge"
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A head as saved, under one set of names."""
 
-    layout: Layout
+    layout: str
     reading: Reading  # the hidden states of the target that it reads
     shape: HeadShape
     rotary: LlamaConfig  # configuration of its positions
@@ -136,11 +128,13 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     """By SafeAILab's names, without 'midlayer.'; rows of lm_head in the vocabulary's order."""
     remark: str = ""  # a sentence about other entries of its configuration
+    name: str = ""  # 'eagle3:' and its hub id or folder's name; 'eagle3' for the built-in one
+    revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
 
     @property
     def note(self) -> str:
         """A sentence about the layout and the features."""
-        note = f"{self.layout.value} layout, {self.reading.words} of the target"
+        note = f"{self.layout} layout, {self.reading.words} of the target"
         if self.reading.layers != (NORMED,):
             note = f"{note}, counted from 0"
         if self.reading.guess:
@@ -153,8 +147,7 @@ class Checkpoint:
 
     @property
     def others(self) -> tuple[Reading, ...]:
-        """Other hidden states that it may have been trained to read; the last norm's output only if its `fc` is then
-        used."""
+        """Other hidden states that it may have been trained on; the last norm's output only if it uses `fc`."""
         fc = self.tensors.get("fc.weight")
         square = fc is not None and fc.shape[0] == fc.shape[1]
         return tuple(each for each in self.reading.others if not square or each.layers != (NORMED,))
@@ -162,40 +155,40 @@ class Checkpoint:
 
 def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     """Return the head in a folder. Raises ModelError with a remedy for another model, or one for another target."""
-    config = _config(folder)
-    names, layout = config.get("architectures") or [], Layout.SAFEAILAB
+    config, head = _config(folder), folder.name
+    names, layout = config.get("architectures") or [], SAFEAILAB
     if config.get("speculators_model_type") or "transformer_layer_config" in config or "Eagle3Speculator" in names:
-        layout = Layout.SPECULATORS
+        layout = SPECULATORS
     elif isinstance(config.get("eagle_config"), dict) or "LlamaForCausalLMEagle3" in names:
-        layout = Layout.SPECFORGE
-    dims = config if layout is not Layout.SPECULATORS else config.get("transformer_layer_config")
+        layout = SPECFORGE
+    dims = config if layout != SPECULATORS else config.get("transformer_layer_config")
     kind = config.get("speculators_model_type", "eagle3")
-    if layout is Layout.SPECULATORS and kind != "eagle3":
-        raise ModelError(f"{folder.name} is a drafter of the kind {str(kind)[:40]!r}; take an EAGLE-3 head.")
+    if layout == SPECULATORS and kind != "eagle3":
+        raise ModelError(f"{head} is a drafter of the kind {str(kind)[:40]!r}; take an EAGLE-3 head.")
     if not isinstance(dims, dict):
-        raise ModelError(f"The config.json of {folder.name} has no transformer_layer_config; save the head again.")
+        raise ModelError(f"The config.json of {head} has no transformer_layer_config; save the head again.")
     files = _files(folder)
     shapes = {_plain(name): size for held in files.values() for name, size in held.items()}
-    _check_names(shapes, folder.name, layout.value)
-    last_alone = _flag(config, "use_aux_hidden_state", folder) is False
-    reading = _reading(config, last_alone, target, folder.name)
-    shape = _shape(dims, config, shapes, target, folder.name)
+    _check_names(shapes, head, layout)
+    last_alone = _flag(config, "use_aux_hidden_state", head) is False
+    reading = _reading(config, last_alone, target, head)
+    shape = _shape(dims, config, shapes, target, head)
     features = len(reading.layers)
     needs_fc = features * target.width != shape.width
     if needs_fc and "fc.weight" not in shapes:
         raise ModelError(
-            f"{folder.name} is {shape.width} wide and reads {features * target.width} numbers of each token, but has "
+            f"{head} is {shape.width} wide and reads {features * target.width} numbers of each token, but has "
             "no fc.weight, which joins them; fetch the whole checkpoint, or, if it reads the target's last hidden "
             'state alone, write "use_aux_hidden_state": false into its config.json.'
         )
     unused = last_alone and not needs_fc and shapes.pop("fc.weight", None) is not None
-    _check_shapes(shapes, shape, target, features, folder.name)
-    rotary = _rotary(dims, shape, folder)
-    _check_feature_norms(config, layout, shapes, features, folder)
-    residual = config.get("norm_before_residual") if layout is Layout.SPECULATORS else False
+    _check_shapes(shapes, shape, target, features, head)
+    rotary = _rotary(dims, shape, head)
+    _check_feature_norms(config, layout, shapes, features, head)
+    residual = config.get("norm_before_residual") if layout == SPECULATORS else False
     if not isinstance(residual, bool):
         raise ModelError(
-            f"The config.json of {folder.name} does not say norm_before_residual; without it speculators takes false "
+            f"The config.json of {head} does not say norm_before_residual; without it speculators takes false "
             'and vLLM true. Write "norm_before_residual": true or false into it, as it was trained.'
         )
     tensors: dict[str, Tensor] = {}
@@ -204,27 +197,26 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
             tensors |= {_plain(name): opened.get_tensor(name) for name in held}
     if unused:
         del tensors["fc.weight"]
-    vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), shape.vocabulary, target, folder)
+    vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), shape.vocabulary, target, head)
     if "lm_head.weight" not in tensors:
         vocabulary = None  # the rows are the target's
     elif vocabulary is not None:
         vocabulary, order = vocabulary.sort()
         tensors["lm_head.weight"] = tensors["lm_head.weight"][order]
-    output = _normed_output(config, layout, folder)
     remarks = [_remark(config), "its fc is left out, as in vLLM (use_aux_hidden_state)" * unused]
-    remark = "; ".join(filter(None, remarks))
+    remark, output = "; ".join(filter(None, remarks)), _normed_output(config, layout, head)
     return Checkpoint(layout, reading, shape, rotary, residual, output, vocabulary, tensors, remark)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
+    file, give = folder / "config.json", "Give the folder of an EAGLE-3 head."
     try:
         with file.open("rb") as opened:
             config = json.loads(opened.read(LARGEST_CONFIG))
     except (OSError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read as JSON ({error}). Give the folder of an EAGLE-3 head.") from error
+        raise ModelError(f"{file} cannot be read as JSON ({error}). {give}") from error
     if not isinstance(config, dict):
-        raise ModelError(f"{file} holds no settings of a model. Give the folder of an EAGLE-3 head.")
+        raise ModelError(f"{file} holds no settings of a model. {give}")
     return config
 
 
@@ -254,103 +246,96 @@ def _plain(name: str) -> str:
     return name
 
 
-def _rotary(dims: Mapping[str, Any], shape: HeadShape, folder: Path) -> LlamaConfig:
+def _rotary(dims: Config, shape: HeadShape, head: str) -> LlamaConfig:
     """Return the configuration for transformers' rotary positions."""
-    named = {
-        name: dims[name] for name in ("rope_theta", "rope_scaling", "rope_parameters") if dims.get(name) is not None
-    }
+    names = ("rope_theta", "rope_scaling", "rope_parameters")
+    named = {name: dims[name] for name in names if dims.get(name) is not None}
     try:
         config = LlamaConfig(
-            hidden_size=shape.heads * shape.size,
-            num_attention_heads=shape.heads,
-            num_key_value_heads=shape.groups,
-            head_dim=shape.size,
+            hidden_size=shape.heads.queries * shape.heads.size,
+            num_attention_heads=shape.heads.queries,
+            num_key_value_heads=shape.heads.keys,
+            head_dim=shape.heads.size,
             max_position_embeddings=int(dims.get("max_position_embeddings") or 2048),
             **named,
         )
         kind = (config.rope_parameters or {}).get("rope_type", "default")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ModelError(
-            f"The rotary positions of {folder.name} cannot be read ({error}); mend config.json."
-        ) from error
+        raise ModelError(f"The rotary positions of {head} cannot be read ({error}); mend config.json.") from error
     if kind not in ROTARY:
-        raise ModelError(
-            f"{folder.name} has rotary positions of the kind {str(kind)[:40]!r}; taken are {', '.join(ROTARY)}."
-        )
+        raise ModelError(f"{head} has rotary positions of the kind {str(kind)[:40]!r}; taken are {', '.join(ROTARY)}.")
     return config
 
 
-def _flag(config: Mapping[str, Any], name: str, folder: Path) -> bool | None:
+def _flag(config: Config, name: str, head: str) -> bool | None:
     """Return a setting of EAGLE-3.1, which may be in SpecForge's eagle_config; None if it is missing."""
     nested = config.get("eagle_config")
     value = config.get(name, nested.get(name) if isinstance(nested, dict) else None)
     if value is not None and not isinstance(value, bool):
-        raise ModelError(f"{name} in the config.json of {folder.name} is neither true nor false; mend it.")
+        raise ModelError(f"{name} in the config.json of {head} is neither true nor false; mend it.")
     return value
 
 
-def _check_feature_norms(
-    config: Mapping[str, Any], layout: Layout, shapes: Mapping[str, object], features: int, folder: Path
-) -> None:
+def _check_feature_norms(config: Config, layout: str, shapes: Shapes, features: int, head: str) -> None:
     """Raise ModelError unless the norms of features match the configuration."""
     norms = {name for name in shapes if FEATURE_NORM.fullmatch(name)}
-    configured = bool(_flag(config, "fc_norm", folder))
-    if layout is Layout.SAFEAILAB and (configured or norms):
+    configured = bool(_flag(config, "fc_norm", head))
+    if layout == SAFEAILAB and (configured or norms):
         raise ModelError(
-            f"{folder.name} has norms of its features (fc_norm), which SafeAILab's layout does not have; give it in "
+            f"{head} has norms of its features (fc_norm), which SafeAILab's layout does not have; give it in "
             "the layout that it was saved in, with architectures in its config.json."
         )
     if configured != bool(norms) or (norms and norms != {f"fc_norm.{i}.weight" for i in range(features)}):
         raise ModelError(
-            f"{folder.name} holds {len(norms)} norms of features, but by its config.json (fc_norm) it has "
+            f"{head} holds {len(norms)} norms of features, but by its config.json (fc_norm) it has "
             f"{features if configured else 'none'}; give config.json and weights of one head."
         )
     if norms and "input_norm.weight" in shapes:
         raise ModelError(
-            f"{folder.name} has a norm of all its features (norm_before_fc) and one of each (fc_norm), which exclude "
+            f"{head} has a norm of all its features (norm_before_fc) and one of each (fc_norm), which exclude "
             "each other; save the head with the one that it was trained with."
         )
-    joint, named = "input_norm.weight" in shapes, _flag(config, "norm_before_fc", folder)
+    joint, named = "input_norm.weight" in shapes, _flag(config, "norm_before_fc", head)
     if joint != bool(named):
         raise ModelError(
-            f"{folder.name} {'has' if joint else 'lacks'} input_norm.weight, a norm of all its features, but "
+            f"{head} {'has' if joint else 'lacks'} input_norm.weight, a norm of all its features, but "
             f"norm_before_fc in its config.json is {'missing' if named is None else str(named).lower()}; give "
             f'config.json and weights of one head, or write "norm_before_fc": {str(joint).lower()} if it was trained '
             "so."
         )
     if (norms or joint) and "fc.weight" not in shapes:
-        raise ModelError(f"{folder.name} has norms for its fc, but no fc.weight; fetch the whole checkpoint.")
+        raise ModelError(f"{head} has norms for its fc, but no fc.weight; fetch the whole checkpoint.")
 
 
-def _normed_output(config: Mapping[str, Any], layout: Layout, folder: Path) -> bool:
-    normed = _flag(config, "norm_output", folder)
-    if normed is not None and layout is Layout.SPECFORGE:
+def _normed_output(config: Config, layout: str, head: str) -> bool:
+    normed = _flag(config, "norm_output", head)
+    if normed is not None and layout == SPECFORGE:
         raise ModelError(
-            f"norm_output in the config.json of {folder.name} means a norm before lm_head where SpecForge trains, and "
+            f"norm_output in the config.json of {head} means a norm before lm_head where SpecForge trains, and "
             "that the normed output is fed back where SGLang and vLLM serve. Leave it out if the head was trained on "
             "its output without the norm; else save it in speculators' layout."
         )
-    if normed and layout is Layout.SAFEAILAB:
+    if normed and layout == SAFEAILAB:
         raise ModelError(
-            f"{folder.name} feeds its normed output back (norm_output), which SafeAILab's layout does not have; save "
+            f"{head} feeds its normed output back (norm_output), which SafeAILab's layout does not have; save "
             "it in the layout of speculators."
         )
     return bool(normed)
 
 
 def _vocabulary(
-    offsets: Tensor | None, kept: Tensor | None, drafted: int, target: TargetShape, folder: Path
+    offsets: Tensor | None, kept: Tensor | None, drafted: int, target: TargetShape, head: str
 ) -> Tensor | None:
     """Return the target's ids of the head's tokens, int64 [Vd], from d2t (id minus place) and t2d (marks of ids)."""
     if kept is not None and len(kept) != target.vocabulary:
         raise ModelError(
-            f"{folder.name} was made for a vocabulary of {len(kept)} tokens, {target.name} scores {target.vocabulary}; "
+            f"{head} was made for a vocabulary of {len(kept)} tokens, {target.name} scores {target.vocabulary}; "
             "take the target that the head was trained for."
         )
     if offsets is None:
         if drafted != target.vocabulary:
             raise ModelError(
-                f"{folder.name} drafts {drafted} of the {target.vocabulary} tokens of {target.name}, but does not say "
+                f"{head} drafts {drafted} of the {target.vocabulary} tokens of {target.name}, but does not say "
                 "which: d2t is missing; fetch the whole checkpoint."
             )
         return None
@@ -358,39 +343,36 @@ def _vocabulary(
     marked = None if kept is None else kept.bool().nonzero().squeeze(-1)
     if marked is not None and torch.equal(marked, offsets.long()):
         raise ModelError(
-            f"d2t of {folder.name} holds token ids where offsets are held, id minus place; subtract arange({drafted})."
+            f"d2t of {head} holds token ids where offsets are held, id minus place; subtract arange({drafted})."
         )
     outside = bool(((ids < 0) | (ids >= target.vocabulary)).any())
     if outside or len(set(ids.tolist())) < drafted:
         what = "leaves the target's vocabulary" if outside else "gives one token twice"
         raise ModelError(
-            f"d2t of {folder.name}, offsets of the head's tokens, {what} of {target.vocabulary}; take the target that "
+            f"d2t of {head}, offsets of the head's tokens, {what} of {target.vocabulary}; take the target that "
             "the head was trained for, and d2t as it was saved with it."
         )
     if marked is not None and not torch.equal(marked, ids.sort().values):
         raise ModelError(
-            f"d2t and t2d of {folder.name} name different tokens ({len(marked)} are marked, {drafted} drafted); they "
+            f"d2t and t2d of {head} name different tokens ({len(marked)} are marked, {drafted} drafted); they "
             "were not saved together, or never filled in: save the head with both."
         )
     return None if torch.equal(ids, torch.arange(target.vocabulary)) else ids
 
 
-def _remark(config: Mapping[str, Any]) -> str:
+def _remark(config: Config) -> str:
     """Return a note on the relaxed rule in a speculators configuration, which engines do not read."""
     nested = config.get("speculators_config")
     methods = nested.get("proposal_methods") if isinstance(nested, dict) else None
-    for method in methods if isinstance(methods, list) else ():
-        if isinstance(method, dict):
-            best, off = method.get("verifier_accept_k", 1), method.get("accept_tolerance", 0.0)
-            if isinstance(best, int) and isinstance(off, int | float) and (best > 1 or off > 0):
-                return (
-                    f"its configuration asks to keep one of the target's {best} best tokens within {off:g} "
-                    "nats, which is left to the rule here"
-                )
+    for method in filter(lambda each: isinstance(each, dict), methods if isinstance(methods, list) else ()):
+        best, off = method.get("verifier_accept_k", 1), method.get("accept_tolerance", 0.0)
+        if isinstance(best, int) and isinstance(off, int | float) and (best > 1 or off > 0):
+            asks = f"its configuration asks to keep one of the target's {best} best tokens within {off:g} nats"
+            return f"{asks}, which is left to the rule here"
     return ""
 
 
-def _reading(config: Mapping[str, Any], last_alone: bool, target: TargetShape, head: str) -> Reading:
+def _reading(config: Config, last_alone: bool, target: TargetShape, head: str) -> Reading:
     """Return the reading in a head's configuration, the last hidden state only if `last_alone`. Raises ModelError for
     numbers that are no layers of the target."""
     count, guess = target.layers, ""
@@ -432,7 +414,7 @@ def _usual(count: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((2, count // 2, count - 3)))
 
 
-def _listed(config: Mapping[str, Any], head: str) -> tuple[int, ...]:
+def _listed(config: Config, head: str) -> tuple[int, ...]:
     """Return the layers named in the configuration; may be empty."""
     listed = config.get(KEY, [])
     if listed is None:
@@ -442,22 +424,15 @@ def _listed(config: Mapping[str, Any], head: str) -> tuple[int, ...]:
     return tuple(listed)
 
 
-def _number(dims: Mapping[str, Any], name: str, head: str) -> int:
+def _number(dims: Config, name: str, head: str) -> int:
     number = dims.get(name)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 1 << 24:
         raise ModelError(f"The config.json of {head} has no usable {name} ({str(number)[:40]}); mend it.")
     return number
 
 
-def _shape(
-    dims: Mapping[str, Any],
-    config: Mapping[str, Any],
-    shapes: Mapping[str, tuple[int, ...]],
-    target: TargetShape,
-    head: str,
-) -> HeadShape:
-    """Return the shape from the configuration and the weights' shapes; `dims` is the layer's part. Raises
-    ModelError."""
+def _shape(dims: Config, config: Config, shapes: Shapes, target: TargetShape, head: str) -> HeadShape:
+    """Return the shape by configuration and weights; `dims` is the layer's part. Raises ModelError."""
     heads = _number(dims, "num_attention_heads", head)
     groups = _number({"num_key_value_heads": heads, **dims}, "num_key_value_heads", head)
     if dims.get("num_hidden_layers", 1) != 1:
@@ -490,15 +465,13 @@ def _shape(
     return HeadShape(
         width=_number(dims, "hidden_size", head),
         inner=_number(dims, "intermediate_size", head),
-        heads=heads,
-        groups=groups,
-        size=query_rows // heads,
+        heads=Heads(heads, groups, query_rows // heads),
         epsilon=epsilon,
         vocabulary=rows,
     )
 
 
-def _check_names(found: Mapping[str, object], head: str, layout: str) -> None:
+def _check_names(found: Shapes, head: str, layout: str) -> None:
     """Raise ModelError for the names of an incomplete head, or of more than one."""
     if missing := sorted(name for name in MUST if name not in found):
         raise ModelError(
@@ -517,25 +490,21 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
-def _check_shapes(
-    found: Mapping[str, tuple[int, ...]], shape: HeadShape, target: TargetShape, features: int, head: str
-) -> None:
+def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features: int, head: str) -> None:
     """Raise ModelError if the weights do not match the head's size, or the features of the target."""
-    h, queries, keys = shape.width, shape.heads * shape.size, shape.groups * shape.size
-    sizes = {  # by the configuration; -1 for any size
+    h, size_of_head = shape.width, shape.heads.size
+    queries, keys = shape.heads.queries * size_of_head, shape.heads.keys * size_of_head
+    sizes: dict[str, tuple[int, ...]] = {  # by the configuration; -1 for any size
         "fc.weight": (h, features * target.width),
         "self_attn.q_proj.weight": (queries, 2 * h),
-        "self_attn.k_proj.weight": (keys, 2 * h),
-        "self_attn.v_proj.weight": (keys, 2 * h),
+        **dict.fromkeys(("self_attn.k_proj.weight", "self_attn.v_proj.weight"), (keys, 2 * h)),
         "self_attn.o_proj.weight": (h, queries),
-        "mlp.gate_proj.weight": (shape.inner, h),
-        "mlp.up_proj.weight": (shape.inner, h),
+        **dict.fromkeys(("mlp.gate_proj.weight", "mlp.up_proj.weight"), (shape.inner, h)),
         "mlp.down_proj.weight": (h, shape.inner),
         "lm_head.weight": (shape.vocabulary, h),
         "d2t": (shape.vocabulary,),
         "t2d": (-1,),
-        "self_attn.q_norm.weight": (shape.size,),
-        "self_attn.k_norm.weight": (shape.size,),
+        **dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (size_of_head,)),
         "input_norm.weight": (features * target.width,),
         "embed_tokens.weight": (-1, h),
     }

@@ -1,24 +1,38 @@
-"""A smaller model of the same vocabulary that drafts a chain, token by token, or a tree, level by level."""
+"""Drafting models of the target's vocabulary, and models that share most of another model's weights.
+
+The target without some layers, skipped in the middle or after an early exit, drafts for itself: Zhang et al. 2023,
+'Draft & Verify' (arXiv 2309.08168) and Xia et al. 2024, 'SWIFT' (arXiv 2410.06916) skip layers without training;
+Elhoushi et al. 2024, 'LayerSkip' (arXiv 2404.16710) exit early, with the target's last norm and head.
+
+A head that scores only the most frequent tokens makes a draft step multiply less: Zhao et al. 2025, 'FR-Spec' (arXiv
+2502.14856), rank tokens by their frequency in a corpus; Goel et al. 2025, 'VocabTrim' (arXiv 2506.22694), by their
+frequency in the target's own text. Nothing is trained: rows of the head are left out, so q is the drafter's law
+restricted to the remaining tokens, and lossless rules stay lossless.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
+from mars_viz.errors import ModelError, SettingError
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import LONGEST_PATH, shape_named
-from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks import Network, TreeMask
-from mars_viz.speculators.sampling import draw, law, on_device
-from mars_viz.speculators.topk import best
+from mars_viz.speculators.networks.base import layers_of
+from mars_viz.speculators.sampling import best, draw, law, on_device
+from mars_viz.speculators.targets import CachedModel
 from mars_viz.walk import Prefix
 
 
@@ -43,23 +57,19 @@ class Picking:
         return picked if self.vocabulary is None else self.vocabulary[picked]
 
 
-class ModelDrafter:
+Readable = tuple[int, int] | None
+"""The number of ids that a network can read, and the replacement of other ids; None if it can read all the target's."""
+
+
+class ModelDrafter(Drafter):
     """Drafts greedily at temperature 0, and by keyed draws from its law above. A tree has the likeliest nodes at any
     temperature, unless its shape has drawn paths."""
 
     def __init__(
-        self,
-        network: Network,
-        settings: Settings,
-        vocabulary: Tensor | None = None,
-        readable: tuple[int, int] | None = None,
+        self, network: Network, settings: Settings, vocabulary: Tensor | None = None, readable: Readable = None
     ):
         """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None for the
-        first V'.
-
-        `readable` is the number of ids that the network can read, and the replacement of other ids; None if it can read
-        all of the target's.
-        """
+        first V'."""
         self._model, self._readable = CachedModel(network), readable
         self._settings, self._vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
@@ -67,7 +77,7 @@ class ModelDrafter:
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts."""
-        self._model.read(self._read(prompts))
+        self._model.prefill(self._read(prompts))
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return `count` tokens after each prefix. After a fully accepted block two tokens are unread, because the last
@@ -75,12 +85,11 @@ class ModelDrafter:
         prefixes = self._read(prefixes)
         if not self._shape.is_chain:
             return self._tree(prefixes, count)
-        unread = self._model.rewind(prefixes)
-        ids = sent([prefix[-unread:] for prefix in prefixes], self._model.device)
+        ids = self._model.rewind(prefixes)
         uniforms = keyed_uniforms(self._settings, [len(prefix) for prefix in prefixes], count, self._model.device)
         chain = self._model.chain(ids, count, self._pick, uniforms)
         if chain is not None:
-            return Draft(chain.tokens, chain.logits, self._vocabulary)
+            return Draft(*chain, self._vocabulary)
         tokens, rows = [], []
         for step in range(count):
             logits = self._model.logits(ids, rows=1)  # [B, 1, V]
@@ -91,9 +100,8 @@ class ModelDrafter:
 
     def _tree(self, prefixes: Sequence[Prefix], nodes: int) -> Draft:
         """Return a tree after each prefix; its nodes are not cached."""
-        unread = self._model.rewind(prefixes, LONGEST_PATH)
-        ids, lengths = sent([prefix[-unread:] for prefix in prefixes], self._model.device), [*map(len, prefixes)]
-        first = self._model.logits(ids, rows=1)[:, 0]
+        first = self._model.logits(self._model.rewind(prefixes, LONGEST_PATH), rows=1)[:, 0]
+        lengths = [*map(len, prefixes)]
 
         def deeper(level: Level) -> Tensor:
             b, width = level.ids.shape
@@ -111,7 +119,7 @@ class ModelDrafter:
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Receive the drafted tokens once they are on the host; the last token of a chain was never read."""
-        self._model.remember([tokens[:-1] if self._shape.is_chain else () for tokens in drafted])
+        self._model.observe([tokens[:-1] if self._shape.is_chain else () for tokens in drafted])
 
 
 def keyed_uniforms(settings: Settings, starts: Sequence[int], count: int, device: torch.device) -> Tensor | None:
@@ -120,3 +128,63 @@ def keyed_uniforms(settings: Settings, starts: Sequence[int], count: int, device
         return None
     keyed = np.stack([round_uniforms(settings.seed, start, Purpose.DRAFT, count) for start in starts])
     return on_device(keyed, device)
+
+
+def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
+    """Return the model with only these of its layers, counted from 0, in this order; all weights are shared. Raises
+    ModelError for a model with unknown layers."""
+    shared = {id(each): each for each in chain(model.parameters(), model.buffers())}
+    fewer: PreTrainedModel = copy.deepcopy(model, shared)
+    name, layers = layers_of(fewer)
+    chosen = nn.ModuleList([layers[i] for i in kept])
+    for place, layer in enumerate(chosen):
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = place  # type: ignore[assignment]  # of its cache
+    fewer.set_submodule(name, chosen)
+    config = fewer.config.get_text_config()
+    config.num_hidden_layers = len(chosen)
+    if kinds := vars(config).get("layer_types"):  # others derive theirs from the number of layers
+        config.layer_types = [kinds[i] for i in kept]
+    try:
+        with torch.inference_mode():
+            fewer(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=model.device), use_cache=False)
+    except (RuntimeError, ValueError, IndexError) as error:  # such as inputs for each of all the layers
+        raise ModelError(
+            f"No layers of {model.config.model_type} can be left out here; take another drafter."
+        ) from error
+    return fewer
+
+
+def count_of(model: PreTrainedModel) -> int:
+    """Return its number of layers. Raises ModelError if they are unknown."""
+    return len(layers_of(model)[1])
+
+
+def most_frequent(text: Iterable[int], count: int, size: int, always: Iterable[int]) -> Tensor:
+    """Return `count` of `size` tokens, ascending, int64: those in `always`, then the text's most frequent, then lowest
+    ids. Raises SettingError if that is all of them, or fewer than those in `always`."""
+    always = sorted(each for each in always if each < size)
+    if not len(always) < count < size:
+        raise SettingError(
+            f"A vocabulary of {size:,} tokens cannot be trimmed to {count:,}; take m from {len(always) + 1:,} to "
+            f"{size - 1:,}."
+        )
+    often = (token for token, _ in sorted(Counter(text).items(), key=lambda each: (-each[1], each[0])) if token < size)
+    kept = dict.fromkeys(chain(always, often, range(size)))  # in this order, each once
+    return torch.tensor(sorted(list(kept)[:count]), dtype=torch.int64)
+
+
+def with_vocabulary(model: PreTrainedModel, vocabulary: Tensor) -> PreTrainedModel:
+    """Return the model with a head of only these tokens, [V']; everything else is shared."""
+    shared = {id(each): each for each in chain(model.parameters(), model.buffers())}
+    trimmed: PreTrainedModel = copy.deepcopy(model, shared)
+    head = model.get_output_embeddings()
+    rows = vocabulary.to(head.weight.device)
+    kept = nn.Linear(head.in_features, len(rows), bias=False, device="meta")
+    kept.weight = nn.Parameter(head.weight[rows].clone(), requires_grad=False)
+    if getattr(head, "bias", None) is not None:
+        kept.bias = nn.Parameter(head.bias[rows].clone(), requires_grad=False)
+    trimmed.config.tie_word_embeddings = False
+    trimmed.set_output_embeddings(kept)
+    return trimmed

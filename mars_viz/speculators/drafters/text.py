@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.walk import Prefix
 
 BETWEEN = -1  # separates the existing text from the prefix; no token
 
 
-class TextDrafter(ABC):
+class TextDrafter(Drafter):
     """Drafts deterministically from the prefix alone; q is 1 at the drafted token."""
 
     def __init__(self, device: torch.device):
         """`device` is the device of drafted tokens."""
         self._device = device
 
-    def prefill(self, prompts: Sequence[Prefix]) -> None:  # noqa: B027 (no drafter need do anything here)
-        """Do nothing: no text is read ahead."""
-
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return at most `count` tokens after each prefix."""
         return Draft.of_chains([self.continued(prefix, count) for prefix in prefixes], self._device)
 
-    @abstractmethod
     def continued(self, prefix: Prefix, count: int) -> Sequence[int]:
         """Return at most `count` tokens after the prefix."""
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:  # noqa: B027
-        """Do nothing: the next prefixes show the accepted tokens."""
+        raise NotImplementedError
 
 
 class TextBefore:
     """Text that precedes every prefix, sorted once, so that a draft only looks at occurrences of a token."""
 
     def __init__(self, tokens: Sequence[int] = ()):
-        self.tokens = np.array([*tokens, BETWEEN], np.int64)
-        """int64; `BETWEEN` is at the end."""
+        self.tokens = np.array([*tokens, BETWEEN], np.int64)  # int64; `BETWEEN` is at the end
         self._order = np.argsort(self.tokens, kind="stable")
         self._sorted = self.tokens[self._order]
 
@@ -141,3 +133,33 @@ class TrigramDrafter(TextDrafter):
             drafted.append(token)
             pair = (pair[1], token)
         return drafted
+
+
+class NgramDrafter(TextDrafter):
+    """Drafts the continuation of the latest earlier occurrence of the longest known suffix, of at most n tokens."""
+
+    def __init__(self, n: int, device: torch.device):
+        super().__init__(device)
+        self._n = n
+
+    def continued(self, prefix: Prefix, count: int) -> Prefix:
+        """Return at most `count` tokens; empty if the last token has not occurred before."""
+        end = latest(prefix, self._n)
+        return prefix[end : end + count]
+
+
+def latest(prefix: Prefix, n: int) -> int:
+    """Return the end of the latest earlier occurrence of the longest suffix of at most n tokens. Returns the prefix's
+    length if its last token has not occurred before."""
+    end_best, best, last = len(prefix), 0, prefix[-1]
+    for end in range(len(prefix) - 1, 0, -1):
+        if prefix[end - 1] != last:
+            continue
+        length = 1
+        while length < min(n, end) and prefix[end - 1 - length] == prefix[-1 - length]:
+            length += 1
+        if length > best:
+            end_best, best = end, length
+            if best == n:
+                break
+    return end_best

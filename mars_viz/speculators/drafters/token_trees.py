@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -30,9 +30,8 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import Shape, best_paths
 from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft, rows_at
-from mars_viz.speculators.sampling import draw, law, on_device
-from mars_viz.speculators.topk import largest
+from mars_viz.speculators.draft import Draft, Trees, rows_at
+from mars_viz.speculators.sampling import draw, largest, law, on_device
 from mars_viz.trees import also_itself
 
 
@@ -87,8 +86,7 @@ def grown(first: Tensor, deeper: Deeper, shape: Shape, nodes: int, vocabulary: T
 
 @lru_cache(maxsize=64)
 def _planned(shape: Shape, nodes: int, k: int) -> tuple[list[float], ...]:
-    """Return scores of each level's candidates in a static tree: larger for earlier ones in the plan, -inf for
-    others."""
+    """Return scores of each level's candidates in a static tree: by their place in the plan, -inf for others."""
     places = {path: -float(i) for i, path in enumerate(best_paths(shape.accept, shape.depth, nodes))}
     chosen: list[tuple[int, ...]] = [()]
     level_scores: list[list[float]] = []
@@ -104,40 +102,31 @@ def _meet(trees: Sequence[_Growing], logits: Tensor, vocabulary: Tensor | None, 
     `planned`, or by the drafter's law."""
     likeliest = largest(logits, trees[0].each)
     ids = (likeliest.ids if vocabulary is None else vocabulary[likeliest.ids]).flatten(1).tolist()
-    if planned is not None:
-        for tree, tree_ids in zip(trees, ids, strict=True):
-            tree.meet(tree_ids, planned)
-        return
-    shares = logits.log_softmax(-1).gather(-1, likeliest.ids).tolist()
+    shares = logits.log_softmax(-1).gather(-1, likeliest.ids).tolist() if planned is None else [()] * len(ids)
     for tree, tree_ids, these in zip(trees, ids, shares, strict=True):
-        tree.meet(tree_ids, tree.along_paths(these))
+        tree.meet(tree_ids, planned, these)
 
 
 class _Growing:
     """Candidates of one text's tree while it grows: after each row of logits its k likeliest tokens."""
 
     def __init__(self, each: int):
-        """Start without candidates."""
-        self.each = each
-        """k: candidate c was drafted from row c // k."""
+        self.each = each  # k: candidate c was drafted from row c // k
         self._ids: list[int] = []  # of the candidates, in the target's vocabulary
         self._scores: list[float] = []  # float32; the logarithms of their paths' probabilities, or what was planned
         self._above = [-1]  # of each row the place of the candidate that it comes after; the prefix has none
         self._sees: list[bytes] = []  # of each row but the first which of them it sees
         self._begin, self._first = 0, 0  # the first candidate and the first row of the last level
 
-    def along_paths(self, shares: Sequence[Sequence[float]]) -> Sequence[float]:
-        """Return scores of the candidates after the last m rows, whose logarithms these are, [m, k], in float32."""
-        before = [self._scores[place] if place >= 0 else 0.0 for place in self._above[-len(shares) :]]
-        return array(
-            "f", [score + share for score, row_shares in zip(before, shares, strict=True) for share in row_shares]
-        )
-
-    def meet(self, ids: Sequence[int], scores: Sequence[float]) -> None:
-        """Add the next candidates."""
+    def meet(self, ids: Sequence[int], planned: Sequence[float] | None, shares: Sequence[Sequence[float]]) -> None:
+        """Add the candidates after the last m rows, with `planned` scores or, in float32, those of their paths by the
+        logarithms `shares` [m, k]."""
+        if planned is None:
+            before = [self._scores[place] if place >= 0 else 0.0 for place in self._above[-len(shares) :]]
+            planned = array("f", [score + share for score, row in zip(before, shares, strict=True) for share in row])
         self._begin = len(self._ids)
         self._ids += ids
-        self._scores += scores
+        self._scores += planned
 
     def gone_on_with(self, width: int) -> tuple[list[int], list[int], list[bytes]]:
         """Return the likeliest candidates of the last level: tokens, parents in the level before, and visible nodes."""
@@ -157,17 +146,8 @@ class _Growing:
         its children. Candidates that cannot be drafted, with score -inf, are left out."""
         best = _largest_first(self._scores, range(len(self._ids)))[:nodes]
         rank = {place: i for i, place in enumerate(best, start=1) if self._scores[place] > -math.inf}
-        children: dict[int, list[int]] = {}
-        for place in rank:
-            children.setdefault(self._above[place // self.each], []).append(place)
-        order = _preorder(children)
-        node_of = {-1: -1} | {place: i for i, place in enumerate(order)}
-        return TokenTree(
-            tokens=[self._ids[place] for place in order],
-            parents=[node_of[self._above[place // self.each]] for place in order],
-            places=[place // self.each for place in order],
-            budgets=[rank[place] for place in order],
-        )
+        rows = {place: place // self.each for place in rank}
+        return TokenTree.of({at: (self._ids[at], self._above[row], row, rank[at], 0) for at, row in rows.items()})
 
 
 def _largest_first(scores: Sequence[float], places: range) -> list[int]:
@@ -214,14 +194,27 @@ class TokenTree:
     places: list[int]  # index of the row of logits that each node was drafted from
     budgets: list[int]
     """Size of the smallest tree with each node: its rank, or the order in which it was first drawn, path by path."""
-    draws: list[int] = field(default_factory=list)  # see `Speculation.draws`; empty if the tree is not drawn
+    draws: list[int]  # see `Speculation.draws`; 0 if the tree is not drawn
+
+    @classmethod
+    def of(cls, nodes: Mapping[int, Sequence[int]]) -> TokenTree:
+        """Number nodes of [token, parent, place, budget, draws] in preorder; the prefix is -1 among parents."""
+        children: dict[int, list[int]] = {}
+        for node, (_, parent, *_) in nodes.items():
+            children.setdefault(parent, []).append(node)
+        order, waiting = list[int](), children.get(-1, [])[::-1]
+        while waiting:
+            order.append(waiting.pop())
+            waiting += children.get(order[-1], ())[::-1]
+        number = {-1: -1} | {node: i for i, node in enumerate(order)}
+        tokens, parents, places, budgets, draws = ([nodes[node][i] for node in order] for i in range(5))
+        return cls(tokens, [number[parent] for parent in parents], places, budgets, draws)
 
     @classmethod
     def of_paths(cls, levels: Sequence[Sequence[int]]) -> TokenTree:
         """Build from one text's drawn tokens [w] per level: one per path, or one that all paths share."""
-        nodes: list[list[int]] = []  # token, parent, place, budget and draws, in the order of drawing
+        nodes: dict[int, list[int]] = {}  # in the order of drawing
         node_of: dict[tuple[int, int], int] = {}
-        children: dict[int, list[int]] = {}
         begins = np.cumsum([0, *map(len, levels)]).tolist()
         for path in range(max(map(len, levels))):
             node = -1
@@ -229,27 +222,11 @@ class TokenTree:
                 at = path if len(level) > 1 else 0
                 child = node_of.setdefault((node, level[at]), len(nodes))
                 if child == len(nodes):
-                    nodes.append([level[at], node, begin + at, child + 1, 0])
-                    children.setdefault(node, []).append(child)
+                    nodes[child] = [level[at], node, begin + at, child + 1, 0]
                 if at == path:
                     nodes[child][-1] |= 1 << path
                 node = child
-        order = _preorder(children)
-        number = {-1: -1} | {node: i for i, node in enumerate(order)}
-        tokens, parents, places, budgets, draws = (
-            list(values) for values in zip(*(nodes[i] for i in order), strict=True)
-        )
-        return cls(tokens, [number[parent] for parent in parents], places, budgets, draws)
-
-
-def _preorder(children: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return all nodes below -1, the prefix, in depth-first preorder."""
-    order: list[int] = []
-    waiting = [*children.get(-1, ())][::-1]
-    while waiting:
-        order.append(waiting.pop())
-        waiting += children.get(order[-1], ())[::-1]
-    return order
+        return cls.of(nodes)
 
 
 def _draft(trees: Sequence[TokenTree], rows: Tensor, vocabulary: Tensor | None, *, are_drawn: bool) -> Draft:
@@ -258,12 +235,7 @@ def _draft(trees: Sequence[TokenTree], rows: Tensor, vocabulary: Tensor | None, 
     places, tokens = (np.zeros((len(trees), max(lengths)), np.int64) for _ in range(2))
     for i, tree in enumerate(trees):
         places[i, : lengths[i]], tokens[i, : lengths[i]] = tree.places, tree.tokens
-    return Draft(
-        sent(tokens, rows.device),
-        rows_at(rows, sent(places, rows.device)),
-        vocabulary,
-        lengths,
-        tuple(tuple(tree.parents) for tree in trees),
-        tuple(np.array(tree.budgets, np.int32) for tree in trees),
-        tuple(np.array(tree.draws, np.int32) for tree in trees) if are_drawn else None,
-    )
+    parents, budgets = tuple(tuple(tree.parents) for tree in trees), (np.array(t.budgets, np.int32) for t in trees)
+    draws = tuple(np.array(tree.draws, np.int32) for tree in trees) if are_drawn else None
+    branching = Trees(parents, tuple(budgets), draws)
+    return Draft(sent(tokens, rows.device), rows_at(rows, sent(places, rows.device)), vocabulary, lengths, branching)

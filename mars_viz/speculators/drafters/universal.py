@@ -19,12 +19,11 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from mars_viz.run import Piece
-from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft, Spent
+from mars_viz.speculators.draft import Draft, Drafter, Spent
 from mars_viz.speculators.networks import Network
+from mars_viz.speculators.sampling import best
+from mars_viz.speculators.targets import CachedModel
 from mars_viz.speculators.token_bytes import TransformersTokenizer
-from mars_viz.speculators.topk import best
 from mars_viz.walk import Prefix
 
 LOOKBACK = 8
@@ -35,9 +34,11 @@ PART = 2048  # bytes of a text above which it is encoded in parts, so that parts
 _PARTS = 4096  # number of cached parts above which the cache is emptied
 
 
-class UniversalDrafter:
+class UniversalDrafter(Drafter):
     """Continues the text until it has settled the requested number of the target's tokens. A draft is shorter if the
     model ends the text, and empty if its text would change the prefix's last token."""
+
+    spent: Spent
 
     def __init__(self, network: Network, translation: Translation, spent: Spent):
         """`spent` receives the totals of every draft."""
@@ -45,7 +46,7 @@ class UniversalDrafter:
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts' text."""
-        self._model.read([read for read in map(self._translation.read, prompts) if read])
+        self._model.prefill([read for read in map(self._translation.read, prompts) if read])
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return at most `count` tokens after each prefix."""
@@ -60,20 +61,16 @@ class UniversalDrafter:
         passes = tuple(text.passes_of(len(chain)) for text, chain in zip(texts, chains, strict=True))
         return Draft.of_chains(chains, self._model.device, passes)
 
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Do nothing: its own tokens are known."""
-
     def _write(self, texts: Sequence[Continuation], read: Sequence[Prefix], count: int) -> None:
         """Continue the texts in one batch until each has `count` tokens or is done."""
-        unread = self._model.rewind(read)
-        ids = sent([text_tokens[-unread:] for text_tokens in read], self._model.device)
+        ids = self._model.rewind(read)
         written: list[list[int]] = []  # a token of each text a pass
         while going := [i for i, text in enumerate(texts) if not text.done and len(text.tokens) < count]:
             ids = best(self._model.logits(ids, rows=1))  # [B, 1]
             written.append(ids[:, 0].tolist())
             for i in going:
                 texts[i].take(written[-1][i])
-        self._model.remember([[step[i] for step in written[:-1]] for i in range(len(texts))])
+        self._model.observe([[step[i] for step in written[:-1]] for i in range(len(texts))])
 
 
 class Translation:
@@ -91,12 +88,10 @@ class Translation:
         """Translate for a drafter with `context` tokens that ends texts with one of `ends`; the target uses `end`. The
         target scores ids below the first of the `sizes`, the drafter reads ids below the second."""
         self._target, self._drafter = target, drafter
-        self.pieces = drafter.pieces
-        """The drafter's pieces of its tokens."""
+        self.pieces = drafter.pieces  # the drafter's pieces of its tokens
         self._scored, self._readable = sizes
         self.ends, self.end = ends, end
-        self.most = max(1, context // 4)
-        """Maximum number of drafter passes for one draft."""
+        self.most = max(1, context // 4)  # maximum number of drafter passes for one draft
         bare, begun = _encoded(drafter.library, "a"), list(drafter.library("a", verbose=False)["input_ids"])
         at = next((i for i in range(len(begun)) if begun[i : i + len(bare)] == bare), 0)
         self._begin = tuple(begun[:at])  # the tokens that its tokenizer puts before every text
@@ -186,18 +181,14 @@ class Continuation:
     """A draft in progress: the drafter's text after one prefix, and the settled target's tokens."""
 
     def __init__(self, translation: Translation, prefix: Prefix):
-        """Start with an empty text."""
         self._translation = translation
         self._window, self._begun = translation.window(prefix)
         self._data = b""
         self._idle = 0
-        self.tokens: list[int] = []
-        """Settled tokens of the target."""
+        self.tokens: list[int] = []  # settled tokens of the target
         self._settled_by: list[int] = []
-        self.passes = 0
-        """Number of drafter passes so far."""
-        self.done = False
-        """True if further passes would settle no more tokens."""
+        self.passes = 0  # number of drafter passes so far
+        self.done = False  # true if further passes would settle no more tokens
 
     def take(self, token: int) -> None:
         """Add a token written by the drafter."""

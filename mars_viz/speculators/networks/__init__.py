@@ -2,73 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from mars_viz.speculators.devices import inference, is_spread
-from mars_viz.speculators.networks.batched import CachePool, Chain, Pick, RaggedNetwork
-from mars_viz.speculators.networks.graphs import CudaCapture
-from mars_viz.speculators.networks.hf import PlainNetwork, rewind_of, rounding
-from mars_viz.speculators.networks.layer_inputs import LayerInputs
+from mars_viz.speculators.networks.base import Network, Pick, TreeMask
+from mars_viz.speculators.networks.batched import CachePool, CudaCapture, RaggedNetwork
+from mars_viz.speculators.networks.hf import PlainNetwork, apart, rewind_of, rounding
 from mars_viz.speculators.networks.llama_forward import Body, why_not
-from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
-from mars_viz.speculators.networks.tree_mask import TreeMask
+from mars_viz.speculators.networks.small_llama import PackedLlama, Weights, fits
 
-__all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
+__all__ = ["Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
 
 FIRST_BLOCK = 8  # tokens on which a pass of this package is compared with transformers'
-
-
-class Network(Protocol):
-    """Scores tokens after those that rows of its cache hold."""
-
-    device: torch.device  # of tokens and logits
-    inputs: LayerInputs
-    """Inputs of some layers for every token in the cache; of no layers, unless set before anything is read."""
-
-    def score(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        rows: int,
-        slots: Sequence[int] | None = None,
-        tree: TreeMask | None = None,
-    ) -> Tensor:
-        """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n].
-
-        Row b of the batch is row slots[b] of the cache; its tokens are written from place starts[b] on and replace what
-        was there. Slots are consecutive in any order; None is 0, 1, … B - 1. Each token sees all before it, or what
-        `tree` lets it see.
-        """
-
-    def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` of the cache to row `slot`."""
-
-
-@runtime_checkable
-class Chaining(Network, Protocol):
-    """A network that drafts by itself, so that the host need not start every step."""
-
-    def chain(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        count: int,
-        pick: Pick,
-        uniforms: Tensor | None = None,
-        slots: Sequence[int] | None = None,
-    ) -> Chain:
-        """Score the tokens [B, n], pick one after them, score that, and so on until `count` are picked.
-
-        Step s passes column s of the uniforms [B, count] to `pick`. Afterwards the cache holds all but the last picked
-        token. `starts` and `slots` are as for `score`.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +42,25 @@ def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = 
     They score the first `vocabulary_size` tokens. Without `cuda_graphs`, CUDA models use transformers' own. Other
     passes are compared with transformers' on a first block, which replaces them if they differ beyond rounding.
     """
+    reason, faster = "", None
     if not is_spread(model) and fits(model):
-        weights = pack(model, vocabulary_size)
+        weights = Weights(model, vocabulary_size)
         faster = Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
-    elif reason := why_not(model):
-        return _transformers(model, vocabulary_size, reason)
-    elif model.device.type == "cuda" and not cuda_graphs:
-        return _transformers(model, vocabulary_size, "CUDA graphs were not wanted (--no-cuda-graphs)")
-    else:
-        body = Body(model, vocabulary_size)
-        pool = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
-        lack = lambda: pool.trouble and f"runs without CUDA graphs: {pool.trouble}"  # noqa: E731
-        faster = Opener(partial(RaggedNetwork, pool), lack, model=model)
-    reason_against = differs(faster(), model)
-    return _transformers(model, vocabulary_size, reason_against) if reason_against else faster
+    elif not (reason := why_not(model)):
+        if model.device.type == "cuda" and not cuda_graphs:
+            reason = "CUDA graphs were not wanted (--no-cuda-graphs)"
+        else:
+            body = Body(model, vocabulary_size)
+            pool = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
+            lack = lambda: pool.trouble and f"runs without CUDA graphs: {pool.trouble}"  # noqa: E731
+            faster = Opener(partial(RaggedNetwork, pool), lack, model=model)
+    if faster is not None and not (reason := differs(faster(), model)):
+        return faster
+    rewind = rewind_of(model, vocabulary_size)
+    notes = ["goes through transformers' own pass, one text after the other: " + reason, rewind.value]
+    return Opener(
+        partial(PlainNetwork, model, vocabulary_size, rewind), lambda: "; ".join(filter(None, notes)), model=model
+    )
 
 
 def differs(network: Network, model: PreTrainedModel) -> str:
@@ -115,15 +70,7 @@ def differs(network: Network, model: PreTrainedModel) -> str:
     ids = torch.arange(FIRST_BLOCK, device=model.device).unsqueeze(0) * 7919 % size
     with inference():
         logits = network.score(ids, [0], FIRST_BLOCK)  # [1, 8, V]
-        reference = model(input_ids=ids, use_cache=False).logits[..., : logits.shape[-1]].float()
-        difference = float((logits - reference).abs().amax() / reference.abs().amax())
+        difference = apart(logits, model(input_ids=ids, use_cache=False).logits[..., : logits.shape[-1]].float())
     if difference <= rounding(model.dtype):
         return ""
     return f"the faster one gives other logits here, by up to {difference:.2g} of the largest"
-
-
-def _transformers(model: PreTrainedModel, vocabulary_size: int, reason: str) -> Opener:
-    rewind = rewind_of(model, vocabulary_size)
-    notes = ["goes through transformers' own pass, one text after the other: " + reason, rewind.value]
-    lack = "; ".join(filter(None, notes))
-    return Opener(partial(PlainNetwork, model, vocabulary_size, rewind), lambda: lack, model=model)

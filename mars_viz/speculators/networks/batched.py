@@ -5,11 +5,17 @@ Knows rows, places and transfers to the device; the arithmetic is `Body`'s.
 A row's result equals the one it has alone up to rounding, since kernels depend on the amount of work. In float32 this
 changes a token only if the two best logits differ by no more than rounding. In bfloat16 and float16 such ties are
 common, and a text may continue differently after one.
+
+A recording repeats a function's work on buffers at fixed addresses, so that the host starts one graph instead of
+hundreds of kernels. A shape is recorded when it recurs; the first replays are compared with the function. If recording
+or comparison fails, recordings are given up with a sentence, and the function is called each time. Sources: PyTorch's
+notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html) and torch/cuda/graphs.py.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +24,131 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mars_viz.speculators.devices import sent
-from mars_viz.speculators.networks.graphs import Capture, Graphs, Tensors
-from mars_viz.speculators.networks.layer_inputs import LayerInputs
-from mars_viz.speculators.networks.llama_forward import Body, Where
-from mars_viz.speculators.networks.tree_mask import TreeMask
+from mars_viz.speculators.devices import first_line, lacks_memory, sent
+from mars_viz.speculators.networks.base import LayerInputs, Network, Pick, Slots, TreeMask
+from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.threads import on_shared_cores
+
+Tensors = tuple[Tensor, ...]
+Function = Callable[..., Tensors]
+"""Function of tensors that may be called again with the same arguments, such as writing the same values to a cache."""
+
+WORTH = 3  # call at which a shape is recorded: recording costs about four passes, and many shapes never recur
+CHECKS = 2  # replays that are compared with the function; they include other inputs than the recorded ones
+MOST = 32  # recordings kept; the least recently used is dropped first
+SETTLED = WORTH + CHECKS  # calls with one shape after which nothing is recorded or compared
+
+
+Recorded = tuple[Callable[[], None], Tensors]
+"""Repeats a function's work on the present contents of some buffers; and the tensors that contain its results then."""
+Capture = Callable[[Function, Tensors], Recorded]
+"""Records the function's work on these tensors. Raises RuntimeError if that is impossible."""
+
+
+class CudaCapture:
+    """Records CUDA graphs that share a pool of memory. For one thread with one stream of replays."""
+
+    def __init__(self, device: torch.device):
+        """Begin with a memory pool; see `Graphs` for how long it may be used."""
+        self._device = device
+        with torch.cuda.device(device):
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, function: Function, inputs: Tensors) -> Recorded:
+        """Record after two plain calls on the recording's stream, since libraries initialise on the first."""
+        with torch.cuda.device(self._device):
+            current = torch.cuda.current_stream()
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                for _ in range(2):
+                    function(*inputs)
+            current.wait_stream(self._stream)
+            graph = torch.cuda.CUDAGraph()
+            try:  # other threads may ask the device something meanwhile, such as how much memory it has
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                    outputs = function(*inputs)
+            finally:
+                torch.cuda.set_stream(current)  # a recording that fails leaves its own behind
+            return graph.replay, outputs
+
+
+@dataclass(slots=True)
+class _Kept:
+    inputs: Tensors
+    play: Callable[[], None]
+    outputs: Tensors
+    checks: int = CHECKS
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        for buffer, value in zip(self.inputs, inputs, strict=True):
+            buffer.copy_(value)
+        self.play()
+        return tuple(output.clone() for output in self.outputs)  # the next play overwrites them
+
+
+class Graphs:
+    """Recordings by shape."""
+
+    def __init__(
+        self, begin: Callable[[], Capture], agree: Callable[[Tensors, Tensors], bool], tell: Callable[[str], None]
+    ):
+        """`begin` creates the recorder, again after `forget`: a memory pool cannot be reused once it is empty. `agree`
+        compares a recording's results with the function's; `tell` receives the reason if recordings are given up."""
+        self._begin, self._agree, self._tell = begin, agree, tell
+        self._capture: Capture | None = None
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._asked: Counter[Hashable] = Counter()
+        self.given_up = False  # whether functions are called without recordings from now on
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def run(self, key: Hashable, function: Function, inputs: Tensors) -> Tensors:
+        """Return `function(*inputs)`. The key identifies the function and all about the inputs but their values."""
+        if self.given_up:
+            return function(*inputs)
+        recording = self._kept.get(key)
+        if recording is None:
+            self._asked[key] += 1
+            if self._asked[key] < WORTH:
+                return function(*inputs)
+        try:
+            recording = recording or self._record(key, function, inputs)
+            self._kept.move_to_end(key)
+            results = recording(inputs)
+        except RuntimeError as error:  # all that PyTorch raises; what is wrong with the function itself it raises again
+            lacks = lacks_memory(error)
+            self._give_up("the device has too little memory for them" if lacks else first_line(error))
+            return function(*inputs)
+        if recording.checks:
+            recording.checks -= 1
+            expected = function(*inputs)
+            if not self._agree(results, expected):
+                self._give_up("a recorded pass gave other results than the pass itself")
+                return expected
+        return results
+
+    def forget(self) -> None:
+        """Drop all recordings, since the memory they used is gone. Shapes that recur are recorded again."""
+        self._kept.clear()
+        self._asked.clear()
+        self._capture = None
+
+    def _record(self, key: Hashable, function: Function, inputs: Tensors) -> _Kept:
+        self._capture = self._capture or self._begin()
+        buffers = tuple(value.clone() for value in inputs)
+        recording = self._kept[key] = _Kept(buffers, *self._capture(function, buffers))
+        if len(self._kept) > MOST:
+            dropped, _ = self._kept.popitem(last=False)
+            del self._asked[dropped]  # it must prove its worth again
+        return recording
+
+    def _give_up(self, reason: str) -> None:
+        self.given_up = True
+        self.forget()
+        self._tell(reason)
+
 
 TILE = 64  # places are read in multiples of this
 CHUNK = 512  # tokens of a row that are read at once: more would make the mask large and not use the device better
@@ -34,19 +159,7 @@ LEAST = 256  # fewest places of a row; doubled as often as a text requires
 IDLE = 64 << 20  # most bytes of a cache kept unused; an eighth of the weights' bytes is allowed in any case
 SLACK = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.02}
 """How far logits of the same pass may differ, as a share of the largest."""
-Pick = Callable[[Tensor, Tensor | None], Tensor]
-"""Maps raw logits [B, 1, V] and, if it draws, uniforms [B, 1] to token ids int64 [B, 1].
-
-Equal functions must pick alike: a recorded chain is replayed for any function equal to its own.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Drafts after each of B rows, N tokens each."""
-
-    tokens: Tensor  # int64 [B, N]
-    logits: Tensor  # raw, float32 [B, N, V]; the law from which each token was picked
+Window = tuple[int, int]  # the first row of the cache that is read, and the number of places
 
 
 class PooledCache:
@@ -71,10 +184,35 @@ class PooledCache:
         self._written = max(self._written, places)
 
     def clear(self) -> None:
-        """Empty the cache but keep its memory and recordings. Zeros are written, since a NaN would spread through the
-        mask."""
+        """Empty the cache but keep its memory and recordings. Written values become 0: a NaN would pass the mask."""
         self.cache[:, :, : self._written] = 0
         self._written = 0
+
+    def scored(
+        self, control: Tensor, tokens: Tensor, *, rows: int, kept: Sequence[int], tree: TreeMask | None, window: Window
+    ) -> Tensors:
+        """Return logits [B, rows, V] and the inputs [B, n, E] of the `kept` layers."""
+        order, starts, written, positions = control.unbind(0)
+        entered: dict[int, Tensor] | None = {} if kept else None
+        tree, at = tree and tree.arranged(order.tolist()), (starts, written, *window)
+        logits = self.body.logits(_arranged(tokens, order), at, self.cache, rows, entered, tree)
+        results = (logits, *(entered[i] for i in kept)) if entered is not None else (logits,)
+        return tuple(_arranged(result, positions) for result in results)
+
+    def chained(
+        self, control: Tensor, tokens: Tensor, uniforms: Tensor | None = None, *, count: int, pick: Pick, window: Window
+    ) -> Tensors:
+        """Return the picked tokens [B, count] and their logits [B, count, V]; see `Network.chain`."""
+        order, starts, written, positions = control.unbind(0)
+        ids, draws = _arranged(tokens, order), None if uniforms is None else _arranged(uniforms, order)
+        picked, rows = [], []
+        for step in range(count):
+            logits = self.body.logits(ids, (starts, written, *window), self.cache, 1)  # [B, 1, V]
+            starts = starts + ids.shape[1]
+            ids = pick(logits, None if draws is None else draws[:, step : step + 1])
+            picked.append(ids)
+            rows.append(logits)
+        return _arranged(torch.cat(picked, 1), positions), _arranged(torch.cat(rows, 1), positions)
 
 
 class CachePool:
@@ -84,8 +222,7 @@ class CachePool:
         """`begin` creates the recorder of passes; None if none are recorded."""
         self.body, self._begin = body, begin
         self._empty: list[PooledCache] = []
-        self.trouble = ""
-        """Why recordings were given up, as the end of a sentence."""
+        self.trouble = ""  # why recordings were given up, as the end of a sentence
 
     def take(self) -> PooledCache:
         """Return an empty cache."""
@@ -126,35 +263,28 @@ def power(count: int, least: int = 1) -> int:
     return least
 
 
-class RaggedNetwork:
-    """A pass over weights that may be shared, with a cache of its own, which returns to a pool when the pass is
-    deleted."""
+class RaggedNetwork(Network):
+    """A pass over weights that may be shared, with its own cache from a pool, which gets it back in the end."""
 
-    def __init__(self, rooms: CachePool):
-        """Begin with an empty cache."""
+    def __init__(self, pool: CachePool):
         self.inputs = LayerInputs()
-        self.device = rooms.body.device
-        self._room = rooms.take()
-        weakref.finalize(self, rooms.leave, self._room).atexit = False
+        self.device = pool.body.device
+        self._room = pool.take()
+        weakref.finalize(self, pool.leave, self._room).atexit = False
 
     @torch.inference_mode()
     @on_shared_cores
     def score(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        rows: int,
-        slots: Sequence[int] | None = None,
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
         """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         scored, left, slots = [], tokens.shape[1], slots or range(len(starts))
         for part in torch.split(tokens, CHUNK, 1):
             cut = tokens.shape[1] - left
             n, left = part.shape[1], left - part.shape[1]
-            last = min(n, max(rows - left, 1))  # one, where none of this part is asked for
+            last = min(n, max(rows - left, 1))  # one, if none of this part is requested
             mask = tree and tree.part(slice(len(starts)), cut, cut + n)
-            function = partial(_scored, self._room, rows=last, inputs_of=self.inputs.layers, tree=mask)
+            function = partial(self._room.scored, rows=last, kept=self.inputs.layers, tree=mask)
             short = n <= SHORT and mask is None
             logits, *entered = self._run(("score", last), function, starts, slots, n, (part,), short=short)
             if self.inputs:
@@ -167,23 +297,18 @@ class RaggedNetwork:
     @torch.inference_mode()
     @on_shared_cores
     def chain(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        count: int,
-        pick: Pick,
-        uniforms: Tensor | None = None,
-        slots: Sequence[int] | None = None,
-    ) -> Chain:
-        """Draft `count` tokens after the tokens [B, n]; see `Chaining.chain`."""
+        self, tokens: Tensor, starts: Sequence[int], count: int, pick: Pick, uniforms: Tensor | None, slots: Slots
+    ) -> tuple[Tensor, Tensor]:
+        """Draft `count` tokens after the tokens [B, n]; see `Network.chain`."""
         if tokens.shape[1] > CHUNK:  # far from what was read
             self.score(tokens[:, :-1], starts, 1, slots)
             starts = [start + tokens.shape[1] - 1 for start in starts]
             tokens = tokens[:, -1:]
         n, inputs = tokens.shape[1], (tokens,) if uniforms is None else (tokens, uniforms)
-        function, key = partial(_chained, self._room, count=count, pick=pick), ("chain", count, pick)
+        function, key = partial(self._room.chained, count=count, pick=pick), ("chain", count, pick)
         slots = slots or range(len(starts))
-        return Chain(*self._run(key, function, starts, slots, n + count - 1, inputs, short=n <= SHORT))
+        picked, logits = self._run(key, function, starts, slots, n + count - 1, inputs, short=n <= SHORT)
+        return picked, logits
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, length: int) -> None:
@@ -224,56 +349,11 @@ class RaggedNetwork:
         written = [first + row if row < count else spare for row in range(rows)]
         control = sent([order, begins, written, positions], self.device)
         if graphs is None:
-            return function(control, *inputs, first=first, end=end)
+            return function(control, *inputs, window=(first, end))
         padded = [pad(value, (0, 0) * (value.dim() - 1) + (0, rows - count)) for value in inputs]
         key = (*key, rows, end, *(value.shape[1] for value in inputs))
-        results = graphs.run(key, partial(function, first=0, end=end), (control, *padded))
+        results = graphs.run(key, partial(function, window=(0, end)), (control, *padded))
         return tuple(result[:count] for result in results)
-
-
-def _scored(
-    room: PooledCache,
-    control: Tensor,
-    tokens: Tensor,
-    *,
-    rows: int,
-    inputs_of: Sequence[int],
-    tree: TreeMask | None,
-    first: int,
-    end: int,
-) -> Tensors:
-    """Return logits [B, rows, V] and the inputs [B, n, E] of the layers `inputs_of`."""
-    order, starts, written, positions = control.unbind(0)
-    entered: dict[int, Tensor] | None = {} if inputs_of else None
-    tree = tree and tree.arranged(order.tolist())
-    where = Where(starts, written, first, end)
-    logits = room.body.logits(_arranged(tokens, order), where, room.cache, rows, entered, tree)
-    results = (logits, *(entered[i] for i in inputs_of)) if entered is not None else (logits,)
-    return tuple(_arranged(result, positions) for result in results)
-
-
-def _chained(
-    room: PooledCache,
-    control: Tensor,
-    tokens: Tensor,
-    uniforms: Tensor | None = None,
-    *,
-    count: int,
-    pick: Pick,
-    first: int,
-    end: int,
-) -> Tensors:
-    order, starts, written, positions = control.unbind(0)
-    ids = _arranged(tokens, order)
-    draws = None if uniforms is None else _arranged(uniforms, order)
-    picked, rows = [], []
-    for step in range(count):
-        logits = room.body.logits(ids, Where(starts, written, first, end), room.cache, 1)  # [B, 1, V]
-        starts = starts + ids.shape[1]
-        ids = pick(logits, None if draws is None else draws[:, step : step + 1])
-        picked.append(ids)
-        rows.append(logits)
-    return _arranged(torch.cat(picked, 1), positions), _arranged(torch.cat(rows, 1), positions)
 
 
 def _arranged(x: Tensor, order: Tensor) -> Tensor:

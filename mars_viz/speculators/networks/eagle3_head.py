@@ -5,14 +5,13 @@ of token j, which `fc` computes from inputs of some layers of the target (or the
 the head's own output for the previous row. The output of a row is the state of the next one; `norm` and `lm_head`
 compute the logits of token j + 2 from it.
 
-In float32 on the CPU a row's result is the same, bit for bit, in any batch; see `row_invariance`.
+In float32 on the CPU a row's result is the same, bit for bit, in any batch; see `small_llama`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -21,57 +20,40 @@ from torch.nn.functional import embedding
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from mars_viz.speculators.networks.kv_cache import KVShape, Rows
-from mars_viz.speculators.networks.row_invariance import Batching, Heads, Kernels, gated, invariant
-from mars_viz.speculators.networks.small_llama import filled, leading, normed
-from mars_viz.speculators.networks.tree_mask import TreeMask
+from mars_viz.speculators.networks.base import Rows, TreeMask
+from mars_viz.speculators.networks.small_llama import (
+    Batching,
+    Heads,
+    Kernels,
+    filled,
+    gated,
+    invariant,
+    leading,
+    normed,
+)
 from mars_viz.speculators.threads import on_shared_cores
 
 CHUNK = 512  # tokens of a text that are read at once if no batching is fixed
 LONGEST = 1 << 20  # most places of a row
 
 
-@dataclass(frozen=True, slots=True)
 class FloatNorm:
     """A root-mean-square norm over the last dimension, in float32."""
 
-    weight: Tensor  # float32 [width], times √width
-    epsilon: float  # times the width
-
-    @classmethod
-    def of(cls, weight: Tensor, epsilon: float) -> FloatNorm:
-        """Create the norm from a checkpoint's weight."""
-        return cls(weight.float() * math.sqrt(len(weight)), epsilon * len(weight))
+    def __init__(self, weight: Tensor, epsilon: float):
+        self.weight = weight.float() * math.sqrt(len(weight))  # [width]
+        self._epsilon = epsilon * len(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the norm of x [..., width], in the dtype of x."""
-        return (normed(x.float(), self.epsilon) * self.weight).to(x.dtype)
+        return (normed(x.float(), self._epsilon) * self.weight).to(x.dtype)
 
 
-@dataclass(frozen=True, slots=True)
 class HeadWeights:
     """Constants of a head; matrices input by output. H wide, k features of Ht."""
 
-    heads: Heads
-    embedding: Tensor  # [V, H]
-    fc: Tensor | None  # [k Ht, H]; None if the features are H wide and serve as states
-    qkv: Tensor  # [2 H, (heads + 2 groups) D]
-    attention_out: Tensor  # [heads D, H]
-    gate_up: Tensor  # [H, 2 I]
-    down: Tensor  # [I, H]
-    lm_head: Tensor  # [H, Vd]
-    norms: Mapping[str, FloatNorm]
-    """By name in a checkpoint: input_layernorm, hidden_norm, post_attention_layernorm, norm; optionally input_norm (of
-    the features) or fc_norm.0, fc_norm.1, … (of each feature), self_attn.q_norm and self_attn.k_norm (of each head)."""
-    normed_residual: bool  # whether attention's result is added to the normed state
-    normed_output: bool  # whether the next row's state is the output of `norm`, as in EAGLE-3.1, instead of its input
-    rotary: LlamaRotaryEmbedding  # returns cosines and sines of positions
-    kernels: Kernels
-    batching: Batching | None  # counts at which no row depends on the others; None if rows may
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         tensors: Mapping[str, Tensor],
         heads: Heads,
         epsilon: float,
@@ -80,39 +62,34 @@ class HeadWeights:
         normed_residual: bool = False,
         normed_output: bool = False,
         kernels: Kernels = Kernels(),  # noqa: B008
-    ) -> HeadWeights:
+    ):
         """Create weights from a checkpoint's tensors by name, including embed_tokens.weight and lm_head.weight. Device
-        and dtype of the computation are those of the tensors."""
+        and dtype of the computation are those of the tensors.
+
+        With `normed_residual` attention's result is added to the normed state. With `normed_output` the next row's
+        state is the output of `norm`, as in EAGLE-3.1, instead of its input.
+        """
 
         def columns(*names: str) -> Tensor:
             return torch.cat([tensors[f"{name}.weight"] for name in names]).t().contiguous()
 
-        fc, head = columns("fc") if "fc.weight" in tensors else None, columns("lm_head")
-        qkv = columns("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-        attention_out, down = columns("self_attn.o_proj"), columns("mlp.down_proj")
-        gate_up = columns("mlp.gate_proj", "mlp.up_proj")
-        exact = head.device.type == "cpu" and head.dtype == torch.float32
-        added = [tensor for tensor in (fc, attention_out, down) if tensor is not None]
-        return cls(
-            heads=heads,
-            embedding=tensors["embed_tokens.weight"],
-            fc=fc,
-            qkv=qkv,
-            attention_out=attention_out,
-            gate_up=gate_up,
-            down=down,
-            lm_head=head,
-            norms={
-                name.removesuffix(".weight"): FloatNorm.of(tensor, epsilon)
-                for name, tensor in tensors.items()
-                if "norm" in name
-            },
-            normed_residual=normed_residual,
-            normed_output=normed_output,
-            rotary=LlamaRotaryEmbedding(rotary).to(head.device),
-            kernels=kernels,
-            batching=invariant(kernels, qkv, gate_up, added, head, heads) if exact else None,
-        )
+        self.heads, self.normed_residual, self.normed_output = heads, normed_residual, normed_output
+        self.embedding = tensors["embed_tokens.weight"]  # [V, H]
+        self.fc = columns("fc") if "fc.weight" in tensors else None
+        """[k Ht, H]; None if the features are H wide and serve as states."""
+        self.qkv = columns("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")  # [2 H, (heads + 2 groups) D]
+        self.attention_out, self.down = columns("self_attn.o_proj"), columns("mlp.down_proj")  # [heads D, H], [I, H]
+        self.gate_up, self.lm_head = columns("mlp.gate_proj", "mlp.up_proj"), columns("lm_head")  # [H, 2 I], [H, Vd]
+        weights = {name.removesuffix(".weight"): weight for name, weight in tensors.items() if "norm" in name}
+        self.norms = {name: FloatNorm(weight, epsilon) for name, weight in weights.items()}
+        """By name in a checkpoint: input_layernorm, hidden_norm, post_attention_layernorm, norm; optionally input_norm
+        (of the features) or fc_norm.0, fc_norm.1, … (of each feature), self_attn.q_norm and self_attn.k_norm."""
+        device, self.kernels = self.lm_head.device, kernels
+        self.rotary = LlamaRotaryEmbedding(rotary).to(device)  # returns cosines and sines of positions
+        self.batching: Batching | None = None  # counts at which no row depends on the others; None if rows may
+        if device.type == "cpu" and self.lm_head.dtype == torch.float32:
+            added = [tensor for tensor in (self.fc, self.attention_out, self.down) if tensor is not None]
+            self.batching = invariant(kernels, self.qkv, self.gate_up, added, self.lm_head, heads)
 
 
 class EagleNetwork:
@@ -120,9 +97,8 @@ class EagleNetwork:
 
     def __init__(self, weights: HeadWeights):
         self.device, self.dtype = weights.down.device, weights.down.dtype
-        self._weights = weights
-        heads = weights.heads
-        self._rows = Rows(KVShape(1, 2 * heads.keys, heads.size, LONGEST, self.dtype, self.device))
+        self._weights, heads = weights, weights.heads
+        self._rows = Rows(1, 2 * heads.keys, heads.size, LONGEST, self.dtype, self.device)
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Copy the first `length` places of row `source` of the cache to row `slot`."""
@@ -169,8 +145,7 @@ class EagleNetwork:
 
     @on_shared_cores
     def logits(self, made: Tensor) -> Tensor:
-        """Return raw float32 logits [B, Vd] of the head's tokens, from the layer's output [B, H] for one row of each
-        text."""
+        """Return raw float32 logits [B, Vd] of the head's tokens, from the layer's output [B, H] of one row each."""
         w, parts = self._weights, []
         for x in torch.split(made, len(made) if w.batching is None else w.batching.logits.most):
             padded = x if w.batching is None else filled(x, w.batching.logits.at_least(len(x)))

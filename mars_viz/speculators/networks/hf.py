@@ -26,9 +26,8 @@ from transformers.cache_utils import (
 
 from mars_viz.errors import ModelError
 from mars_viz.speculators.devices import first_line, inference, is_gone, lacks_memory, place_of
+from mars_viz.speculators.networks.base import LayerInputs, Network, Slots, TreeMask, last_states
 from mars_viz.speculators.networks.batched import SLACK
-from mars_viz.speculators.networks.layer_inputs import LayerInputs, last_states
-from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
 STRIDE = 8  # fewest tokens between kept states of a recurrent model
@@ -49,13 +48,10 @@ class RowCache:
 
     def __init__(self, rewind: Rewind):
         self._rewind = rewind
-        self.tokens = torch.empty(0, dtype=torch.int64)
-        """[n]; at least the first `read` are valid."""
-        self.read = 0
-        """Tokens in the cache."""
+        self.tokens = torch.empty(0, dtype=torch.int64)  # [n]; at least the first `read` are valid
+        self.read = 0  # tokens in the cache
         self.cache: DynamicCache | None = None
-        self.long = False
-        """Whether the cache was computed with the rotary angles of long texts."""
+        self.long = False  # whether the cache was computed with the rotary angles of long texts
         self._kept: list[tuple[int, dict[int, Any]]] = []  # lengths, ascending, and layers that cannot be cropped
 
     def back_to(self, length: int) -> int:
@@ -102,7 +98,7 @@ class RowCache:
         return row
 
 
-class PlainNetwork:
+class PlainNetwork(Network):
     """Keeps a cache per row, so that rows of unequal length need no padding. A tree is scored in one pass if the model
     respects a custom mask, which is tested on the first tree. Otherwise its paths are scored one after another."""
 
@@ -123,12 +119,7 @@ class PlainNetwork:
 
     @on_shared_cores
     def score(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        rows: int,
-        slots: Sequence[int] | None = None,
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
         """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         scored = []
@@ -255,9 +246,9 @@ def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
                 raise
             why = first_line(error)
             raise ModelError(f"{name} cannot read plain text ({why}). Take a causal language model.") from error
-        if (apart := _apart(shorter, expected[:1, :12])) > rounding(model.dtype):
+        if (change := apart(shorter, expected[:1, :12])) > rounding(model.dtype):
             raise ModelError(
-                f"{name} changes its logits by up to {apart:.2g} of the largest when more text follows, so one pass "
+                f"{name} changes its logits by up to {change:.2g} of the largest when more text follows, so one pass "
                 "cannot verify a draft. Take a causal language model."
             )
         slack, differences = 2 * SLACK.get(model.dtype, 0.05), dict.fromkeys(Rewind, math.inf)
@@ -276,15 +267,14 @@ def rewind_of(model: PreTrainedModel, vocabulary_size: int) -> Rewind:
 
 
 def _tried(network: PlainNetwork, ids: Tensor, expected: Tensor) -> float:
-    """Return how far logits are from the expected ones [2, TRIAL, V] after passes that continue, go back and
-    diverge."""
+    """Return how far logits are from expected ones [2, TRIAL, V] after passes that go on, back and diverge."""
     difference = 0.0
     for text, start, end in ((0, 0, 1), (0, 1, 12), (0, 12, 17), (0, 14, 18), (1, 10, 15), (1, 15, 16)):
         logits = network.score(ids[text : text + 1, start:end], [start], end - start)
-        difference = max(difference, _apart(logits, expected[text : text + 1, start:end]))
+        difference = max(difference, apart(logits, expected[text : text + 1, start:end]))
     network.copy(0, 1, 12)
     logits = network.score(torch.stack([ids[1, 16:19], ids[1, 12:15]]), [16, 12], 3)
-    return max(difference, _apart(logits, torch.stack([expected[1, 16:19], expected[1, 12:15]])))
+    return max(difference, apart(logits, torch.stack([expected[1, 16:19], expected[1, 12:15]])))
 
 
 def rounding(dtype: torch.dtype) -> float:
@@ -293,7 +283,7 @@ def rounding(dtype: torch.dtype) -> float:
     return min(0.25, max(1e-3, 32 * torch.finfo(dtype).eps))
 
 
-def _apart(found: Tensor, expected: Tensor) -> float:
+def apart(found: Tensor, expected: Tensor) -> float:
     """Return the largest difference as a share of the largest logit; NaN if there is a NaN."""
     return float((found - expected).abs().amax() / expected.abs().amax())
 

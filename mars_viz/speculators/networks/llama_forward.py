@@ -18,9 +18,8 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM, Mis
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM, Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM, Qwen3RMSNorm
 
-from mars_viz.speculators.memory import bytes_free
-from mars_viz.speculators.networks.layer_inputs import NORMED
-from mars_viz.speculators.networks.tree_mask import TreeMask
+from mars_viz.speculators.devices import bytes_free
+from mars_viz.speculators.networks.base import NORMED, TreeMask
 
 SHAPED = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 """Architectures whose code was checked; a class derived from one of them may do anything."""
@@ -60,21 +59,15 @@ def why_not(model: PreTrainedModel) -> str:
     return "" if plain and not model.training else "its layers were changed"
 
 
-@dataclass(frozen=True, slots=True)
 class Norm:
     """A root-mean-square norm over the last dimension."""
 
-    weight: Tensor  # [width]
-    epsilon: float  # added to the mean square
-
-    @classmethod
-    def of(cls, module: LlamaRMSNorm) -> Norm:
-        """Create the norm from a module of one of `NORMS`."""
-        return cls(module.weight, float(module.variance_epsilon))
+    def __init__(self, module: LlamaRMSNorm):
+        self._weight, self._epsilon = module.weight, float(module.variance_epsilon)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x [..., width], scaled to mean square 1 and multiplied by the weight."""
-        return rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        return rms_norm(x, self._weight.shape, self._weight, self._epsilon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,49 +117,30 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return matrix
 
 
-@dataclass(frozen=True, slots=True)
 class Layer:
     """One layer: H heads and G key/value heads of D, I inner width."""
 
-    before: Norm  # before attention
-    qkv: Matrix  # [(H + 2 G) D, E]
-    norms: tuple[Norm, Norm] | None  # norms of each query's and key's head, in models with such norms (Qwen3)
-    out: Matrix  # [E, H D]
-    between: Norm  # before the inner layer
-    gate_up: Matrix  # [2 I, E]
-    act: Callable[[Tensor], Tensor]  # activation of the gate
-    down: Matrix  # [E, I]
-
-    @classmethod
-    def of(cls, layer: LlamaDecoderLayer) -> Layer:
-        """Create a layer from a decoder layer of transformers."""
+    def __init__(self, layer: LlamaDecoderLayer):
         attention, mlp = layer.self_attn, layer.mlp
-        normed = hasattr(attention, "q_norm")
-        return cls(
-            before=Norm.of(layer.input_layernorm),
-            qkv=Matrix.of(attention.q_proj, attention.k_proj, attention.v_proj),
-            norms=(Norm.of(attention.q_norm), Norm.of(attention.k_norm)) if normed else None,
-            out=Matrix.of(attention.o_proj),
-            between=Norm.of(layer.post_attention_layernorm),
-            gate_up=Matrix.of(mlp.gate_proj, mlp.up_proj),
-            act=mlp.act_fn,
-            down=Matrix.of(mlp.down_proj),
-        )
+        self.before, self.between = Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)
+        self.qkv = Matrix.of(attention.q_proj, attention.k_proj, attention.v_proj)  # [(H + 2 G) D, E]
+        normed = hasattr(attention, "q_norm")  # norms of each query's and key's head (Qwen3)
+        self.norms = (Norm(attention.q_norm), Norm(attention.k_norm)) if normed else None
+        self.out = Matrix.of(attention.o_proj)  # [E, H D]
+        self.gate_up = Matrix.of(mlp.gate_proj, mlp.up_proj)  # [2 I, E]
+        self.act: Callable[[Tensor], Tensor] = mlp.act_fn  # activation of the gate
+        self.down = Matrix.of(mlp.down_proj)  # [E, I]
 
-    def with_copy(self) -> Layer:
-        """Return the layer with copies of its matrices in oneDNN's layout."""
-        names = ("qkv", "out", "gate_up", "down")
-        return replace(self, **{name: getattr(self, name).with_copy() for name in names})
+    def reorder(self) -> None:
+        """Add copies of its matrices in oneDNN's layout."""
+        for name in ("qkv", "out", "gate_up", "down"):
+            setattr(self, name, getattr(self, name).with_copy())
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Positions of a pass of B rows of n tokens; its tensors are on the device."""
-
-    starts: Tensor  # int64 [B]; first place of each row
-    homes: Tensor  # int64 [B]; row of the cache that is written for each row
-    first: int  # row of the cache that the first row reads; the others follow
-    end: int  # places that are read, including those written in this pass
+Inputs = dict[int, Tensor] | None  # of layers
+At = tuple[Tensor, Tensor, int, int]
+"""For B rows, their first places and the rows of the cache that are written for them, int64 [B]; the row of the cache
+that the first one reads, which the others follow; and the number of places that are read, with those written now."""
 
 
 class Body:
@@ -179,9 +153,9 @@ class Body:
         self.heads, self.groups = int(config.num_attention_heads), int(config.num_key_value_heads)
         self.size, self.scale = int(attention.head_dim), float(attention.scaling)
         with torch.inference_mode(False):  # they are the model's weights from now on
-            self.layers = tuple(Layer.of(layer) for layer in body.layers)
+            self.layers = tuple(Layer(layer) for layer in body.layers)
         self.embedding: Tensor = body.embed_tokens.weight
-        self.norm = Norm.of(body.norm)
+        self.norm = Norm(body.norm)
         self.head = Matrix(model.lm_head.weight[:vocabulary_size], model.lm_head.bias)
         self._rotary = body.rotary_emb
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
@@ -191,39 +165,31 @@ class Body:
         (low, high), free = REORDERED, bytes_free(self.device)
         if low <= self.bytes <= high and (free is None or free >= 2 * self.bytes):
             with torch.inference_mode(False):
-                self.layers = tuple(layer.with_copy() for layer in self.layers)
+                for layer in self.layers:
+                    layer.reorder()
                 self.head = self.head.with_copy()
 
     def cache(self, rows: int, places: int) -> Tensor:
-        """Return a new cache [layers, rows, places, 2 G, D] of zeros: keys, then values. Masked values are read, so
-        they are finite."""
+        """Return a new cache [layers, rows, places, 2 G, D] of zeros: keys, values. Masked values must be finite."""
         shape = (len(self.layers), rows, places, 2 * self.groups, self.size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def logits(
-        self,
-        tokens: Tensor,
-        at: Where,
-        cache: Tensor,
-        rows: int,
-        entered: dict[int, Tensor] | None = None,
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, at: At, cache: Tensor, rows: int, entered: Inputs = None, tree: TreeMask | None = None
     ) -> Tensor:
         """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], and add these to the
-        cache.
-
-        `entered` receives the inputs [B, n, E] of every layer, the last one's output and that of the last norm.
+        cache. `entered` receives the inputs [B, n, E] of every layer, the last one's output and that of the last norm.
         """
-        (b, n), heads, groups = tokens.shape, self.heads, self.groups
+        (b, n), heads, groups, (starts, homes, first, end) = tokens.shape, self.heads, self.groups, at
         shared = heads // groups  # queries of so many heads see the same keys: they are asked together
-        positions = at.starts.unsqueeze(1) + torch.arange(n, device=tokens.device)  # [B, n]
-        places = (at.homes.unsqueeze(1) * cache.shape[2] + positions).flatten()  # [B n], of the rows laid end to end
+        positions = starts.unsqueeze(1) + torch.arange(n, device=tokens.device)  # [B, n]
+        places = (homes.unsqueeze(1) * cache.shape[2] + positions).flatten()  # [B n], of the rows laid end to end
         if tree is None:
-            unseen = torch.arange(at.end, device=tokens.device) > positions.unsqueeze(-1)  # [B, n, end]
+            unseen = torch.arange(end, device=tokens.device) > positions.unsqueeze(-1)  # [B, n, end]
             mask = torch.zeros_like(unseen, dtype=self.dtype).masked_fill_(unseen, -torch.inf)
         else:
-            mask, positions = tree.added(at.end, self.dtype), tree.positions
-        mask = mask.unsqueeze(1).expand(b, shared, n, at.end).reshape(b, 1, shared * n, at.end)
+            mask, positions = tree.added(end, self.dtype), tree.positions
+        mask = mask.unsqueeze(1).expand(b, shared, n, end).reshape(b, 1, shared * n, end)
         x, half = embedding(tokens, self.embedding), self.size // 2  # [B, n, E]
         cosine, sine = (each.unsqueeze(2) for each in self._rotary(x, positions))  # [B, n, 1, D]
         sine = torch.cat([-sine[..., :half], sine[..., half:]], -1)  # so that halves can be swapped by rolling
@@ -238,7 +204,7 @@ class Body:
             other = turned.roll(half, -1)
             turned.mul_(cosine).addcmul_(other, sine)
             layer_cache.flatten(0, 1).index_copy_(0, places, qkv[:, :, heads:].flatten(0, 1))
-            past = layer_cache[at.first : at.first + b, : at.end].transpose(1, 2)  # [B, 2 G, end, D]
+            past = layer_cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
             queries = qkv[:, :, :heads].view(b, n, groups, shared, -1).permute(0, 2, 3, 1, 4)  # [B, G, H/G, n, D]
             mixed = scaled_dot_product_attention(
                 queries.reshape(b, groups, shared * n, self.size),

@@ -1,68 +1,234 @@
 """Llama's forward pass over a cache of rows with few calls, for models so small that calls cost more than arithmetic.
 
-Knows weights and tensors; knows no text and no drafting.
-
-Every row's result is the same, bit for bit, in any batch and however a text is cut into passes: the numbers of rows,
-queries and keys are those that `row_invariance` finds equivalent on this machine.
+Every row's result is the same, bit for bit, in any batch and however a text is cut into passes. Libraries use different
+kernels for few rows, for remainders of blocks and for a thread's share, and each rounds differently. Counts of rows are
+compared by trial on this machine: each computes the same few rows repeatedly, and counts are alike if the results are
+the same, bit for bit, at all places.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache, partial
+from hashlib import sha256
+from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import embedding, pad, scaled_dot_product_attention, silu
 from transformers import LlamaForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from mars_viz.speculators.networks.kv_cache import IdleCaches, KVShape
-from mars_viz.speculators.networks.layer_inputs import NORMED, LayerInputs
-from mars_viz.speculators.networks.row_invariance import MOST, Batching, Heads, Kernels, gated, invariant
-from mars_viz.speculators.networks.tree_mask import TreeMask
-from mars_viz.speculators.threads import on_shared_cores
+from mars_viz.speculators.networks.base import NORMED, IdleCaches, LayerInputs, Network, Rows, Slots, TreeMask
+from mars_viz.speculators.threads import on_shared_cores, sharing_cores
+
+MOST = 256  # most rows of a pass; more hardly reduce the time per row
+TRIED = (*range(1, 33), *range(36, 65, 4), *range(80, 129, 16), *range(160, MOST + 1, 32))
+"""Counts that a pass may have."""
+ASKED = tuple(count for count in TRIED if count <= 128)
+"""Counts of a text's queries that are tried: PyTorch's attention uses blocks of 32, larger ones from 192 on."""
+SPARSE = (*range(1, 33), 40, 48, 56, 64, 96, 128, 192, MOST)
+"""Counts that are tried of the matrix of the logits, the largest one."""
+LIKELY = (*range(1, 9), 16, 32, 64)
+"""Frequent counts, by which a class of like counts is chosen: drafting, verifying, batches and prompts."""
+DIFFERENT = 16  # rows used to compare counts: kernels that differ in few columns may give equal bits for one row
+CALL = 10  # fixed cost of a pass, in rows
+TILE = 64  # keys are read in multiples of this
+BLOCK = 512  # keys that PyTorch's attention processes at a time: further keys do not change the sum over these
+
+
+def product(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
+    """Return rows [R, E] times a matrix [E, N], plus `onto` [R, N]."""
+    return torch.mm(rows, matrix) if onto is None else torch.addmm(onto, rows, matrix)
+
+
+def gated(gate_up: Tensor) -> Tensor:
+    """Return [R, I], the SiLU of the gates times the gated values, from [R, 2 I]."""
+    gate, up = gate_up.chunk(2, -1)
+    return silu(gate).mul_(up)
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Attend with queries [B, H, n, D] to keys and values [B, G, end, D], adding `mask` [B, 1, n, end] to scores."""
+    grouped = keys.shape[1] < queries.shape[1]
+    return scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=grouped)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Arithmetic functions, which tests may replace."""
+
+    product: Callable[[Tensor, Tensor, Tensor | None], Tensor] = product
+    attention: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = attention
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts of rows at which each row's result is the same, at any place."""
+
+    alike: tuple[int, ...]  # ascending
+
+    @property
+    def most(self) -> int:
+        """Largest count."""
+        return self.alike[-1]
+
+    def at_least(self, count: int) -> int:
+        """Return the smallest count that is at least `count`, which is at most `most`."""
+        return self.alike[bisect_left(self.alike, count)]
+
+    @property
+    def cost(self) -> int:
+        """Cost of computing the frequent counts, in rows."""
+        full_passes = sum(count // self.most * (self.most + CALL) for count in LIKELY)
+        return full_passes + sum(self.at_least(count % self.most) + CALL for count in LIKELY if count % self.most)
+
+    def __str__(self) -> str:
+        least, *more = self.alike
+        if self.alike in (counts[counts.index(least) :] for counts in (TRIED, ASKED, SPARSE)):
+            return f"{least} and more"
+        return ", ".join(map(str, [least, *more[:2]])) + (f", … {self.most}" if more[2:] else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How passes are cut and padded so that each row's result does not depend on its batch."""
+
+    rows: Counts  # for the products with the layers' matrices
+    logits: Counts  # for the product that computes logits
+    queries: Counts  # for a text's queries in attention
+    near: int
+    """Keys up to which results are equal at multiples of `TILE`; beyond, they are equal at multiples of `BLOCK`."""
+
+    def __str__(self) -> str:
+        return f"products of {self.rows} rows, logits of {self.logits}, attention of {self.queries} queries"
+
+    def end(self, places: int) -> int:
+        """Return the number of keys to read so that the first `places` are included."""
+        step = TILE if places <= self.near else BLOCK
+        return -(-places // step) * step
+
+    def groups(self, starts: Sequence[int], n: int) -> Iterator[tuple[slice, tuple[int, ...]]]:
+        """Yield consecutive texts that are read together, and the cuts between their n tokens, including 0 and n. Text
+        i is read from starts[i] on."""
+        if len(starts) == 1:
+            yield slice(0, 1), self._cuts(starts[0], n)
+            return
+        keyed = groupby(range(len(starts)), key=lambda i: (starts[i] < self.near, self._cuts(starts[i], n)))
+        for (_, cuts), indices in keyed:
+            texts = list(indices)
+            step = max(1, self.rows.most // max(after - before for before, after in zip(cuts, cuts[1:], strict=False)))
+            for first in range(0, len(texts), step):
+                yield slice(texts[first], texts[min(first + step, len(texts)) - 1] + 1), cuts
+
+    def _cuts(self, start: int, n: int) -> tuple[int, ...]:
+        most = min(self.rows.most, self.queries.most)
+        if n <= most and not start < self.near < start + n:
+            return 0, n
+        border = [self.near - start] if start < self.near < start + n else []
+        return tuple(sorted({0, *range(most, n, most), *border, n}))
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Heads of attention."""
+
+    queries: int  # H
+    keys: int  # G
+    size: int  # D
+
+
+def invariant(
+    kernels: Kernels, qkv: Tensor, gate_up: Tensor, added: Sequence[Tensor], head: Tensor, heads: Heads
+) -> Batching:
+    """Find the batching on this machine, with the present number of threads, for a layer's matrices [E, N]. Products
+    with matrices in `added` are added onto rows; `head` computes logits."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(DIFFERENT, heads.queries, heads.size, generator=generator)
+    past = torch.randn(1, BLOCK, 2 * heads.keys, heads.size, generator=generator).transpose(1, 2)
+
+    @cache
+    def different(width: int) -> Tensor:
+        return torch.randn(DIFFERENT, width, generator=torch.Generator().manual_seed(width))
+
+    def multiplied(taken: Tensor) -> Iterator[Tensor]:
+        yield kernels.product(different(len(qkv))[taken], qkv, None)
+        gates = kernels.product(different(len(gate_up))[taken], gate_up, None)
+        yield gates
+        yield gated(gates)  # threads take parts of it that may end within a row
+        for matrix in added:
+            yield kernels.product(different(len(matrix))[taken], matrix, different(matrix.shape[1])[taken])
+
+    def attended(taken: Tensor, seen: int, end: int) -> Tensor:
+        asked = query[taken].transpose(0, 1).unsqueeze(0)  # [1, H, count, D]
+        mask = torch.full((1, 1, len(taken), end), -torch.inf)
+        mask[..., :seen] = 0
+        keys, values = past[:, : heads.keys, :end], past[:, heads.keys :, :end]
+        mixed = kernels.attention(asked, keys, values, mask)
+        return mixed[0].transpose(0, 1)  # [count, H, D]
+
+    queries = alike(lambda taken: (attended(taken, end - 9, end) for end in (TILE, 4 * TILE)), ASKED)
+    near = _near(lambda seen, end: attended(torch.arange(queries.at_least(1)) % DIFFERENT, seen, end))
+    logits = alike(lambda taken: iter([kernels.product(different(len(head))[taken], head, None)]), SPARSE)
+    return Batching(alike(multiplied), logits, queries, near)
+
+
+def alike(computed: Callable[[Tensor], Iterator[Tensor]], tried: Sequence[int] = TRIED) -> Counts:
+    """Return the cheapest class of counts at which `computed` gives the same results. `computed` receives indices int64
+    [count] of the `DIFFERENT` rows and yields results [count, …]."""
+    classes: dict[bytes, list[int]] = {}
+    for count in tried:
+        if (result := _result(computed, count)) is not None:
+            classes.setdefault(result, []).append(count)
+    return min((Counts(tuple(counts)) for counts in classes.values()), key=lambda counts: counts.cost)
+
+
+def _result(computed: Callable[[Tensor], Iterator[Tensor]], count: int) -> bytes | None:
+    """Return a digest of each row's results at this count, each row at two places at least; None if places matter."""
+    first: list[Tensor] = []
+    seen = torch.zeros(DIFFERENT, dtype=torch.bool)
+    for turn in range(max(2, -(-DIFFERENT // count))):
+        begin = turn * min(count, DIFFERENT // 2)
+        taken = torch.arange(begin, begin + count) % DIFFERENT  # the different rows in turn
+        unseen = (~seen[taken]).nonzero().squeeze(-1)
+        with sharing_cores():
+            results = list(computed(taken))
+        for i, rows in enumerate(results):
+            if i == len(first):
+                first.append(rows.new_empty(DIFFERENT, *rows.shape[1:]))
+            if len(unseen):
+                first[i][taken[unseen]] = rows[unseen]
+            if not torch.equal(rows, first[i][taken]):
+                return None
+        seen[taken] = True
+    digest = sha256()
+    for result in first:
+        digest.update(result.numpy().tobytes())
+    return digest.digest()
+
+
+def _near(attended: Callable[[int, int], Tensor]) -> int:
+    """Return up to how many keys attention to the first `seen` of `end` keys does not depend on `end`."""
+    first: dict[int, Tensor] = {}
+    for end in range(TILE, BLOCK + 1, TILE):
+        for seen in range(TILE, end + 1, TILE):
+            result = attended(seen, end)
+            if not torch.equal(first.setdefault(seen, result), result):
+                return end - TILE
+    return 1 << 30
+
 
 LARGEST = 20_000_000
-"""Parameters above which arithmetic dominates: trying row counts takes longer than a first text, and padded rows cost
-more than fewer calls save."""
+"""Parameters above which arithmetic dominates: trials and padded rows cost more than fewer calls save."""
 LONGEST = 8192  # places above which a causal mask of all places costs too much memory
 
 
-@dataclass(frozen=True, slots=True)
-class PackedLayer:
-    """Matrices of a layer, input by output; the norms' weights are folded in and q and k are laid out in pairs."""
-
-    qkv: Tensor  # float32 [E, (H + 2 G) D]
-    attention_out: Tensor  # float32 [H D, E]
-    gate_up: Tensor  # float32 [E, 2 I]
-    down: Tensor  # float32 [I, E]
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Constants: E wide, H heads, G key/value heads of D, I inner width, V vocabulary, P places."""
-
-    heads: int  # H
-    groups: int  # G
-    epsilon: float  # epsilon of the norms, times E
-    embedding: Tensor  # float32 [V, E]
-    layers: tuple[PackedLayer, ...]  # from the embedding up
-    norm: Tensor  # float32 [E]; the last norm's weight, times √E
-    head: Tensor  # float32 [E, V]; the last norm's weight is folded in
-    turns: Tensor  # complex64 [P + MOST, 1, D / 2]; factor of a pair of a query or key at each place
-    causal: Tensor  # float32 [P + MOST, P]; 0 if a place sees another, else -inf
-    kernels: Kernels
-    batching: Batching
-    shelf: IdleCaches  # unused caches for the next passes
-
-
 def fits(model: PreTrainedModel) -> bool:
-    """Return whether the model is a float32 Llama on the CPU with plain rotary positions, no biases and few
-    parameters."""
+    """Return whether the model is a small float32 Llama on the CPU, with plain rotary positions and no biases."""
     return (
         isinstance(model, LlamaForCausalLM)
         and model.device.type == "cpu"
@@ -76,45 +242,46 @@ def fits(model: PreTrainedModel) -> bool:
     )
 
 
-def pack(model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kernels()) -> Weights:  # noqa: B008
-    """Copy the weights into the layout that `PackedLlama` multiplies fastest, and find their batching by trial."""
-    config, body = model.config, model.model
-    width, size = int(config.hidden_size), int(body.layers[0].self_attn.head_dim)
-    heads, groups = int(config.num_attention_heads), int(config.num_key_value_heads)
-    layers = tuple(_packed(layer, size) for layer in body.layers)
-    head = _columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width))
-    first, shape = layers[0], Heads(heads, groups, size)
-    batching = invariant(kernels, first.qkv, first.gate_up, (first.attention_out, first.down), head, shape)
-    places = batching.end(int(config.max_position_embeddings) + 1)
-    cosine, sine = body.rotary_emb(body.embed_tokens.weight, torch.arange(places + MOST).unsqueeze(0))
-    return Weights(
-        heads=heads,
-        groups=groups,
-        epsilon=float(config.rms_norm_eps) * width,
-        embedding=body.embed_tokens.weight,
-        layers=layers,
-        norm=body.norm.weight * math.sqrt(width),
-        head=head,
-        turns=torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1),
-        causal=torch.full((places + MOST, places), -torch.inf).triu_(1),
-        kernels=kernels,
-        batching=batching,
-        shelf=IdleCaches(KVShape(len(layers), 2 * groups, size, places)),
-    )
+class Weights:
+    """A model's weights in the layout that `PackedLlama` multiplies fastest, and their batching, found by trial. E
+    wide, H heads, G key/value heads of D, I inner width, V vocabulary, P places."""
+
+    def __init__(self, model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kernels()):  # noqa: B008
+        config, body = model.config, model.model
+        width, size = int(config.hidden_size), int(body.layers[0].self_attn.head_dim)
+        self.heads, self.groups = int(config.num_attention_heads), int(config.num_key_value_heads)  # H, G
+        self.epsilon = float(config.rms_norm_eps) * width  # of the norms
+        self.embedding: Tensor = body.embed_tokens.weight  # float32 [V, E]
+        self.layers = [_packed(layer, size) for layer in body.layers]  # from the embedding up
+        self.norm: Tensor = body.norm.weight * math.sqrt(width)  # float32 [E]; of the last norm
+        self.head = _columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width))
+        """float32 [E, V]; the last norm's weight is folded in."""
+        self.kernels, shape = kernels, Heads(self.heads, self.groups, size)
+        qkv, attention_out, gate_up, down = self.layers[0]
+        self.batching = invariant(kernels, qkv, gate_up, (attention_out, down), self.head, shape)
+        places = self.batching.end(int(config.max_position_embeddings) + 1)
+        cosine, sine = body.rotary_emb(self.embedding, torch.arange(places + MOST).unsqueeze(0))
+        self.turns = torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1)
+        """complex64 [P + MOST, 1, D / 2]; factor of a pair of a query or key at each place."""
+        self.causal = torch.full((places + MOST, places), -torch.inf).triu_(1)
+        """float32 [P + MOST, P]; 0 if a place sees another, else -inf."""
+        self.shelf = IdleCaches(partial(Rows, len(self.layers), 2 * self.groups, size, places))  # for the next passes
 
 
-def _packed(layer: LlamaDecoderLayer, size: int) -> PackedLayer:
+def _packed(layer: LlamaDecoderLayer, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return a layer's matrices, input by output: qkv [E, (H + 2 G) D], attention's output [H D, E], gate and up [E, 2
+    I], and down [I, E]. The norms' weights are folded in, and q and k are laid out in pairs."""
     attention, mlp = layer.self_attn, layer.mlp
     order = torch.arange(size).view(2, -1).T.flatten()  # entries i and i + D/2, which turn together, become neighbours
     paired = [m.weight.view(-1, size, m.in_features)[:, order] for m in (attention.q_proj, attention.k_proj)]
     scale = math.sqrt(attention.q_proj.in_features)
     qkv = torch.cat([*(w.flatten(0, 1) for w in paired), attention.v_proj.weight])
     gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
-    return PackedLayer(
-        qkv=_columns(qkv * layer.input_layernorm.weight * scale),
-        attention_out=_columns(attention.o_proj.weight),
-        gate_up=_columns(gate_up * layer.post_attention_layernorm.weight * scale),
-        down=_columns(mlp.down_proj.weight),
+    return (
+        _columns(qkv * layer.input_layernorm.weight * scale),
+        _columns(attention.o_proj.weight),
+        _columns(gate_up * layer.post_attention_layernorm.weight * scale),
+        _columns(mlp.down_proj.weight),
     )
 
 
@@ -123,7 +290,7 @@ def _columns(weight: Tensor) -> Tensor:
     return weight.t().contiguous()
 
 
-class PackedLlama:
+class PackedLlama(Network):
     """A pass over weights that may be shared, with a cache of its own; B texts of n tokens."""
 
     def __init__(self, weights: Weights):
@@ -135,12 +302,7 @@ class PackedLlama:
 
     @on_shared_cores
     def score(
-        self,
-        tokens: Tensor,
-        starts: Sequence[int],
-        rows: int,
-        slots: Sequence[int] | None = None,
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
         """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         w, (b, n) = self._weights, tokens.shape
@@ -175,20 +337,21 @@ class PackedLlama:
         m, rows, turns, mask, places = self._window(starts, n, first, tree)
         x = embedding(filled(tokens.flatten(), rows), w.embedding)  # [R, E]
         entered = {}
-        for i, (layer, cache) in enumerate(zip(w.layers, self._rows.layers, strict=True)):
+        for i, (matrices, kept) in enumerate(zip(w.layers, self._rows.layers, strict=True)):
+            qkv_in, attention_out, gate_up, down = matrices
             if i in self.inputs.layers:
                 entered[i] = x
-            qkv = leading(product(normed(x, w.epsilon), layer.qkv, None), b * m)
+            qkv = leading(product(normed(x, w.epsilon), qkv_in, None), b * m)
             qkv = qkv.view(b, m, w.heads + 2 * w.groups, -1)
             turned = qkv[:, :, : w.heads + w.groups]
             torch.view_as_complex(turned.view(*turned.shape[:-1], -1, 2)).mul_(turns)
-            cache[places] = qkv[:, :n, w.heads :]
-            past = cache[first : first + b, : mask.shape[-1]].transpose(1, 2)  # [B, 2 G, end, D]
+            kept[places] = qkv[:, :n, w.heads :]
+            past = kept[first : first + b, : mask.shape[-1]].transpose(1, 2)  # [B, 2 G, end, D]
             queries = filled(qkv[:, :, : w.heads].transpose(1, 2), mask.shape[2], 2)  # [B, H, q, D]
             mixed = attention(queries, past[:, : w.groups], past[:, w.groups :], mask).transpose(1, 2)
             mixed = leading(mixed, m, 1).reshape(b * m, -1)
-            x = product(filled(mixed, rows), layer.attention_out, x)
-            x = product(gated(product(normed(x, w.epsilon), layer.gate_up, None)), layer.down, x)
+            x = product(filled(mixed, rows), attention_out, x)
+            x = product(gated(product(normed(x, w.epsilon), gate_up, None)), down, x)
         if self.inputs:
             entered[len(w.layers)], entered[NORMED] = x, normed(x, w.epsilon) * w.norm
             states = [leading(entered[i], b * m).view(b, m, -1)[:, :n] for i in self.inputs.layers]

@@ -83,7 +83,7 @@ def _forget_libraries() -> None:
 
 def look(backend: Any) -> Device:
     """Return the backend's device and its memory use."""
-    from mars_viz.speculators.memory import bytes_free, bytes_used
+    from mars_viz.speculators.devices import bytes_free, bytes_used
 
     place, weights = backend.place, backend.target.weights + backend.drafter.weights
     names = backend.target.name, backend.drafter.name
@@ -93,7 +93,7 @@ def look(backend: Any) -> Device:
 
 def release() -> None:
     """Free the memory of dropped pairs."""
-    from mars_viz.speculators.memory import give_back
+    from mars_viz.speculators.devices import give_back
 
     give_back()
 
@@ -151,7 +151,7 @@ def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
 
 def check_head(backend: Any) -> Iterator[TaskStep]:
     """Check the EAGLE-3 head on the built-in stories. Partial results start after a few stories."""
-    from mars_viz.speculators.head_check import CheckingHead
+    from mars_viz.speculators.audits import CheckingHead
 
     checking = CheckingHead(backend, STORIES)
     for share in checking:
