@@ -220,7 +220,7 @@ def test_folders_that_are_links_of_ones_own_are_used_as_ever(tmp_path):
     kept.delete("one")
     assert (elsewhere / "bin" / "one").is_dir()
     kept.restore("one")
-    assert [entry.title for entry in kept.list()] == ["Mine"]
+    assert [entry.heading for entry in kept.list()] == ["Mine"]
 
 
 def test_permissions_are_those_of_any_new_file(tmp_path):

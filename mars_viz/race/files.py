@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
 
 from mars_viz import bounds
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.race.records import Race, RaceLane, Solo
-from mars_viz.runfiles import load_run
+from mars_viz.run import Run
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
-from mars_viz.runfiles.codec import room as room_of_run
-from mars_viz.runfiles.folders import check_free, write_folder
+from mars_viz.runfiles.folders import check_free, naming, write_folder
 from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
-from mars_viz.runfiles.zips import ZipLayout, unpacked, vet
+from mars_viz.runfiles.zips import ZipLayout, packed, uploaded
 from mars_viz.writer import to_read
 
 ABOUT = "race.json"
@@ -28,7 +23,6 @@ FORMAT = "mars-viz-race"
 SCHEMA = 2
 ONE_TURN = 1  # older schema, in which each lane was timed once
 
-T = TypeVar("T")
 _RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 
 
@@ -77,43 +71,26 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
 
 def decode_race(files: Mapping[str, bytes]) -> Race:
     """Return the race of these files, by path in its folder. Raises BadInput unless it is complete."""
-    about, (strict, relaxed) = _of_lanes(files, decode)
-    for name in _RUNS:
-        _check_lane(files[f"{name}/{MANIFEST}"], about.manifests[name], name)
-    return Race(about.title, about.alone, strict, relaxed, about.turns)
-
-
-def room(files: Mapping[str, bytes]) -> int:
-    """Estimate the memory in bytes that the race needs; see `runfiles.codec.room`."""
-    return sum(_of_lanes(files, room_of_run)[1])
-
-
-def _of_lanes(files: Mapping[str, bytes], of: Callable[[dict[str, bytes]], T]) -> tuple[RaceManifest, list[T]]:
-    """Return the contents of race.json, and a value of the files of each lane's run."""
     if ABOUT not in files:
         raise missing_file(ABOUT)
-    about, values = _parsed(files[ABOUT]), []
+    about, runs = _parsed(files[ABOUT]), list[Run]()
     for name in _RUNS:
         lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
         try:
-            values.append(of(lane))
+            runs.append(decode(lane))
         except BadInput as error:
             raise RunFileError(f"its run {name} cannot be opened: {error}") from error
-    return about, values
+        _check_lane(lane[MANIFEST], about.manifests[name], name)
+    strict, relaxed = runs
+    return Race(about.title, about.alone, strict, relaxed, about.turns)
 
 
 def load_race(path: str | PathLike[str]) -> Race:
     """Read the race in a folder. Raises BadInput, with the remedy, unless it is complete."""
     path = Path(path)
-    about, runs = _about(path), []
-    for lane in (path / name for name in _RUNS):
-        runs.append(load_run(lane))  # checks all tables against the manifest
-        _check_lane(to_read(lane, MANIFEST).read_bytes(), about.manifests[lane.name], str(lane))
-    strict, relaxed = runs
-    try:
-        return Race(about.title, about.alone, strict, relaxed, about.turns)
-    except BadInput as error:
-        raise RunFileError(f"{path} cannot be opened: {error}") from error
+    with naming(path):
+        names = [name for name in sorted(RACE.names) if (path / name).exists()]
+        return decode_race({name: to_read(path, name).read_bytes() for name in names})
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
@@ -154,13 +131,8 @@ def _parsed(data: bytes) -> RaceManifest:
 
 
 def _about(path: Path) -> RaceManifest:
-    try:
-        with to_read(path, ABOUT).open("rb") as file:
-            return _parsed(file.read(LARGEST + 1))
-    except BadInput as error:
-        raise RunFileError(f"{path} cannot be opened: {error}") from error
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be opened ({error.strerror}). Choose a folder that holds a race.") from error
+    with naming(path), to_read(path, ABOUT).open("rb") as file:
+        return _parsed(file.read(LARGEST + 1))
 
 
 def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
@@ -168,32 +140,28 @@ def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
         raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
 
 
-RACE = ZipLayout("race", frozenset((ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))), 64)
-VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
+RACE = ZipLayout(
+    "race",
+    f"{__name__}:RACE",
+    frozenset((ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))),
+    64,
+    decode_race,
+)
 
 
 def write_zip(path: Path) -> bytes:
     """Return the race in a folder as a zip. Raises BadInput if it cannot be read."""
-    buffer = io.BytesIO()
     try:
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in sorted(RACE.names):
-                if (path / name).is_file():
-                    archive.write(to_read(path, name), f"{path.name}/{name}")
+        names = [name for name in sorted(RACE.names) if (path / name).is_file()]
+        return packed((f"{path.name}/{name}", to_read(path, name).read_bytes()) for name in names)
     except OSError as error:
         raise RunFileError(f"{path} cannot be read ({error.strerror}). Check that it can be.") from error
-    return buffer.getvalue()
 
 
 def read_zip(data: bytes, into: Path) -> None:
-    """Unpack the zip of a race into the new folder `into`, after a sandbox process has read it.
+    """Unpack the zip of a race into the new folder `into`.
 
-    Raises BadInput, and leaves nothing behind, unless it is a complete race.
+    Raises BadInput as `runfiles.zips.uploaded`, and leaves nothing behind then.
     """
     check_free(into)
-    try:
-        files = unpacked(data, RACE)
-        vet(data, VETTING, RACE.noun)
-    except BadInput as error:
-        raise RunFileError(f"The zip cannot be opened: {error}") from error
-    write_folder(files, into)
+    write_folder(uploaded(data, RACE), into)

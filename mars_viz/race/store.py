@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection
 from contextlib import suppress
 from os import PathLike
@@ -12,39 +11,32 @@ from mars_viz.errors import BadInput, RunFileError, disk_refusals
 from mars_viz.race.files import ABOUT, RaceEntry, list_races, read_zip, save_race
 from mars_viz.race.records import Race
 from mars_viz.runfiles import check_free
-from mars_viz.runstore import Makers, Sees, checked_name, new_name
-from mars_viz.runstore.bin import Bin
-from mars_viz.runstore.store import UNREADABLE, changing, check_seen, checked_title, redescribe, tidy
+from mars_viz.runstore import Store, checked_name, new_name
 from mars_viz.writer import to_read
 
-GONE = "There is no race of that name here any more; choose another from the list."
 
+class RaceStore(Store):
+    """Stores races."""
 
-class RaceStore:
-    """Stores races in a folder that several servers may share."""
+    noun = "race"
+    about = ABOUT
+    gone = "There is no race of that name here any more; choose another from the list."
 
     def __init__(self, folder: str | PathLike[str], taken: Collection[str] = ()) -> None:
-        """Open the store, and undo or remove whatever a crash left unfinished. The folder need not exist yet. `taken`
-        are names of other races."""
-        self.folder = Path(folder)
-        self.makers = Makers(self.folder)
+        """Open the store as `Store`. `taken` are names of other races."""
+        super().__init__(folder)
         self._taken = frozenset(taken)
-        self._bin = Bin(self.folder)
-        if not self._is_ours():
-            return
-        tidy(self.folder)
-        self._bin.expire()
-        self.makers.forget(lambda name: any((home / name).exists() for home in (self.folder, self._bin.folder)))
-
-    def seen_by(self, sees: Sees | None) -> RaceStore:
-        """Return the store for a visitor who may see only some races, as `RunStore.seen_by`."""
-        seen = copy.copy(self)
-        seen.makers = self.makers.seen_by(sees)
-        return seen
 
     def list(self) -> list[RaceEntry]:
         """Return the visible races, the newest last."""
         return [entry for entry in list_races(self.folder) if self.makers.shows(entry.path.name)]
+
+    def deleted(self) -> tuple[RaceEntry, ...]:
+        """Return the visible races in the bin, the newest last."""
+        with suppress(OSError):
+            self._check()
+            return tuple(entry for entry in list_races(self.bin) if self.makers.shows(entry.path.name))
+        return ()
 
     def bring(self, data: bytes, name: str) -> str:
         """Save the race of a zip and return its name, which is new if `name` is taken or invalid.
@@ -71,39 +63,6 @@ class RaceStore:
             self.makers.drop(name)
             raise
 
-    def deleted(self) -> tuple[RaceEntry, ...]:
-        """Return the visible races in the bin, the newest last."""
-        entries = list_races(self._bin.folder) if self._is_ours() and self._bin.is_there() else []
-        return tuple(entry for entry in entries if self.makers.shows(entry.path.name))
-
-    def rename(self, name: str, title: str, seen: str | None = None) -> str:
-        """Change a race's title and return it; its name and links stay.
-
-        Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
-        """
-        title = checked_title(title)
-        with changing(self.folder, name, "renamed"):
-            entry = self._entry(name)
-            if entry.manifest is None:
-                raise RunFileError(UNREADABLE)
-            check_seen(entry.title, seen)
-            redescribe(entry.path / ABOUT, {"title": title})
-        return title
-
-    def delete(self, name: str) -> None:
-        """Move a race to the bin, atomically. Raises BadInput if it does not exist."""
-        with changing(self.folder, name, "deleted"):
-            self._bin.take(self._entry(name).path)
-        self._bin.expire()
-
-    def restore(self, name: str) -> None:
-        """Restore a race from the bin under its name. Raises BadInput if it is no longer there."""
-        with changing(self.folder, name, "restored"):
-            self._check()
-            if not self.makers.shows(name):
-                raise RunFileError(GONE)
-            self._bin.give_back(self._bin.folder / checked_name(name, "race"))
-
     def _check_to_save(self, name: str) -> None:
         with disk_refusals(name, "saved", "Check that you may write there, and try again."):
             self._check()
@@ -113,14 +72,8 @@ class RaceStore:
         with suppress(FileNotFoundError):
             to_read(self.folder)
 
-    def _is_ours(self) -> bool:
-        with suppress(OSError):
-            self._check()
-            return True
-        return False
-
-    def _entry(self, name: str) -> RaceEntry:
+    def _entry(self, name: str) -> tuple[Path, str, bool]:
         match = next((entry for entry in self.list() if entry.path.name == name), None)
         if match is None:
-            raise RunFileError(GONE)
-        return match
+            raise RunFileError(self.gone)
+        return match.path, match.title, match.manifest is not None

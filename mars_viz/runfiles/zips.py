@@ -13,7 +13,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -31,7 +31,7 @@ MAX_RATIO = 50  # unpacked bytes per byte of the zip; small runs, which are most
 MAX_ENTRIES = 32  # entries, including folders and macOS metadata
 MAX_COMMENT = 1024  # bytes of a zip's comment
 TIMEOUT = 30  # seconds for reading an upload
-VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
+VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process, before the layout's place
 SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 """Its environment: allocators reserve no extra address space, so that it can be limited."""
 
@@ -41,8 +41,10 @@ class ZipLayout:
     """The files that a zip may contain, in one folder or none."""
 
     noun: str  # name of the contents in messages
+    place: str  # module and name of this layout, for the sandbox process
     names: frozenset[str]  # paths of the files, with slashes
     entries: int  # maximum number of entries, including folders and macOS metadata
+    decode: Callable[[Mapping[str, bytes]], object]  # takes the files by path; raises BadInput
 
     @property
     def depth(self) -> int:
@@ -50,7 +52,7 @@ class ZipLayout:
         return max(len(PurePosixPath(name).parts) for name in self.names)
 
 
-RUN = ZipLayout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
+RUN = ZipLayout("run", f"{__name__}:RUN", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES, decode)
 
 _ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"  # signatures of a directory entry and of the end record
 _HEADER = struct.Struct("<4s5H3L2H")
@@ -62,45 +64,57 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, Ru
 """Errors that zipfile raises on damaged bytes, depending on the location of the damage."""
 
 
-def write_zip(run: Run) -> bytes:
-    """Return the run's folder, named `run`, as a zip. The bytes are reproducible."""
+def packed(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return a zip of these files by path. The bytes are reproducible."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in encode(run).items():
-            info = zipfile.ZipInfo(f"run/{name}")
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in files:
+            info = zipfile.ZipInfo(name)
             info.external_attr = (stat.S_IFREG | 0o644) << 16
             archive.writestr(info, data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 
+def write_zip(run: Run) -> bytes:
+    """Return the run's folder, named `run`, as a zip. The bytes are reproducible."""
+    return packed((f"run/{name}", data) for name, data in encode(run).items())
+
+
 def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
     """Unpack the zip of a run's folder into the new or empty folder `into`, and return the run.
 
-    Raises BadInput, and leaves nothing behind, unless the zip contains exactly the known files, in one folder or none,
-    within limits that are enforced while unpacking.
+    Raises BadInput as `uploaded`, and leaves nothing behind then.
     """
     is_empty = into.is_dir() and not any(into.iterdir())
     if not is_empty:
         check_free(into)
-    if not isinstance(data, bytes):
-        data = data.read(MAX_ZIP + 1)
-    try:
-        files = unpacked(data)
-        vet(data, VETTING)
-        run = decode(files)
-    except BadInput as error:
-        raise RunFileError(f"The zip cannot be opened: {error}") from error
+    files = uploaded(data if isinstance(data, bytes) else data.read(MAX_ZIP + 1))
+    run = decode(files)
     if is_empty:
         into.rmdir()
     write_folder(files, into)
     return run
 
 
-def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
-    """Read the zip in a sandbox process first; see `__main__`. Raises BadInput if that fails."""
+def uploaded(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
+    """Return the files in a zip by name, after a sandbox process has decoded them.
+
+    Raises BadInput unless the zip contains exactly the known files, in one folder or none, within limits that are
+    enforced while unpacking.
+    """
+    try:
+        files = unpacked(data, layout)
+        vet(data, layout)
+    except BadInput as error:
+        raise RunFileError(f"The zip cannot be opened: {error}") from error
+    return files
+
+
+def vet(data: bytes, layout: ZipLayout = RUN) -> None:
+    """Read the zip in a sandbox process; see `__main__`. Raises BadInput if that fails."""
     try:
         done = subprocess.run(
-            command,
+            [*VETTING, layout.place],
             input=data,
             capture_output=True,
             timeout=TIMEOUT,
@@ -109,12 +123,12 @@ def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise RunFileError(
-            f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {noun}."
+            f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {layout.noun}."
         ) from error
     if done.returncode == BadInput.exit_code:
         raise RunFileError(done.stderr.decode(errors="replace"))
     if done.returncode:
-        raise RunFileError(f"its tables are damaged in a way that no {noun} is. Download it again.")
+        raise RunFileError(f"its tables are damaged in a way that no {layout.noun} is. Download it again.")
 
 
 def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:

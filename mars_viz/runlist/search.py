@@ -9,8 +9,7 @@ from enum import Enum
 
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
-from mars_viz.runlist.facts import RunFacts
-from mars_viz.runlist.listed import ListedRun, RunOrigin
+from mars_viz.runfiles import ListedRun, Manifest, RunOrigin
 
 CHAINS, TREES = "chains", "trees"  # groups of draft shapes to search for, in addition to the names of trees
 
@@ -105,7 +104,7 @@ def tags_among(runs: Iterable[ListedRun]) -> list[str]:
     return [by_key[key] for key in sorted(by_key)]
 
 
-def _by_rule(facts: RunFacts) -> tuple[str, float]:
+def _by_rule(facts: Manifest) -> tuple[str, float]:
     try:
         title = rule_named(facts.settings.rule).title
     except BadInput:
@@ -113,7 +112,7 @@ def _by_rule(facts: RunFacts) -> tuple[str, float]:
     return title.casefold(), facts.settings.dial or 0.0
 
 
-_KEYS: dict[Order, Callable[[RunFacts], tuple[str, float] | float | str]] = {
+_KEYS: dict[Order, Callable[[Manifest], tuple[str, float] | float | str]] = {
     Order.TITLE: lambda facts: facts.heading.casefold(),
     Order.TAU: lambda facts: math.inf if math.isnan(facts.tau) else -facts.tau,
     Order.TOKENS: lambda facts: -facts.tokens,

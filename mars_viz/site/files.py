@@ -22,7 +22,7 @@ from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined
 from mars_viz.report.page import PLOTLY, heading, run_view_script, text_of
 from mars_viz.run import Run
-from mars_viz.runlist import RunFacts
+from mars_viz.runfiles import Manifest
 from mars_viz.site.compare_page import compare_page, compared, pairs_file
 from mars_viz.site.lesson_pages import lesson_files, taught
 from mars_viz.site.run_pages import run_files, run_page
@@ -127,7 +127,7 @@ def _check_replaceable(folder: Path, force: bool) -> None:
 
 def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SitePage:
     """Return the page. Lesson cards are named by number."""
-    run_cards = [run_card(each.name, heading(each.run), each.run, RunFacts.of(each.run).line) for each in runs]
+    run_cards = [run_card(each.name, heading(each.run), each.run, Manifest.of(each.run).line) for each in runs]
     of_lessons = Html()
     if lessons:
         of_lessons = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards("lessons", lessons))}</section>\n')

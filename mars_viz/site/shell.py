@@ -80,9 +80,9 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
         if not entries:
             raise RunFileError(f"{place} holds no run. Name a run's folder, its zip, or a folder of runs.")
         for entry in entries:
-            if entry.error is not None:
-                raise RunFileError(f"{entry.error} Or leave {entry.path.name} out: name the other runs one by one.")
-            yield entry.path.name, load_run(entry.path)
+            if entry.error:
+                raise RunFileError(f"{entry.error} Or leave {entry.name} out: name the other runs one by one.")
+            yield entry.name, load_run(place / entry.name)
     elif is_file:
         try:
             with place.open("rb") as data:

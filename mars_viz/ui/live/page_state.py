@@ -279,6 +279,7 @@ class LivePageState:
             if saved.standing is RunStatus.GROWING:
                 why = "The link's run is being decoded by another server; load this page again when it is done."
                 raise SettingError(why)
+            assert saved.path is not None
             self.recalled = read(saved.path)
         except BadInput as error:
             self.notices.append(str(error))

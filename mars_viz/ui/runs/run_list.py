@@ -16,7 +16,6 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order, RunOrigin, found, search
-from mars_viz.runlist.listed import of_kept
 from mars_viz.runlist.search import tags_among
 from mars_viz.runstore import RunStatus
 from mars_viz.ui import faults, library, navigation, tab_jobs, theme, visitors
@@ -313,7 +312,7 @@ def download(session: Session, picked: Sequence[ListedRun]) -> None:
 def in_bin() -> list[changing.Item]:
     """Return deleted runs, newest first. If the bin cannot be read, show the error."""
     try:
-        return [changing.item_of(of_kept(kept)) for kept in tab_jobs.run_store().deleted()]
+        return [changing.item_of(run) for run in tab_jobs.run_store().deleted()]
     except BadInput as error:
         theme.note(str(error))
         return []
