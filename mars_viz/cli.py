@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__, backend_choice, classroom, permissions
-from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, runs, server, site, sweep, watch
+from mars_viz.commands import checks, decoding, dial_map, evaluate, imports, runs, site, sweep
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.report import check_place, report_html, write_report
@@ -96,11 +96,11 @@ def _parser() -> argparse.ArgumentParser:
     how = {"prefix_chars": evaluate.NO_PREFIX, "add_help": False}
     evaluate.arguments(command("eval", evaluate.run, about, **how))
     about = "Check an EAGLE-3 head against its target: agreement at each depth, and what its vocabulary holds."
-    heads.arguments(command("heads", heads.run, about))
+    checks.head_arguments(command("heads", checks.heads, about))
     about = "Check whether a vLLM server runs the same model as this machine: how far its logits are off."
-    server.arguments(command("server", server.run, about))
+    checks.server_arguments(command("server", checks.server, about))
     about = "Watch what a vLLM server accepts of its own drafts, round by round, next to strict speculation here."
-    watch.arguments(command("watch", watch.run, about))
+    checks.watch_arguments(command("watch", checks.watch, about))
     about = "Read what an engine reports of its own speculation: counts, rounds, or with its drafts whole runs."
     imports.arguments(command("import", imports.run, about))
     about = "List the runs that are kept, searched, filtered and sorted; show, title, tag, delete or restore some."
@@ -211,16 +211,6 @@ def _report(options: argparse.Namespace) -> None:
     say(f"Wrote {path}, {number(len(html.encode()) / 1e3)} kB. It opens in any browser, without a network.")
 
 
-def _set_up_class(options: argparse.Namespace) -> None:
-    """Set the app's classroom variables. Raises SettingError for invalid limits, or limits without --classroom."""
-    limits = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
-    if options.classroom:
-        os.environ[classroom.CLASSROOM] = "1"
-    os.environ.update({variable: str(value) for variable, value in limits.items() if value is not None})
-    if classroom.class_limits() is None and any(value is not None for value in limits.values()):
-        raise SettingError("--class-tokens and --class-queue are for a classroom. Add --classroom, or leave them out.")
-
-
 def _app(options: argparse.Namespace) -> None:
     if not 1 <= options.port <= 65535:
         raise SettingError(f"The port is {options.port}; it must lie between 1 and 65535.")
@@ -232,12 +222,16 @@ def _app(options: argparse.Namespace) -> None:
         os.environ[permissions.PATHS] = options.paths
     if options.backend is not None:
         os.environ[backend_choice.FILE] = os.path.abspath(options.backend)
-    _set_up_class(options)
+    limits = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
+    limits = {variable: str(value) for variable, value in limits.items() if value is not None}
+    if options.classroom:
+        os.environ[classroom.CLASSROOM] = "1"
+    os.environ.update(limits)
+    if classroom.class_limits() is None and limits:
+        raise SettingError("--class-tokens and --class-queue are for a classroom. Add --classroom, or leave them out.")
     backend_choice.first_choice()
     permissions.who_may_delete()
     permissions.who_may_name_paths()
     command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port", str(options.port)]
-    command += ["--server.address", options.address]
-    if options.no_browser:
-        command += ["--server.headless", "true"]
+    command += ["--server.address", options.address, *["--server.headless", "true"] * options.no_browser]
     os.execv(sys.executable, command)  # signals and exit code pass through

@@ -1,30 +1,51 @@
-"""`mars-viz watch`: measure how many of its own drafts a served engine accepts, and whether it should accept more."""
+"""`mars-viz heads`, `server` and `watch`: check an EAGLE-3 head, a served model, and a server's own acceptance."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.round_differences import accepted_in_rounds
 from mars_viz.analysis.vllm_metrics import vllm_metrics
 from mars_viz.analysis.watch_verdict import ServedAcceptance, ServerWatch, WatchedPrompt, described, place, tau_of
 from mars_viz.bounds import shortened
+from mars_viz.chat import EncodedPrompt
 from mars_viz.commands import prompt_sets
 from mars_viz.commands.decoding import json_argument, model_arguments, note, opened_backend, progress_bar
-from mars_viz.commands.heads import share
 from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.names import server_named
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say
 from mars_viz.words import number
 
+if TYPE_CHECKING:
+    from mars_viz.speculators.backend import Backend
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+
+def head_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `heads`."""
+    parser.add_argument("head", metavar="HEAD", nargs="?", help="its folder or hub id (default: the built-in target's)")
+    model_arguments(parser, drafter=False)
+    prompt_sets.check_arguments(parser)
+    parser.add_argument("--depth", type=int, default=6, help="tokens of a draft (default: %(default)s)")
+    _text_arguments(parser)
+
+
+def server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `server`."""
+    parser.add_argument("server", metavar="ADDRESS", help="a vLLM server's, http://HOST:PORT, with raw logits")
+    model_arguments(parser, drafter=False)
+    prompt_sets.check_arguments(parser)
+    _text_arguments(parser)
+
+
+def watch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `watch`."""
     parser.add_argument(
         "server",
         metavar="ADDRESS",
@@ -34,15 +55,90 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     model_arguments(parser)
     prompt_sets.check_arguments(parser)
     parser.add_argument("--gamma", type=int, help="tokens drafted in a round here (default: as many as the server's)")
+    _text_arguments(parser)
+
+
+def _text_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
     json_argument(parser)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Send the prompts, printing each result and then the summary. Raises BadInput, after printing results so far."""
-    address, prompts = server_named(options.server), prompt_sets.first_turns(options)
-    if not address:
+def _encoded(backend: Backend, prompts: Sequence[EncodedPrompt], options: argparse.Namespace) -> list[tuple[int, ...]]:
+    return [backend.tokenizer.encode(each.prompt, each.history, chat=options.chat) for each in prompts]
+
+
+def _address(options: argparse.Namespace) -> str:
+    if not (address := server_named(options.server)):
         raise ModelError(f"{options.server} is no server's address; give one as http://HOST:PORT.")
+    return address
+
+
+def heads(options: argparse.Namespace) -> None:
+    """Diagnose the acceptance of an EAGLE-3 head, and print the findings. Raises BadInput."""
+    prompts = prompt_sets.first_turns(options)
+    options.drafter = "eagle3" if options.head is None else f"eagle3:{options.head}"
+    backend = opened_backend(options)
+    from mars_viz.speculators.head_check import CheckingHead
+
+    ids = _encoded(backend, prompts, options)
+    checking = CheckingHead(backend, ids, depth=options.depth, tokens=options.tokens)
+    with progress_bar()(desc="Drafting", total=len(prompts), unit=" texts") as bar:
+        for share_done in checking:  # stays 1 while other layers are tried
+            bar.update(share_done * len(prompts) - bar.n)
+    for sentence in backend.notes:
+        note(sentence)
+    check = checking.result()
+    if options.json:
+        print(json_of(asdict(check) | {"findings": check.findings}))
+        return
+    say(f"{check.head} for {check.target}: {check.drafts} drafts along {check.texts} texts of the target's own.", "")
+    say("depth   true features               its own states")
+    for each in check.depths:
+        say(f"{each.depth:>5}   {share(each.true_features):<26}  {share(each.own_states)}")
+    say("", f"Its vocabulary holds {share(check.coverage)} of the target's probability, and the target's best token at")
+    say(f"{share(check.best_held)} of the positions.", "")
+    if check.tried:
+        say("agree at depth 1            tokens kept of a draft   reads (first as it does, then others)")
+        for trial in check.tried:
+            say(f"{share(trial.first):<26}  {_plain(trial.accepted):<22}   {trial.reads}")
+        say("")
+    say(*check.findings)
+
+
+def server(options: argparse.Namespace) -> None:
+    """Check whether a served model matches a local one, and print the result. Raises BadInput."""
+    prompts, address = prompt_sets.first_turns(options), _address(options)
+    if server_named(options.target):
+        raise ModelError("A server is held against a model of this machine; name its hub id or folder as --target.")
+    options.drafter = "ngram:n=3"  # loads no model
+    backend = opened_backend(options)
+    from mars_viz.speculators.server_audit import CheckingServer
+    from mars_viz.speculators.vllm_http import Server
+
+    checking = CheckingServer(Server.at(address), backend, _encoded(backend, prompts, options), tokens=options.tokens)
+    with progress_bar()(desc="Held against it", total=len(prompts), unit=" texts") as bar:
+        for _ in checking:
+            bar.update()
+    check = checking.result()
+    if options.json:
+        print(json_of(asdict(check) | {"verdict": check.verdict.name.lower(), "sentence": check.sentence}))
+        return
+    away = check.distance
+    say(
+        f"{check.server} on vLLM {check.version}, held against {check.reference} in {check.dtype} at {check.tokens} "
+        f"tokens that it wrote in {check.texts} texts.",
+        f"Its logits differ by {away.estimate:.2g} ({away.low:.2g} to {away.high:.2g}) of their spread, a single one "
+        f"by at most {check.furthest:.2g}; another token is best at {share(check.best_differs)} of the positions.",
+        check.sentence,
+    )
+
+
+def watch(options: argparse.Namespace) -> None:
+    """Measure how many of its own drafts a server accepts, and whether it should accept more.
+
+    Sends the prompts, and prints each result and then the summary. Raises BadInput, after printing results so far.
+    """
+    prompts, address = prompt_sets.first_turns(options), _address(options)
     from mars_viz.speculators.server_audit import WatchingServer, speculated
     from mars_viz.speculators.vllm_http import SPECULATING, Server
 
@@ -67,14 +163,14 @@ def run(options: argparse.Namespace) -> None:
                 sys.stdout.flush()
     except KeyboardInterrupt:
         if received:
-            _print(watching.result(), options.json)
+            _print_watch(watching.result(), options.json)
         note(f"Interrupted after {received} of {len(watching)} prompts.")
         sys.exit(130)
     except MarsVizError:
         if received:
-            _print(watching.result(), options.json)
+            _print_watch(watching.result(), options.json)
         raise
-    _print(watching.result(), options.json)
+    _print_watch(watching.result(), options.json)
 
 
 def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:
@@ -100,9 +196,9 @@ def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:
     return lines
 
 
-def _print(found: ServerWatch, as_json: bool) -> None:
+def _print_watch(found: ServerWatch, as_json: bool) -> None:
     if as_json:
-        print(json_of(facts(found)))
+        print(json_of(_facts(found)))
         return
     tokens = sum(each.tokens for each in found.prompts)
     comparison = f", beside {found.target} with {found.drafter} in {found.dtype} here" if found.target else ""
@@ -120,27 +216,28 @@ def _print(found: ServerWatch, as_json: bool) -> None:
 def table(served: ServedAcceptance, here: ServedAcceptance | None) -> list[str]:
     """Return both sides' numbers with their intervals over prompts, if there are enough prompts for one."""
     rows = [("τ", _plain(served.tau), "" if here is None else _plain(here.tau))]
-    rows.append(("acceptance rate", _share(served.rate), "" if here is None else _share(here.rate)))
+    rows.append(("acceptance rate", share(served.rate), "" if here is None else share(here.rate)))
     positions_here = () if here is None else here.positions
     for at, its in enumerate(served.positions):
-        rows.append((f"position {at + 1}", _share(its), _share(positions_here[at]) if at < len(positions_here) else ""))
+        rows.append((f"position {at + 1}", share(its), share(positions_here[at]) if at < len(positions_here) else ""))
     heads = [] if here is None else [f"{'':<17}{'server':<26}here"]
     return [*heads, *(f"{name:<17}{its:<26}{mine}".rstrip() for name, its, mine in rows)]
 
 
-def _plain(found: Interval) -> str:
-    if math.isnan(found.low):
-        return number(found.estimate)
-    return f"{found.estimate:.2f} ({found.low:.2f} to {found.high:.2f})"
+def share(interval: Interval) -> str:
+    """Format a share with its interval, if there is one, in per cent."""
+    if math.isnan(interval.low):
+        return "–" if math.isnan(interval.estimate) else f"{interval.estimate:.1%}"
+    return f"{interval.estimate:.1%} ({interval.low:.1%} to {interval.high:.1%})"
 
 
-def _share(found: Interval) -> str:
-    if math.isnan(found.low):
-        return "–" if math.isnan(found.estimate) else f"{found.estimate:.1%}"
-    return share(found)
+def _plain(interval: Interval) -> str:
+    if math.isnan(interval.low):
+        return number(interval.estimate)
+    return f"{interval.estimate:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
-def facts(found: ServerWatch) -> dict[str, Any]:
+def _facts(found: ServerWatch) -> dict[str, Any]:
     """Return the JSON fields; counts of each side are in vLLM's format."""
     names = ("server", "version", "gamma", "asked", "target", "drafter", "dtype", "gamma_here")
     fields: dict[str, Any] = {name: getattr(found, name) for name in names}
