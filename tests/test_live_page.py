@@ -20,9 +20,9 @@ from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, TooLarge
 from mars_viz.figures.engines import head_agreement
 from mars_viz.race import Race, files, save_race
+from mars_viz.race.files import RaceStore
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.records import RaceLane
-from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStatus, RunStore

@@ -242,16 +242,13 @@ def _facts(found: ServerWatch) -> dict[str, Any]:
     names = ("server", "version", "gamma", "asked", "target", "drafter", "dtype", "gamma_here")
     fields: dict[str, Any] = {name: getattr(found, name) for name in names}
     fields |= {"complete": len(found.prompts) == found.asked, "accepts": found.accepts.name.lower()}
-    fields |= {"sentence": found.sentence, "findings": found.findings, "ties": found.ties}
-    fields |= {name: None if (each := getattr(found, name)) is None else asdict(each) for name in ("served", "here")}
-    fields["tau_difference"] = None if found.apart is None else asdict(found.apart)
-    fields["prompts"] = prompts = []
+    fields |= {name: getattr(found, name) for name in ("sentence", "findings", "ties", "served", "here")}
+    fields |= {"tau_difference": found.apart, "prompts": []}
     for each in found.prompts:
         prompt: dict[str, Any] = {name: getattr(each, name) for name in ("number", "prompt", "tokens")}
-        prompt["served"] = vllm_metrics(each.served)
-        prompt["here"] = None if each.here is None else vllm_metrics(each.here)
+        prompt |= {"served": vllm_metrics(each.served), "here": each.here and vllm_metrics(each.here)}
         prompt |= {"rounds": each.rounds, "same_rounds": each.same_rounds, "difference": None}
         if each.difference is not None:
             prompt["difference"] = asdict(each.difference) | {"tie": each.difference.tie}
-        prompts.append(prompt)
+        fields["prompts"].append(prompt)
     return fields

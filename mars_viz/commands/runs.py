@@ -107,8 +107,8 @@ def told(each: ListedRun) -> dict[str, Any]:
     fields |= {"line": each.line, "error": each.error, "path": None if each.path is None else str(each.path)}
     if each.facts is None:
         return fields
-    fields |= {name: getattr(each.facts, name) for name in ("title", "prompt", "tags", "rounds", "tokens", "tau")}
-    fields |= {name: asdict(getattr(each.facts, name)) for name in ("settings", "provenance")}
+    names = ("title", "prompt", "tags", "settings", "provenance", "rounds", "tokens", "tau")
+    fields |= {name: getattr(each.facts, name) for name in names}
     return fields | {"mapped": each.facts.dial_map is not None}
 
 
@@ -142,7 +142,7 @@ def _show(options: argparse.Namespace) -> None:
     opened = read(listed.path)
     again = recipe(opened, listed.name)
     if options.json:
-        print(json_of(told(listed) | facts(opened, listed.path) | {"again": asdict(again)}))
+        print(json_of(told(listed) | facts(opened, listed.path) | {"again": again}))
         return
     say(f"{listed.heading}{''.join(f' #{tag}' for tag in listed.tags)}", listed.line, "", sentence(opened), "")
     for title, record in (("Settings", listed.facts.settings), ("Where it comes from", listed.facts.provenance)):

@@ -1,21 +1,23 @@
-"""Races on disk: a folder with race.json and the run folders `strict` and `relaxed`, written atomically."""
+"""Races on disk: a folder with race.json and the run folders `strict` and `relaxed`; zips; and the store of races."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 
 from mars_viz import bounds
-from mars_viz.errors import BadInput, RunFileError, contained
+from mars_viz.errors import BadInput, RunFileError, contained, disk_refusals
 from mars_viz.race.records import Race, RaceLane, Solo
 from mars_viz.run import Run
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
 from mars_viz.runfiles.folders import check_free, naming, write_folder
 from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
 from mars_viz.runfiles.zips import ZipLayout, packed, uploaded
+from mars_viz.runstore import Store, checked_name, new_name
 from mars_viz.writer import to_read
 
 ABOUT = "race.json"
@@ -80,7 +82,8 @@ def decode_race(files: Mapping[str, bytes]) -> Race:
             runs.append(decode(lane))
         except BadInput as error:
             raise RunFileError(f"its run {name} cannot be opened: {error}") from error
-        _check_lane(lane[MANIFEST], about.manifests[name], name)
+        if stamp(lane[MANIFEST]) != about.manifests[name]:
+            raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
     strict, relaxed = runs
     return Race(about.title, about.alone, strict, relaxed, about.turns)
 
@@ -103,8 +106,9 @@ def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
     entries = []
     for path in (path for path in paths if (path / ABOUT).exists()):
         try:
-            with contained(f"The race {path.name}", "Delete it, or take a fresh copy."):
-                about = _about(path)
+            with contained(f"The race {path.name}", "Delete it, or take a fresh copy."), naming(path):
+                with to_read(path, ABOUT).open("rb") as file:
+                    about = _parsed(file.read(LARGEST + 1))
                 entries.append(RaceEntry(path, about.title or path.name, about))
         except BadInput as error:
             entries.append(RaceEntry(path, path.name, error=str(error)))
@@ -130,16 +134,6 @@ def _parsed(data: bytes) -> RaceManifest:
     return about
 
 
-def _about(path: Path) -> RaceManifest:
-    with naming(path), to_read(path, ABOUT).open("rb") as file:
-        return _parsed(file.read(LARGEST + 1))
-
-
-def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
-    if stamp(about) != expected:
-        raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
-
-
 RACE = ZipLayout(
     "race",
     f"{__name__}:RACE",
@@ -151,11 +145,9 @@ RACE = ZipLayout(
 
 def write_zip(path: Path) -> bytes:
     """Return the race in a folder as a zip. Raises BadInput if it cannot be read."""
-    try:
+    with disk_refusals(path, "read", "Check that it can be.", RunFileError):
         names = [name for name in sorted(RACE.names) if (path / name).is_file()]
         return packed((f"{path.name}/{name}", to_read(path, name).read_bytes()) for name in names)
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be read ({error.strerror}). Check that it can be.") from error
 
 
 def read_zip(data: bytes, into: Path) -> None:
@@ -165,3 +157,67 @@ def read_zip(data: bytes, into: Path) -> None:
     """
     check_free(into)
     write_folder(uploaded(data, RACE), into)
+
+
+class RaceStore(Store):
+    """Stores races."""
+
+    noun = "race"
+    about = ABOUT
+    gone = "There is no race of that name here any more; choose another from the list."
+
+    def __init__(self, folder: str | PathLike[str], taken: Collection[str] = ()) -> None:
+        """Open the store as `Store`. `taken` are names of other races."""
+        super().__init__(folder)
+        self._taken = frozenset(taken)
+
+    def list(self) -> list[RaceEntry]:
+        """Return the visible races, the newest last."""
+        return [entry for entry in list_races(self.folder) if self.makers.shows(entry.path.name)]
+
+    def deleted(self) -> tuple[RaceEntry, ...]:
+        """Return the visible races in the bin, the newest last."""
+        with suppress(OSError):
+            self._check()
+            return tuple(entry for entry in list_races(self.bin) if self.makers.shows(entry.path.name))
+        return ()
+
+    def bring(self, data: bytes, name: str) -> str:
+        """Save the race of a zip and return its name, which is new if `name` is taken or invalid.
+
+        Raises BadInput unless it is a complete race, and then saves nothing.
+        """
+        try:
+            name = checked_name(name, "race")
+            check_free(self.folder / name)
+            name = new_name("race") if name in self._taken else name  # that of a recorded race
+        except BadInput:
+            name = new_name("race")
+        self._check_to_save(name)
+        read_zip(data, self.folder / name)
+        return name
+
+    def save(self, race: Race, name: str, maker: str = "") -> str:
+        """Save a race under this name and return it; `maker` identifies the browser. Raises BadInput on failure."""
+        self._check_to_save(name)
+        self.makers.note(name, maker)
+        try:
+            return save_race(race, self.folder / name).name
+        except BadInput:
+            self.makers.drop(name)
+            raise
+
+    def _check_to_save(self, name: str) -> None:
+        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
+            self._check()
+
+    def _check(self) -> None:
+        """Raise OSError if the folder is a link made by another user."""
+        with suppress(FileNotFoundError):
+            to_read(self.folder)
+
+    def _entry(self, name: str) -> tuple[Path, str, bool]:
+        match = next((entry for entry in self.list() if entry.path.name == name), None)
+        if match is None:
+            raise RunFileError(self.gone)
+        return match.path, match.title, match.manifest is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -52,15 +52,13 @@ def load_run(path: str | PathLike[str]) -> Run:
 def check_free(path: str | PathLike[str]) -> None:
     """Raise BadInput if a folder cannot be created at this path, because it exists or its parent cannot be written."""
     path = Path(path)
-    try:
+    with disk_refusals(path, remedy="Choose another place."):
         if path.exists() or path.is_symlink():
             raise StorageError(f"{path} exists already. Choose another name, or remove it first.")
         existing = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
         probe = writer.beside(existing / path.name)
         probe.mkdir()  # permissions do not tell of every kind of folder
         probe.rmdir()
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror}). Choose another place.") from error
 
 
 class RunStatus(Enum):
@@ -118,13 +116,10 @@ def list_runs(folder: str | PathLike[str], origin: RunOrigin = RunOrigin.SAVED) 
     """Return the runs in a folder by name, including broken ones with their error; empty if the folder does not exist.
     Reads manifests only: a damaged table of the right size shows when the run is loaded."""
     folder = Path(folder)
-    try:
+    with disk_refusals(folder, "listed", "Choose a folder of runs.", RunFileError), suppress(FileNotFoundError):
         paths = sorted(folder.iterdir(), key=_counting)
         return [entry for path in paths if (entry := run_in(path, origin)) is not None]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RunFileError(f"{folder} cannot be listed ({error.strerror}). Choose a folder of runs.") from error
+    return []
 
 
 def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
@@ -192,9 +187,8 @@ def _read(path: Path, name: str) -> bytes:
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Add the path to every error raised in the block, as BadInput."""
-    try:
-        yield
-    except BadInput as error:
-        raise RunFileError(f"{path} cannot be opened: {error}") from error
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be opened ({error.strerror}). Check that it can be read.") from error
+    with disk_refusals(path, "opened", "Check that it can be read.", RunFileError):
+        try:
+            yield
+        except BadInput as error:
+            raise RunFileError(f"{path} cannot be opened: {error}") from error

@@ -242,22 +242,21 @@ def from_json(data: bytes) -> Manifest:
         )
     manifest = parsed(Manifest, fields, "manifest.json")
     bounds.check(manifest, "manifest.json")
-    dial = manifest.settings.dial
-    if rule_named(manifest.settings.rule).checked_dial(dial) != dial:
+    settings = manifest.settings
+    if rule_named(settings.rule).checked_dial(settings.dial) != settings.dial:
         raise RunFileError("manifest.json leaves out the dial. Record the run again.")
-    if manifest.tokens > manifest.settings.max_new_tokens:
+    if manifest.tokens > settings.max_new_tokens:
         raise RunFileError("manifest.json counts more tokens than its own limit allows. Take a fresh copy.")
     if manifest.rounds > manifest.tokens:
-        raise RunFileError(
-            "manifest.json counts more rounds than tokens, and every round writes one. Take a fresh copy."
-        )
+        why = "counts more rounds than tokens, and every round writes one"
+        raise RunFileError(f"manifest.json {why}. Take a fresh copy.")
     try:
         if checked_tags(manifest.tags) != manifest.tags:
             raise StorageError("They are not in order, or one is there twice.")
     except BadInput as error:
         raise RunFileError(f"manifest.json holds tags that cannot be: {error} Take a fresh copy.") from error
     if manifest.dial_map is not None:
-        _check_map(manifest.dial_map, manifest.settings)
+        _check_map(manifest.dial_map, settings)
     return manifest
 
 

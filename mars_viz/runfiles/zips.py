@@ -46,11 +46,6 @@ class ZipLayout:
     entries: int  # maximum number of entries, including folders and macOS metadata
     decode: Callable[[Mapping[str, bytes]], object]  # takes the files by path; raises BadInput
 
-    @property
-    def depth(self) -> int:
-        """Parts of the longest path."""
-        return max(len(PurePosixPath(name).parts) for name in self.names)
-
 
 RUN = ZipLayout("run", f"{__name__}:RUN", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES, decode)
 
@@ -152,46 +147,31 @@ def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfi
     """Return the entries by their names in the layout, before reading any."""
     members: dict[str, zipfile.ZipInfo] = {}
     folders: set[str] = set()
-    noun = layout.noun
+    noun, depth = layout.noun, max(len(PurePosixPath(name).parts) for name in layout.names)
     for info in infos:
-        if not info.filename:
-            raise RunFileError(f"it holds an entry without a name. Zip the {noun}'s folder again.")
-        if "\0" in info.orig_filename:
-            raise RunFileError(f"it holds a name with a NUL in it. Zip the {noun}'s folder again.")
         path = PurePosixPath(info.filename)
         if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
             continue  # macOS metadata, never unpacked
-        _check_entry(info, path, layout)
-        if info.is_dir():
-            continue
-        ends = ("/".join(path.parts[-parts:]) for parts in range(layout.depth, 0, -1))
-        name = next((end for end in ends if end in layout.names), "")
-        if not name or name in members:
+        if info.flag_bits & 0x1:
+            raise RunFileError("it is encrypted. Choose a zip without a password.")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise RunFileError("it is compressed in an unusual way. Zip the folder with the usual settings.")
+        odd = any(sign in info.orig_filename for sign in "\\:\0") or path.is_absolute() or ".." in path.parts
+        is_folder = info.filename.endswith("/")
+        is_plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFDIR if is_folder else stat.S_IFREG)
+        ends = ("/".join(path.parts[-parts:]) for parts in range(depth, 0, -1))
+        name = next((end for end in ends if end in layout.names and not is_folder), "")
+        is_part = len(path.parts) <= depth if is_folder else name and len(path.parts) <= depth + 1
+        if odd or not is_plain or not is_part or name in members:
             raise RunFileError(
                 f"it holds {shortened(info.filename)}, which is no part of a {noun}. Choose the zip of a single {noun}."
             )
-        members[name] = info
-        folders.add(str(path).removesuffix(name))
+        if name:
+            members[name] = info
+            folders.add(str(path).removesuffix(name))
     if len(folders) > 1:
         raise RunFileError(f"it holds more than one folder. Choose the zip of a single {noun}.")
     return members
-
-
-def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: ZipLayout) -> None:
-    noun, named = layout.noun, shortened(info.filename)
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    expected = stat.S_IFDIR if info.is_dir() else stat.S_IFREG
-    depth = layout.depth if info.is_dir() else layout.depth + 1
-    if path.is_absolute() or ".." in path.parts or "\\" in info.orig_filename or ":" in info.filename:
-        raise RunFileError(f"it holds the path {named}, which leads elsewhere. Zip the {noun}'s folder again.")
-    if kind not in (0, expected):
-        raise RunFileError(f"it holds {named}, which is a link or no plain file. Zip the {noun}'s folder again.")
-    if len(path.parts) > depth:
-        raise RunFileError(f"it holds {named}, deeper than a {noun}'s files lie. Zip the {noun}'s folder alone.")
-    if info.flag_bits & 0x1:
-        raise RunFileError("it is encrypted. Choose a zip without a password.")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise RunFileError("it is compressed in an unusual way. Zip the folder with the usual settings.")
 
 
 def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> None:

@@ -137,17 +137,13 @@ def redescribe(folder: Path, changes: Mapping[str, object]) -> None:
 
 
 def _paths(folder: Path) -> list[Path]:
-    try:
+    with disk_refusals(folder, "read", "Delete the interrupted run.", RunFileError):
         paths = sorted(to_read(folder).glob("*.zip"))
-    except OSError as error:
-        raise RunFileError(f"{folder} cannot be read ({error.strerror}). Delete the interrupted run.") from error
     if not paths:
         raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
     return paths
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    try:
+    with disk_refusals(path, "read", "Delete the interrupted run.", RunFileError):
         return unpacked(to_read(path).read_bytes())
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be read ({error.strerror}). Delete the interrupted run.") from error

@@ -26,7 +26,7 @@ from mars_viz.escapes import visible
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest, list_runs, read_zip
 from mars_viz.runlist import ListedRun, RunOrigin, labels_of
-from mars_viz.runlist.listed import of_tab
+from mars_viz.runlist.search import of_tab
 from mars_viz.runstore import Makers, RunStatus, read, started
 from mars_viz.runstore.store import GONE
 from mars_viz.ui import theme

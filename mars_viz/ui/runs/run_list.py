@@ -67,10 +67,13 @@ def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 def _filters(view: RunsView, runs: Sequence[ListedRun]) -> RunsView:
     whose = _choice("From", "whose", list(Whose), view.whose, WHOSE.__getitem__)
-    rule = _choice("Rule", "rule", ["", *search.rules_among(runs)], view.rule, _rule_title)
-    drafter = _choice("Drafter", "drafter", ["", *search.drafters_among(runs)], view.drafter, lambda name: name or ANY)
+    rule = _choice(
+        "Rule", "rule", ["", *search.values_among(runs, lambda facts: facts.settings.rule)], view.rule, _rule_title
+    )
+    drafters = ["", *search.values_among(runs, lambda facts: facts.provenance.drafter)]
+    drafter = _choice("Drafter", "drafter", drafters, view.drafter, lambda name: name or ANY)
     tree = _choice("Draft", "tree", ["", *search.shapes_among(runs)], view.tree, _shape)
-    temperatures = ["", *map(exactly, search.temperatures_among(runs))]
+    temperatures = ["", *map(exactly, search.values_among(runs, lambda facts: facts.settings.temperature))]
     current = "" if view.temperature is None else exactly(view.temperature)
     temperature = _choice("Temperature", "temperature", temperatures, current, lambda name: name or ANY)
     tags = list(dict.fromkeys([*tags_among(runs), *view.tags]))
