@@ -57,44 +57,21 @@ def real(low: float, high: float, words: str = "") -> Bounds:
     return Bounds(Real, low, high, words or f"a number from {low:g} to {high:g}")
 
 
-_TOKEN = whole(0, VOCABULARY - 1)
 TEMPERATURE = real(0, 100)
-_DIAL = real(-1e6, 1e6)
-_TAKEN = real(0, SECONDS)
-_COUNTED = whole(0, COUNT)
-_COST = real(-SECONDS, SECONDS)
 
-NUMBERS: Mapping[str, Mapping[str, Bounds]] = {
-    "Settings": {"dial": _DIAL},  # the others are options
-    "Provenance": {
-        "eos_ids": _TOKEN,
-        "vocabulary_size": whole(0, VOCABULARY),
-        "seconds": _TAKEN,
-        "prefill_seconds": _TAKEN,
-    },
-    "Manifest": {"prompt_ids": _TOKEN, "rounds": whole(0, TOKENS), "tokens": whole(0, TOKENS)},
-    "Stamp": {"bytes": whole(0, 2**40)},
-    "MapFacts": {"passes": _COUNTED, "seconds": _TAKEN, "answers": whole(0, TOKENS)},
-    "Span": {"low": _DIAL, "high": _DIAL, "gammas": whole(1, LONGEST_DRAFT)},
-    "RaceManifest": {"seconds": _TAKEN, "turns": _TAKEN},
-    "Solo": {"token_ids": _TOKEN, "clock": _TAKEN},
-    "Plan": {
-        "low": _DIAL,
-        "high": _DIAL,
-        "prompts": _COUNTED,
-        "graded": _COUNTED,
-        "skipped": _COUNTED,
-        "later_turns": _COUNTED,
-    },
-    "Costs": {
-        "cache_length": whole(0, TOKENS),
-        "repeats": _COUNTED,
-        "others": real(0, 1e6),
-        "passes_per_token": real(0, 1e6),
-    },
-    "Cost": {"seconds": _COST, "low": _COST, "high": _COST},
+NUMBERS: Mapping[str, Bounds] = {
+    **dict.fromkeys(("eos_ids", "prompt_ids", "token_ids"), whole(0, VOCABULARY - 1)),
+    **dict.fromkeys(("rounds", "tokens", "answers", "cache_length"), whole(0, TOKENS)),
+    **dict.fromkeys(("passes", "prompts", "graded", "skipped", "later_turns", "repeats"), whole(0, COUNT)),
+    **dict.fromkeys(("prefill_seconds", "turns", "clock"), real(0, SECONDS)),
+    **dict.fromkeys(("low", "high", "seconds"), real(-SECONDS, SECONDS)),  # a cost's interval may be below zero
+    **dict.fromkeys(("others", "passes_per_token"), real(0, 1e6)),
+    "dial": real(-1e6, 1e6),
+    "vocabulary_size": whole(0, VOCABULARY),
+    "bytes": whole(0, 2**40),
+    "gammas": whole(1, LONGEST_DRAFT),
 }
-"""Bounds by record and field; they apply to each number of a list or mapping."""
+"""Bounds by the name of the field, besides those of options; they apply to each number of a list or mapping."""
 
 OWN_LENGTHS = {
     *(("Manifest", "prompt"), ("History", "system"), ("Exchange", "prompt"), ("Exchange", "answer")),
@@ -112,19 +89,19 @@ def check(record: Any, where: str) -> None:
 @cache
 def _of_fields(kind: type) -> tuple[tuple[str, Bounds | None, int | None], ...]:
     """Return name, bounds of numbers and longest text of each field."""
-    named = [field.name for field in fields(kind)]
-    options = {field.name: field.metadata[OPTION].bounds for field in fields(kind) if OPTION in field.metadata}
-    bounds_by_name = {**NUMBERS.get(kind.__name__, {}), **options}
-    lengths = (None if (kind.__name__, name) in OWN_LENGTHS else LONGEST_TEXT for name in named)
-    return tuple((name, bounds_by_name.get(name), longest) for name, longest in zip(named, lengths, strict=True))
+    described = []
+    for field in fields(kind):
+        bounds = field.metadata[OPTION].bounds if OPTION in field.metadata else NUMBERS.get(field.name)
+        longest = None if (kind.__name__, field.name) in OWN_LENGTHS else LONGEST_TEXT
+        described.append((field.name, bounds, longest))
+    return tuple(described)
 
 
 def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, name: str) -> None:
     if isinstance(value, str):
         if longest is not None and len(value) > longest:
-            raise RunFileError(
-                f"{where} holds a text of {len(value):,} characters as {name}; {longest:,} are the most."
-            )
+            size = f"{len(value):,} characters as {name}; {longest:,} are the most"
+            raise RunFileError(f"{where} holds a text of {size}.")
     elif is_dataclass(value):
         check(value, where)
     elif isinstance(value, Mapping):
@@ -134,14 +111,8 @@ def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, n
             _check(key, None, longest, where, name)
             _check(item, bounds, longest, where, name)
     elif isinstance(value, tuple):
-        if (
-            bounds is not None
-            and set(map(type, value)) == {int}
-            and bounds.holds(min(value))
-            and bounds.holds(max(value))
-        ):
-            return  # fast path for long prompts
-        for item in value:
+        numbers = bounds is not None and set(map(type, value)) == {int}  # their ends suffice, for long prompts
+        for item in (min(value), max(value)) if numbers else value:
             _check(item, bounds, longest, where, name)
     elif isinstance(value, Real) and not isinstance(value, bool) and not (bounds is not None and bounds.holds(value)):
         expected = "no number" if bounds is None else bounds.words

@@ -48,7 +48,6 @@ def in_plain_text(history: History, prompt: str) -> str:
 
 
 def _texts(history: History) -> list[tuple[str, str]]:
-    """Return the role and text of each message."""
     turns = [(("user", each.prompt), ("assistant", each.answer)) for each in history.turns]
     return [("system", history.system)] * bool(history.system) + [text for turn in turns for text in turn]
 

@@ -10,22 +10,22 @@ import argparse
 import importlib.util
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mars_viz import __version__, backend_choice, classroom, permissions
-from mars_viz.commands import decoding, dial_map, evaluate, heads, imports, runs, server, site, sweep, watch
+from mars_viz import __version__, backend_choice, classroom, permissions, samples
+from mars_viz.commands import checks, decoding, dial_map, evaluate, imports, runs, sweep
 from mars_viz.commands.decoding import tell
-from mars_viz.errors import MarsVizError, ModelError, SettingError
+from mars_viz.errors import MarsVizError, ModelError, RunFileError, SettingError
 from mars_viz.report import check_place, report_html, write_report
 from mars_viz.rules import RULES, OnTrees, Rule
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say, shown_streams
-from mars_viz.words import number
+from mars_viz.words import counted, number
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"  # set to anything to print tracebacks
 APP = Path(__file__).parents[1] / "app.py"  # the Streamlit app, next to the package in the repository
@@ -96,11 +96,11 @@ def _parser() -> argparse.ArgumentParser:
     how = {"prefix_chars": evaluate.NO_PREFIX, "add_help": False}
     evaluate.arguments(command("eval", evaluate.run, about, **how))
     about = "Check an EAGLE-3 head against its target: agreement at each depth, and what its vocabulary holds."
-    heads.arguments(command("heads", heads.run, about))
+    checks.head_arguments(command("heads", checks.heads, about))
     about = "Check whether a vLLM server runs the same model as this machine: how far its logits are off."
-    server.arguments(command("server", server.run, about))
+    checks.server_arguments(command("server", checks.server, about))
     about = "Watch what a vLLM server accepts of its own drafts, round by round, next to strict speculation here."
-    watch.arguments(command("watch", watch.run, about))
+    checks.watch_arguments(command("watch", checks.watch, about))
     about = "Read what an engine reports of its own speculation: counts, rounds, or with its drafts whole runs."
     imports.arguments(command("import", imports.run, about))
     about = "List the runs that are kept, searched, filtered and sorted; show, title, tag, delete or restore some."
@@ -115,7 +115,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--gamma", type=int, help="draft length that it shows (default: the run's)")
     report.add_argument("--force", action="store_true", help="replace the file even if it is no report")
     about = "Write runs as a static site: a gallery, every run with its live dial, comparisons and lessons."
-    site.arguments(command("site", site.run, about))
+    site = command("site", _site, about)
+    site.add_argument(
+        "runs", metavar="RUN", nargs="*", help="folder or zip of a run, or a folder of runs (default: the sample runs)"
+    )
+    site.add_argument("-o", "--out", metavar="DIR", required=True, help="folder for the site")
+    site.add_argument("--force", action="store_true", help="replace the folder even if it is no site")
     for each in (rules, show):
         decoding.json_argument(each)
     app = command("app", _app, "Serve the app to this machine and open it in the browser.")
@@ -159,13 +164,8 @@ def _record(options: argparse.Namespace) -> None:
 
 def _rules(options: argparse.Namespace) -> None:
     if options.json:
-        names = ("name", "title", "summary", "formula", "source", "lossless")
-        described = [
-            {name: getattr(rule, name) for name in names}
-            | {"dial": None if rule.dial is None else asdict(rule.dial), "fixed": [asdict(each) for each in rule.fixed]}
-            for rule in RULES.values()
-        ]
-        print(json_of(described))
+        names = ("name", "title", "summary", "formula", "source", "lossless", "dial", "fixed")
+        print(json_of([{name: getattr(rule, name) for name in names} for rule in RULES.values()]))
         return
     for rule in RULES.values():
         dial = rule.dial
@@ -211,14 +211,24 @@ def _report(options: argparse.Namespace) -> None:
     say(f"Wrote {path}, {number(len(html.encode()) / 1e3)} kB. It opens in any browser, without a network.")
 
 
-def _set_up_class(options: argparse.Namespace) -> None:
-    """Set the app's classroom variables. Raises SettingError for invalid limits, or limits without --classroom."""
-    limits = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
-    if options.classroom:
-        os.environ[classroom.CLASSROOM] = "1"
-    os.environ.update({variable: str(value) for variable, value in limits.items() if value is not None})
-    if classroom.class_limits() is None and any(value is not None for value in limits.values()):
-        raise SettingError("--class-tokens and --class-queue are for a classroom. Add --classroom, or leave them out.")
+def _site(options: argparse.Namespace) -> None:
+    """Check the target folder first; then read the runs, write the site and print its size."""
+    from mars_viz.site import check_site_place, runs_in, write_site  # imported here: it imports the app's page modules
+
+    check_site_place(options.out, force=options.force)
+    with tempfile.TemporaryDirectory() as unpacked:
+        places = options.runs or [samples.runs_folder()]
+        if None in places:
+            raise RunFileError(
+                f"There are no sample runs here ({samples.VARIABLE} is off). Name runs to make a site of."
+            )
+        runs_of_site = runs_in(map(Path, places), Path(unpacked))
+        folder = write_site(runs_of_site, options.out, force=options.force, told=decoding.note)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    say(
+        f"Wrote {folder}, {counted(len(runs_of_site), 'run')}, {number(size / 1e6)} MB. Open {folder / 'index.html'}, "
+        "or let any web host serve the folder."
+    )
 
 
 def _app(options: argparse.Namespace) -> None:
@@ -232,12 +242,16 @@ def _app(options: argparse.Namespace) -> None:
         os.environ[permissions.PATHS] = options.paths
     if options.backend is not None:
         os.environ[backend_choice.FILE] = os.path.abspath(options.backend)
-    _set_up_class(options)
+    limits = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
+    limits = {variable: str(value) for variable, value in limits.items() if value is not None}
+    if options.classroom:
+        os.environ[classroom.CLASSROOM] = "1"
+    os.environ.update(limits)
+    if classroom.class_limits() is None and limits:
+        raise SettingError("--class-tokens and --class-queue are for a classroom. Add --classroom, or leave them out.")
     backend_choice.first_choice()
     permissions.who_may_delete()
     permissions.who_may_name_paths()
     command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port", str(options.port)]
-    command += ["--server.address", options.address]
-    if options.no_browser:
-        command += ["--server.headless", "true"]
+    command += ["--server.address", options.address, *["--server.headless", "true"] * options.no_browser]
     os.execv(sys.executable, command)  # signals and exit code pass through

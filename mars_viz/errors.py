@@ -85,11 +85,14 @@ def contained(what: str, remedy: str = "Choose another one.") -> Iterator[None]:
 
 @contextmanager
 def disk_refusals(
-    place: object, deed: str = "written", remedy: str = "Make room or choose another place."
+    place: object,
+    deed: str = "written",
+    remedy: str = "Make room or choose another place.",
+    kind: type[BadInput] = StorageError,
 ) -> Iterator[None]:
-    """Convert OSErrors in the block to a StorageError with the place, the failed action, the reason and the remedy."""
+    """Convert OSErrors in the block to a BadInput with the place, the failed action, the reason and the remedy."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or (os.strerror(error.errno) if error.errno else error)
-        raise StorageError(f"{place} cannot be {deed} ({reason}). {remedy}") from error
+        raise kind(f"{place} cannot be {deed} ({reason}). {remedy}") from error

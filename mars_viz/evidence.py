@@ -7,9 +7,10 @@ follows these declarations. Imports no models, rules or files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Protocol, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -47,40 +48,25 @@ class Of(Enum):
         return self is Of.ALL or (self is own and temperature > 0)
 
 
-class Holder(Protocol):
-    """Anything with columns."""
-
-    @property
-    def columns(self) -> Mapping[str, np.ndarray]:
-        """Columns by name; the drafted `tokens` and the target's `top_ids` always exist."""
-        ...
-
-
+@dataclass(slots=True, eq=False)
 class Column:
-    """Descriptor of one column; reads its values from a speculation, or unknown values if the column is missing."""
+    """Descriptor of one column; reads its values from a speculation, or unknown values if the column is missing.
 
-    __slots__ = ("decides", "dtype", "holds", "name", "of", "per", "unknown", "width")
+    A speculation has `columns` by name, of which the drafted `tokens` and the target's `top_ids` always exist.
+    """
 
-    def __init__(
-        self,
-        per: Per,
-        dtype: type[np.generic],
-        holds: Check,
-        *,
-        width: int = 1,
-        decides: Decides = Decides.NEVER,
-        of: Of = Of.ALL,
-    ) -> None:
-        """Declare a column; `holds` checks values and `width` is the number of values per line."""
-        self.name = ""
-        """Name as an attribute, in `needs` and in run files."""
-        self.per = per
-        self.dtype = np.dtype(dtype)
-        self.holds = holds
-        self.width = width
-        """Values per line; `ANY_WIDTH` for lists of the recorded length."""
-        self.decides = decides
-        self.of = of
+    per: Per
+    dtype: Any  # a NumPy type
+    holds: Check  # checks values
+    _: KW_ONLY
+    width: int = 1  # values per line; `ANY_WIDTH` for lists of the recorded length
+    decides: Decides = Decides.NEVER
+    of: Of = Of.ALL
+    name: str = ""  # as an attribute, in `needs` and in run files
+    unknown: float = 0
+
+    def __post_init__(self) -> None:
+        self.dtype = np.dtype(self.dtype)
         self.unknown = np.nan if self.dtype.kind == "f" else 0
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -90,15 +76,16 @@ class Column:
     def __get__(self, instance: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, instance: Holder, owner: type) -> np.ndarray: ...
+    def __get__(self, instance: Any, owner: type) -> np.ndarray: ...
 
-    def __get__(self, instance: Holder | None, owner: type) -> Self | np.ndarray:
+    def __get__(self, instance: Any, owner: type) -> Self | np.ndarray:
         if instance is None:
             return self
         try:
-            return instance.columns[self.name]
+            values: np.ndarray = instance.columns[self.name]
         except KeyError:
             return _unknown(self, len(instance.columns["tokens" if self.per is Per.NODE else "top_ids"]))
+        return values
 
     def required(self, temperature: float) -> bool:
         """True if every speculation at this temperature has the column."""

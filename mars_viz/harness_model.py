@@ -22,8 +22,8 @@ from lm_eval.utils import simple_parse_args_string
 from tqdm import tqdm
 
 from mars_viz.errors import SettingError
+from mars_viz.prompts.files import LENGTH
 from mars_viz.prompts.harness import cut
-from mars_viz.prompts.harness_prompts import LENGTH
 from mars_viz.recording import record_all
 from mars_viz.rules import rule_named
 from mars_viz.run import LAW, Run, Settings, settings_from, stops

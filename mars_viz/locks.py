@@ -28,14 +28,13 @@ _NAME = ".lock"
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Lock an open file until it is closed; return False if another process holds it, True without lock support."""
-    try:
+    with suppress(ImportError, OSError):  # no lock support
         import fcntl
 
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):  # no lock support
-        return True
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
     return True
 
 
@@ -94,22 +93,20 @@ class LockHolder:
         """A phrase such as 'process 4711 on this machine has been sweeping into it since 10:32 UTC'."""
         if not self.process:
             return "another process is sweeping into it"
-        where = "this machine" if self.machine == socket.gethostname() else self.machine
-        ours = self.process == os.getpid() and self.machine == socket.gethostname()
-        who = "this very process" if ours else f"process {self.process} on {where}"
+        is_here = self.machine == socket.gethostname()
+        who = f"process {self.process} on {'this machine' if is_here else self.machine}"
         since = ""
         with suppress(ValueError):
             since = f" since {datetime.fromisoformat(self.since):%d %b %H:%M} UTC"
-        return f"{who} has been sweeping into it{since}"
+        is_ours = is_here and self.process == os.getpid()
+        return f"{'this very process' if is_ours else who} has been sweeping into it{since}"
 
 
 def holder(folder: Path) -> LockHolder | None:
     """Return the process that sweeps into the folder; None if there is none."""
-    try:
-        with open_lock(folder / _NAME, make=False) as file:
-            return None if try_lock(file.fileno(), shared=True) else _read(file)
-    except OSError:
-        return None
+    with suppress(OSError), open_lock(folder / _NAME, make=False) as file:
+        return None if try_lock(file.fileno(), shared=True) else _read(file)
+    return None
 
 
 def check_nobody(folder: Path) -> None:

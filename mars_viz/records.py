@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -344,37 +345,21 @@ class Verdicts:
     @classmethod
     def end_to_end(cls, parts: Sequence[Verdicts]) -> Verdicts:
         """Concatenate the verdicts on several speculations."""
-
-        def joined(name: str, kind: type[np.generic]) -> np.ndarray:
-            return np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)], dtype=kind)
-
+        columns: dict[str, Any] = {
+            name: np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)], dtype=kind)
+            for name, kind in {**_OF_NODES, **_OF_ROWS}.items()
+        }
         gapless = all(part.gap_from is None for part in parts)
-        return cls(
-            breakpoints=joined("breakpoints", np.float64),
-            keep_below=joined("keep_below", np.bool_),
-            keep_above=joined("keep_above", np.bool_),
-            keep_strict=joined("keep_strict", np.bool_),
-            row_breakpoints=joined("row_breakpoints", np.float64),
-            emit_below=joined("emit_below", np.int32),
-            emit_above=joined("emit_above", np.int32),
-            gap_from=None if gapless else np.concatenate([part.gaps for part in parts]),
-            policy=next((part.policy for part in parts if part.policy is not Policy.DRAFT_ORDER), Policy.DRAFT_ORDER),
-        )
+        policies = (part.policy for part in parts if part.policy is not Policy.DRAFT_ORDER)
+        gap_from = None if gapless else np.concatenate([part.gaps for part in parts])
+        return cls(**columns, gap_from=gap_from, policy=next(policies, Policy.DRAFT_ORDER))
 
     def cut(self, nodes: slice, rows: slice) -> Verdicts:
         """Return the verdicts on these nodes and rows."""
         gaps = None if self.gap_from is None else self.gap_from[nodes]
-        return Verdicts(
-            self.breakpoints[nodes],
-            self.keep_below[nodes],
-            self.keep_above[nodes],
-            self.keep_strict[nodes],
-            self.row_breakpoints[rows],
-            self.emit_below[rows],
-            self.emit_above[rows],
-            None if gaps is None or np.isnan(gaps).all() else gaps,
-            self.policy,
-        )
+        columns = {name: getattr(self, name)[nodes] for name in _OF_NODES}
+        columns |= {name: getattr(self, name)[rows] for name in _OF_ROWS}
+        return replace(self, **columns, gap_from=None if gaps is None or np.isnan(gaps).all() else gaps)
 
     @property
     def gaps(self) -> np.ndarray:
@@ -407,8 +392,7 @@ class Verdicts:
             rank = below[own_rows] + 1
         best = np.zeros(len(keeps) + len(speculation.top_ids), np.int64)
         np.maximum.at(best, rows[keeps], rank[keeps])
-        preferred: np.ndarray = keeps & (rank == best[rows])
-        return preferred
+        return np.logical_and(keeps, rank == best[rows])
 
     def standing(self, dial: float) -> Verdicts:
         """Return verdicts that are fixed at their values for this dial value."""
@@ -419,6 +403,10 @@ class Verdicts:
     def emits(self, dial: float) -> np.ndarray:
         """Return the emissions at this dial value, int32 [N + 1]."""
         return np.where(dial < self.row_breakpoints, self.emit_below, self.emit_above)
+
+
+_OF_NODES = {"breakpoints": np.float64, "keep_below": np.bool_, "keep_above": np.bool_, "keep_strict": np.bool_}
+_OF_ROWS = {"row_breakpoints": np.float64, "emit_below": np.int32, "emit_above": np.int32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,9 +460,8 @@ class Round:
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """The outcome of each node."""
-        reached = self.decision.kept[: self.kept]
         outcomes = [Outcome.DISCARDED] * len(self.speculation)
-        for node in reached:
+        for node in self.decision.kept[: self.kept]:
             outcomes[node] = Outcome.MATCHED if self.verdicts.keep_strict[node] else Outcome.RELAXED
         if self.emission is Outcome.CORRECTED:
             outcomes[self.stopped_by[0]] = Outcome.REJECTED
@@ -483,10 +470,8 @@ class Round:
     @property
     def stopped_by(self) -> list[int]:
         """The rejected nodes at which the round stopped; empty if it did not stop at a rejection."""
-        if self.emission is not Outcome.CORRECTED:
-            return []
-        nodes: list[int] = np.flatnonzero(self.speculation.judging_rows == self.decision.row).tolist()
-        return nodes
+        judged = np.flatnonzero(self.speculation.judging_rows == self.decision.row)
+        return judged.tolist() if self.emission is Outcome.CORRECTED else []
 
     @property
     def emission(self) -> Outcome | None:

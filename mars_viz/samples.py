@@ -12,7 +12,7 @@ import numpy as np
 
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, costs_from, objection
-from mars_viz.errors import BadInput, RunFileError
+from mars_viz.errors import BadInput, RunFileError, disk_refusals
 from mars_viz.runfiles.manifest import strict_json
 
 _ROOT = Path(__file__).parents[1]
@@ -84,13 +84,12 @@ def as_json(graded: GradedExercises) -> dict[str, Any]:
 def graded_from(found: Any) -> GradedExercises:
     """Return graded exercises from the JSON of `as_json`. Raises BadInput for anything else."""
     try:
-        exercises = found["exercises"]
+        exercises, edges = found["exercises"], np.array(found["edges"], np.float64)
         right = np.array(found["right"], np.float64)
-        edges = np.array(found["edges"], np.float64)
+        if type(exercises) is not int or right.ndim != 1:
+            raise ValueError("no numbers")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RunFileError(f"The graded exercises cannot be read. {_AGAIN}") from error
-    if type(exercises) is not int or right.ndim != 1:
-        raise RunFileError(f"The graded exercises cannot be read. {_AGAIN}")
     if not (0 < exercises < 2**53 and ((right >= 0) & (right <= exercises) & (right == np.floor(right))).all()):
         raise RunFileError(f"The graded exercises contradict each other. {_AGAIN}")
     return GradedExercises(exercises, Steps(edges, right))
@@ -104,7 +103,5 @@ def _read(path: Path) -> Any:
 
 @cache
 def _parsed(path: Path) -> Any:
-    try:
+    with disk_refusals(path, "read", "Make it again: python benchmarks/lessons.py.", RunFileError):
         return strict_json(path.read_bytes(), path.name)
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be read. Make it again: python benchmarks/lessons.py.") from error

@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from numbers import Number
 from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Convert to JSON types: null for NaN and infinity, an Enum's value, lists for tuples, strings for keys."""
-    if isinstance(value, dict):
+    """Convert to JSON types: null for NaN and infinity, an Enum's value, fields of dataclasses, strings for keys."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]

@@ -128,8 +128,7 @@ def make_folder(path: Path) -> None:
     Raises OSError, also if it is a link made by another user.
     """
     path.mkdir(exist_ok=True)
-    if not is_ours(path):
-        raise _linked(path)
+    _check_ours(path)
 
 
 def to_read(folder: Path, name: str = "") -> Path:
@@ -140,15 +139,15 @@ def to_read(folder: Path, name: str = "") -> Path:
     path = folder
     for part in ("", *Path(name).parts):
         path /= part
-        if not is_ours(path):
-            raise _linked(path)
+        _check_ours(path)
     if not (path.is_dir() or path.is_file()):
         raise OSError(errno.EINVAL, f"{path.name} is no plain file; remove it", str(path))
     return path
 
 
-def _linked(path: Path) -> OSError:
-    return OSError(errno.ELOOP, f"{path.name} is a link that another user made; remove it", str(path))
+def _check_ours(path: Path) -> None:
+    if not is_ours(path):
+        raise OSError(errno.ELOOP, f"{path.name} is a link that another user made; remove it", str(path))
 
 
 def is_ours(path: Path) -> bool:

@@ -93,7 +93,7 @@ def labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[
     """Return the labels of the runs that may suit the lesson by their manifests, and of the shown run."""
     if lesson is None:
         return catalog.labels
-    facts = {run_id: entry.manifest for run_id, entry in catalog.recorded.items()} | dict(catalog.own)
+    facts = {run_id: entry.facts for run_id, entry in catalog.recorded.items()} | dict(catalog.own)
 
     def serves(run_id: str) -> bool:
         run_facts = facts[run_id]

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.race.files import save_race
-from mars_viz.runfiles import load_run
-from mars_viz.runstore import KeptRun, RunStatus, RunStore, read
+from mars_viz.runfiles import ListedRun, load_run
+from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.ui import visitors
 from tests.factories import until
 from tests.served import ROOT, App, running
@@ -21,10 +21,10 @@ from tests.test_race import toy_race
 HEAD = "Built-in target with its EAGLE-3 head"
 
 
-def decoded(store: RunStore, before: set[str]) -> KeptRun:
+def decoded(store: RunStore, before: set[str]) -> ListedRun:
     """Return the whole run that a test has decoded."""
 
-    def new() -> list[KeptRun]:
+    def new() -> list[ListedRun]:
         return [entry for entry in store.list() if entry.name not in before]
 
     until(lambda: [entry.standing for entry in new()] == [RunStatus.WHOLE], 0.1)

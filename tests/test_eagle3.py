@@ -41,7 +41,7 @@ from transformers import (
 
 from mars_viz import cli, demo, trees
 from mars_viz.analysis.head_agreement import HeadCheck
-from mars_viz.commands import heads
+from mars_viz.commands import checks
 from mars_viz.demo import TARGET
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput, ModelError
@@ -538,7 +538,7 @@ def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, mon
 
 
 def test_impossible_checks_are_refused(pair, built_in, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(heads, "opened_backend", lambda *_: built_in)
+    monkeypatch.setattr(checks, "opened_backend", lambda *_: built_in)
     monkeypatch.chdir(tmp_path)
     Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     for arguments, said in (

@@ -27,7 +27,6 @@ from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
-from mars_viz.runlist import RunFacts
 from mars_viz.runstore import RunStore
 from mars_viz.speculators.names import check_controller
 from mars_viz.ui import models_form, tab_jobs
@@ -293,7 +292,7 @@ def test_controllers_on_live_and_in_its_links(folder: Path) -> None:
     wait(press(tab, "Decode now"))
     assert tab.session_state["mars_viz_live"].job.settings == Settings(dial=0.9, controller="specdec++:0.7")
     (kept,) = RunStore(folder).list()
-    assert RunFacts.of(kept.manifest).draft == "γ 6 cut by SpecDec++ at h = 0.7"
+    assert kept.facts.draft == "γ 6 cut by SpecDec++ at h = 0.7"
     settled(tab.segmented_control(key="draft").set_value("Tree").run())
     assert "controllers cut chains" in captions(tab) and "controller" not in address(tab)
 

@@ -20,9 +20,9 @@ from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, TooLarge
 from mars_viz.figures.engines import head_agreement
 from mars_viz.race import Race, files, save_race
+from mars_viz.race.files import RaceStore
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.records import RaceLane
-from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStatus, RunStore
@@ -120,7 +120,7 @@ def test_decodes_stream_are_cancelled_stored_and_open_in_explore(folder):
     assert "Rolled back" in notes(tab) and "A toy device" in notes(tab)
     assert "&lt;img&gt; without graphs" in notes(tab) and "<img" not in notes(tab)
     (entry,) = RunStore(folder).list()
-    assert (entry.standing, entry.title) == (RunStatus.WHOLE, "hold <b>this</b>")
+    assert (entry.standing, entry.heading) == (RunStatus.WHOLE, "hold <b>this</b>")
     Script.held.clear()
     job = held_decode(tab)
     press(settled(tab.run()), "Cancel")
@@ -128,7 +128,7 @@ def test_decodes_stream_are_cancelled_stored_and_open_in_explore(folder):
     wait(tab)
     assert (job.progress.state, job.progress.rounds) == (JobState.CANCELLED, 3) and "Decode now" in labels(tab)
     cut = next(each for each in RunStore(folder).list() if each.name != entry.name)
-    assert cut.tokens == job.progress.tokens
+    assert cut.facts.tokens == job.progress.tokens
     assert press(tab, "Explore").selectbox(key="run").value == cut.name
     settled(tab.switch_page("pages/live.py").run())
     press(tab, "Unload")

@@ -49,7 +49,7 @@ def test_the_pace_counts_tokens_since_texts_differ_in_length(race):
     other = replace(race, relaxed=replace(race.relaxed, rounds=race.relaxed.rounds[:2]), turns=())
     assert len(other.token_ids[RaceLane.RELAXED]) < len(race.token_ids[RaceLane.RELAXED])
     for lane in RaceLane:
-        assert other.pace[lane] == pytest.approx(len(other.token_ids[lane]) / other.seconds[lane])
+        assert other.figures[lane].pace == pytest.approx(len(other.token_ids[lane]) / other.seconds[lane])
     assert race.seconds[RaceLane.ALONE] == pytest.approx(0.02 * len(race.alone.token_ids))
     assert race.seconds[RaceLane.RELAXED] == pytest.approx(0.03 * len(race.relaxed.rounds))
     taken = race.taken[RaceLane.RELAXED].tolist()

@@ -230,17 +230,17 @@ def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, folder, monkeypatch
 
 
 def test_a_run_that_cannot_be_listed_is_listed_with_its_fault(faults, folder, monkeypatch):
-    real, error = folders._about, KeyError
+    real, error = folders._remembered, KeyError
 
     def about(data):
         if b"A bad story" in data:
             raise error("a fault that was put here")
         return real(data)
 
-    monkeypatch.setattr(folders, "_about", about)
+    monkeypatch.setattr(folders, "_remembered", about)
     for error in (OSError, RecursionError, KeyError):
         good, bad = folders.list_runs(folder / "runs")
-        assert good.error is None and bad.error is not None and (error.__name__ in bad.error or error is OSError)
+        assert not good.error and (error.__name__ in bad.error or error is OSError)
     faults.clear()
 
 

@@ -15,7 +15,6 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import samples
 from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runlist import Order
-from mars_viz.runlist.listed import of_kept
 from mars_viz.runstore import RunStore
 from mars_viz.ui import library, navigation, visitors
 from mars_viz.ui.compare.compare_view import Across, Choice
@@ -139,7 +138,7 @@ def test_selected_runs_are_opened_compared_and_downloaded(store, tmp_path_factor
     view = tab.session_state["mars_viz_Comparison"].view
     assert (view.across, {view.reference, view.shown}) == (Across.RUNS, {Choice(first), Choice(second)})
     assert press(select(opened(), first), "runs-explore").selectbox(key="run").value == first
-    shelf, runs = library.shelf(Session()), [of_kept(entry) for entry in store.list()]
+    shelf, runs = library.shelf(Session()), store.list()
     folder = tmp_path_factory.mktemp("zips")
     assert read_zip(changing.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
     with zipfile.ZipFile(io.BytesIO(changing.zipped(runs, shelf))) as archive:
@@ -191,11 +190,11 @@ def test_who_may_change_runs_is_shown_and_enforced(store, monkeypatch, setting, 
     listed = select(opened(), name)
     button = listed.button(key="runs-delete")
     assert button.disabled == (not may) and fragment in captions(listed) + button.help.replace("\\", "")
-    state, run = RunsPageState(), of_kept(store.find(name))
+    state, run = RunsPageState(), store.find(name)
     changing.tag_runs(state, [run], ["a"], [])
     changing.attempt(state, changing.item_of(run), lambda: store.rename(name, "Bear"))
     found = store.find(name)
-    assert (found.title, found.manifest and found.manifest.tags) == (("Bear", ("a",)) if may else ("Fox", ()))
+    assert (found.heading, found.tags) == (("Bear", ("a",)) if may else ("Fox", ()))
     changing.delete_runs(state, [run])
     assert [entry.name for entry in store.list()] == ([] if may else [name]) and bool(state.notices) == (not may)
 
@@ -204,11 +203,11 @@ def test_only_the_browser_that_made_a_run_restores_it_and_an_unknown_one_stays(s
     monkeypatch.delenv("MARS_VIZ_DELETE")
     unknown, mine = kept(store, "Fox", 2), kept(store, "Fox", 3)
     store.makers.note(mine, "mine")
-    state, run = RunsPageState(), of_kept(store.find(mine))
+    state, run = RunsPageState(), store.find(mine)
     for browser in ("mine", "other"):
         monkeypatch.setattr(visitors, "mark", lambda browser=browser: browser)
         assert rows(opened(**{"from": "mine"})) == ([mine] if browser == "mine" else [])
-        changing.delete_runs(state, [run, of_kept(store.find(unknown))])
+        changing.delete_runs(state, [run, store.find(unknown)])
         assert "not known which browser" in state.notices[0] and [entry.name for entry in store.list()] == [unknown]
     changing.restore_runs(state, [changing.item_of(run)])
     assert [entry.name for entry in store.list()] == [unknown] and state.refused
@@ -219,9 +218,9 @@ def test_two_tabs_change_one_run(store):
     one, other = (opened(run=name) for _ in range(2))
     rename(one, name, "Bear")
     rename(other, name, "Wolf")
-    assert "It was renamed to “Bear” meanwhile" in notes(other) and store.find(name).title == "Bear"
+    assert "It was renamed to “Bear” meanwhile" in notes(other) and store.find(name).heading == "Bear"
     rename(other, name, "Wolf")
-    assert store.find(name).title == "Wolf" and "meanwhile" not in notes(other)
+    assert store.find(name).heading == "Wolf" and "meanwhile" not in notes(other)
     press(one, "run-delete")
     press(other, "run-delete")
     assert "no run of that name here any more" in notes(other) and address(one) == {}
@@ -239,7 +238,7 @@ def test_all_about_one_run(store):
     for title, added, words in ((" ", [], "title is empty"), ("x", ["b,c"], "comma"), ("Fox", ["b", "a"], "Fox")):
         tab.session_state[tags] = added
         assert words in notes(rename(tab, name, title))
-    assert store.find(name).title == "Fox" and store.find(name).manifest.tags == ("a", "b")
+    assert store.find(name).heading == "Fox" and store.find(name).tags == ("a", "b")
     toy_run().save(store.folder / "toy")
     assert "which weights drafted" in notes(opened(run="toy"))
     assert set(rows(press(opened(run=name), "runs-back"))) == {name, "toy"}

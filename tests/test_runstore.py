@@ -80,13 +80,13 @@ def test_a_run_is_seen_growing_and_then_whole(store, run):
     journal.write(cut(run, 1))
     journal.write(cut(run, 4))
     (entry,) = store.list()
-    assert (entry.standing, entry.title) == (RunStatus.GROWING, "A toy")
-    assert entry.tokens == len(cut(run, 4).token_ids) and same(read(entry.path), cut(run, 4))
+    assert (entry.standing, entry.heading) == (RunStatus.GROWING, "A toy")
+    assert entry.facts.tokens == len(cut(run, 4).token_ids) and same(read(entry.path), cut(run, 4))
     refused("being decoded", lambda: store.rename(entry.name, "b"), lambda: store.delete(entry.name))
     refused("being decoded", lambda: store.tag(entry.name, ["a"]))
     name = store.finish(journal, run)
     (entry,) = store.list()
-    assert (entry.name, entry.standing, entry.tokens) == (name, RunStatus.WHOLE, len(run.token_ids))
+    assert (entry.name, entry.standing, entry.facts.tokens) == (name, RunStatus.WHOLE, len(run.token_ids))
     assert same(read(entry.path), run) and names(store.folder) == [name]
 
 
@@ -97,9 +97,9 @@ def test_a_damaged_segment_ends_the_run_before_it(store, run):
     name = interrupted(store, run, 2, 4, 6)
     store.rename(name, "As far as it came")
     (entry,) = store.list()
-    assert (entry.name, entry.title, entry.standing) == (name, "As far as it came", RunStatus.INTERRUPTED)
+    assert (entry.name, entry.heading, entry.standing) == (name, "As far as it came", RunStatus.INTERRUPTED)
     assert same(read(entry.path), cut(run, 6)) and read(entry.path).title == "As far as it came"
-    assert store.tag(name, ["cut"]) == store.find(name).manifest.tags == read(entry.path).tags == ("cut",)
+    assert store.tag(name, ["cut"]) == store.find(name).facts.tags == read(entry.path).tags == ("cut",)
     assert read(entry.path).pieces.keys() <= run.pieces.keys()
     (entry.path / "000001.zip").write_bytes(b"PK no more")
     assert same(read(entry.path), cut(run, 2))
@@ -128,7 +128,7 @@ def test_another_title_or_tag_changes_nothing_else(store, run, tmp_path):
     assert after == {file: data for file, data in before.items() if file != MANIFEST}
     (entry,) = store.list()
     unzipped = read_zip(store.zipped(name), tmp_path / "unzipped")
-    assert (entry.name, entry.title, unzipped.title) == (name, title, title) and same(unzipped, run)
+    assert (entry.name, entry.heading, unzipped.title) == (name, title, title) and same(unzipped, run)
     assert unzipped.tags == read_zip(write_zip(unzipped), tmp_path / "again").tags == ("paper", "θ")
     assert store.tag(name, remove=["PAPER", "θ"]) == () and store.rename(name, "A toy")
     assert files() == before and names(store.folder) == [name]
@@ -138,7 +138,7 @@ def test_replacing_keeps_a_new_title_survives_a_crash_and_restores_no_deleted_ru
     name = kept(store, cut(run, 2))
     store.rename(name, "Given meanwhile")
     store.replace(name, run)
-    assert store.find(name).title == "Given meanwhile" and same(read(store.find(name).path), run)
+    assert store.find(name).heading == "Given meanwhile" and same(read(store.find(name).path), run)
     assert names(store.folder) == [name]
     (store.folder / name).rename(store.folder / f".{name}.{'0' * 32}.old")  # killed between the two renamings
     assert store.list() == []
@@ -179,7 +179,7 @@ def test_the_bin_is_bounded_in_days_and_in_bytes(store, run, monkeypatch):
         os.utime(store.folder / ".bin" / name, (time.time() - ago * 86_400,) * 2)
     one = sum(path.stat().st_size for path in (store.folder / ".bin" / runs[3]).iterdir())
     for limit, left in ((2**40, runs[1:]), (2 * one + one // 2, runs[2:]), (1, runs[3:])):  # the last always stays
-        monkeypatch.setattr("mars_viz.runstore.bin.BYTES", limit)
+        monkeypatch.setattr("mars_viz.runstore.store.BYTES", limit)
         RunStore(store.folder)
         assert {entry.name for entry in store.deleted()} == set(left)
 
@@ -242,7 +242,7 @@ def test_a_disk_that_refuses_to_write_is_bad_input(store, run, monkeypatch, tmp_
     monkeypatch.setattr(Path, "replace", refuse)
     monkeypatch.setattr(Path, "rename", refuse)
     refused("Read-only file system", lambda: store.rename(name, "b"), lambda: store.delete(name))
-    assert store.find(name).title == "A toy" and names(store.folder) == [".bin", name]
+    assert store.find(name).heading == "A toy" and names(store.folder) == [".bin", name]
 
 
 def test_bad_tags_are_refused_in_the_store_and_in_files(store, run):
@@ -326,7 +326,7 @@ def test_a_bad_title_or_one_changed_meanwhile_is_refused_and_the_old_one_stays(s
     refused("81 characters", lambda: store.rename(name, "x" * 81))
     signs = "\0\n\r\t\x1b\x7f\x85\u2028\u202e\u2066\ufeff\ud800"
     refused("control character", *(partial(store.rename, name, f"a{sign}b") for sign in signs))
-    assert store.find(name).title == "A toy"
+    assert store.find(name).heading == "A toy"
     store.rename(name, "Theirs", "A toy")
     refused("“Theirs” meanwhile", lambda: store.rename(name, "Mine", "A toy"))
-    assert store.find(name).title == "Theirs"
+    assert store.find(name).heading == "Theirs"

@@ -17,7 +17,7 @@ from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.server_checks import Accepts, Differs, ServerCheck, ServerWatch, Verdict
 from mars_viz.chat import EncodedPrompt, History
 from mars_viz.cli import main
-from mars_viz.commands import server, watch
+from mars_viz.commands import checks
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput, EvidenceError, ModelError
@@ -43,8 +43,7 @@ SMALL = [*PAIR, "--limit", "3", "--tokens", "32"]
 @pytest.fixture(autouse=True)
 def hasty(pair, monkeypatch):
     """Requests are repeated at once, and the commands find the models loaded."""
-    for command in (watch, server):
-        monkeypatch.setattr(command, "opened_backend", lambda *_: pair)
+    monkeypatch.setattr(checks, "opened_backend", lambda *_: pair)
     monkeypatch.setattr(vllm_http, "_RETRIES", vllm_http._RETRIES.new(backoff_factor=0.0))
     monkeypatch.delenv(vllm_http.KEY, raising=False)
 
@@ -114,7 +113,7 @@ def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram):
     for each in found.prompts:
         rounds = len(our_rounds(trigram, each.prompt))
         assert each.rounds == each.same_rounds == each.served.steps < rounds
-        assert watch.tau_of(each.served) == (31, pytest.approx(rounds, abs=1))
+        assert checks.tau_of(each.served) == (31, pytest.approx(rounds, abs=1))
 
 
 def test_another_drafter_is_found_where_it_first_accepts_fewer(pair, trigram, ours, monkeypatch):
@@ -151,7 +150,7 @@ def test_a_text_that_ends_early(pair):
     ending = replace(pair, eos_ids=frozenset(round_.token_ids))  # a text of one token has no rounds
     found = watched(ending, Speculating(ending), PROMPTS[:1])
     assert (found.prompts[0].tokens, found.prompts[0].rounds, found.accepts) == (1, 0, Accepts.SAME)
-    assert not found.differences and "nan" not in "".join(watch.table(found.served, found.here))
+    assert not found.differences and "nan" not in "".join(checks.table(found.served, found.here))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,7 @@ def test_the_command_lists_prompts_and_differences(ours, address, manners, capsy
     assert told["prompts"][2]["same_rounds"] == 3 and "or refused one" in told["sentence"]
     assert told["sentence"] in lines and told["findings"][0] in lines
     assert all("logprobs" not in body for body in manners.requests), "no logits are needed"
-    monkeypatch.setattr(watch, "opened_backend", lambda *_: pytest.fail("it began to load models"))
+    monkeypatch.setattr(checks, "opened_backend", lambda *_: pytest.fail("it began to load models"))
     manners.key = "open-sesame"
     monkeypatch.setenv(vllm_http.KEY, "open-sesame")
     assert main(["watch", address, "--limit", "1", "--tokens", "32"]) == 0

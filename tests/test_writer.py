@@ -18,8 +18,8 @@ from sweep_cases import COSTS, timing, toy_sweep
 from mars_viz import locks, writer
 from mars_viz.errors import BadInput
 from mars_viz.race import load_race, save_race
+from mars_viz.race.files import RaceStore
 from mars_viz.race.files import write_zip as race_zip
-from mars_viz.race.store import RaceStore
 from mars_viz.report import report_html
 from mars_viz.report.page import write_report
 from mars_viz.runfiles import save_run
@@ -220,7 +220,7 @@ def test_folders_that_are_links_of_ones_own_are_used_as_ever(tmp_path):
     kept.delete("one")
     assert (elsewhere / "bin" / "one").is_dir()
     kept.restore("one")
-    assert [entry.title for entry in kept.list()] == ["Mine"]
+    assert [entry.heading for entry in kept.list()] == ["Mine"]
 
 
 def test_permissions_are_those_of_any_new_file(tmp_path):

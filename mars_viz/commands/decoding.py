@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from mars_viz.bounds import shortened
 from mars_viz.chat import CUT_OFF, NO_HISTORY, History
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.controllers import EXAMPLE as CUT
-from mars_viz.errors import ModelError, PromptError
+from mars_viz.errors import ModelError, PromptError, disk_refusals
 from mars_viz.options import argument, options_of
 from mars_viz.prompts.forms import history_of
 from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, OVER_GAMMA, checked_history
@@ -253,14 +253,11 @@ def _history(source: str) -> History:
 
 
 def _read_prompt(name: str) -> str:
-    try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{name} is not UTF-8 text. Save it as UTF-8.") from error
-    except OSError as error:
-        raise PromptError(
-            f"{shortened(name)} cannot be read ({error.strerror}). Give the path of a text file."
-        ) from error
+    with disk_refusals(shortened(name), "read", "Give the path of a text file.", PromptError):
+        try:
+            return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise PromptError(f"{name} is not UTF-8 text. Save it as UTF-8.") from error
 
 
 def models_of(options: argparse.Namespace, begun: str = "auto") -> dict[str, Any]:
@@ -333,11 +330,9 @@ def tell(run: Run, path: Path, as_json: bool) -> None:
 
 def facts(run: Run, path: Path) -> dict[str, Any]:
     """Return the JSON fields of a run."""
-    fields: dict[str, Any] = {"path": str(path)}
-    fields |= {name: getattr(run, name) for name in ("title", "prompt", "text", "prompt_ids", "token_ids")}
-    fields |= {"ending": ending(run)}
-    fields |= {name: asdict(getattr(run, name)) for name in ("settings", "provenance", "history")}
-    return fields | {"summary": asdict(summary(run)), "speed": asdict(speed(run))}
+    names = ("title", "prompt", "text", "prompt_ids", "token_ids", "settings", "provenance", "history")
+    fields: dict[str, Any] = {"path": str(path), "ending": ending(run)} | {name: getattr(run, name) for name in names}
+    return fields | {"summary": summary(run), "speed": speed(run)}
 
 
 def sentence(run: Run) -> str:

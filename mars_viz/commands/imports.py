@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from mars_viz.analysis.engine_file import EngineFile, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.commands.decoding import json_argument, note, progress_bar
-from mars_viz.errors import RunFileError
+from mars_viz.errors import RunFileError, disk_refusals
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
 from mars_viz.rules import rule_named
 from mars_viz.runfiles import check_free, save_run
@@ -71,12 +70,10 @@ def run(options: argparse.Namespace) -> None:
     runs = _runs(engine_file, options)
     if options.out is None and engine_file.texts and not options.json:
         note("The runs are not kept; name a new folder for them with --out.")
-    paths = []
-    if options.out is not None and len(runs) == 1:
-        paths = [save_run(runs[0].run, options.out)]
-    elif options.out is not None:  # in numbered subfolders
-        Path(options.out).mkdir(parents=True)
-        paths = [save_run(each.run, Path(options.out, str(place))) for place, each in enumerate(runs, 1)]
+    paths: list[Path] = []
+    if options.out is not None:  # several in numbered subfolders
+        names = [""] if len(runs) == 1 else map(str, range(1, len(runs) + 1))
+        paths = [save_run(each.run, Path(options.out, name)) for each, name in zip(runs, names, strict=True)]
     rows = acceptance_table([counts for _, counts in engine_file.requests]) if engine_file.requests else ()
     if options.json:
         print(json_of(_facts(engine_file, rows, runs, paths)))
@@ -91,15 +88,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _text_of(path: str) -> str:
-    try:
+    with disk_refusals(path, "read", "Give a file of an engine's responses.", RunFileError):
         data = Path(path).read_bytes()
-        if len(data) > _LARGEST:
-            raise RunFileError(f"{path} has {len(data) >> 20} MB, above {_LARGEST >> 20}. Split it.")
+    if len(data) > _LARGEST:
+        raise RunFileError(f"{path} has {len(data) >> 20} MB, above {_LARGEST >> 20}. Split it.")
+    try:
         return data.decode("utf-8-sig")
-    except OSError as error:
-        raise RunFileError(
-            f"{path} cannot be read ({error.strerror}). Give a file of an engine's responses."
-        ) from error
     except UnicodeDecodeError as error:
         raise RunFileError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
 
@@ -172,40 +166,31 @@ def _facts(
     found: EngineFile, rows: Sequence[EngineRow], made: Sequence[ImportedRun], paths: Sequence[Path]
 ) -> dict[str, Any]:
     counts = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens", "summed")
+    arrays = ("drafted", "corrected", "margin", "ratio")
     bound: dict[str, Any] | None = None
     if found.served:
         rejected = rejection_bound(found.served)
-        bound = {"by": "θ" if rejected.by_ratio else "m"}
-        bound |= {"rejections": rejected.rejections, "unknown": rejected.unknown}
-        bound["at_most"] = [{"dial": dial, "rejections": rejected.at(dial)} for dial in _DIALS[rejected.by_ratio]]
+        at_most = [{"dial": dial, "rejections": rejected.at(dial)} for dial in _DIALS[rejected.by_ratio]]
+        bound = {"by": "θ" if rejected.by_ratio else "m", "rejections": rejected.rejections}
+        bound |= {"unknown": rejected.unknown, "at_most": at_most}
+    acceptance = []
+    for row in rows:
+        figures = {"length": row.length, "length_within": row.length_within.interval, "rate": row.rate}
+        acceptance.append({"engine": row.definition.engine, "rate_within": row.rate_within.interval, **figures})
+    rounds = []
+    for served in found.served:
+        text = {"name": served.name, "model": served.model, "tau": served.tau, "text": served.texts}
+        columns = {"round": served.round_index} | {name: getattr(served, name) for name in arrays}
+        text |= {"token_ids": served.token_ids}
+        rounds.append(text | {name: column.tolist() for name, column in columns.items()})
     return {
         "requests": [
             {"engine": engine} | {name: getattr(each, name) for name in counts} for engine, each in found.requests
         ],
         "without_counts": found.without,
         "scrapes": found.scrapes,
-        "acceptance": [
-            {
-                "engine": row.definition.engine,
-                "length": row.length,
-                "length_within": None if row.length_within.interval is None else asdict(row.length_within.interval),
-                "rate": row.rate,
-                "rate_within": None if row.rate_within.interval is None else asdict(row.rate_within.interval),
-            }
-            for row in rows
-        ],
-        "rounds": [
-            {
-                "name": served.name,
-                "model": served.model,
-                "tau": served.tau,
-                "text": list(served.texts),
-                "token_ids": list(served.token_ids),
-                "round": served.round_index.tolist(),
-                **{name: getattr(served, name).tolist() for name in ("drafted", "corrected", "margin", "ratio")},
-            }
-            for served in found.served
-        ],
+        "acceptance": acceptance,
+        "rounds": rounds,
         "no_rounds": found.unread or None,
         "bound": bound,
         "runs": [{"title": e.run.title, "tau": e.run.tau, "rounds": len(e.run.rounds), "ties": e.ties} for e in made],

@@ -13,7 +13,6 @@ from mars_viz.commands.decoding import facts, json_argument, sentence
 from mars_viz.errors import RunFileError, StorageError
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs
-from mars_viz.runlist.listed import of_kept
 from mars_viz.runlist.reproduce import recipe
 from mars_viz.runlist.search import CHAINS, TREES
 from mars_viz.runstore import RunStore, read
@@ -88,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
         tags=tuple(options.tag),
         origin=None if options.origin is None else RunOrigin(options.origin),
     )
-    available = list(map(of_kept, RunStore(options.folder).deleted())) if options.deleted else _listed(options)
+    available = list(RunStore(options.folder).deleted()) if options.deleted else _listed(options)
     listed = found(available, query, Order(options.sort))
     if options.json:
         print(json_of([told(each) for each in listed]))
@@ -108,7 +107,9 @@ def told(each: ListedRun) -> dict[str, Any]:
     fields |= {"line": each.line, "error": each.error, "path": None if each.path is None else str(each.path)}
     if each.facts is None:
         return fields
-    return fields | asdict(each.facts) | {"tau": each.facts.tau}
+    names = ("title", "prompt", "tags", "settings", "provenance", "rounds", "tokens", "tau")
+    fields |= {name: getattr(each.facts, name) for name in names}
+    return fields | {"mapped": each.facts.dial_map is not None}
 
 
 def _listed(options: argparse.Namespace) -> list[ListedRun]:
@@ -141,7 +142,7 @@ def _show(options: argparse.Namespace) -> None:
     opened = read(listed.path)
     again = recipe(opened, listed.name)
     if options.json:
-        print(json_of(told(listed) | facts(opened, listed.path) | {"again": asdict(again)}))
+        print(json_of(told(listed) | facts(opened, listed.path) | {"again": again}))
         return
     say(f"{listed.heading}{''.join(f' #{tag}' for tag in listed.tags)}", listed.line, "", sentence(opened), "")
     for title, record in (("Settings", listed.facts.settings), ("Where it comes from", listed.facts.provenance)):

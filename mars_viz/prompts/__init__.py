@@ -2,8 +2,7 @@
 
 from mars_viz.chat import Exchange, History
 from mars_viz.prompts.builtin import BUILTIN, builtin_prompts, kinds_named, kinds_of, per_task, recognised
-from mars_viz.prompts.files import load_prompts, read_prompts, to_jsonl
-from mars_viz.prompts.harness_prompts import HarnessTask, load_task
+from mars_viz.prompts.files import HarnessTask, load_prompts, load_task, to_jsonl
 from mars_viz.prompts.items import GRADERS, Grader, PromptItem, PromptSet, SkippedLine, Turns, grader_named
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "load_prompts",
     "load_task",
     "per_task",
-    "read_prompts",
     "recognised",
     "to_jsonl",
 ]

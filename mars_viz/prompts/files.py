@@ -1,6 +1,7 @@
-"""Read prompt sets from files: JSONL, a JSON list, or text with a prompt per line, optionally gzipped.
+"""Read prompt sets from files, and tasks of lm-evaluation-harness as prompt sets.
 
-The format is detected from the contents, and entries are read one at a time. `forms` interprets an entry.
+A file is JSONL, a JSON list, or text with a prompt per line, optionally gzipped. The format is detected from the
+contents, and entries are read one at a time. `forms` interprets an entry.
 """
 
 from __future__ import annotations
@@ -8,19 +9,26 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from io import BufferedReader
 from itertools import chain, groupby
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mars_viz.errors import BadInput, PromptError, RunFileError
+from mars_viz.errors import BadInput, PromptError, RunFileError, disk_refusals
+from mars_viz.prompts import harness
 from mars_viz.prompts.forms import KEYS, WANTED, BadEntry, checked_grader, items_of
 from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
+from mars_viz.run import Settings
 from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
+from mars_viz.words import counted
 
 MAX_LINE = LARGEST  # bytes per line, so that a file without line breaks cannot fill the memory
 MOST_PROMPTS = 100_000  # entries per file, including invalid ones; ten times the largest test set of exercises
@@ -43,43 +51,6 @@ _BETWEEN = re.compile(r"[ \t\r\n,]*")
 Entry = tuple[str, int, Any]  # unit ('line' or 'entry'), its number, and its value: JSON, a text, or a BadEntry
 
 
-def read_prompts(
-    path: str | PathLike[str], *, grader: str | None = None, turns: Turns = Turns.ALL, own: bool = False
-) -> Iterator[tuple[PromptItem, ...] | SkippedLine]:
-    """Yield the turns of each entry of the file, or a SkippedLine; blank lines are ignored.
-
-    `grader` applies to entries with an answer and without a grader of their own. Entries without an answer are not
-    graded. Raises BadInput for a file that cannot be read or is not UTF-8, for an unknown grader, and for answers
-    without a grader.
-    """
-    if grader is not None:
-        checked_grader(grader, own)
-    path, seen = Path(path), dict[str, str]()
-    try:
-        with path.open("rb") as file:
-            for unit, number, value in _entries(_pieces(file)):
-                try:
-                    if isinstance(value, BadEntry):
-                        raise value
-                    try:
-                        items = items_of(value, f"{unit}-{number}", grader, turns, own)
-                    except PromptError as error:
-                        raise PromptError(f"{unit} {number} {error}") from error
-                    names = {items[0].unit, *(item.id for item in items)}
-                    if repeated := sorted(names & seen.keys()):
-                        raise BadEntry(f"the id {repeated[0]!r} is that of {seen[repeated[0]]}; give it another")
-                    seen |= dict.fromkeys(names, f"{unit} {number}")
-                    yield items
-                except BadEntry as error:
-                    yield SkippedLine(number, str(error), unit)
-    except BadInput as error:
-        raise PromptError(f"{path}: {error}") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise PromptError(f"{path} is a gzip file that is damaged or cut short. Copy it again.") from error
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be read ({error.strerror}). Give a file of prompts.") from error
-
-
 def load_prompts(
     path: str | PathLike[str],
     *,
@@ -92,30 +63,38 @@ def load_prompts(
     """Return the file as a set, its tasks alternating (`PromptSet.mixed`).
 
     `limit` keeps the first prompts in that order; a conversation counts once. A file written by MARS Viz (`own`) keeps
-    its order, and only such a file may name a harness task as grader, because a task may run code.
+    its order, and only such a file may name a harness task as grader, because a task may run code. `grader` applies to
+    entries with an answer and without a grader of their own. Entries without an answer are not graded.
 
-    An invalid line raises BadInput with its number, or is listed in `skipped` if `skip_bad` is set. Raises BadInput as
-    `read_prompts` does, for a set without prompts, and if a grader is named but no line has an answer.
+    An invalid line raises BadInput with its number, or is listed in `skipped` if `skip_bad` is set. Raises BadInput for
+    a file that cannot be read, is not UTF-8 or has no prompt, for an unknown grader, for answers without a grader, and
+    if a grader is named but no line has an answer.
     """
     if limit is not None and limit < 1:
         raise PromptError(f"A set of {limit} prompts is none. Ask for at least 1.")
-    items: list[PromptItem] = []
-    skipped: list[SkippedLine] = []
-    for read in read_prompts(path, grader=grader, turns=turns, own=own):
-        if len(items) + len(skipped) >= MOST_PROMPTS:
-            if limit is not None:
-                break  # the limit applies to the mixed prompts read so far
-            raise PromptError(
-                f"{path} holds more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken."
-            )
-        if not isinstance(read, SkippedLine):
-            items.extend(read)
-        elif skip_bad:
-            skipped.append(read)
-        else:
-            raise PromptError(
-                f"{path}, {read.unit} {read.line}: {read.reason}. Mend the {read.unit}, or skip bad lines."
-            )
+    if grader is not None:
+        checked_grader(grader, own)
+    path, items, skipped, seen = Path(path), list[PromptItem](), list[SkippedLine](), dict[str, str]()
+    with _reading(path), path.open("rb") as file:
+        for unit, number, value in _entries(_pieces(file)):
+            if len(items) + len(skipped) >= MOST_PROMPTS:
+                if limit is not None:
+                    break  # the limit applies to the mixed prompts read so far
+                most = f"more than {MOST_PROMPTS:,} prompts"
+                raise PromptError(f"{path} holds {most}. Split it, or limit how many are taken.")
+            try:
+                read = items_of(value, unit, number, grader, turns, own)
+                names = {read[0].unit, *(item.id for item in read)}
+                if repeated := sorted(names & seen.keys()):
+                    raise BadEntry(f"the id {repeated[0]!r} is that of {seen[repeated[0]]}; give it another")
+            except BadEntry as error:
+                if not skip_bad:
+                    where = f"{path}, {unit} {number}"
+                    raise PromptError(f"{where}: {error}. Mend the {unit}, or skip bad lines.") from error
+                skipped.append(SkippedLine(number, str(error), unit))
+            else:
+                seen |= dict.fromkeys(names, f"{unit} {number}")
+                items.extend(read)
     if not items:
         why = ""
         if skipped:
@@ -124,9 +103,22 @@ def load_prompts(
         raise PromptError(f"{path} holds no prompt{why}. {WANTED}")
     if grader not in (None, "none") and not any(item.graded for item in items):
         raise PromptError(f"{path} holds no answers to grade with {grader!r}. Leave the grader out, or add 'answer'.")
-    prompts = PromptSet(Path(path).name, tuple(items), tuple(skipped))
+    prompts = PromptSet(path.name, tuple(items), tuple(skipped))
     prompts = prompts if own else prompts.mixed()
     return prompts if limit is None else prompts.limited(limit)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Add the path to every error raised in the block, as BadInput."""
+    with disk_refusals(path, "read", "Give a file of prompts.", RunFileError):
+        try:
+            yield
+        except BadInput as error:
+            named = str(error).startswith(str(path))
+            raise PromptError(str(error) if named else f"{path}: {error}") from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise PromptError(f"{path} is a gzip file that is damaged or cut short. Copy it again.") from error
 
 
 def to_jsonl(prompts: PromptSet) -> bytes:
@@ -190,7 +182,7 @@ def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
     objects = 0
     for line in lines:
         looked.append(line)
-        objects += _is_object(line[1])
+        objects += isinstance(_parsed(line[1], line[0]), dict)
         if objects == len(looked) or len(looked) == _LOOKED_AT:
             break
     lines = chain(looked, lines)
@@ -256,15 +248,6 @@ def _parsed(data: bytes | BadEntry, line: int) -> Any:
         return BadEntry(f"it is no JSON ({_reason(error)}); every line must be one whole JSON object")
 
 
-def _is_object(data: bytes | BadEntry) -> bool:
-    if isinstance(data, BadEntry) or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
-        return False
-    try:
-        return isinstance(json.loads(data.decode()), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
 def _values(pieces: Iterator[bytes]) -> Iterator[Entry]:
     """Yield the values of a JSON list or of concatenated JSON. Raises PromptError at the first invalid one."""
     decoder, scan = codecs.getincrementaldecoder("utf-8")(), json.JSONDecoder().raw_decode
@@ -321,3 +304,104 @@ def _checked(value: Any) -> Any:
 
 def _reason(error: Exception) -> str:
     return error.msg if isinstance(error, json.JSONDecodeError) else "a value that cannot be text or a number"
+
+
+LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+"""Names of the length limit in tasks, by priority."""
+LENGTH = 256  # the harness's default length limit in tokens
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessTask:
+    """A task as prompts and generation settings."""
+
+    prompts: PromptSet  # the answer of each prompt is its document
+    stop: tuple[str, ...]  # strings that end a text; removed before grading
+    max_new_tokens: int
+    temperature: float  # the task's temperature; 0 is greedy
+
+    def settings(self, settings: Settings, max_new_tokens: int | None = None) -> Settings:
+        """Return the settings with the task's stop strings, and its length limit by default.
+
+        Raises BadInput for more or longer stop strings than supported.
+        """
+        return replace(settings, stop=self.stop, max_new_tokens=max_new_tokens or self.max_new_tokens)
+
+    def remark(self, settings: Settings) -> str:
+        """Return a sentence if decoding deviates from the task, otherwise an empty string."""
+        if settings.temperature == self.temperature:
+            return ""
+        return f"The task asks for temperature {self.temperature:g}; this is decoded at {settings.temperature:g}."
+
+
+def load_task(
+    task: str, *, fewshot: int | None = None, metric: str | None = None, limit: int | None = None
+) -> HarnessTask:
+    """Return the first `limit` documents of a task, with prompts as the harness itself writes them.
+
+    `task` is a name known to the harness, or a YAML file. `fewshot` is the number of examples before each prompt (None:
+    the task's own). `metric` decides whether a text is right: 'exact_match' after the task's first filter, or
+    'exact_match,flexible-extract' (None: the first metric for which higher is better). Raises PromptError if that is
+    not possible, and as `harness.loaded`.
+    """
+    if limit is not None and limit < 1:
+        raise PromptError(f"A set of {limit} prompts is none. Ask for at least 1.")
+    task = os.path.abspath(os.path.expanduser(task)) if harness.names_file(task) else task
+    loaded_task = harness.loaded(task)
+    names = score_names(loaded_task)
+    better = loaded_task.higher_is_better()
+    usable = [name for name in names if better.get(name.partition(",")[0])]
+    if not usable:
+        raise PromptError(f"{task} has no metric that grades each text and is better the higher it is. Choose another.")
+    score = next((name for name in usable if metric in (None, name, name.partition(",")[0])), None)
+    if score is None:
+        raise PromptError(f"{task} grades no text by {metric!r}. Choose one of {'; '.join(usable)}.")
+    default = loaded_task.config.num_fewshot
+    if fewshot is not None and fewshot < 0:
+        raise PromptError(f"{fewshot} examples before a prompt are none. Ask for 0 or more.")
+    if fewshot and default == 0:
+        raise PromptError(f"{task} says that no examples stand before its prompts (num_fewshot: 0). Leave them out.")
+    shots = (default or 0) if fewshot is None else fewshot
+    requests = _requests(task, loaded_task, shots, limit)
+    about = loaded_task.config.generation_kwargs or {}
+    title, items = loaded_task.config.task, []
+    for each in requests:
+        prompt = each.args[0]
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise PromptError(f"The prompt of document {each.doc_id} of {title} is blank or no text. Mend the task.")
+        answer, grader = harness.document(each.doc), f"{harness.PREFIX}{task}:{score}"
+        items.append(PromptItem(f"{title}-{each.doc_id}", title, prompt, answer, grader))
+    name = f"{title}, {counted(shots, 'example')} in front, {score}, lm_eval {version('lm_eval')}"
+    length = next((int(about[each]) for each in LENGTHS if about.get(each) is not None), LENGTH)
+    drawn = float(about.get("temperature") or 0) if about.get("do_sample", True) else 0.0
+    others = tuple(each for each in names if each != score)
+    return HarnessTask(PromptSet(name, tuple(items), scores=others), harness.stop_strings(loaded_task), length, drawn)
+
+
+def score_names(task: Any) -> tuple[str, ...]:
+    """Return the task's scores of single texts: metrics that are averaged over texts, after each filter."""
+    from lm_eval.api.metrics import mean
+
+    metrics = [metric for metric, of in task.aggregation().items() if of is mean]
+    names = [f"{metric},{each.name}" for each in task._filters for metric in metrics]
+    return tuple(filter(harness.names_score, names))
+
+
+def _requests(task: str, found: Any, shots: int, limit: int | None) -> list[Any]:
+    """Return the harness's requests, one `Instance` per document."""
+    default = found.config.num_fewshot
+    try:
+        with harness.quiet():
+            found.set_config("num_fewshot", shots)
+            found.set_fewshot_seed(harness.FEWSHOT_SEED)
+            try:
+                found.build_all_requests(limit=limit)
+                requests = list(found.instances)
+            finally:
+                found.set_config("num_fewshot", default)
+    except Exception as error:  # code and data of the task
+        raise PromptError(f"{task} cannot write its prompts: {harness.reason(error)} Mend the task.") from error
+    several = len({each.doc_id for each in requests}) < len(requests)
+    if several or any(each.request_type != "generate_until" for each in requests):
+        raise PromptError(f"{task} asks more than one text of a document, and a sweep grades one. Choose another task.")
+    return requests

@@ -42,11 +42,14 @@ class BadEntry(Exception):
     """An invalid entry; the message has problem and remedy, without a full stop."""
 
 
-def items_of(found: Any, name: str, grader: str | None, turns: Turns, own: bool) -> tuple[PromptItem, ...]:
-    """Return an entry's prompt, or the turns of its conversation; `name` is used if the entry has no id.
+def items_of(found: Any, unit: str, number: int, grader: str | None, turns: Turns, own: bool) -> tuple[PromptItem, ...]:
+    """Return an entry's prompt, or the turns of its conversation; `unit` and `number` name an entry without an id.
 
     Raises BadEntry for an entry without a valid prompt, and PromptError for an answer without a grader.
     """
+    if isinstance(found, BadEntry):
+        raise found
+    name = f"{unit}-{number}"
     if isinstance(found, str):
         found = {"text": found}
     if not isinstance(found, dict):
@@ -60,7 +63,7 @@ def items_of(found: Any, name: str, grader: str | None, turns: Turns, own: bool)
     named = _text(found, "grader") or grader
     answers = _answers(found, key, named, len(kept_turns))
     if named is None and any(answer is not None for answer in answers):
-        raise PromptError("has an answer, but no grader was named. Choose one; 'none' grades nothing.")
+        raise PromptError(f"{unit} {number} has an answer, but no grader was named. Choose one; 'none' grades nothing.")
     for answer in answers:
         if named is not None and answer is not None:
             try:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.errors import PromptError
+from mars_viz.errors import PromptError, disk_refusals
 
 PREFIX = "lm-eval:"  # prefix of graders that are tasks; the task, a colon and the deciding score follow
 REMEDY = "Run: pip install mars-viz[eval]"
@@ -133,10 +133,8 @@ def loaded(task: str) -> Any:
         return _loaded(task, 0)
     if not task.lower().endswith(_SUFFIXES):
         raise PromptError(f"{task} is no YAML file by its name, which ends in {' or '.join(_SUFFIXES)}. Rename it.")
-    try:
+    with disk_refusals(task, "read", "Give the YAML file of a task.", PromptError):
         return _loaded(task, Path(task).stat().st_mtime_ns)
-    except OSError as error:
-        raise PromptError(f"{task} cannot be read ({error.strerror}). Give the YAML file of a task.") from error
 
 
 @lru_cache(maxsize=4)

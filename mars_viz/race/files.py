@@ -1,26 +1,23 @@
-"""Races on disk: a folder with race.json and the run folders `strict` and `relaxed`, written atomically."""
+"""Races on disk: a folder with race.json and the run folders `strict` and `relaxed`; zips; and the store of races."""
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
 
 from mars_viz import bounds
-from mars_viz.errors import BadInput, RunFileError, contained
+from mars_viz.errors import BadInput, RunFileError, contained, disk_refusals
 from mars_viz.race.records import Race, RaceLane, Solo
-from mars_viz.runfiles import load_run
+from mars_viz.run import Run
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
-from mars_viz.runfiles.codec import room as room_of_run
-from mars_viz.runfiles.folders import check_free, write_folder
+from mars_viz.runfiles.folders import check_free, naming, write_folder
 from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
-from mars_viz.runfiles.zips import ZipLayout, unpacked, vet
+from mars_viz.runfiles.zips import ZipLayout, packed, uploaded
+from mars_viz.runstore import Store, checked_name, new_name
 from mars_viz.writer import to_read
 
 ABOUT = "race.json"
@@ -28,7 +25,6 @@ FORMAT = "mars-viz-race"
 SCHEMA = 2
 ONE_TURN = 1  # older schema, in which each lane was timed once
 
-T = TypeVar("T")
 _RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 
 
@@ -77,43 +73,27 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
 
 def decode_race(files: Mapping[str, bytes]) -> Race:
     """Return the race of these files, by path in its folder. Raises BadInput unless it is complete."""
-    about, (strict, relaxed) = _of_lanes(files, decode)
-    for name in _RUNS:
-        _check_lane(files[f"{name}/{MANIFEST}"], about.manifests[name], name)
-    return Race(about.title, about.alone, strict, relaxed, about.turns)
-
-
-def room(files: Mapping[str, bytes]) -> int:
-    """Estimate the memory in bytes that the race needs; see `runfiles.codec.room`."""
-    return sum(_of_lanes(files, room_of_run)[1])
-
-
-def _of_lanes(files: Mapping[str, bytes], of: Callable[[dict[str, bytes]], T]) -> tuple[RaceManifest, list[T]]:
-    """Return the contents of race.json, and a value of the files of each lane's run."""
     if ABOUT not in files:
         raise missing_file(ABOUT)
-    about, values = _parsed(files[ABOUT]), []
+    about, runs = _parsed(files[ABOUT]), list[Run]()
     for name in _RUNS:
         lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
         try:
-            values.append(of(lane))
+            runs.append(decode(lane))
         except BadInput as error:
             raise RunFileError(f"its run {name} cannot be opened: {error}") from error
-    return about, values
+        if stamp(lane[MANIFEST]) != about.manifests[name]:
+            raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
+    strict, relaxed = runs
+    return Race(about.title, about.alone, strict, relaxed, about.turns)
 
 
 def load_race(path: str | PathLike[str]) -> Race:
     """Read the race in a folder. Raises BadInput, with the remedy, unless it is complete."""
     path = Path(path)
-    about, runs = _about(path), []
-    for lane in (path / name for name in _RUNS):
-        runs.append(load_run(lane))  # checks all tables against the manifest
-        _check_lane(to_read(lane, MANIFEST).read_bytes(), about.manifests[lane.name], str(lane))
-    strict, relaxed = runs
-    try:
-        return Race(about.title, about.alone, strict, relaxed, about.turns)
-    except BadInput as error:
-        raise RunFileError(f"{path} cannot be opened: {error}") from error
+    with naming(path):
+        names = [name for name in sorted(RACE.names) if (path / name).exists()]
+        return decode_race({name: to_read(path, name).read_bytes() for name in names})
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
@@ -126,8 +106,9 @@ def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
     entries = []
     for path in (path for path in paths if (path / ABOUT).exists()):
         try:
-            with contained(f"The race {path.name}", "Delete it, or take a fresh copy."):
-                about = _about(path)
+            with contained(f"The race {path.name}", "Delete it, or take a fresh copy."), naming(path):
+                with to_read(path, ABOUT).open("rb") as file:
+                    about = _parsed(file.read(LARGEST + 1))
                 entries.append(RaceEntry(path, about.title or path.name, about))
         except BadInput as error:
             entries.append(RaceEntry(path, path.name, error=str(error)))
@@ -153,47 +134,90 @@ def _parsed(data: bytes) -> RaceManifest:
     return about
 
 
-def _about(path: Path) -> RaceManifest:
-    try:
-        with to_read(path, ABOUT).open("rb") as file:
-            return _parsed(file.read(LARGEST + 1))
-    except BadInput as error:
-        raise RunFileError(f"{path} cannot be opened: {error}") from error
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be opened ({error.strerror}). Choose a folder that holds a race.") from error
-
-
-def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
-    if stamp(about) != expected:
-        raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
-
-
-RACE = ZipLayout("race", frozenset((ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))), 64)
-VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
+RACE = ZipLayout(
+    "race",
+    f"{__name__}:RACE",
+    frozenset((ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))),
+    64,
+    decode_race,
+)
 
 
 def write_zip(path: Path) -> bytes:
     """Return the race in a folder as a zip. Raises BadInput if it cannot be read."""
-    buffer = io.BytesIO()
-    try:
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in sorted(RACE.names):
-                if (path / name).is_file():
-                    archive.write(to_read(path, name), f"{path.name}/{name}")
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be read ({error.strerror}). Check that it can be.") from error
-    return buffer.getvalue()
+    with disk_refusals(path, "read", "Check that it can be.", RunFileError):
+        names = [name for name in sorted(RACE.names) if (path / name).is_file()]
+        return packed((f"{path.name}/{name}", to_read(path, name).read_bytes()) for name in names)
 
 
 def read_zip(data: bytes, into: Path) -> None:
-    """Unpack the zip of a race into the new folder `into`, after a sandbox process has read it.
+    """Unpack the zip of a race into the new folder `into`.
 
-    Raises BadInput, and leaves nothing behind, unless it is a complete race.
+    Raises BadInput as `runfiles.zips.uploaded`, and leaves nothing behind then.
     """
     check_free(into)
-    try:
-        files = unpacked(data, RACE)
-        vet(data, VETTING, RACE.noun)
-    except BadInput as error:
-        raise RunFileError(f"The zip cannot be opened: {error}") from error
-    write_folder(files, into)
+    write_folder(uploaded(data, RACE), into)
+
+
+class RaceStore(Store):
+    """Stores races."""
+
+    noun = "race"
+    about = ABOUT
+    gone = "There is no race of that name here any more; choose another from the list."
+
+    def __init__(self, folder: str | PathLike[str], taken: Collection[str] = ()) -> None:
+        """Open the store as `Store`. `taken` are names of other races."""
+        super().__init__(folder)
+        self._taken = frozenset(taken)
+
+    def list(self) -> list[RaceEntry]:
+        """Return the visible races, the newest last."""
+        return [entry for entry in list_races(self.folder) if self.makers.shows(entry.path.name)]
+
+    def deleted(self) -> tuple[RaceEntry, ...]:
+        """Return the visible races in the bin, the newest last."""
+        with suppress(OSError):
+            self._check()
+            return tuple(entry for entry in list_races(self.bin) if self.makers.shows(entry.path.name))
+        return ()
+
+    def bring(self, data: bytes, name: str) -> str:
+        """Save the race of a zip and return its name, which is new if `name` is taken or invalid.
+
+        Raises BadInput unless it is a complete race, and then saves nothing.
+        """
+        try:
+            name = checked_name(name, "race")
+            check_free(self.folder / name)
+            name = new_name("race") if name in self._taken else name  # that of a recorded race
+        except BadInput:
+            name = new_name("race")
+        self._check_to_save(name)
+        read_zip(data, self.folder / name)
+        return name
+
+    def save(self, race: Race, name: str, maker: str = "") -> str:
+        """Save a race under this name and return it; `maker` identifies the browser. Raises BadInput on failure."""
+        self._check_to_save(name)
+        self.makers.note(name, maker)
+        try:
+            return save_race(race, self.folder / name).name
+        except BadInput:
+            self.makers.drop(name)
+            raise
+
+    def _check_to_save(self, name: str) -> None:
+        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
+            self._check()
+
+    def _check(self) -> None:
+        """Raise OSError if the folder is a link made by another user."""
+        with suppress(FileNotFoundError):
+            to_read(self.folder)
+
+    def _entry(self, name: str) -> tuple[Path, str, bool]:
+        match = next((entry for entry in self.list() if entry.path.name == name), None)
+        if match is None:
+            raise RunFileError(self.gone)
+        return match.path, match.title, match.manifest is not None

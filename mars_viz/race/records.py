@@ -110,16 +110,8 @@ class Race:
     @property
     def seconds(self) -> dict[RaceLane, float]:
         """Measured wall clock of each lane's middle turn, without the prompt's pass."""
-        return {
-            RaceLane.ALONE: self.alone.clock[-1],
-            RaceLane.STRICT: float(round_clock(self.strict)[-1]),
-            RaceLane.RELAXED: float(round_clock(self.relaxed)[-1]),
-        }
-
-    @property
-    def pace(self) -> dict[RaceLane, float]:
-        """Measured tokens per second of each lane's middle turn; texts may differ in length."""
-        return {lane: len(token_ids) / self.seconds[lane] for lane, token_ids in self.token_ids.items()}
+        ends = (self.alone.clock[-1], float(round_clock(self.strict)[-1]), float(round_clock(self.relaxed)[-1]))
+        return dict(zip(RaceLane, ends, strict=True))
 
     @property
     def runs(self) -> dict[RaceLane, Run | None]:
@@ -127,15 +119,20 @@ class Race:
         return {RaceLane.ALONE: None, RaceLane.STRICT: self.strict, RaceLane.RELAXED: self.relaxed}
 
     @property
+    def token_ids(self) -> dict[RaceLane, tuple[int, ...]]:
+        """Text of each lane."""
+        return {lane: (self.alone if run is None else run).token_ids for lane, run in self.runs.items()}
+
+    @property
     def figures(self) -> dict[RaceLane, Figures]:
         """Results of each lane."""
-        texts, seconds, pace, turns = self.token_ids, self.seconds, self.pace, self.taken
+        texts, seconds, turns = self.token_ids, self.seconds, self.taken
         return {
             lane: Figures(
                 seconds=seconds[lane],
                 least=float(turns[lane].min()),
                 most=float(turns[lane].max()),
-                pace=pace[lane],
+                pace=len(texts[lane]) / seconds[lane],
                 over_alone=self.over(lane, RaceLane.ALONE),
                 tokens=len(texts[lane]),
                 passes=len(texts[lane]) if run is None else len(run.rounds),
@@ -143,15 +140,6 @@ class Race:
                 as_alone=texts[lane] == texts[RaceLane.ALONE],
             )
             for lane, run in self.runs.items()
-        }
-
-    @property
-    def token_ids(self) -> dict[RaceLane, tuple[int, ...]]:
-        """Text of each lane."""
-        return {
-            RaceLane.ALONE: self.alone.token_ids,
-            RaceLane.STRICT: self.strict.token_ids,
-            RaceLane.RELAXED: self.relaxed.token_ids,
         }
 
 

@@ -1,17 +1,60 @@
-"""Sandbox process: read the zip of a run from standard input; exit with 0 if it is valid, otherwise with 2 and a
-sentence.
+"""Sandbox process: read an upload from standard input with limited memory; exit with 0 if it is valid, otherwise with 2
+and a sentence.
 
 `zips` checks uploads here first, because a malicious table can make the Parquet library abort the process or allocate
-all its memory.
+all its memory. The argument names the module and the name of a `ZipLayout`.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
+from contextlib import suppress
+from pathlib import Path
 
-from mars_viz.runfiles.codec import decode, room
-from mars_viz.runfiles.sandbox_check import vetted
-from mars_viz.runfiles.zips import RUN, unpacked
+import pyarrow.compute  # noqa: F401  imported before the memory is limited
+
+from mars_viz.errors import BadInput
+from mars_viz.runfiles.zips import unpacked
+
+SMALL = 160 << 20  # memory in bytes allowed for any upload; a run of 100,000 tokens takes about 130 MiB
+GROWTH = 5  # memory allowed per byte of a larger upload; tables of measured logits and Python objects take up to 3
+_BESIDE = 128 << 20  # bytes for reading, in addition to twice the size of the result
+_ANY = 4 << 30  # address space in bytes to assume if the system does not report it
+
+
+def main(place: str) -> int:
+    """Decode the bytes of standard input; return 0 on success, and 2 with a sentence on BadInput."""
+    module, _, name = place.partition(":")
+    data, layout = sys.stdin.buffer.read(), getattr(importlib.import_module(module), name)
+    try:
+        files = unpacked(data, layout)
+        _limit_memory(2 * max(SMALL, GROWTH * len(data)) + _BESIDE)
+        layout.decode(files)
+    except BadInput as error:
+        sys.stderr.buffer.write(str(error).encode())
+        return BadInput.exit_code
+    except MemoryError:
+        noun = layout.noun
+        sys.stderr.buffer.write(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.".encode())
+        return BadInput.exit_code
+    return 0
+
+
+def _limit_memory(more: int) -> None:
+    """Limit the process to so many bytes more than its current memory, if the system supports it."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        try:
+            space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        except OSError:
+            space = _ANY
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = space + more if most == resource.RLIM_INFINITY else min(space + more, most)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+
 
 if __name__ == "__main__":
-    sys.exit(vetted(RUN.noun, unpacked, room, decode))
+    sys.exit(main(sys.argv[1]))

@@ -17,18 +17,14 @@ from mars_viz.errors import BadInput, EvidenceError, RunFileError
 from mars_viz.records import EMITTED
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import manifest, parquet
-from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, ValueShape
-from mars_viz.runfiles.manifest import Manifest, MapFacts, Stamp, checked_tags
-from mars_viz.runfiles.parquet import Table, UnreadTable
+from mars_viz.runfiles.manifest import Manifest, Stamp
+from mars_viz.runfiles.parquet import MAP_TABLES, RUN_TABLES, Table, UnreadTable
 from mars_viz.runfiles.tables import ANSWERS, ROUNDS, contradiction, map_of, map_tables, trace_of, trace_tables
 
 MANIFEST = "manifest.json"
 NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))  # the files of every run, in writing order
 MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)  # additional files of a run with a dial map
 
-_POINTER, _OBJECT = 8, 40  # bytes of a token in a tuple, and of a token as a Python object
-_OBJECTS = {"rounds": 1000, "map_answers": 1000, "pieces": 300}  # approximate bytes of Python objects per table row
-_SPARE = 1 << 16  # allowed number of pieces for tokens that occur nowhere, such as a whole small vocabulary
 _TOKEN_COLUMNS = {
     "nodes": ("tokens", "draft_ids"),
     "rows": ("top_ids", "emissions", *EMITTED),
@@ -47,7 +43,7 @@ def encode(run: Run) -> dict[str, bytes]:
     }
     try:
         tables = trace_tables(run.trace) | {"pieces": pieces}
-        dial_map, facts = run.dial_map or run.controller_map, None
+        dial_map = run.dial_map or run.controller_map
         if run.dial_map is not None and run.controller_map is not None:
             raise RunFileError("it carries two maps, and a file holds one. Leave dial_map or controller_map out.")
         if dial_map is not None:
@@ -56,23 +52,9 @@ def encode(run: Run) -> dict[str, bytes]:
                     "its map is that of another run. Join them with mars_viz.dialmap.mapped(run, dial_map)."
                 )
             tables |= map_tables(dial_map)
-            facts = MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))
         files = {f"{name}.parquet": parquet.to_bytes(name, table) for name, table in tables.items()}
-        files[MANIFEST] = manifest.to_json(
-            Manifest(
-                title=run.title,
-                prompt=run.prompt,
-                prompt_ids=run.prompt_ids,
-                history=run.history,
-                settings=run.settings,
-                provenance=run.provenance,
-                rounds=len(run.rounds),
-                tokens=len(run.token_ids),
-                dial_map=facts,
-                files={name: stamp(data) for name, data in files.items()},
-                tags=checked_tags(run.tags),
-            )
-        )
+        stamps = {name: stamp(data) for name, data in files.items()}
+        files[MANIFEST] = manifest.to_json(Manifest.of(run, stamps))
         decode(files)
     except BadInput as error:
         raise RunFileError(f"The run cannot be saved: {error}") from error
@@ -124,20 +106,6 @@ def stamp(data: bytes) -> Stamp:
     return Stamp(len(data), hashlib.sha256(data).hexdigest())
 
 
-def room(files: Mapping[str, bytes]) -> int:
-    """Estimate the memory in bytes that the run of these files needs, without unpacking tables.
-
-    Raises BadInput if a file is missing or is not such a table.
-    """
-    about, sources = _looked_at(files)
-    needed = 0 if about.dial_map is None else about.dial_map.answers * len(about.prompt_ids) * _POINTER
-    for source in sources.values():
-        needed += source.lines * _OBJECTS.get(source.name, 0)
-        for name, column in source.described.items():
-            needed += source.values[name] * (_OBJECT if column.shape is ValueShape.MANY else column.dtype.itemsize)
-    return needed
-
-
 def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTable]]:
     """Return the manifest and the unread tables. Raises BadInput if they do not fit each other."""
     if MANIFEST not in files:
@@ -160,25 +128,15 @@ def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTa
 def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
     """Check, before reading, that table sizes match the manifest and are possible for this number of rounds."""
     lines = {name: source.lines for name, source in sources.items()}
-    if (about.rounds, about.tokens) != (lines["rounds"], sources["rounds"].values["token_ids"]):
+    if about.rounds != lines["rounds"]:
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     if about.dial_map is not None and about.dial_map.answers != lines["map_answers"]:
         raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
     for place in (ROUNDS, *([ANSWERS] if about.dial_map is not None else [])):
         if lines[place.nodes] > LONGEST_DRAFT * lines[place.owners]:
             raise contradiction(place.nodes, f"holds more drafted tokens than any {place.owner}s have")
-        if lines[place.rows] != lines[place.nodes] + lines[place.owners]:
-            raise contradiction(
-                place.rows, f"does not hold one row more than there are drafted tokens in every {place.owner}"
-            )
-    occur = len(about.prompt_ids) + sum(
-        sources[table].values.get(column, 0)
-        for table, columns in _TOKEN_COLUMNS.items()
-        if table in sources
-        for column in columns
-    )
-    if lines["pieces"] > min(VOCABULARY, _SPARE + occur):
-        raise contradiction("pieces", "holds texts of more tokens than occur in the run")
+    if lines["pieces"] > VOCABULARY:
+        raise contradiction("pieces", "holds texts of more tokens than any vocabulary has")
 
 
 def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:

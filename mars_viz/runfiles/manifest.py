@@ -1,9 +1,15 @@
-"""The manifest of a run: strict JSON to and from dataclasses, readable before any table; and the tags of runs."""
+"""The manifest of a run: strict JSON to and from dataclasses, readable before any table; and the tags of runs.
+
+The one-line summary of a run, for cards, tables and the command line, is 'MARS θ = 0.9 · T 0 · seed 0 · γ 6 · built-in
+pair · AMD EPYC, 1 thread · 2026-11-25 · 128 tokens · τ 6.40'. It contains every setting that affects tokens, so
+different settings have different lines. Texts in it are untrusted data.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import types
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -12,14 +18,16 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from mars_viz import bounds
+from mars_viz import bounds, demo
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import controller_named
 from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.escapes import JOINERS, steers
 from mars_viz.exploration import Span, controller_span, span_of
 from mars_viz.rules import rule_named
-from mars_viz.run import Provenance, Settings
+from mars_viz.run import Provenance, Run, Settings, stop_words
+from mars_viz.shapes import shape_named
+from mars_viz.words import counted, exactly, number, short_device
 
 FORMAT = "mars-viz-run"
 SCHEMA = 5  # incremented on every change that breaks reading in either direction
@@ -38,6 +46,10 @@ _ADDED: Mapping[str, frozenset[str]] = {
 
 MOST_TAGS = 20  # per run
 LONGEST_TAG = 40  # characters per tag
+
+BETWEEN = " · "  # separates the parts of the summary
+_DEFAULT = Settings()
+_PAIR = (f"{demo.BUILT_IN}/target", f"{demo.BUILT_IN}/drafter")
 
 T = TypeVar("T")
 
@@ -76,15 +88,87 @@ class Manifest:
     tags: tuple[str, ...] = ()  # in order; omitted from the file if empty
     history: History = NO_HISTORY  # messages before the prompt; omitted from the file if empty
 
+    @classmethod
+    def of(cls, run: Run, files: Mapping[str, Stamp] | None = None) -> Manifest:
+        """Return the manifest of a run with these table files. Raises BadInput for invalid tags."""
+        dial_map, facts = run.dial_map or run.controller_map, None
+        if dial_map is not None:
+            facts = MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))
+        return cls(
+            title=run.title,
+            prompt=run.prompt,
+            prompt_ids=run.prompt_ids,
+            history=run.history,
+            settings=run.settings,
+            provenance=run.provenance,
+            rounds=len(run.rounds),
+            tokens=len(run.token_ids),
+            dial_map=facts,
+            files=files or {},
+            tags=checked_tags(run.tags),
+        )
+
     @property
     def tau(self) -> float:
-        """Acceptance length: emitted tokens per round; NaN for a run without rounds."""
+        """Acceptance length: emitted tokens per round; NaN for a run without rounds or with an unknown number."""
         return self.tokens / self.rounds if self.rounds else math.nan
 
     @property
     def heading(self) -> str:
-        """The title, or the start of the prompt if there is none."""
+        """The title, or the start of the prompt if there is none; one line."""
         return one_line(self.title or self.prompt) or "Untitled"
+
+    @property
+    def models(self) -> str:
+        """Target and drafter: 'built-in pair', 'built-in target, eagle3', 'Qwen/Qwen3-8B, ngram:n=3'."""
+        target, drafter = self.provenance.target, self.provenance.drafter
+        if (target, drafter) == _PAIR:
+            return "built-in pair"
+        named = ["built-in target" if target == _PAIR[0] else target, drafter]
+        return ", ".join(one_line(each) for each in named if each) or "models not named"
+
+    @property
+    def draft(self) -> str:
+        """The draft of a round: 'γ 6', 'γ 6 cut by SVIP at λ = 0.3', 'tree of 16 nodes, depth 6, branching 4'."""
+        words = self.settings.draft.replace("γ = ", "γ ", 1)
+        accept = shape_named(self.settings.tree).shape.accept
+        return words + (f", chances {' '.join(f'{chance:g}' for chance in accept)}" if accept else "")
+
+    @property
+    def date(self) -> str:
+        """The UTC date of the recording, such as '2026-11-25'; empty if unknown."""
+        match = re.match(r"\d{4}-\d{2}-\d{2}", self.provenance.created)
+        return match[0] if match else ""
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """The parts of the summary by name, in order, without empty ones."""
+        settings, provenance = self.settings, self.provenance
+        device = one_line(short_device(provenance.device))
+        if device and provenance.dtype not in ("", "float32"):
+            device += f", {one_line(provenance.dtype)}"
+        rule = rule_named(settings.rule)
+        dial = rule.checked_dial(settings.dial)
+        at = "" if rule.dial is None or dial is None else f" {rule.dial.symbol} = {exactly(dial)}"
+        texts = {
+            "rule": rule.title + at,
+            "temperature": f"T {settings.law_words}",
+            "seed": f"seed {settings.seed}",
+            "draft": self.draft,
+            "limit": "" if settings.max_new_tokens == _DEFAULT.max_new_tokens else f"limit {settings.max_new_tokens}",
+            "stop": f"stop {stop_words(settings.stop)}" if settings.stop else "",
+            "models": self.models,
+            "device": device,
+            "date": self.date,
+            "tokens": counted(self.tokens, "token"),
+            "tau": f"τ {number(self.tau)}" if self.rounds else "",
+        }
+        return {name: text for name, text in texts.items() if text}
+
+    @property
+    def line(self) -> str:
+        """The one-line summary."""
+        return BETWEEN.join(self.parts.values())
 
 
 def checked_tag(tag: str) -> str:
@@ -149,36 +233,30 @@ def from_json(data: bytes) -> Manifest:
     if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
         raise RunFileError("manifest.json is not that of a run. Choose a folder written by MARS Viz.")
     schema = fields.pop("schema", None)
-    if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
+    if type(schema) is int and schema > SCHEMA:
         raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads {SCHEMA}); update.")
-    if isinstance(schema, int) and not isinstance(schema, bool) and 0 < schema < SCHEMA:
-        raise RunFileError(
-            f"It was made by an older MARS Viz (schema {schema}, this one reads {SCHEMA}). Record the run again."
-        )
-    if schema != SCHEMA or isinstance(schema, float):
+    if type(schema) is not int or schema != SCHEMA:
         raise RunFileError(
             f"manifest.json has the schema {bounds.shortened(schema)}; this MARS Viz reads {SCHEMA}. "
             "Record the run again."
         )
     manifest = parsed(Manifest, fields, "manifest.json")
     bounds.check(manifest, "manifest.json")
-    dial = manifest.settings.dial
-    if rule_named(manifest.settings.rule).checked_dial(dial) != dial:
+    settings = manifest.settings
+    if rule_named(settings.rule).checked_dial(settings.dial) != settings.dial:
         raise RunFileError("manifest.json leaves out the dial. Record the run again.")
-    if manifest.tokens > manifest.settings.max_new_tokens:
+    if manifest.tokens > settings.max_new_tokens:
         raise RunFileError("manifest.json counts more tokens than its own limit allows. Take a fresh copy.")
     if manifest.rounds > manifest.tokens:
-        raise RunFileError(
-            "manifest.json counts more rounds than tokens, and every round writes one. Take a fresh copy."
-        )
+        why = "counts more rounds than tokens, and every round writes one"
+        raise RunFileError(f"manifest.json {why}. Take a fresh copy.")
     try:
-        plausible = checked_tags(manifest.tags) == manifest.tags
+        if checked_tags(manifest.tags) != manifest.tags:
+            raise StorageError("They are not in order, or one is there twice.")
     except BadInput as error:
-        raise RunFileError(f"manifest.json holds tags that cannot be: {error}") from error
-    if not plausible:
-        raise RunFileError("manifest.json holds tags twice, or in another order than is written. Take a fresh copy.")
+        raise RunFileError(f"manifest.json holds tags that cannot be: {error} Take a fresh copy.") from error
     if manifest.dial_map is not None:
-        _check_map(manifest.dial_map, manifest.settings)
+        _check_map(manifest.dial_map, settings)
     return manifest
 
 

@@ -1,38 +1,138 @@
-"""Read and write one table as a Parquet file.
+"""The tables of a run: their columns, and one table as a Parquet file.
 
-Files may be untrusted. Size is read from the footer and limited before unpacking, columns must match `TABLES`, and
-every failure is a BadInput that names the file.
+Columns have the names of the records' columns and fields in records.py, which documents them. Files may be untrusted:
+the size is limited before unpacking, columns must match `TABLES`, and every failure is a BadInput that names the file.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mars_viz.bounds import WIDEST, shortened
+from mars_viz.bounds import LONGEST_DRAFT, LONGEST_PIECE, SECONDS, TEMPERATURE, TOKENS, VOCABULARY, WIDEST, shortened
 from mars_viz.errors import RunFileError
-from mars_viz.runfiles.columns import EVIDENCE_TABLES, MOST_EXTRAS, TABLES, FileColumn, ValueShape, extra
-from mars_viz.runfiles.directory import END, chunks_of
+from mars_viz.evidence import Check, Decides, Per, within
+from mars_viz.records import COLUMNS, Timing
 
 Table: TypeAlias = dict[str, np.ndarray]
 """Columns by name: [rows], or [rows, length] for lists of one length; other lists and bytes as objects."""
 
-MAX_VALUES = 50_000_000  # values per column; far above any run, and far below the memory of a machine
+MAX_VALUES = 50_000_000  # rows; far above any run, and far below the memory of a machine
 MAX_BYTES = 1 << 30  # size of an unpacked table
-MAX_DIRECTORY = 1 << 20  # bytes of a footer; a long run has a few thousand
+MAX_FOOTER = 1 << 20  # bytes; a long run has a few thousand
+MOST_EXTRAS = 32  # maximum number of unknown columns in a table
+_END = 8  # bytes after the footer: its length and the magic number
 _NAME = re.compile("[a-z][a-z0-9_]{0,39}")  # names that unknown columns may have
-_PLAIN = {0, 3}  # allowed encodings: plain, and run length for lengths and booleans. Others could hide a table's size.
 _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, KeyError, IndexError, OverflowError)
 """Errors that pyarrow raises on damaged bytes, depending on the location of the damage."""
+
+
+class ValueShape(Enum):
+    """Values of a column per row, in words for messages."""
+
+    ONE = ""
+    WIDE = "equally long lists of "
+    MANY = "lists of "  # of any length
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumn:
+    """Type, shape and valid values of a column."""
+
+    type: pa.DataType  # type of a single value
+    holds: Check = lambda values: np.ones(values.shape, bool)  # True for each valid value
+    shape: ValueShape = ValueShape.ONE
+    optional: bool = False
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The NumPy type."""
+        dtype: np.dtype = np.dtype(self.type.to_pandas_dtype())
+        return dtype
+
+    def fits(self, type_: pa.DataType) -> bool:
+        """True if a file's column has the type and shape."""
+        if self.shape is ValueShape.ONE:
+            return bool(type_ == self.type)
+        if self.shape is ValueShape.MANY:
+            return bool(pa.types.is_list(type_) and type_.value_type == self.type)
+        is_wide = pa.types.is_fixed_size_list(type_) and type_.list_size <= WIDEST
+        return bool(is_wide and type_.value_type == self.type)
+
+
+def _evidence(per: Per) -> dict[str, FileColumn]:
+    return {
+        name: FileColumn(
+            pa.from_numpy_dtype(column.dtype),
+            column.holds,
+            ValueShape.ONE if column.width == 1 else ValueShape.WIDE,
+            column.decides is not Decides.ALWAYS,
+        )
+        for name, column in COLUMNS.items()
+        if column.per is per
+    }
+
+
+_FLAG, _DOUBLE = FileColumn(pa.bool_()), FileColumn(pa.float64())
+_TOKEN = FileColumn(pa.int32(), within(0, VOCABULARY - 1))
+_TOKENS = FileColumn(pa.int32(), within(0, VOCABULARY - 1), ValueShape.MANY)
+_INDEX = FileColumn(pa.int32(), within(0, TOKENS - 1))
+_PIECE = FileColumn(pa.binary(), lambda values: np.array([len(data) <= LONGEST_PIECE for data in values], bool))
+
+NODE_FIELDS = _evidence(Per.NODE)  # arrays of `Speculation` with a value per drafted token
+ROW_FIELDS = _evidence(Per.ROW)  # arrays of `Speculation` with a value per row
+NODE_VERDICTS = {"breakpoints": _DOUBLE, "keep_below": _FLAG, "keep_above": _FLAG, "keep_strict": _FLAG}
+"""Arrays of `Verdicts` with a value per drafted token."""
+ROW_VERDICTS = {"row_breakpoints": _DOUBLE, "emit_below": _TOKEN, "emit_above": _TOKEN}
+"""Arrays of `Verdicts` with a value per row."""
+SCALAR_FIELDS = {
+    "start": FileColumn(pa.int64(), within(0, 2 * TOKENS)),
+    "temperature": FileColumn(pa.float64(), within(TEMPERATURE.low, TEMPERATURE.high)),
+    "sampled": _FLAG,
+}
+"""Single values of `Speculation`."""
+TIMING_FIELDS = {field.name: FileColumn(pa.float64(), within(0, SECONDS)) for field in fields(Timing)}  # seconds
+
+RUN_TABLES: dict[str, dict[str, FileColumn]] = {
+    "nodes": {
+        "round": _INDEX,
+        **NODE_FIELDS,
+        **NODE_VERDICTS,
+        "gap_from": FileColumn(pa.float64(), optional=True),  # only for rules that have gaps
+        "kept": _FLAG,
+    },
+    "rows": {"round": _INDEX} | ROW_FIELDS | ROW_VERDICTS,
+    "rounds": {
+        **SCALAR_FIELDS,
+        "row": FileColumn(pa.int32(), within(0, LONGEST_DRAFT)),
+        "emitted": _TOKEN,
+        "token_ids": _TOKENS,
+        **TIMING_FIELDS,
+    },
+    "pieces": {"id": _TOKEN, "bytes": _PIECE, "special": _FLAG},
+}
+"""Tables of every run. A row of `nodes` is a drafted token, of `rows` a target distribution, of `rounds` a draft-verify
+cycle, of `pieces` a vocabulary entry."""
+
+MAP_TABLES: dict[str, dict[str, FileColumn]] = {
+    "map_nodes": {"answer": _INDEX} | NODE_FIELDS,
+    "map_rows": {"answer": _INDEX} | ROW_FIELDS,
+    "map_answers": {**SCALAR_FIELDS, "prefix": _TOKENS, **TIMING_FIELDS},
+}
+"""Tables of a dial map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix without the prompt.
+"""
+
+EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")  # tables that may have columns unknown to this version
+TABLES = RUN_TABLES | MAP_TABLES
 
 
 def to_bytes(name: str, columns: Table) -> bytes:
@@ -55,12 +155,11 @@ def to_bytes(name: str, columns: Table) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class UnreadTable:
-    """A table before reading; its size is known and within bounds."""
+    """A table before reading; its number of rows is within bounds."""
 
     name: str
     described: Mapping[str, FileColumn]  # the columns in the file
     lines: int  # number of rows
-    values: Mapping[str, int]  # number of values in each column
     _file: pq.ParquetFile
 
     def read(self) -> Table:
@@ -77,8 +176,6 @@ class UnreadTable:
             values = _from_arrow(column, table.column(key))
             many = column.shape is ValueShape.MANY
             flat = np.fromiter(itertools.chain.from_iterable(values), column.dtype) if many else values
-            if flat.size > self.values[key]:
-                raise ValueError("more values")
         with np.errstate(invalid="ignore"):  # comparing a signalling NaN
             holds = column.holds(flat).all()
         if not holds:
@@ -94,32 +191,22 @@ def opened(name: str, data: bytes) -> UnreadTable:
     Raises BadInput if `data` is not that table, or is far larger than any run's.
     """
     file = f"{name}.parquet"
-    if len(data) < END or int.from_bytes(data[-END:][:4], "little") > min(len(data), MAX_DIRECTORY):
-        raise RunFileError(f"{file} is damaged or is no Parquet file. Take a fresh copy, or record the run again.")
     with _damaged(name):
+        if len(data) < _END or int.from_bytes(data[-_END:][:4], "little") > min(len(data), MAX_FOOTER):
+            raise ValueError("no footer")
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        lines, chunks, values = source.metadata.num_rows, chunks_of(data), Counter[str]()
-        if max((lines, *(chunk.values for chunk in chunks))) > MAX_VALUES or sum(c.bytes for c in chunks) > MAX_BYTES:
+        about, schema = source.metadata, source.schema_arrow
+        size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
+        if about.num_rows > MAX_VALUES or size > MAX_BYTES:
             raise RunFileError(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
-        if any(not _PLAIN.issuperset(chunk.encodings) for chunk in chunks):
-            raise RunFileError(f"{file} is encoded in another way than a run's. Choose a folder written by MARS Viz.")
-        for chunk in chunks:
-            values[chunk.path[0]] += chunk.values
-        schema = source.schema_arrow
         if len(set(schema.names)) < len(schema.names):
             raise ValueError("a column twice")
         described = _described(name, dict(zip(schema.names, schema.types, strict=True)))
         for key, column in described.items():
-            if not _fits(column, schema.field(key).type):
-                words = {ValueShape.ONE: "", ValueShape.WIDE: "equally long lists of ", ValueShape.MANY: "lists of "}
-                raise RunFileError(
-                    f"{file} holds {schema.field(key).type} in the column {key}; a run holds {words[column.shape]}"
-                    f"{column.type} there."
-                )
-        of_each = {key: values[key] for key in described}
-        if any(of_each[key] != lines for key, each in described.items() if each.shape is ValueShape.ONE):
-            raise ValueError("other lines in a column")
-        return UnreadTable(name, described, lines, of_each, source)
+            if not column.fits(type_ := schema.field(key).type):
+                expected = f"{column.shape.value}{column.type}"
+                raise RunFileError(f"{file} holds {type_} in the column {key}; a run holds {expected} there.")
+        return UnreadTable(name, described, about.num_rows, source)
 
 
 @contextmanager
@@ -151,7 +238,7 @@ def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileCol
     unknown = [key for key in types if key not in columns]
     known = {key for table in EVIDENCE_TABLES for key in TABLES[table]}
     named = [key for key in unknown if name in EVIDENCE_TABLES and key not in known and _NAME.fullmatch(key)]
-    extras = {key: evidence for key in named if (evidence := extra(types[key])) is not None}
+    extras = {key: evidence for key in named if (evidence := _extra(types[key])) is not None}
     strange = next((key for key in unknown if key not in extras), None)
     if strange is not None or len(extras) > MOST_EXTRAS:
         problem = f"more than {MOST_EXTRAS} unknown columns" if strange is None else f"the column {shortened(strange)}"
@@ -159,6 +246,15 @@ def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileCol
             f"{file} has {problem}, and evidence cannot be that. Take it out, or choose a folder written by MARS Viz."
         )
     return described | extras
+
+
+def _extra(type_: pa.DataType) -> FileColumn | None:
+    """Return the column for unknown evidence of this type; None if evidence cannot have the type."""
+    wide = pa.types.is_fixed_size_list(type_)
+    each = type_.value_type if wide else type_
+    if not (pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)):
+        return None
+    return FileColumn(each, shape=ValueShape.WIDE if wide else ValueShape.ONE)
 
 
 def _to_arrow(label: str, column: FileColumn, values: np.ndarray) -> pa.Array:
@@ -176,18 +272,12 @@ def _to_arrow(label: str, column: FileColumn, values: np.ndarray) -> pa.Array:
 
 def _from_arrow(column: FileColumn, chunks: pa.ChunkedArray) -> np.ndarray:
     array = chunks.combine_chunks()
-    if array.null_count:
+    flat = array if column.shape is ValueShape.ONE else array.flatten()
+    if array.null_count or flat.null_count:
         raise ValueError("a value is missing")
-    if column.shape is ValueShape.MANY and array.flatten().null_count:
-        raise ValueError("a value is missing within a list")
     if column.shape is ValueShape.MANY:
-        values, ends = _to_numpy(array.flatten()).tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
-        return objects(values[start:end] for start, end in itertools.pairwise([0, *ends]))
-    if column.type == pa.binary():
-        return objects(array.to_pylist())
-    flat = array.flatten() if column.shape is ValueShape.WIDE else array
-    if flat.null_count:
-        raise ValueError("a value is missing")
+        listed, ends = _to_numpy(flat).tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
+        return objects(listed[start:end] for start, end in itertools.pairwise([0, *ends]))
     values = _to_numpy(flat)
     if column.shape is ValueShape.WIDE:
         values = values.reshape(len(array), array.type.list_size)
@@ -202,12 +292,3 @@ def _to_numpy(flat: pa.Array) -> np.ndarray:
     if pa.types.is_primitive(flat.type):
         return np.from_dlpack(flat)
     return objects(flat.to_pylist())
-
-
-def _fits(column: FileColumn, found: pa.DataType) -> bool:
-    if column.shape is ValueShape.ONE:
-        return bool(found == column.type)
-    is_list = pa.types.is_fixed_size_list if column.shape is ValueShape.WIDE else pa.types.is_list
-    if column.shape is ValueShape.WIDE and is_list(found) and found.list_size > WIDEST:
-        return False
-    return bool(is_list(found) and found.value_type == column.type)

@@ -18,17 +18,19 @@ from mars_viz.records import COLUMNS, EMITTED, Emission, Policy, Timing, Verdict
 from mars_viz.replay import answers_of, shortened
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles.columns import (
+from mars_viz.runfiles.manifest import MapFacts
+from mars_viz.runfiles.parquet import (
     EVIDENCE_TABLES,
+    MAX_VALUES,
     NODE_FIELDS,
     NODE_VERDICTS,
     ROW_FIELDS,
     ROW_VERDICTS,
     TABLES,
     TIMING_FIELDS,
+    Table,
+    objects,
 )
-from mars_viz.runfiles.manifest import MapFacts
-from mars_viz.runfiles.parquet import MAX_VALUES, Table, objects
 from mars_viz.trace import Settled, Speculations, Trace
 from mars_viz.walk import Answer
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -31,7 +31,7 @@ MAX_RATIO = 50  # unpacked bytes per byte of the zip; small runs, which are most
 MAX_ENTRIES = 32  # entries, including folders and macOS metadata
 MAX_COMMENT = 1024  # bytes of a zip's comment
 TIMEOUT = 30  # seconds for reading an upload
-VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
+VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process, before the layout's place
 SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 """Its environment: allocators reserve no extra address space, so that it can be limited."""
 
@@ -41,16 +41,13 @@ class ZipLayout:
     """The files that a zip may contain, in one folder or none."""
 
     noun: str  # name of the contents in messages
+    place: str  # module and name of this layout, for the sandbox process
     names: frozenset[str]  # paths of the files, with slashes
     entries: int  # maximum number of entries, including folders and macOS metadata
-
-    @property
-    def depth(self) -> int:
-        """Parts of the longest path."""
-        return max(len(PurePosixPath(name).parts) for name in self.names)
+    decode: Callable[[Mapping[str, bytes]], object]  # takes the files by path; raises BadInput
 
 
-RUN = ZipLayout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
+RUN = ZipLayout("run", f"{__name__}:RUN", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES, decode)
 
 _ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"  # signatures of a directory entry and of the end record
 _HEADER = struct.Struct("<4s5H3L2H")
@@ -62,45 +59,57 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, Ru
 """Errors that zipfile raises on damaged bytes, depending on the location of the damage."""
 
 
-def write_zip(run: Run) -> bytes:
-    """Return the run's folder, named `run`, as a zip. The bytes are reproducible."""
+def packed(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return a zip of these files by path. The bytes are reproducible."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in encode(run).items():
-            info = zipfile.ZipInfo(f"run/{name}")
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in files:
+            info = zipfile.ZipInfo(name)
             info.external_attr = (stat.S_IFREG | 0o644) << 16
             archive.writestr(info, data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 
+def write_zip(run: Run) -> bytes:
+    """Return the run's folder, named `run`, as a zip. The bytes are reproducible."""
+    return packed((f"run/{name}", data) for name, data in encode(run).items())
+
+
 def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
     """Unpack the zip of a run's folder into the new or empty folder `into`, and return the run.
 
-    Raises BadInput, and leaves nothing behind, unless the zip contains exactly the known files, in one folder or none,
-    within limits that are enforced while unpacking.
+    Raises BadInput as `uploaded`, and leaves nothing behind then.
     """
     is_empty = into.is_dir() and not any(into.iterdir())
     if not is_empty:
         check_free(into)
-    if not isinstance(data, bytes):
-        data = data.read(MAX_ZIP + 1)
-    try:
-        files = unpacked(data)
-        vet(data, VETTING)
-        run = decode(files)
-    except BadInput as error:
-        raise RunFileError(f"The zip cannot be opened: {error}") from error
+    files = uploaded(data if isinstance(data, bytes) else data.read(MAX_ZIP + 1))
+    run = decode(files)
     if is_empty:
         into.rmdir()
     write_folder(files, into)
     return run
 
 
-def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
-    """Read the zip in a sandbox process first; see `__main__`. Raises BadInput if that fails."""
+def uploaded(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
+    """Return the files in a zip by name, after a sandbox process has decoded them.
+
+    Raises BadInput unless the zip contains exactly the known files, in one folder or none, within limits that are
+    enforced while unpacking.
+    """
+    try:
+        files = unpacked(data, layout)
+        vet(data, layout)
+    except BadInput as error:
+        raise RunFileError(f"The zip cannot be opened: {error}") from error
+    return files
+
+
+def vet(data: bytes, layout: ZipLayout = RUN) -> None:
+    """Read the zip in a sandbox process; see `__main__`. Raises BadInput if that fails."""
     try:
         done = subprocess.run(
-            command,
+            [*VETTING, layout.place],
             input=data,
             capture_output=True,
             timeout=TIMEOUT,
@@ -109,12 +118,12 @@ def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise RunFileError(
-            f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {noun}."
+            f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {layout.noun}."
         ) from error
     if done.returncode == BadInput.exit_code:
         raise RunFileError(done.stderr.decode(errors="replace"))
     if done.returncode:
-        raise RunFileError(f"its tables are damaged in a way that no {noun} is. Download it again.")
+        raise RunFileError(f"its tables are damaged in a way that no {layout.noun} is. Download it again.")
 
 
 def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
@@ -138,46 +147,31 @@ def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfi
     """Return the entries by their names in the layout, before reading any."""
     members: dict[str, zipfile.ZipInfo] = {}
     folders: set[str] = set()
-    noun = layout.noun
+    noun, depth = layout.noun, max(len(PurePosixPath(name).parts) for name in layout.names)
     for info in infos:
-        if not info.filename:
-            raise RunFileError(f"it holds an entry without a name. Zip the {noun}'s folder again.")
-        if "\0" in info.orig_filename:
-            raise RunFileError(f"it holds a name with a NUL in it. Zip the {noun}'s folder again.")
         path = PurePosixPath(info.filename)
         if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
             continue  # macOS metadata, never unpacked
-        _check_entry(info, path, layout)
-        if info.is_dir():
-            continue
-        ends = ("/".join(path.parts[-parts:]) for parts in range(layout.depth, 0, -1))
-        name = next((end for end in ends if end in layout.names), "")
-        if not name or name in members:
+        if info.flag_bits & 0x1:
+            raise RunFileError("it is encrypted. Choose a zip without a password.")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise RunFileError("it is compressed in an unusual way. Zip the folder with the usual settings.")
+        odd = any(sign in info.orig_filename for sign in "\\:\0") or path.is_absolute() or ".." in path.parts
+        is_folder = info.filename.endswith("/")
+        is_plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFDIR if is_folder else stat.S_IFREG)
+        ends = ("/".join(path.parts[-parts:]) for parts in range(depth, 0, -1))
+        name = next((end for end in ends if end in layout.names and not is_folder), "")
+        is_part = len(path.parts) <= depth if is_folder else name and len(path.parts) <= depth + 1
+        if odd or not is_plain or not is_part or name in members:
             raise RunFileError(
                 f"it holds {shortened(info.filename)}, which is no part of a {noun}. Choose the zip of a single {noun}."
             )
-        members[name] = info
-        folders.add(str(path).removesuffix(name))
+        if name:
+            members[name] = info
+            folders.add(str(path).removesuffix(name))
     if len(folders) > 1:
         raise RunFileError(f"it holds more than one folder. Choose the zip of a single {noun}.")
     return members
-
-
-def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: ZipLayout) -> None:
-    noun, named = layout.noun, shortened(info.filename)
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    expected = stat.S_IFDIR if info.is_dir() else stat.S_IFREG
-    depth = layout.depth if info.is_dir() else layout.depth + 1
-    if path.is_absolute() or ".." in path.parts or "\\" in info.orig_filename or ":" in info.filename:
-        raise RunFileError(f"it holds the path {named}, which leads elsewhere. Zip the {noun}'s folder again.")
-    if kind not in (0, expected):
-        raise RunFileError(f"it holds {named}, which is a link or no plain file. Zip the {noun}'s folder again.")
-    if len(path.parts) > depth:
-        raise RunFileError(f"it holds {named}, deeper than a {noun}'s files lie. Zip the {noun}'s folder alone.")
-    if info.flag_bits & 0x1:
-        raise RunFileError("it is encrypted. Choose a zip without a password.")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise RunFileError("it is compressed in an unusual way. Zip the folder with the usual settings.")
 
 
 def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> None:

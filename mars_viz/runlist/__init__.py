@@ -1,7 +1,6 @@
-"""Lists of runs from their manifests: one-line summaries, search, and commands to reproduce a run."""
+"""Lists of runs from their manifests: labels, search, and commands to reproduce a run."""
 
-from mars_viz.runlist.facts import RunFacts, labels_of
-from mars_viz.runlist.listed import ListedRun, RunOrigin, listed_runs
-from mars_viz.runlist.search import Order, Query, found
+from mars_viz.runfiles import ListedRun, RunOrigin
+from mars_viz.runlist.search import Order, Query, found, labels_of, listed_runs
 
-__all__ = ["ListedRun", "Order", "RunOrigin", "Query", "RunFacts", "found", "labels_of", "listed_runs"]
+__all__ = ["ListedRun", "Order", "Query", "RunOrigin", "found", "labels_of", "listed_runs"]

@@ -1,18 +1,78 @@
-"""Search and sort listed runs."""
+"""Lists of samples, saved runs, and growing or interrupted ones: their labels, search and order."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from typing import TypeVar
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import visible
 from mars_viz.rules import rule_named
-from mars_viz.runlist.facts import RunFacts
-from mars_viz.runlist.listed import ListedRun, RunOrigin
+from mars_viz.run import Run
+from mars_viz.runfiles import ListedRun, Manifest, RunOrigin, RunStatus, list_runs
+from mars_viz.runfiles.manifest import BETWEEN
+from mars_viz.runstore import started
+
+T = TypeVar("T", str, float)
 
 CHAINS, TREES = "chains", "trees"  # groups of draft shapes to search for, in addition to the names of trees
+CORE = ("rule", "temperature", "draft")  # parts that follow the start of the prompt in the label of a run without title
+
+
+def of_tab(name: str, run: Run) -> ListedRun:
+    """Return the entry of a run in a tab's memory."""
+    return ListedRun(name, RunOrigin.TAB, RunStatus.WHOLE, Manifest.of(run))
+
+
+def listed_runs(folder: Path, shipped: Path | None = None) -> list[ListedRun]:
+    """Return the samples in `shipped`, then the saved runs by name; the first of each id is kept.
+
+    Raises BadInput if a folder cannot be listed.
+    """
+    runs = [] if shipped is None else list_runs(shipped, RunOrigin.SAMPLE)
+    by_id: dict[str, ListedRun] = {}
+    for run in (*runs, *list_runs(folder), *started(folder)):
+        by_id.setdefault(run.name, run)
+    return list(by_id.values())
+
+
+def labels_of(runs: Mapping[str, Manifest | str]) -> dict[str, str]:
+    """Return a unique label for each run id.
+
+    The label is the title if there is one, otherwise the start of the prompt with rule, temperature and draft. Equal
+    labels get the parts that differ, and finally the id. A text in place of facts, for an unreadable run, is its own
+    label.
+    """
+    labels = {}
+    for name, facts in runs.items():
+        if isinstance(facts, Manifest):
+            settings = [] if facts.title.strip() else [facts.parts[part] for part in CORE]
+            labels[name] = visible(BETWEEN.join([facts.heading, *settings]))
+        else:
+            labels[name] = visible(facts)
+    for same_label in _groups(labels):
+        parts_of = {name: facts.parts for name in same_label if isinstance(facts := runs[name], Manifest)}
+        order = dict.fromkeys(part for parts in parts_of.values() for part in parts)
+        telling = [part for part in order if len({parts.get(part) for parts in parts_of.values()}) > 1]
+        for name, parts in parts_of.items():
+            shown = () if isinstance(facts := runs[name], Manifest) and facts.title.strip() else CORE
+            more = [parts[part] for part in telling if part in parts and part not in shown]
+            labels[name] = visible(BETWEEN.join([labels[name], *more]))
+    while groups := _groups(labels):  # repeated because a title may equal another label with id
+        for same_label in groups:
+            labels |= {name: f"{labels[name]}{BETWEEN}{visible(name)}" for name in same_label}
+    return labels
+
+
+def _groups(labels: Mapping[str, str]) -> list[list[str]]:
+    names_by_label: dict[str, list[str]] = {}
+    for name, label in labels.items():
+        names_by_label.setdefault(label, []).append(name)
+    return [names for names in names_by_label.values() if len(names) > 1]
 
 
 class Order(Enum):
@@ -80,23 +140,14 @@ def found(runs: Iterable[ListedRun], query: Query, order: Order = Order.NEWEST) 
 
 def shapes_among(runs: Iterable[ListedRun]) -> list[str]:
     """Return the values of `Query.tree` for these runs."""
-    trees = sorted({run.facts.settings.tree for run in runs if run.facts and run.facts.settings.drafts_trees})
+    trees = values_among(runs, lambda facts: facts.settings.tree if facts.settings.drafts_trees else "")
     return [CHAINS, TREES, *trees] if trees else [CHAINS]
 
 
-def rules_among(runs: Iterable[ListedRun]) -> list[str]:
-    """Return the names of the runs' rules, including variants."""
-    return sorted({run.facts.settings.rule for run in runs if run.facts is not None} - {""})
-
-
-def drafters_among(runs: Iterable[ListedRun]) -> list[str]:
-    """Return the names of the runs' drafters."""
-    return sorted({run.facts.provenance.drafter for run in runs if run.facts is not None} - {""})
-
-
-def temperatures_among(runs: Iterable[ListedRun]) -> list[float]:
-    """Return the distinct temperatures, sorted."""
-    return sorted({run.facts.settings.temperature for run in runs if run.facts is not None})
+def values_among(runs: Iterable[ListedRun], value: Callable[[Manifest], T]) -> list[T]:
+    """Return the distinct values of readable runs, sorted, without an empty text."""
+    values = {value(run.facts) for run in runs if run.facts is not None}
+    return sorted(each for each in values if each != "")
 
 
 def tags_among(runs: Iterable[ListedRun]) -> list[str]:
@@ -105,7 +156,7 @@ def tags_among(runs: Iterable[ListedRun]) -> list[str]:
     return [by_key[key] for key in sorted(by_key)]
 
 
-def _by_rule(facts: RunFacts) -> tuple[str, float]:
+def _by_rule(facts: Manifest) -> tuple[str, float]:
     try:
         title = rule_named(facts.settings.rule).title
     except BadInput:
@@ -113,7 +164,7 @@ def _by_rule(facts: RunFacts) -> tuple[str, float]:
     return title.casefold(), facts.settings.dial or 0.0
 
 
-_KEYS: dict[Order, Callable[[RunFacts], tuple[str, float] | float | str]] = {
+_KEYS: dict[Order, Callable[[Manifest], tuple[str, float] | float | str]] = {
     Order.TITLE: lambda facts: facts.heading.casefold(),
     Order.TAU: lambda facts: math.inf if math.isnan(facts.tau) else -facts.tau,
     Order.TOKENS: lambda facts: -facts.tokens,

@@ -1,31 +1,7 @@
 """A folder of saved runs, including the rounds of interrupted decodes."""
 
+from mars_viz.runfiles import RunStatus
 from mars_viz.runstore.journal import Journal
-from mars_viz.runstore.store import (
-    KeptRun,
-    Makers,
-    RunStatus,
-    RunStore,
-    Sees,
-    by_age,
-    checked_name,
-    new_name,
-    read,
-    started,
-    whole,
-)
+from mars_viz.runstore.store import Makers, RunStore, Sees, Store, checked_name, new_name, read, started
 
-__all__ = [
-    "Journal",
-    "KeptRun",
-    "Makers",
-    "RunStore",
-    "RunStatus",
-    "Sees",
-    "by_age",
-    "checked_name",
-    "new_name",
-    "read",
-    "started",
-    "whole",
-]
+__all__ = ["Journal", "Makers", "RunStatus", "RunStore", "Sees", "Store", "checked_name", "new_name", "read", "started"]

@@ -97,17 +97,16 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def about(folder: Path) -> tuple[Manifest, int]:
-    """Return the manifest of the first segment and the total number of tokens. Raises BadInput if there is none."""
+def about(folder: Path) -> Manifest:
+    """Return the manifest of the saved rounds; `rounds` is 0, unknown, if there are several segments.
+
+    Raises BadInput if there is none.
+    """
     paths = _paths(folder)
-    manifests = []
-    for path in (paths[0], paths[-1]):
-        try:
-            manifests.append(from_json(_files(path)[MANIFEST]))
-        except KeyError as error:
-            raise RunFileError(f"{path} has no manifest. Delete the interrupted run.") from error
-    first, last = manifests
-    return first, len(last.prompt_ids) + last.tokens - len(first.prompt_ids)
+    first, last = (from_json(_files(path).get(MANIFEST, b"")) for path in (paths[0], paths[-1]))
+    if len(paths) == 1:
+        return first
+    return replace(first, rounds=0, tokens=len(last.prompt_ids) + last.tokens - len(first.prompt_ids))
 
 
 def recovered(folder: Path) -> Run:
@@ -138,17 +137,13 @@ def redescribe(folder: Path, changes: Mapping[str, object]) -> None:
 
 
 def _paths(folder: Path) -> list[Path]:
-    try:
+    with disk_refusals(folder, "read", "Delete the interrupted run.", RunFileError):
         paths = sorted(to_read(folder).glob("*.zip"))
-    except OSError as error:
-        raise RunFileError(f"{folder} cannot be read ({error.strerror}). Delete the interrupted run.") from error
     if not paths:
         raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
     return paths
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    try:
+    with disk_refusals(path, "read", "Delete the interrupted run.", RunFileError):
         return unpacked(to_read(path).read_bytes())
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be read ({error.strerror}). Delete the interrupted run.") from error

@@ -1,4 +1,5 @@
-"""The store of saved runs: list, save, rename, tag, replace, delete and restore.
+"""Folders of saved things, each in a subfolder: rename, delete and restore; and the store of runs: also list, save, tag
+and replace.
 
 A run is a subfolder, written atomically. Its name never changes, because links contain it. Entries that start with a
 dot are not runs: `.name.journal` is a decode's journal, `.bin` contains deleted runs, and `.makers` their makers.
@@ -10,17 +11,18 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import shutil
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import Enum
 from os import PathLike
 from pathlib import Path
+from typing import Self
 from uuid import uuid4
 
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
@@ -28,36 +30,23 @@ from mars_viz.escapes import JOINERS, steers
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
-from mars_viz.runfiles import RunEntry, list_runs, load_run, manifest, run_in, save_run, write_zip
+from mars_viz.runfiles import (
+    ListedRun,
+    RunOrigin,
+    RunStatus,
+    check_free,
+    list_runs,
+    load_run,
+    manifest,
+    run_in,
+    save_run,
+    write_zip,
+)
 from mars_viz.runfiles.codec import MANIFEST
-from mars_viz.runfiles.manifest import Manifest, retagged, strict_json
+from mars_viz.runfiles.manifest import retagged, strict_json
 from mars_viz.runstore import journal as journals
-from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
 from mars_viz.writer import STALE, beside, make_folder, remove, to_read, write_file
-
-
-class RunStatus(Enum):
-    """The state of a saved run."""
-
-    WHOLE = "whole"  # complete
-    GROWING = "growing"  # being decoded
-    INTERRUPTED = "interrupted"  # the decoding process ended early; its rounds so far are saved
-    BROKEN = "broken"  # unreadable
-    DELETED = "deleted"  # in the bin, complete or not
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRun:
-    """A saved run."""
-
-    name: str  # name of its folder; unique
-    path: Path  # argument of `read`
-    standing: RunStatus
-    title: str
-    tokens: int = 0  # number of emitted tokens
-    manifest: Manifest | None = None  # None if it is unreadable
-    error: str = ""  # problem and remedy; empty if there is none
 
 
 def read(path: Path) -> Run:
@@ -65,40 +54,27 @@ def read(path: Path) -> Run:
     return recovered(path) if path.name.endswith(SUFFIX) else load_run(path)
 
 
-def started(folder: Path) -> list[KeptRun]:
+def started(folder: Path) -> list[ListedRun]:
     """Return the growing and interrupted runs of a folder."""
     return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
 
 
-def listed(folder: Path) -> list[KeptRun]:
-    """Return all runs of a folder, the newest first. Raises BadInput if it cannot be listed."""
-    saved = [whole(entry) for entry in list_runs(folder)]
-    names = {kept.name for kept in saved}
-    return by_age([*saved, *(kept for kept in started(folder) if kept.name not in names)])
-
-
-def whole(entry: RunEntry) -> KeptRun:
-    """Convert an entry of `list_runs`, which may be broken."""
-    name, about = entry.path.name, entry.manifest
-    if about is None:
-        return KeptRun(name, entry.path, RunStatus.BROKEN, name, error=entry.error or "")
-    return KeptRun(name, entry.path, RunStatus.WHOLE, entry.title, about.tokens, about)
-
-
-def by_age(runs: Iterable[KeptRun]) -> list[KeptRun]:
-    """Sort runs, the newest first."""
-    return sorted(runs, key=lambda kept: (kept.manifest.provenance.created if kept.manifest else "", kept.name))[::-1]
-
-
-def _started(path: Path) -> KeptRun:
+def _started(path: Path) -> ListedRun:
     name = path.name[1 : -len(SUFFIX)]
     standing = RunStatus.GROWING if is_held(path) else RunStatus.INTERRUPTED
     try:
         with contained(f"The run {name}", "Delete it."):
-            manifest, tokens = about(path)
+            return ListedRun(name, RunOrigin.SAVED, standing, about(path), path)
     except BadInput as error:
-        return KeptRun(name, path, standing, name, error=str(error))
-    return KeptRun(name, path, standing, manifest.heading, tokens, manifest)
+        return ListedRun(name, RunOrigin.SAVED, standing, None, path, str(error))
+
+
+def listed(folder: Path) -> list[ListedRun]:
+    """Return all runs of a folder, the newest first. Raises BadInput if it cannot be listed."""
+    saved = list_runs(folder)
+    names = {run.name for run in saved}
+    runs = [*saved, *(run for run in started(folder) if run.name not in names)]
+    return sorted(runs, key=lambda run: (run.facts.provenance.created if run.facts else "", run.name), reverse=True)
 
 
 Sees = Callable[[str, str], bool]
@@ -111,6 +87,8 @@ LONGEST_NAME = 80
 _NAME = re.compile(r"\w[\w .,+=()-]*")
 _RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """Device names of Windows, and the folder of races."""
+DAYS = 30  # days until deleted things are removed
+BYTES = 1 << 30  # total size of the bin beyond which the oldest are removed; the last deleted one always stays
 _LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.next|\.old|\.gone|)")
 
 
@@ -202,41 +180,144 @@ class Makers:
                     path.unlink()
 
 
-class RunStore:
-    """Stores runs in a folder that several servers may share; compound steps take a lock."""
+class Store:
+    """A folder of saved things that several servers may share; compound steps take a lock."""
+
+    noun = "run"
+    about = MANIFEST  # file with the title
+    gone = GONE
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         """Open the store, and undo or remove steps that a crash left unfinished. The folder need not exist."""
         self.folder = Path(folder)
+        self.bin = self.folder / ".bin"  # a subfolder, so that things move in and out atomically
         self.makers = Makers(self.folder)
-        self._bin = Bin(self.folder)
-        tidy(self.folder)
-        self._bin.expire()
-        homes = (self.folder, self._bin.folder)
-        self.makers.forget(
-            lambda name: any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
-        )
+        with suppress(OSError):
+            self._check()
+            tidy(self.folder)
+            self._expire()
+            self.makers.forget(self._has)
 
-    def seen_by(self, sees: Sees | None) -> RunStore:
-        """Return a copy for a visitor with limited access, from whom other runs are hidden; None gives full access."""
+    def seen_by(self, sees: Sees | None) -> Self:
+        """Return a copy for a visitor with limited access, who does not see the others; None gives full access."""
         seen = copy.copy(self)
         seen.makers = self.makers.seen_by(sees)
         return seen
 
-    def list(self) -> list[KeptRun]:
+    def rename(self, name: str, title: str, seen: str | None = None) -> str:
+        """Change a title and return it; name and links stay.
+
+        Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
+        """
+        title = checked_title(title)
+        with self._changing(name, "renamed"):
+            path, current, readable = self._entry(name)
+            if not readable:
+                raise RunFileError(UNREADABLE)
+            if seen not in (None, current):
+                raise StorageError(f"It was renamed to “{current}” meanwhile. Press Rename again to change that title.")
+            self._redescribe(path, {"title": title})
+        return title
+
+    def delete(self, name: str) -> None:
+        """Move a thing to the bin, atomically, replacing an earlier one of that name.
+
+        Raises BadInput if it does not exist or is being decoded.
+        """
+        with self._changing(name, "deleted"):
+            path, *_ = self._entry(name)
+            make_folder(self.bin)
+            os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)  # start of its time in the bin
+            target = self.bin / path.name
+            if target.exists():
+                self._put_away(target)
+            path.rename(target)
+        self._expire()
+
+    def restore(self, name: str) -> None:
+        """Restore a thing from the bin under its name. Raises BadInput if it is no longer there."""
+        with self._changing(name, "restored"):
+            self._check()
+            if not self.makers.shows(name):
+                raise RunFileError(self.gone)
+            name = checked_name(name, self.noun)
+            paths = [self.bin / name, self.bin / f".{name}{SUFFIX}"]
+            path = next((path for path in paths if self._has_bin() and os.path.lexists(path)), None)
+            if path is None:
+                raise StorageError("It is not in the bin any more: it was brought back meanwhile, or its time is over.")
+            check_free(self.folder / path.name)
+            path.rename(self.folder / path.name)
+
+    def _entry(self, name: str) -> tuple[Path, str, bool]:
+        """Return path, title, and whether it can be read. Raises BadInput if it does not exist or cannot be changed."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        """Raise OSError if the folder must not be used. A folder that a user named is trusted."""
+
+    def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
+        redescribe(path / self.about, changes)
+
+    @contextmanager
+    def _changing(self, name: str, deed: str) -> Iterator[None]:
+        """Lock the folder during a change. Raises BadInput if the lock is not released in time, and on disk errors."""
+        with alone_in(self.folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
+            yield
+
+    def _has(self, name: str) -> bool:
+        homes, paths = (self.folder, self.bin), (name, f".{name}{SUFFIX}")
+        return any((home / path).exists() for home in homes for path in paths)
+
+    def _has_bin(self) -> bool:
+        """False if nothing was deleted yet, or if the bin is a link made by another user."""
+        with suppress(OSError):
+            return to_read(self.bin).is_dir()
+        return False
+
+    def _expire(self) -> None:
+        """Remove things whose time in the bin is over."""
+        if self._overdue():
+            with suppress(OSError, BadInput), alone_in(self.folder):
+                for path in self._overdue():
+                    self._put_away(path)
+
+    def _overdue(self) -> list[Path]:
+        try:
+            newest_first = sorted(to_read(self.bin).iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)
+        except OSError:
+            return []
+        overdue, total = [], 0
+        for place, path in enumerate(newest_first):
+            total += 0 if path.is_symlink() else sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            if time.time() - path.lstat().st_mtime > DAYS * 86_400 or (place and total > BYTES):
+                overdue.append(path)
+        return overdue
+
+    def _put_away(self, path: Path) -> None:
+        """Hide a folder from all lists atomically, then remove it."""
+        hidden = beside(self.folder / path.name.lstrip("."))
+        hidden = hidden.with_name(f"{hidden.name}.gone")
+        path.rename(hidden)
+        remove(hidden)
+
+
+class RunStore(Store):
+    """Stores runs."""
+
+    def list(self) -> list[ListedRun]:
         """Return the visible runs, the newest first. Raises BadInput if the folder cannot be listed."""
-        return [kept for kept in listed(self.folder) if self.makers.shows(kept.name)]
+        return [run for run in listed(self.folder) if self.makers.shows(run.name)]
 
-    def deleted(self) -> tuple[KeptRun, ...]:
+    def deleted(self) -> tuple[ListedRun, ...]:
         """Return the visible runs in the bin, the newest first. Raises BadInput if it cannot be listed."""
-        entries = listed(self._bin.folder) if self._bin.is_there() else ()
-        return tuple(replace(kept, standing=RunStatus.DELETED) for kept in entries if self.makers.shows(kept.name))
+        runs = listed(self.bin) if self._has_bin() else ()
+        return tuple(replace(run, standing=RunStatus.DELETED) for run in runs if self.makers.shows(run.name))
 
-    def find(self, name: str) -> KeptRun:
+    def find(self, name: str) -> ListedRun:
         """Return the run of that name. Raises BadInput if there is none."""
         if Path(name).name == name and self.makers.shows(name):
-            if (entry := run_in(self.folder / name)) is not None:
-                return whole(entry)
+            if (run := run_in(self.folder / name)) is not None:
+                return run
             if (journal := self.folder / f".{name}{SUFFIX}").exists():
                 return _started(journal)
         raise RunFileError(GONE)
@@ -244,7 +325,7 @@ class RunStore:
     def begin(self, name: str = "", maker: str = "") -> Journal:
         """Create a journal for a new run, under that name or a new one; `maker` is the browser's mark."""
         name = name or new_name()
-        journal = Journal(self._journal(name))
+        journal = Journal(self.folder / f".{checked_name(name)}{SUFFIX}")
         self.makers.note(name, maker)
         return journal
 
@@ -257,7 +338,7 @@ class RunStore:
     def keep(self, run: Run, maker: str = "") -> str:
         """Save a complete run by the browser `maker`, and return its new name. Raises BadInput on disk errors."""
         name = new_name("kept")
-        save_run(run, self.folder / checked_name(name))
+        save_run(run, self.folder / name)
         self.makers.note(name, maker)
         return name
 
@@ -274,14 +355,13 @@ class RunStore:
         fresh, old = (step.with_name(f"{step.name}.{suffix}") for suffix in ("next", "old"))
         save_run(run, fresh)
         try:
-            with changing(self.folder, name, "replaced"):
+            with self._changing(name, "replaced"):
                 if not path.exists():
                     raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
                 changes: dict[str, object] = {}
                 with suppress(OSError, BadInput):  # an unreadable run has no title or tags to keep
                     saved = manifest.from_json(to_read(path, MANIFEST).read_bytes())
-                    fields = {"title": saved.title, "tags": saved.tags}
-                    changes = {key: value for key, value in fields.items() if value != getattr(run, key)}
+                    changes = {"title": saved.title, "tags": saved.tags}
                 if changes:
                     redescribe(fresh / MANIFEST, changes)
                 path.rename(old)
@@ -290,76 +370,42 @@ class RunStore:
             shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
-    def rename(self, name: str, title: str, seen: str | None = None) -> str:
-        """Change a run's title and return it; its name and links stay.
-
-        Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
-        """
-        title = checked_title(title)
-        with changing(self.folder, name, "renamed"):
-            kept = self._readable(name)
-            check_seen(kept.title, seen)
-            self._redescribe(kept, {"title": title})
-        return title
-
     def tag(self, name: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
         """Add and remove tags; return the new tags in order. Name and links stay.
 
         Raises BadInput for an invalid tag, and if the run cannot be changed.
         """
-        with changing(self.folder, name, "tagged"):
-            kept = self._readable(name)
-            assert kept.manifest is not None
-            tags = retagged(kept.manifest.tags, add, remove)
-            if tags != kept.manifest.tags:
-                self._redescribe(kept, {"tags": tags})
+        with self._changing(name, "tagged"):
+            run, path = self._settled(name)
+            if run.error:
+                raise RunFileError(UNREADABLE)
+            tags = retagged(run.tags, add, remove)
+            if tags != run.tags:
+                self._redescribe(path, {"tags": tags})
         return tags
-
-    def delete(self, name: str) -> None:
-        """Move a run to the bin, atomically. Raises BadInput if it does not exist or is being decoded."""
-        with changing(self.folder, name, "deleted"):
-            self._bin.take(self._settled(name).path)
-        self._bin.expire()
-
-    def restore(self, name: str) -> None:
-        """Restore a run from the bin under its name. Raises BadInput if it is no longer there."""
-        with changing(self.folder, name, "restored"):
-            if not self.makers.shows(name):
-                raise RunFileError(GONE)
-            path = self._bin.folder / checked_name(name)
-            self._bin.give_back(path if path.exists() else self._bin.folder / self._journal(name).name)
 
     def zipped(self, name: str) -> bytes:
         """Return the run's folder as a zip."""
-        return write_zip(read(self.find(name).path))
+        path = self.find(name).path
+        assert path is not None
+        return write_zip(read(path))
 
-    def _readable(self, name: str) -> KeptRun:
-        kept = self._settled(name)
-        if kept.error or kept.manifest is None:
-            raise RunFileError(UNREADABLE)
-        return kept
+    def _entry(self, name: str) -> tuple[Path, str, bool]:
+        run, path = self._settled(name)
+        return path, run.heading, not run.error
 
-    def _redescribe(self, kept: KeptRun, changes: Mapping[str, object]) -> None:
-        if kept.standing is RunStatus.INTERRUPTED:
-            journals.redescribe(kept.path, changes)
+    def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
+        if path.name.endswith(SUFFIX):
+            journals.redescribe(path, changes)
         else:
-            redescribe(kept.path / MANIFEST, changes)
+            super()._redescribe(path, changes)
 
-    def _settled(self, name: str) -> KeptRun:
-        kept = self.find(name)
-        if kept.standing is RunStatus.GROWING:
+    def _settled(self, name: str) -> tuple[ListedRun, Path]:
+        run = self.find(name)
+        assert run.path is not None
+        if run.standing is RunStatus.GROWING:
             raise StorageError("That run is being decoded; cancel it first, or wait for its end.")
-        return kept
-
-    def _journal(self, name: str) -> Path:
-        return self.folder / f".{checked_name(name)}{SUFFIX}"
-
-
-@contextmanager
-def changing(folder: Path, name: str, deed: str) -> Iterator[None]:
-    """Lock the folder during a change. Raises BadInput if the lock is not released in time, and on disk errors."""
-    with alone_in(folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
-        yield
+        return run, run.path
 
 
 def tidy(folder: Path) -> None:
@@ -392,12 +438,6 @@ def checked_title(title: str) -> str:
     if any(map(steers, title)):
         raise StorageError("The title holds a control character, such as a line break. Remove it.")
     return title
-
-
-def check_seen(title: str, seen: str | None) -> None:
-    """Raise BadInput if the title is no longer `seen`; None accepts any."""
-    if seen not in (None, title):
-        raise StorageError(f"It was renamed to “{title}” meanwhile. Press Rename again to change that title.")
 
 
 def redescribe(about: Path, changes: Mapping[str, object]) -> None:

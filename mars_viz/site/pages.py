@@ -30,8 +30,7 @@ from mars_viz.report.page import FIGURES, bibtex, file_stem, heading, html_head,
 from mars_viz.report.prerendered_figures import figure_alone, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import list_runs, load_run, read_zip
-from mars_viz.runlist import RunFacts
+from mars_viz.runfiles import Manifest, list_runs, load_run, read_zip
 from mars_viz.ui.compare import compare_words
 from mars_viz.ui.compare.compare_view import Across, Candidate, Choice, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
@@ -100,9 +99,9 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
         if not entries:
             raise RunFileError(f"{place} holds no run. Name a run's folder, its zip, or a folder of runs.")
         for entry in entries:
-            if entry.error is not None:
-                raise RunFileError(f"{entry.error} Or leave {entry.path.name} out: name the other runs one by one.")
-            yield entry.path.name, load_run(entry.path)
+            if entry.error:
+                raise RunFileError(f"{entry.error} Or leave {entry.name} out: name the other runs one by one.")
+            yield entry.name, load_run(place / entry.name)
     elif is_file:
         try:
             with place.open("rb") as data:
@@ -490,7 +489,7 @@ def site_files(runs: Sequence[SiteRun], told: Told) -> Iterator[SiteFile]:
 
 def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SitePage:
     """Return the page. Lesson cards are named by number."""
-    run_cards = [run_card(each.name, heading(each.run), each.run, RunFacts.of(each.run).line) for each in runs]
+    run_cards = [run_card(each.name, heading(each.run), each.run, Manifest.of(each.run).line) for each in runs]
     of_lessons = Html()
     if lessons:
         of_lessons = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards("lessons", lessons))}</section>\n')

@@ -126,7 +126,7 @@ def played_values(run: Run) -> tuple[float, float, float]:
 def run_cards(catalog: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
     """Yield cards of recorded runs, at most `most`. Lazy, because each run has to be read."""
     for run_id in islice(run_ids, most):
-        title = catalog.recorded[run_id].title
+        title = catalog.recorded[run_id].heading
         try:
             with contained("This run"):
                 card = run_card(run_id, title, catalog.opened(run_id), catalog.line(run_id))

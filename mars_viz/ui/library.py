@@ -24,9 +24,9 @@ from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.run import Run
-from mars_viz.runfiles import RunEntry, list_runs, read_zip
-from mars_viz.runlist import ListedRun, RunFacts, RunOrigin, labels_of
-from mars_viz.runlist.listed import of_tab
+from mars_viz.runfiles import Manifest, list_runs, read_zip
+from mars_viz.runlist import ListedRun, RunOrigin, labels_of
+from mars_viz.runlist.search import of_tab
 from mars_viz.runstore import Makers, RunStatus, read, started
 from mars_viz.runstore.store import GONE
 from mars_viz.ui import theme
@@ -115,7 +115,7 @@ class RunCatalogue:
     """Runs that a tab can open at one moment."""
 
     own: Mapping[str, Run]  # runs decoded or uploaded in this tab, by id, oldest first
-    recorded: Mapping[str, RunEntry]
+    recorded: Mapping[str, ListedRun]
     """Recorded runs on the server by id, which is a name and not a path: the samples, then saved runs."""
     error: str = ""  # why the recorded runs cannot be listed; empty if they can
     samples: frozenset[str] = frozenset()  # ids of the samples, which are shown when no run was chosen
@@ -143,7 +143,7 @@ class RunCatalogue:
         return facts if isinstance(facts, str) else facts.line
 
     @property
-    def kept(self) -> dict[str, RunEntry]:
+    def kept(self) -> dict[str, ListedRun]:
         """Recorded runs that are not samples."""
         return {run_id: entry for run_id, entry in self.recorded.items() if run_id not in self.samples}
 
@@ -196,7 +196,7 @@ class RunCatalogue:
         entry = self.recorded.get(run_id)
         if entry is None:
             raise RunFileError(GONE)
-        if entry.error is not None:
+        if entry.error or entry.path is None:
             raise RunFileError(entry.error)
         try:
             changed = max((file.stat().st_mtime_ns for file in entry.path.iterdir()), default=0)
@@ -225,10 +225,10 @@ def shelf(session: Session) -> RunCatalogue:
         if not os.environ.get(default_folders.RUNS):
             entries.reverse()  # without a chosen folder, list the newest first
         makers = Makers(folder).seen_by(rights.sees())
-        by_name = {entry.path.name: entry for entry in entries} | interrupted(folder)
+        by_name = {entry.name: entry for entry in entries} | interrupted(folder)
         visible = {name: entry for name, entry in by_name.items() if makers.shows(name)}
         sample_folder = samples.runs_folder()
-        shipped = {} if sample_folder is None else {entry.path.name: entry for entry in list_runs(sample_folder)}
+        shipped = {} if sample_folder is None else {entry.name: entry for entry in list_runs(sample_folder)}
     except BadInput as error:
         return RunCatalogue(session.runs, {}, str(error))
     recorded = shipped | {name: visible[name] for name in visible if name not in shipped}
@@ -257,12 +257,12 @@ def in_view(
     return catalog, run, problem if catalog.labels or not problem else NO_RUN
 
 
-def interrupted(folder: Path) -> dict[str, RunEntry]:
+def interrupted(folder: Path) -> dict[str, ListedRun]:
     """Return runs in a store that were interrupted by the end of their process."""
     return {
-        run.name: RunEntry(run.path, f"{run.title} (interrupted)", run.manifest)
+        run.name: replace(run, facts=replace(run.facts, title=f"{run.heading} (interrupted)"))
         for run in started(folder)
-        if run.standing is RunStatus.INTERRUPTED and not run.error and not (folder / run.name).exists()
+        if run.standing is RunStatus.INTERRUPTED and run.facts is not None and not (folder / run.name).exists()
     }
 
 
@@ -327,18 +327,15 @@ def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
     return {name: label if counts[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
 
 
-def _facts(entry: RunEntry) -> RunFacts | str:
+def _facts(entry: ListedRun) -> Manifest | str:
     """Return the facts about a recorded run, or a label if it cannot be read."""
-    if entry.manifest is None or entry.error is not None:
-        return f"{entry.title} (cannot be read)"
-    facts = RunFacts.of(entry.manifest)
-    return facts if entry.title == facts.heading else replace(facts, title=entry.title)
+    return f"{entry.name} (cannot be read)" if entry.facts is None or entry.error else entry.facts
 
 
-def _facts_of(run_id: str, run: Run) -> RunFacts | str:
+def _facts_of(run_id: str, run: Run) -> Manifest | str:
     try:
         with contained(f"The run {run_id}"):
-            facts = RunFacts.of(run)
+            facts = Manifest.of(run)
             assert facts.line
             return facts
     except BadInput:

@@ -177,7 +177,7 @@ def field(across: Across, run_id: str, run: Run, gamma: int | None, catalog: Run
     """Return the choices to browse, without reading their runs."""
     if across is Across.SETTINGS:
         return settings_of(run_id, run, gamma)
-    entries = {name: entry.manifest for name, entry in catalog.recorded.items() if entry.manifest is not None}
+    entries = {name: entry.facts for name, entry in catalog.recorded.items() if entry.facts is not None}
     if across is Across.RUNS:
         return tuple(map(Choice, (*reversed(list(catalog.own)), *entries)))
     tab_runs = [name for name, each in reversed(list(catalog.own.items())) if same_prompt(run, each)]

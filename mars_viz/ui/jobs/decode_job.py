@@ -21,8 +21,8 @@ from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.exploration import MapProgress as Mapped
 from mars_viz.exploration import Stand, Together
 from mars_viz.race import Race
+from mars_viz.race.files import RaceStore
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
-from mars_viz.race.store import RaceStore
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import Journal, RunStore, new_name, read
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, Throttle

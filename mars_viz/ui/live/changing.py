@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.errors import BadInput, StorageError
 from mars_viz.escapes import markdown
-from mars_viz.race.store import RaceStore
+from mars_viz.race.files import RaceStore
 from mars_viz.runfiles import write_zip
 from mars_viz.runlist import ListedRun, RunOrigin
 from mars_viz.runstore import RunStatus, RunStore

@@ -9,7 +9,7 @@ from mars_viz.errors import BadInput
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.race.records import RaceLane
 from mars_viz.run import Run
-from mars_viz.runstore.bin import BYTES, DAYS
+from mars_viz.runstore.store import BYTES, DAYS
 from mars_viz.shapes import draft_words
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import server_class

@@ -19,9 +19,8 @@ from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.race import Race, RaceEntry, list_races, load_race
-from mars_viz.race.files import ABOUT, write_zip
+from mars_viz.race.files import ABOUT, RaceStore, write_zip
 from mars_viz.race.records import BY_THE_CLOCK
-from mars_viz.race.store import RaceStore
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
@@ -279,6 +278,7 @@ class LivePageState:
             if saved.standing is RunStatus.GROWING:
                 why = "The link's run is being decoded by another server; load this page again when it is done."
                 raise SettingError(why)
+            assert saved.path is not None
             self.recalled = read(saved.path)
         except BadInput as error:
             self.notices.append(str(error))

@@ -16,7 +16,6 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order, RunOrigin, found, search
-from mars_viz.runlist.listed import of_kept
 from mars_viz.runlist.search import tags_among
 from mars_viz.runstore import RunStatus
 from mars_viz.ui import faults, library, navigation, tab_jobs, theme, visitors
@@ -68,10 +67,13 @@ def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 def _filters(view: RunsView, runs: Sequence[ListedRun]) -> RunsView:
     whose = _choice("From", "whose", list(Whose), view.whose, WHOSE.__getitem__)
-    rule = _choice("Rule", "rule", ["", *search.rules_among(runs)], view.rule, _rule_title)
-    drafter = _choice("Drafter", "drafter", ["", *search.drafters_among(runs)], view.drafter, lambda name: name or ANY)
+    rule = _choice(
+        "Rule", "rule", ["", *search.values_among(runs, lambda facts: facts.settings.rule)], view.rule, _rule_title
+    )
+    drafters = ["", *search.values_among(runs, lambda facts: facts.provenance.drafter)]
+    drafter = _choice("Drafter", "drafter", drafters, view.drafter, lambda name: name or ANY)
     tree = _choice("Draft", "tree", ["", *search.shapes_among(runs)], view.tree, _shape)
-    temperatures = ["", *map(exactly, search.temperatures_among(runs))]
+    temperatures = ["", *map(exactly, search.values_among(runs, lambda facts: facts.settings.temperature))]
     current = "" if view.temperature is None else exactly(view.temperature)
     temperature = _choice("Temperature", "temperature", temperatures, current, lambda name: name or ANY)
     tags = list(dict.fromkeys([*tags_among(runs), *view.tags]))
@@ -313,7 +315,7 @@ def download(session: Session, picked: Sequence[ListedRun]) -> None:
 def in_bin() -> list[changing.Item]:
     """Return deleted runs, newest first. If the bin cannot be read, show the error."""
     try:
-        return [changing.item_of(of_kept(kept)) for kept in tab_jobs.run_store().deleted()]
+        return [changing.item_of(run) for run in tab_jobs.run_store().deleted()]
     except BadInput as error:
         theme.note(str(error))
         return []
