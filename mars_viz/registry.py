@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar, Generic, TypeVar
 
-from mars_viz.bounds import shortened
+from mars_viz.bounds import LONGEST_TEXT, shortened
 from mars_viz.errors import SettingError
 
 
@@ -117,22 +117,29 @@ class Registry(dict[str, T], Generic[T]):
     def parse(self, name: str) -> tuple[T, dict[str, Any]]:
         """Return the thing of a name, and by key the values of the settings in the name. Raises BadInput with the valid
         names or settings."""
-        family, colon, text = name.partition(":") if isinstance(name, str) else (name, "", "")
+        short = isinstance(name, str) and len(name) <= LONGEST_TEXT
+        family, colon, text = name.partition(":") if short else (name, "", "")
         thing = self.named(family)
         known = {each.key: each for each in self.settings(thing)}
+        if colon and not text.strip():
+            raise SettingError(self._wrong(family, ":"))
+        if "" in known:
+            return thing, {"": known[""].read(text)} if colon else {}
         values: dict[str, Any] = {}
-        pairs = {"": text}.items() if "" in known else _pairs(text, [key for key in known if known[key].runs_on])
-        for key, value in (pairs if text.strip() else {":": None}.items()) if colon else ():
+        for key, value in _pairs(text, [key for key in known if known[key].runs_on]):
             if value is None or key not in known:
-                examples = [
-                    f"{family}:{key}{'=' * bool(key)}{each.example}" for key, each in known.items() if each.example
-                ]
-                remedy = f"Write {' or '.join(examples)}, for instance." if examples else "Leave it out."
-                raise SettingError(f"The {self._kind} {family} has no setting {shortened(key)}. {remedy}")
+                raise SettingError(self._wrong(family, key))
             read = known[key].read(value)
             if values.setdefault(key, read) != read:
                 raise SettingError(f"{key} is set twice in {shortened(name)}, to different values; set it once.")
         return thing, values
+
+    def _wrong(self, family: str, key: str) -> str:
+        """Return a sentence about a setting that the thing does not have, with examples of those that it has."""
+        known = [each for each in self.settings(self[family]) if each.example]
+        examples = [f"{family}:{each.key}{'=' * bool(each.key)}{each.example}" for each in known]
+        remedy = f"Write {' or '.join(examples)}, for instance." if examples else "Leave it out."
+        return f"The {self._kind} {family} has no setting {shortened(key)}. {remedy}"
 
 
 def _pairs(text: str, running_on: Sequence[str]) -> Iterator[tuple[str, str | None]]:
