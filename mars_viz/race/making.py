@@ -23,6 +23,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.runfiles.manifest import one_line
 
 if TYPE_CHECKING:
+    from mars_viz.speculators.autoregressive import WrittenToken
     from mars_viz.speculators.backend import Backend
 
 TURNS = 5  # default number of timed turns
@@ -90,8 +91,8 @@ class Racing:
 
     def __iter__(self) -> Iterator[RaceStep]:
         self._written, self._alone = [], []
-        for token, _ in self._single():
-            self._written.append(token)
+        for written in self._single():
+            self._written.append(written.token)
             yield RaceStep(RaceLane.ALONE, len(self._written), RECORDED, self._turns)
         for lane, recording in self._recordings.items():
             self._rounds[lane] = []
@@ -99,9 +100,9 @@ class Racing:
                 yield RaceStep(lane, len(recording.token_ids), RECORDED, self._turns)
         for turn in range(1, self._turns + 1):
             ids, clock = [], []
-            for token, seconds in self._single():
-                ids.append(token)
-                clock.append(seconds)
+            for written in self._single():
+                ids.append(written.token)
+                clock.append(written.seconds)
                 yield RaceStep(RaceLane.ALONE, len(ids), turn, self._turns)
             self._alone.append(Solo(tuple(ids), tuple(clock)))
             for lane, turns in self._rounds.items():
@@ -142,11 +143,10 @@ class Racing:
             one_line(self._title), self._alone[middle[RaceLane.ALONE]], replace(strict, pieces=pieces), relaxed, turns
         )
 
-    def _single(self) -> Iterator[tuple[int, float]]:
+    def _single(self) -> Iterator[WrittenToken]:
         from mars_viz.speculators.autoregressive import writing_alone
 
-        for written in writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT]):
-            yield written.token, written.seconds
+        return writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT])
 
     def _walk(self, lane: RaceLane) -> Iterator[Round]:
         """Return a lane's rounds; the speculator and its caches are released with them."""
