@@ -71,7 +71,7 @@ NUMBERS: Mapping[str, Bounds] = {
     "bytes": whole(0, 2**40),
     "gammas": whole(1, LONGEST_DRAFT),
 }
-"""Bounds by the name of the field, besides those of options; they apply to each number of a list or mapping."""
+"""Bounds of fields that are not options, by name; they apply to each number of a list or mapping."""
 
 OWN_LENGTHS = {
     *(("Manifest", "prompt"), ("History", "system"), ("Exchange", "prompt"), ("Exchange", "answer")),

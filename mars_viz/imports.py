@@ -84,9 +84,7 @@ def import_run(
             )
         rounds.append(Round(speculation, walked.verdicts, walked.decision, walked.token_ids))
         tell(number)
-    ids = set(text.prompt_ids)
-    for each in rounds:
-        ids |= each.speculation.named
+    ids = set(text.prompt_ids).union(*(each.speculation.named for each in rounds))
     pieces: Mapping[int, Piece]
     if backend is None:
         pieces = {token: Piece(text.texts.get(token, f"[{token}]").encode()) for token in sorted(ids)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,19 +61,17 @@ class GradedExercises:
 
 def recorded_costs() -> Costs | None:
     """Return the recorded costs; None if they are unreadable or implausible."""
-    try:
+    with suppress(BadInput):
         costs = costs_from(_read(MEASURED / COSTS))
-    except BadInput:
-        return None
-    return None if objection(costs) else costs
+        return None if objection(costs) else costs
+    return None
 
 
 def recorded_grades() -> GradedExercises | None:
     """Return the graded exercises; None if they are unreadable."""
-    try:
+    with suppress(BadInput):
         return graded_from(_read(MEASURED / GRADED))
-    except BadInput:
-        return None
+    return None
 
 
 def as_json(graded: GradedExercises) -> dict[str, Any]:

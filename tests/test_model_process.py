@@ -178,7 +178,7 @@ def test_a_killed_decode_keeps_its_rounds_as_interrupted(tmp_path):
     worker = Worker(engine)
     job = DecodeJob("hold", Settings(), Ways(held, store=store))
     worker.submit(job)
-    until(lambda: job.progress.so_far is not None and store.list() and store.list()[0].facts.tokens)
+    until(lambda: job.progress.so_far is not None and (runs := store.list()) and runs[0].facts and runs[0].facts.tokens)
     assert store.list()[0].standing is RunStatus.GROWING
     assert engine._process is not None
     os.kill(engine._process.pid, signal.SIGKILL)

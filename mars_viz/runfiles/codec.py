@@ -107,7 +107,7 @@ def stamp(data: bytes) -> Stamp:
 
 
 def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTable]]:
-    """Return the manifest and the unread tables. Raises BadInput if they do not fit each other."""
+    """Return the manifest and the unread tables. Raises BadInput if their sizes do not fit or are impossible."""
     if MANIFEST not in files:
         raise missing_file(MANIFEST)
     about = manifest.from_json(files[MANIFEST])
@@ -121,12 +121,6 @@ def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTa
         raise RunFileError(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
     names = [name.removesuffix(".parquet") for name in expected]
     sources = {name: parquet.opened(name, files[f"{name}.parquet"]) for name in names}
-    _check_counts(about, sources)
-    return about, sources
-
-
-def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
-    """Check, before reading, that table sizes match the manifest and are possible for this number of rounds."""
     lines = {name: source.lines for name, source in sources.items()}
     if about.rounds != lines["rounds"]:
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
@@ -137,6 +131,7 @@ def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
             raise contradiction(place.nodes, f"holds more drafted tokens than any {place.owner}s have")
     if lines["pieces"] > VOCABULARY:
         raise contradiction("pieces", "holds texts of more tokens than any vocabulary has")
+    return about, sources
 
 
 def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:

@@ -54,7 +54,6 @@ _HEADER = struct.Struct("<4s5H3L2H")
 """Local file header: includes flags, compression, and lengths of name and extra field."""
 _CLOSING = struct.Struct("<4s4H2LH")
 """End record: includes the number of entries and the length of the comment at the end of the file."""
-_CHUNK = 1 << 16
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, struct.error)
 """Errors that zipfile raises on damaged bytes, depending on the location of the damage."""
 
@@ -195,18 +194,13 @@ def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.
 
 
 def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], limit: int, noun: str) -> dict[str, bytes]:
-    """Read the contents in small chunks, to stop early at a zip bomb."""
+    """Read the contents, and at most one byte more than the limit of a zip bomb."""
     files: dict[str, bytes] = {}
     total = 0
-    if sum(info.file_size for info in members.values()) > limit:
-        raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
     for name, info in members.items():
-        parts = []
         with archive.open(info) as source:
-            while part := source.read(_CHUNK):
-                total += len(part)
-                if total > limit:
-                    raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
-                parts.append(part)
-        files[name] = b"".join(parts)
+            files[name] = source.read(limit - total + 1)
+        total += len(files[name])
+        if total > limit:
+            raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
     return files

@@ -83,9 +83,7 @@ def segment(run: Run, first: int) -> Run:
     """Return the rounds from `first` on as a run whose prompt includes the text before them."""
     before = tuple(token for round_ in run.rounds[:first] for token in round_.token_ids)
     prompt, rounds = run.prompt_ids + before, run.rounds[first:]
-    ids = set(prompt)
-    for round_ in rounds:
-        ids |= round_.speculation.named
+    ids = set(prompt).union(*(round_.speculation.named for round_ in rounds))
     pieces = {token: piece for token, piece in run.pieces.items() if token in ids}
     return replace(run.unmapped, prompt_ids=prompt, rounds=rounds, pieces=pieces)
 
