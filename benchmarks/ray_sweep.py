@@ -29,7 +29,7 @@ import ray
 from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
-from mars_viz.exploration import Span
+from mars_viz.axis import Span
 from mars_viz.prompts import PromptSet, builtin_prompts
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend

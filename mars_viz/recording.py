@@ -10,6 +10,7 @@ from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from mars_viz.axis import RuleDial, Span, Threshold, axis_of
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.dialmap import DialMap, known_answers
@@ -17,13 +18,10 @@ from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
 from mars_viz.exploration import (
     Budget,
     MapProgress,
-    Span,
     Stand,
     Together,
     Walker,
-    controller_span,
     explore,
-    span_of,
     walk_all,
     walk_together,
 )
@@ -311,7 +309,7 @@ def mapping_of(
     """Return the settings and span to map: the rule's dial, or the threshold of the settings' controller on uncut
     drafts. Raises BadInput if there is nothing to map."""
     if over == OVER_DIAL:
-        return settings, span_of(rule_named(settings.rule), low, high, gammas)
+        return settings, RuleDial(rule_named(settings.rule)).span(low, high, gammas)
     if over not in (OVER_CONTROLLER, OVER_GAMMA):
         kinds = f"{OVER_DIAL!r}, {OVER_CONTROLLER!r} or {OVER_GAMMA!r}"
         raise SettingError(f"over is {over!r}; a map is one over {kinds}.")
@@ -321,7 +319,9 @@ def mapping_of(
     if control is None:
         raise SettingError("There is no controller whose threshold could be mapped; name one, such as svip.")
     rule_named(settings.rule).checked_dial(settings.dial)
-    return replace(settings, controller=NONE), controller_span(control.controller, low, high, gammas)
+    gammas = tuple(gammas)
+    span = Threshold(control.controller, max(gammas, default=settings.gamma)).span(low, high, gammas)
+    return replace(settings, controller=NONE), span
 
 
 class Mapping:
@@ -373,7 +373,7 @@ class Mapping:
             raise PromptError("The run's prompt has other token ids here, so it cannot be mapped. Decode it again.")
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
         self._complete: Completing = list
-        before = None if run is None else run.controller_map if span.over else run.dial_map
+        before = None if run is None or run.map is None or bool(run.map.span.over) != bool(span.over) else run.map
         self._passes_before = self._passes = 0 if before is None else before.passes
         self._seconds = 0.0 if before is None else before.seconds
 
@@ -384,9 +384,8 @@ class Mapping:
         prompt = self._recording.prompt_ids
         ending = self._backend.ending(self._settings)
         rule = rule_named(self._settings.rule)
-        controller, dial = self._span.controller, rule.checked_dial(self._settings.dial)
-        needs = rule.needs if controller is None else (*rule.needs, *controller.needs)
-        speculator = self._backend.speculator(self._settings, needs, later=True)
+        dial, axis = rule.checked_dial(self._settings.dial), axis_of(rule, self._settings.gamma, self._span.over)
+        speculator = self._backend.speculator(self._settings, (*rule.needs, *axis.needs), later=True)
         self._complete = speculator.complete
         began = time.perf_counter()
         speculator.prefill(prompt)

@@ -291,11 +291,9 @@ class Run:
     prompt: str = ""  # the prompt as the user entered it
     history: History = NO_HISTORY  # the messages before the prompt
     tags: tuple[str, ...] = ()  # labels for finding the run; see `runfiles.manifest`
-    dial_map: mars_viz.DialMap | None = None
-    """Results at other dial values and block lengths, if the run was mapped; its frame is this run without rounds.
-    `dialmap.mapped` joins the two."""
-    controller_map: mars_viz.DialMap | None = None
-    """Results at a draft-length controller's thresholds at the run's own dial value, if the run was mapped."""
+    map: mars_viz.DialMap | None = None
+    """Results along an axis, if the run was mapped: its rule's dial, or a controller's threshold at the run's own dial
+    value. The map's frame is this run without rounds; `dialmap.mapped` joins the two."""
 
     def __post_init__(self) -> None:
         """Convert the rounds to a trace."""
@@ -309,13 +307,18 @@ class Run:
         return self.rounds
 
     @property
+    def dial_map(self) -> mars_viz.DialMap | None:
+        """The map if it is one of the rule's dial, otherwise None."""
+        return None if self.map is None or self.map.span.over else self.map
+
+    @property
     def unmapped(self) -> Run:
-        """The run without its dial maps."""
-        return replace(self, dial_map=None, controller_map=None)
+        """The run without its map."""
+        return replace(self, map=None)
 
     @property
     def without_rounds(self) -> Run:
-        """Settings, provenance, prompt and pieces only: the frame of its maps."""
+        """Settings, provenance, prompt and pieces only: the frame of its map."""
         return replace(self.unmapped, rounds=())
 
     @cached_property

@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 import mars_viz
 from mars_viz import cli
+from mars_viz.axis import Span
 from mars_viz.backend_choice import (
     BUILT_IN,
     FILE,
@@ -28,7 +29,7 @@ from mars_viz.cli import main
 from mars_viz.commands.decoding import _history
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span, Stand
+from mars_viz.exploration import Stand
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.prompts.forms import history_of
 from mars_viz.recording import Mapping, Recording, Walking, dial_map, record

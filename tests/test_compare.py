@@ -208,7 +208,7 @@ def test_no_two_texts_of_the_strip_have_one_name():
 
 
 def test_panes_and_bars_are_the_whole_texts(run):
-    strict, own = replace(run.dial_map.at(1.0), dial_map=None), replace(run, dial_map=None)
+    strict, own = replace(run.dial_map.at(1.0), map=None), replace(run, map=None)
     found = align_runs(strict, own)
     lane = lane_payload(StripLane("a", "θ", run, found.right, None))
     for rows in (lane["outcomes"], lane["common"]):

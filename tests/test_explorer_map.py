@@ -146,7 +146,7 @@ def test_what_strict_takes_is_one_number_wherever_the_dial_stands(browser, gamma
     dials = [0.0, 0.29, *np.linspace(0.3, 1.0, 9).tolist()]
     known = [dial >= 0.3 and made.segment(dial, gamma).complete for dial in dials]
     assert set(known[:2]) == {False} and known[-1]
-    plain = browser(replace(run, dial_map=None), dials)["at"]
+    plain = browser(replace(run, map=None), dials)["at"]
     for dial, exact, shown, block in zip(dials, known, browser(run, dials, gamma)["at"], plain, strict=True):
         assert shown["exact"] is exact
         if exact:

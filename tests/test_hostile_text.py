@@ -21,9 +21,9 @@ from mars_viz import figures
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.positions import positions
 from mars_viz.analysis.rulings import agreement
+from mars_viz.axis import RuleDial
 from mars_viz.dialmap import mapped
 from mars_viz.escapes import visible
-from mars_viz.exploration import span_of
 from mars_viz.figures.rules import agreement_matrix
 from mars_viz.figures.svg import token_strip
 from mars_viz.prompts import PromptItem, PromptSet
@@ -99,7 +99,7 @@ class Attacker:
 def attacked(run: Run, turn: int = 0) -> Run:
     """Put an attack into every text of a run and of its dial map."""
     made = run.dial_map
-    hostile: Run = Attacker(turn).on(replace(run, dial_map=None))
+    hostile: Run = Attacker(turn).on(replace(run, map=None))
     return hostile if made is None else mapped(hostile, replace(made, frame=hostile.without_rounds))
 
 
@@ -139,7 +139,7 @@ def sweep(out: Path) -> None:
         tokenizer=words,
     )
     prompts = PromptSet(Attacker().text("prompt set"), tuple(answered))
-    span = span_of(rule_named("mars"), None, None, (settings.gamma,))
+    span = RuleDial(rule_named("mars")).span(None, None, (settings.gamma,))
     Sweep(hostile, prompts, settings, span, out, costs=attacker.on(COSTS)).finish()
     keep_check(out, replace(timing(), device=attacker.text("device"), created=attacker.text("created")))
 

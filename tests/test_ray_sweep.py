@@ -26,10 +26,10 @@ from sweep_cases import SETTINGS, toy_prompts
 from test_turns import talks
 
 from mars_viz import cli
+from mars_viz.axis import RuleDial, Span
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, ModelError, SettingError
-from mars_viz.exploration import Span, span_of
 from mars_viz.prompts import builtin_prompts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -179,7 +179,7 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
     told = capsys.readouterr()
     assert json.loads(told.out[told.out.index("{") :])["prompts"] == 4 and "Mapped by 1 worker: 4 prompts." in told.err
     prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"
-    span, request = span_of(rule_named("mars"), 0.9, None, (6,)), RayRequest("auto", 1)
+    span, request = RuleDial(rule_named("mars")).span(0.9, None, (6,)), RayRequest("auto", 1)
     make = partial(tasks.sweep_on_ray, prompts, Settings(max_new_tokens=12), span, folder, False, request, BUILT_IN)
     job = pickle.loads(pickle.dumps(SweepJob(folder, make, "a sweep", elsewhere=True)))
     models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))

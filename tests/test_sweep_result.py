@@ -16,11 +16,11 @@ from sweep_cases import COSTS, SETTINGS, SHORT, TREES, sweep_over, timing, toy_p
 from mars_viz.analysis.intervals import Bootstrap, Interval, Method, difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked
+from mars_viz.axis import Span
 from mars_viz.commands import decoding
 from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.recording import mapping_of
 from mars_viz.run import Settings

@@ -12,11 +12,11 @@ from sweep_cases import COSTS, toy_prompts
 
 from mars_viz import cli
 from mars_viz.analysis.recommendation import Finding
+from mars_viz.axis import RuleDial, Threshold
 from mars_viz.chat import EncodedPrompt
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.costs import Cost, at_ends, drafts_seconds, length_costs, per_token
 from mars_viz.errors import BadInput
-from mars_viz.exploration import controller_span, span_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.speculator import DraftAndScore
@@ -44,7 +44,7 @@ DEAR = replace(COSTS, drafter_step=Cost(0.004, 0.0039, 0.0041))
 
 
 def threshold_sweep(out, name="confidence", settings=GREEDY, *, costs=DEAR, count=6, graded=True):
-    span = controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
+    span = Threshold(CONTROLLERS[name], settings.gamma).span(None, None, (settings.gamma,))
     return Sweep(table_backend(), toy_prompts(count, graded), settings, span, out, costs=costs).finish()
 
 
@@ -135,7 +135,7 @@ def test_the_files_and_sentences_hold_the_threshold(tmp_path):
 
 
 def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
-    part, whole = (controller_span(CONTROLLERS["svip"], *ends, (3,)) for ends in ((0.0, 1.0), (None, None)))
+    part, whole = (Threshold(CONTROLLERS["svip"], 3).span(*ends, (3,)) for ends in ((0.0, 1.0), (None, None)))
     for each, span, why in ((GREEDY, part, "reach λ = 1.5"), (replace(GREEDY, controller="svip"), whole, "no contr")):
         with pytest.raises(BadInput, match=why):
             Sweep(table_backend(), toy_prompts(2), each, span, tmp_path / "a")
@@ -155,7 +155,7 @@ def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
 
 def pair_grid(folder, count=12, costs=DEAR):
     grid, prompts = grid_of(rule_named("mars"), "threshold=0.3,0.6", CONTROLLERS["confidence"]), toy_prompts(count)
-    asked, span = grid.settings(replace(GREEDY, dial=None)), span_of(rule_named("mars"), None, None, (3,))
+    asked, span = grid.settings(replace(GREEDY, dial=None)), RuleDial(rule_named("mars")).span(None, None, (3,))
     sweeps = GridSweep(table_backend(), prompts, asked, list(grid.folders(folder)), span, costs=lambda: costs)
     for _ in sweeps:
         pass
@@ -186,7 +186,7 @@ def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_
         paces.append(result.lines["tokens"][rows].sum() / result.lines["modelled"][rows].sum())
     assert math.isclose(over.estimate, paces[0] / paces[1]) and over.low < over.estimate < over.high
     table = grid_table(variants, np.array([0.5, 1.0]))
-    assert table.values == (0.0, 0.3, 0.6) and table.setting.symbol == "λ" and "speed_up" in table.titles
+    assert table.values == (0.0, 0.3, 0.6) and table.axis.symbol == "λ" and "speed_up" in table.titles
     bare = pair_grid(tmp_path / "bare", 3, None)
     assert with_pair(bare[0], bare) == bare[0].found
 
@@ -262,8 +262,9 @@ PROMPTS = [EncodedPrompt(f"prompt {place}") for place in range(3)]
 AT = {"confidence": 0.5, "threshold": 0.5, "svip": 0.3, "adaedl": 0.4, "specdec++": 0.6}
 
 
-def clocked(settings, *, fixed=True, costs=DEAR):
-    clock = WallClock(table_backend(), PROMPTS, settings, fixed=fixed, repetitions=2, costs=costs)
+def clocked(settings, *, swept=True, costs=DEAR):
+    over = settings.control.controller.name if swept else ""
+    clock = WallClock(table_backend(), PROMPTS, settings, over=over, repetitions=2, costs=costs)
     for _ in clock:
         pass
     return clock.check()
@@ -304,7 +305,7 @@ def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths():
     assert check.modelled_low < check.modelled_over_target < check.modelled_high
     bare = clocked(cut, costs=None)
     assert math.isnan(bare.modelled_over_strict) and "modelled" not in words.timed(bare)[0]
-    dialled = clocked(cut, fixed=False)
+    dialled = clocked(cut, swept=False)
     assert (dialled.dial, dialled.over, dialled.controller) == (0.8, "", "confidence:0.5")
     strict = [independent(f"prompt {place}", replace(GREEDY, dial=1.0), "confidence", 0.5) for place in range(3)]
     assert dialled.strict.rounds.tolist() == [*map(len, strict)]

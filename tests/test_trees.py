@@ -22,8 +22,8 @@ from mars_viz import load_run, trees
 from mars_viz.analysis.lesson_sums import gain
 from mars_viz.analysis.map_grid import map_grid, round_times
 from mars_viz.analysis.metrics import summary
+from mars_viz.axis import RuleDial
 from mars_viz.errors import BadInput
-from mars_viz.exploration import span_of
 from mars_viz.figures.svg import token_strip
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
 from mars_viz.recording import Mapping, Recording, record
@@ -339,7 +339,7 @@ def test_what_does_not_go_with_trees_is_refused() -> None:
     for tree in (TREE, "iid:paths=3,depth=4"):
         settings = Settings(rule="mars", tree=tree, temperature=1.0)
         with pytest.raises(BadInput, match="was not drawn"):
-            Mapping(table_backend(), "a tree", settings, span_of(rule_named("mars"), 0.5, 1.0, (3, 12)))
+            Mapping(table_backend(), "a tree", settings, RuleDial(rule_named("mars")).span(0.5, 1.0, (3, 12)))
     for drafter in ("ngram", "suffix", "trigram"):
         with pytest.raises(BadInput, match="drafts chains"):
             record("Once upon a time", drafter=drafter, rule="strict", tree=TREE, max_new_tokens=8)

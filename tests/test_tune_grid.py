@@ -18,8 +18,8 @@ from sweep_cases import SHORT, timing, toy_prompts, toy_sweep
 from mars_viz import default_folders, figures, locks
 from mars_viz.analysis.intervals import Band, Bootstrap, Frontier, Interval, Method
 from mars_viz.analysis.recommendation import about
+from mars_viz.axis import Span
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
 from mars_viz.sweep import grid_sweep, load_sweep, relaxed_at

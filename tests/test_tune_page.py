@@ -22,8 +22,8 @@ from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.engine_counts import parse_counts
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.recommendation import two_digits
+from mars_viz.axis import Span
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.exploration import Span
 from mars_viz.prompts import (
     PromptItem,
     PromptSet,

@@ -13,9 +13,9 @@ from factories import Counting
 from sweep_cases import SETTINGS, alone, equal
 
 from mars_viz import cli
+from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History, in_plain_text, messages_of
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import emitted
 from mars_viz.run import Settings, joined

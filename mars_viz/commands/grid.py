@@ -13,11 +13,11 @@ import numpy as np
 
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.axis import Span
 from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import note
 from mars_viz.controllers import control_named
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.exploration import Span
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import PromptSet, Turns, load_prompts, load_task, per_task
 from mars_viz.rules import rule_named
@@ -106,7 +106,8 @@ def checked(options: argparse.Namespace) -> Grid | None:
     gamma = drafted_tokens(options.gamma, options.tree)
     grid = grid_of(rule_named(options.rule), options.grid, None if control is None else control.controller, gamma)
     if options.wall_clock:
-        example = f"--rule {grid.rules[-1].name} --out {grid.folders(out)[-1]} --resume"
+        last = grid.settings(Settings())[-1]
+        example = f"--rule {last.rule} --out {grid.folders(out)[-1]} --resume"
         raise SettingError(
             f"The wall-clock check times one sweep. Leave out --grid and name one of them, such as {example}."
         )
@@ -159,7 +160,7 @@ def run(options: argparse.Namespace, grid: Grid, settings: Settings, span: Span,
     terms = terms_of(options)
     variants = [Advised.of(result, terms.points, terms.confidence, len(results)) for result in results]
     best = best_of(variants)
-    best = replace(best, found=with_pair(best, variants)) if grid.controller is not None else best
+    best = replace(best, found=with_pair(best, variants)) if grid.axis.over else best
     dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial
     if options.evidence is not None:
         others = [each for each in variants if each.result is not best.result]
@@ -193,7 +194,7 @@ def _print(table: GridTable | None, best: Advised, dial: float, options: argpars
             say("", f"{table.titles[name]:<44}{heads}")
             for place, value in enumerate(table.values):
                 cells = [f"{alone(name, estimate):>14}" for estimate in few.band(place, name).estimate.tolist()]
-                say(f"{f'{table.setting.symbol} = {exactly(value)}':<44}{''.join(cells)}")
+                say(f"{f'{table.axis.symbol} = {exactly(value)}':<44}{''.join(cells)}")
         if omission := left_out(table.symbol, dials, dial):
             say("", *omission.split("\n"))
     advice = "No recommendation: no prompt of the set is graded."

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from mars_viz import default_folders
 from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.axis import RuleDial, Span
 from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, grid, prompt_sets
 from mars_viz.commands.decoding import note
 from mars_viz.commands.grid import next_step, swept, terms_of
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.exploration import Span
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.prompts.files import MOST_PROMPTS
@@ -176,17 +176,15 @@ def _new_folder(options: argparse.Namespace) -> Path:
 def _check(options: argparse.Namespace, span: Span) -> None:
     prompt_sets.check_task(options)
     terms_of(options)
-    if span.controller is not None and options.grid is not None:
+    if span.over and options.grid is not None:
         raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
-    if span.controller is None:
-        dial = rule_named(options.rule).dial
-        assert dial is not None  # guaranteed by span_of
+    if not span.over:
+        axis = RuleDial(rule_named(options.rule))
         if options.dial is not None and not span.low <= options.dial <= span.high:
             raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
-        if not span.low <= dial.strict <= span.high:
-            raise SettingError(
-                f"The range must reach the strict end, {dial.symbol} = {dial.strict:g}, to compare with it."
-            )
+        if not span.low <= axis.reference <= span.high:
+            at = f"{axis.symbol} = {axis.reference:g}"
+            raise SettingError(f"The range must reach the strict end, {at}, to compare with it.")
     if options.batch is not None and options.batch < 1:
         raise SettingError(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:
@@ -256,7 +254,7 @@ def _checks(
             repetitions=options.repetitions,
             chat=options.chat,
             costs=result.costs,
-            fixed=result.plan.controller is not None,
+            over=result.plan.over,
         )
         try:
             keep_check(result.folder, timed)

@@ -53,7 +53,7 @@ class RunFacts:
             mapped = about.dial_map is not None
         else:
             counts = len(about.rounds), len(about.token_ids)
-            mapped = about.dial_map is not None or about.controller_map is not None
+            mapped = about.map is not None
         return cls(about.title, about.prompt, about.tags, about.settings, about.provenance, *counts, mapped)
 
     @property

@@ -20,7 +20,7 @@ from mars_viz.run import Settings
 from mars_viz.sweep.by_task import by_task, losing
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table, value_in, varied_setting
+from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table, varied_axis
 from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
 from mars_viz.sweep.plan import Plan, turns_words
 from mars_viz.sweep.report import DEFAULT_TERMS, drawn, settings_of, table_of
@@ -40,7 +40,7 @@ NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 def judged_at(plan: Plan, dial: float) -> float:
     """Return the value of the rule's dial when the swept dial has this value; 0 for a rule without a dial."""
-    return dial if plan.controller is None else plan.settings.dial or 0.0
+    return plan.settings.dial or 0.0 if plan.over else dial
 
 
 def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:
@@ -151,9 +151,9 @@ def grid_option(results: Sequence[SweepResult]) -> str:
     """Return the value of `--grid` for these variants, 'k=1,2,5'; empty for a single sweep."""
     if len(results) < 2:
         return ""
-    setting = varied_setting([each.plan for each in results])
-    values = sorted({value_in(each.plan, setting) for each in results})
-    return f"{setting.key}={','.join(setting.written(value) for value in values)}"
+    axis = varied_axis([each.plan for each in results])
+    values = sorted({axis.value_of(each.plan.settings) for each in results})
+    return f"{axis.setting.key}={','.join(map(axis.setting.written, values))}"
 
 
 def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
@@ -226,10 +226,10 @@ def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any
 
 def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
     same = result.prompts["off_is_strict"]
-    what = "the text of drafts of full length is, token for token, that of a walk without controller"
-    if result.plan.controller is None:
-        what = "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
-        what += result.compared
+    what = "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
+    what += result.compared
+    if result.plan.over:
+        what = "the text of drafts of full length is, token for token, that of a walk without controller"
     alone = None if timing is None else {"same": timing.same_as_target, "n": len(timing.target.tokens)}
     return {
         "same": int(same.sum()),

@@ -12,8 +12,9 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap
 from mars_viz.analysis.recommendation import Finding, Recommendation
+from mars_viz.axis import GAMMA, FixedSetting, Threshold
 from mars_viz.bounds import LONGEST_DRAFT
-from mars_viz.controllers import LENGTH, Control, Controller
+from mars_viz.controllers import LENGTH, Controller
 from mars_viz.errors import SettingError
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
@@ -23,50 +24,28 @@ from mars_viz.sweep.result import SweepResult, recommended
 from mars_viz.words import exact_setting
 
 MOST = 16  # maximum number of values of a grid
+GridAxis = FixedSetting | Threshold
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A rule, its varied setting (or a controller's threshold), and the values."""
+    """A rule, the axis that is varied with its dial, and the values."""
 
-    rule: Rule  # with its other settings; the varied one is ignored
-    setting: Fixed  # the varied setting
+    rule: Rule  # with its other settings; a varied one is ignored
+    axis: GridAxis
     values: tuple[float, ...]  # ascending, without repeats
-    controller: Controller | None = None  # controller whose threshold is varied; None for a setting of the rule
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """A variant for each value; with a controller the same rule each time."""
-        if self.controller is not None:
-            return (self.rule,) * len(self.values)
-        return tuple(self.rule.varied({self.setting.key: value}) for value in self.values)
 
     def settings(self, base: Settings) -> list[Settings]:
         """Return the settings of each variant's sweep."""
-        variants = [replace(base, rule=rule.name) for rule in self.rules]
-        if self.controller is None:
-            return variants
-        controls = [Control(self.controller, value) for value in self.values]
-        return [replace(each, controller=control.name) for each, control in zip(variants, controls, strict=True)]
+        base = replace(base, rule=self.rule.name)
+        return [self.axis.apply(base, value) for value in self.values]
 
     def folders(self, out: Path) -> tuple[Path, ...]:
         """Return the folder of each variant's sweep: 'vllm-thinking-k5' (defaults included), or 'mars-svip0.3'."""
-        if self.controller is not None:
-            name = f"{self.rule.slug}-{self.controller.name.strip('+')}"
-        else:
-            name = f"{self.rule.varied({self.setting.key: self.setting.default}).slug}-{self.setting.key}"
-        return tuple(out / f"{name}{self.setting.written(value)}" for value in self.values)
-
-
-THRESHOLD, GAMMA = "threshold", "gamma"
-"""Keys of a grid's setting for a controller's threshold, and for the draft length."""
-
-
-def threshold_of(controller: Controller) -> Fixed:
-    """Return a controller's threshold as the setting of a grid."""
-    dial, key = controller.dial, GAMMA if controller.counts else THRESHOLD
-    bounds = dial.low, dial.high, dial.default
-    return Fixed(key, dial.symbol, dial.name, *bounds, controller.formula, whole=controller.counts)
+        setting = self.axis.setting
+        rule = self.rule if self.axis.over else self.rule.varied({setting.key: setting.default})
+        name = f"{rule.slug}-{self.axis.over.strip('+') or setting.key}"
+        return tuple(out / f"{name}{setting.written(value)}" for value in self.values)
 
 
 def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: int = LONGEST_DRAFT) -> Grid:
@@ -78,14 +57,15 @@ def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: 
             raise SettingError(f"A grid of draft lengths has no other controller; leave {controller.name} out.")
         controller = LENGTH
     if controller is not None:
-        setting = threshold_of(controller)
+        axis = Threshold(controller, gamma)
+        setting = axis.setting
         if key.strip().lower() != setting.key or not listed.strip():
             example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
             raise SettingError(f"With a draft-length controller a grid is one of its thresholds; {example}.")
-        values = grid_values(setting, f"{listed},{controller.full(gamma)!r}")
+        values = grid_values(setting, f"{listed},{axis.reference!r}")
         if controller.counts and values[-1] > gamma:
             raise SettingError(f"γ = {values[-1]:g} is to be swept, but --gamma drafts only {gamma} tokens; raise it.")
-        return Grid(rule, setting, values, controller)
+        return Grid(rule, axis, values)
     setting = setting_named(rule, key.strip().lower())
     example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
     if not equals or not listed.strip():
@@ -94,7 +74,7 @@ def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: 
         raise SettingError(
             f"The rule {rule.name} sets {setting.symbol}, and so does the grid; leave it out of the rule's name."
         )
-    return Grid(rule, setting, grid_values(setting, listed))
+    return Grid(rule, FixedSetting(rule, setting), grid_values(setting, listed))
 
 
 def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
@@ -123,8 +103,8 @@ def setting_named(rule: Rule, key: str) -> Fixed:
     return settings[key]
 
 
-def varied_setting(plans: Sequence[Plan]) -> Fixed:
-    """Return the setting in which these sweeps' rules differ. Raises BadInput if they form no grid."""
+def varied_axis(plans: Sequence[Plan]) -> GridAxis:
+    """Return the axis in which these sweeps differ. Raises BadInput if they form no grid."""
     first = plans[0]
     if first.settings.control is not None and len({plan.settings.controller for plan in plans}) == len(plans) > 1:
         controller = first.settings.control.controller
@@ -132,7 +112,7 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
             same = (plan.rule.name, plan.settings.gamma) == (first.rule.name, first.settings.gamma)
             if plan.cut_by is not controller or not same or not comparable(first, plan):
                 raise SettingError("The sweeps of a grid of thresholds differ in nothing else; choose such sweeps.")
-        return threshold_of(controller)
+        return Threshold(controller, first.settings.gamma)
     for plan in plans[1:]:
         if plan.rule.family != first.rule.family or not plan.settings.drafts_like(first.settings):
             raise SettingError("The sweeps of a grid have one rule and drafts of one shape; choose such sweeps.")
@@ -142,15 +122,7 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
     varied = [each for each, count in values.items() if count > 1]
     if len(varied) != 1 or values[varied[0]] != len(plans):
         raise SettingError("The sweeps of a grid differ in one fixed setting, each with a value of its own.")
-    return varied[0]
-
-
-def value_in(plan: Plan, setting: Fixed) -> float:
-    """Return the value of a grid's setting in a sweep."""
-    control = plan.settings.control
-    if setting.key in (THRESHOLD, GAMMA) and control is not None:
-        return control.threshold
-    return plan.rule.values[setting.key]
+    return FixedSetting(first.rule, varied[0])
 
 
 def neighbours(setting: Fixed) -> tuple[float, ...]:
@@ -179,14 +151,14 @@ class Advised:
 class GridTable:
     """Variants of a rule, V of them, at D dial values."""
 
-    setting: Fixed  # the varied setting
+    axis: GridAxis
     variants: tuple[Advised, ...]  # one sweep each, by rising setting
     dials: np.ndarray  # float64 [D]; ascending, swept by all variants
 
     @property
     def values(self) -> tuple[float, ...]:
         """The setting's value in each variant."""
-        return tuple(value_in(each.result.plan, self.setting) for each in self.variants)
+        return tuple(self.axis.value_of(each.result.plan.settings) for each in self.variants)
 
     @property
     def titles(self) -> dict[str, str]:
@@ -206,8 +178,9 @@ class GridTable:
 
     def facts(self, how: Bootstrap = DEFAULT) -> dict[str, Any]:
         """Return everything as plain data: a row per variant with a row per dial value."""
+        names = ("key", "symbol", "name", "default", "meaning")
         return {
-            "setting": {name: getattr(self.setting, name) for name in ("key", "symbol", "name", "default", "meaning")},
+            "setting": {name: getattr(self.axis.setting, name) for name in names},
             "dial": self.symbol,
             "titles": self.titles,
             "rows": [self._row(place, how) for place in range(len(self.variants))],
@@ -231,13 +204,13 @@ def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray)
     """Return the table of these sweeps at their common dial values. Raises BadInput if they form no grid or are
     unfinished."""
     plans = [each.result.plan for each in variants]
-    setting = varied_setting(plans)
+    axis = varied_axis(plans)
     if any(not each.result.complete for each in variants):
         raise SettingError("A sweep of the grid is not finished, so its prompts are others; go on with it (--resume).")
     low, high = max(plan.low for plan in plans), min(plan.high for plan in plans)
     values = np.unique(np.asarray(dials, np.float64))
-    ordered = sorted(variants, key=lambda each: value_in(each.result.plan, setting))
-    return GridTable(setting, tuple(ordered), values[(values >= low) & (values <= high)])
+    ordered = sorted(variants, key=lambda each: axis.value_of(each.result.plan.settings))
+    return GridTable(axis, tuple(ordered), values[(values >= low) & (values <= high)])
 
 
 def few_dials(values: Sequence[float], wanted: Sequence[float] = ()) -> list[float]:

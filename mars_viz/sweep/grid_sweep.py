@@ -14,9 +14,9 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mars_viz.axis import Span
 from mars_viz.controllers import NONE, Control
 from mars_viz.costs import Costs, objection
-from mars_viz.exploration import Span
 from mars_viz.locks import held
 from mars_viz.prompts import PromptSet
 from mars_viz.replay import cut_by

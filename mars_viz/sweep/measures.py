@@ -169,7 +169,7 @@ def measures(result: SweepResult) -> dict[str, Measure]:
         for name in plan.scores:  # a share if all values are 0 or 1
             share = _share_ends if np.isin(result.lines[name], (0, 1)).all() else None
             figures.append(Measure(name, name, (name,), _same, graded=True, agreed=share))
-    if plan.controller is not None:
+    if plan.over:
         figures = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in figures]
     return {measure.name: measure for measure in figures}
 

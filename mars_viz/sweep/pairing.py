@@ -259,7 +259,7 @@ def _reference(plan: Plan) -> tuple[object, ...]:
     strict = strict_reference(plan.rule, settings.temperature)
     drafts = (settings.gamma, settings.tree, settings.controller)
     greedy = settings.temperature == 0 and plan.rule.lossless
-    if plan.controller is not None and not greedy and plan.rule.name != strict.name:
+    if plan.over and not greedy and plan.rule.name != strict.name:
         return (plan.rule.name, plan.rule.checked_dial(settings.dial), *drafts)
     return (strict.on_rejection,) if strict.on_rejection is Emission.SAMPLE else (strict.on_rejection, *drafts)
 

@@ -15,9 +15,9 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 
+from mars_viz.axis import Span
 from mars_viz.chat import History
 from mars_viz.errors import ModelError, SettingError
-from mars_viz.exploration import Span
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Settings
 from mars_viz.sweep import store

@@ -61,7 +61,7 @@ def summary_lines(
     """Return the summary of a finished sweep for a terminal."""
     plan, by_name = result.plan, measures(result)
     columns = settings_of(result, dial)
-    names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest"}
+    names = {"strict": plan.against, "loosest": "shortest" if plan.over else "loosest"}
     heads = [f"{names.get(name, name)}, {plan.symbol} = {exactly(at)}" for name, at in columns.items()]
     span = f"{plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}"
     stop = f", stop at {stop_words(plan.settings.stop)}" if plan.settings.stop else ""
@@ -87,11 +87,9 @@ def summary_lines(
     lines.append(terms.brackets(drawn(result), result.questions))
     lines.append("'Modelled' figures use measured costs of passes; their intervals include those of the costs.")
     off = int(result.prompts["off_is_strict"].sum())
-    lines.append(
-        f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token{result.compared}."
-        if plan.controller is None
-        else f"Where drafts have full length {off} of {len(result)} texts equal those of a walk without controller."
-    )
+    whole = f"Where drafts have full length {off} of {len(result)} texts equal those of a walk without controller."
+    strict = f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token"
+    lines.append(whole if plan.over else f"{strict}{result.compared}.")
     return lines if timed is None else lines + ["", *timing_lines(timed)]
 
 

@@ -91,8 +91,8 @@ def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
     words = ["--rule", rule.family if grid and plan.cut_by is None else rule.name]
     words += ["--grid", grid] if grid else []
     counts = plan.cut_by is not None and plan.cut_by.counts
-    high = float(settings.gamma) if counts else plan.dial.high
-    for name, at, end in (("low", plan.low, plan.dial.low), ("high", plan.high, high)):
+    whole = plan.axis.span(None, None, (settings.gamma,))
+    for name, at, end in (("low", plan.low, whole.low), ("high", plan.high, whole.high)):
         words += [f"--{name}", exactly(at)] if at != end else []
     words += ["--tree", settings.tree] if settings.tree != CHAIN else []
     if plan.over:

@@ -359,7 +359,7 @@ def recommended(result: SweepResult, points: float, confidence: float, among: in
     """
     if not result.graded.any():
         return None
-    dial, each = result.plan.dial, confidence_of_each(confidence, among)
+    dial, each = result.plan.axis.dial, confidence_of_each(confidence, among)
     decimals = 0 if dial.step >= 1 else DECIMALS
     recommendation = recommend(result.graded_steps(), points, each, symbol=dial.symbol, decimals=decimals)
     return replace(recommendation, sentence=f"{recommendation.sentence} {together(confidence, among)}".rstrip())
@@ -381,7 +381,7 @@ def together(confidence: float, among: int) -> str:
 
 def chosen_dial(result: SweepResult, found: Recommendation | None) -> float:
     """Return the recommended setting, otherwise the rule's default if it is in the range, otherwise the loosest."""
-    dial = result.plan.dial
+    dial = result.plan.axis.dial
     if found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None:
         return found.dial
     if result.plan.low <= dial.default <= result.plan.high:

@@ -12,10 +12,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History
 from mars_viz.costs import Costs, objection
 from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
-from mars_viz.exploration import Span
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Settings

@@ -13,6 +13,7 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, prompts_needed
 from mars_viz.analysis.recommendation import FEW, Finding, Recommendation, about, grown, loss_bound
+from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import objection
 from mars_viz.sweep.figure_words import spread
 from mars_viz.sweep.grid import Advised
@@ -26,16 +27,15 @@ def advised(
 ) -> Recommendation | None:
     """Return `recommended` for a rule's dial, or `fastest` for a controller's threshold. Raises BadInput for an invalid
     limit or confidence."""
-    if result.plan.controller is None:
-        return recommended(result, points, confidence, among)
-    return fastest(result, points, confidence, how)
+    if result.plan.over:
+        return fastest(result, points, confidence, how)
+    return recommended(result, points, confidence, among)
 
 
 def fastest(result: SweepResult, points: float, confidence: float, how: Bootstrap = DEFAULT) -> Recommendation:
     """Return the threshold with the largest modelled speed-up over full drafts. Recommended only if its interval is
     above 1 and its accuracy loss is at most `points` with this confidence, or the rule is lossless."""
-    controller, by_name, against = result.plan.controller, measures(result), result.plan.against
-    assert controller is not None
+    controller, by_name, against = CONTROLLERS[result.plan.over], measures(result), result.plan.against
     none = Recommendation(Finding.NO_GAIN, "", None, None, None, math.nan, None)
     if "speed_up_strict" not in by_name:
         return replace(none, sentence=f"No threshold can be recommended. {objection(result.costs)}")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Interval, band
+from mars_viz.axis import axis_of
 from mars_viz.chat import EncodedPrompt, Exchange, History
 from mars_viz.controllers import NONE, Controller
 from mars_viz.costs import Costs, at_ends, drafts_seconds, modelled_seconds, objection, per_token
@@ -73,21 +74,20 @@ class WallClock:
         repetitions: int = 3,
         chat: bool | None = None,
         costs: Costs | None = None,
-        fixed: bool = False,
+        over: str = "",
     ):
-        """Check `settings` against the rule's strict end, or, if `fixed`, against drafts without its controller.
+        """Check `settings` against the rule's strict end or, `over` a controller's threshold, against uncut drafts.
 
         Nothing is recorded, unless the rule needs the evidence. Raises BadInput without a prompt, for a rule without a
-        dial (unless `fixed`), and for a prompt that does not fit.
+        dial (unless `over` a threshold), and for a prompt that does not fit.
         """
         rule = rule_named(settings.rule)
-        if not prompts or repetitions < 1 or not (fixed or rule.dial):
+        if not prompts or repetitions < 1 or not (over or rule.dial):
             raise SettingError("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
-        self._backend, self._costs, self._repetitions, self._fixed = backend, costs, repetitions, fixed
+        self._backend, self._costs, self._repetitions = backend, costs, repetitions
+        self._axis = axis_of(rule, settings.gamma, over)
         chosen = replace(settings, dial=rule.checked_dial(settings.dial))
-        strict = replace(chosen, controller=NONE)
-        if rule.dial is not None and not fixed:
-            strict = replace(chosen, dial=rule.dial.strict)
+        strict = replace(chosen, controller=NONE) if over else self._axis.apply(chosen, self._axis.reference)
         self._settings = {"target": chosen, "strict": strict, "chosen": chosen}
         self._prompts = [backend.prompt_ids(each.prompt, settings, each.history, chat=chat) for each in prompts]
         self._found: dict[str, list[list[TimedDecode]]] = {name: [[] for _ in prompts] for name in WAYS}
@@ -118,7 +118,7 @@ class WallClock:
 
     def check(self) -> TimingCheck:
         """Return the result; call it after the last iteration."""
-        decodes_by_way, settings, control = self._found, self._settings["chosen"], self._settings["chosen"].control
+        decodes_by_way, settings, over = self._found, self._settings["chosen"], self._axis.over
         ways = {}
         for name, decodes in decodes_by_way.items():
             tokens, rounds = np.array([(len(each[0].token_ids), each[0].rounds) for each in decodes]).T
@@ -131,12 +131,10 @@ class WallClock:
             paces.append(ModelledPace(self._settings[name], tokens, tuple(each.drafted for each in first)))
         chosen, strict = paces
         modelled = chosen.over_target(self._costs)
-        swept = settings.dial if control is None or not self._fixed else control.threshold
-        assert swept is not None
         return TimingCheck(
             device=self._backend.device,
             rule=settings.rule,
-            dial=swept,
+            dial=self._axis.value_of(settings),
             gamma=settings.gamma,
             target=ways["target"],
             strict=ways["strict"],
@@ -147,9 +145,9 @@ class WallClock:
             modelled_low=modelled.low,
             modelled_high=modelled.high,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            over=control.controller.name if control is not None and self._fixed else "",
-            controller=NONE if self._fixed else settings.controller,
-            at=settings.dial if self._fixed and settings.dial is not None else math.nan,
+            over=over,
+            controller=NONE if over else settings.controller,
+            at=settings.dial if over and settings.dial is not None else math.nan,
         )
 
     def _decode(self, name: str, prompt: Prefix) -> TimedDecode:

@@ -22,7 +22,7 @@ from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import WINDOW, Payload, payload_of, window
 from mars_viz.components.explorer.pins import Pins
-from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
+from mars_viz.components.explorer.round_index import RoundIndex, round_index
 from mars_viz.components.mount import mount
 from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
 from mars_viz.errors import BadInput, contained
@@ -64,7 +64,7 @@ class RunPayload:
 
         Raises BadInput if the run's map does not contain the block length, or if there is no such map.
         """
-        index = cut_index(run) if cuts else round_index(run, gamma)
+        index = round_index(run, gamma, cuts)
         long = index.slots > WHOLE
         whole = PackedPayload.of(payload_of(run, gamma, index, evidence=not long))
         return cls(run, gamma, index, whole, -(-len(index.rounds) // WINDOW) if long else 0)
@@ -190,8 +190,7 @@ def get_ready(run: Run, gamma: int | None = None, cuts: bool = False) -> None:
 
 def recorded_at(run: Run, cuts: bool) -> float | None:
     """Return the dial value of the recorded run; for a controller's threshold, the end with the longest drafts."""
-    controller = run.controller_map.span.controller if cuts and run.controller_map is not None else None
-    return run.settings.dial if controller is None else controller.full(run.settings.gamma)
+    return run.map.axis.value_of(run.settings) if cuts and run.map is not None else run.settings.dial
 
 
 def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:

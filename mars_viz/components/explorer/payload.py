@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.metrics import forced
+from mars_viz.axis import Span, axis_of
 from mars_viz.components.explorer.packing import identified
-from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
+from mars_viz.components.explorer.round_index import RoundIndex, round_index
 from mars_viz.escapes import visible
-from mars_viz.exploration import Span
 from mars_viz.records import Verdicts
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
@@ -130,8 +130,7 @@ def run_payload(
     other rules' verdicts are omitted. With `cuts`, the dial is the threshold of the controller that the run's map is
     over, and rules stay at the run's dial value. Equal runs have equal payloads.
     """
-    index = cut_index(run) if cuts else round_index(run, gamma)
-    return identified(payload_of(run, gamma, index, judges, evidence))
+    return identified(payload_of(run, gamma, round_index(run, gamma, cuts), judges, evidence))
 
 
 def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Payload:
@@ -139,7 +138,7 @@ def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Paylo
     chosen = slice(number * WINDOW, (number + 1) * WINDOW)
     rounds = index.rounds[chosen]
     path, lengths = tuple(range(len(rounds))), index.lengths[chosen]
-    part = RoundIndex(rounds, index.limits[chosen], None, path, (), (), lengths, index.over)
+    part = RoundIndex(rounds, index.limits[chosen], None, path, (), (), lengths, index.span)
     return payload_of(run, gamma, part, None, True)
 
 
@@ -155,7 +154,7 @@ def payload_of(
     siblings = {"policy": trace.verdicts.policy.value, "among": rule.among_siblings(run.settings.temperature)}
     return {
         "rule": texts | siblings,
-        "dial": _dial(rule, run) if index.over is None else _threshold(index.over),
+        "dial": _dial(rule, run, index.span),
         "run": _about(run, gamma),
         "pieces": {
             "ids": vocabulary.astype(np.int32),
@@ -228,33 +227,25 @@ def _whole_prompt(run: Run) -> list[list[str | bool]]:
     return parts
 
 
-def _dial(rule: Rule, run: Run) -> Payload | None:
-    if rule.dial is None:
+def _dial(rule: Rule, run: Run, span: Span | None) -> Payload | None:
+    """Return the axis that the slider turns: the rule's whole dial, or the mapped span of a controller's threshold."""
+    if rule.dial is None and span is None:
         return None
-    names = ("symbol", "name", "low", "high", "step", "default", "strict", "strict_is_high")
-    recorded = rule.checked_dial(run.settings.dial)
-    of_ratio = rule.scale is Scale.RATIO  # the dial is on the scale of z2/z1
-    return {name: getattr(rule.dial, name) for name in names} | {"recorded": recorded, "of_ratio": of_ratio}
-
-
-def _threshold(span: Span) -> Payload:
-    """Return a controller's threshold as the dial, within the mapped span. The run itself has full-length drafts."""
-    controller = span.controller
-    assert controller is not None
-    dial = controller.dial
-    return {
-        "symbol": dial.symbol,
-        "name": dial.name,
-        "low": span.low,
-        "high": span.high,
-        "step": dial.step,
-        "default": min(max(dial.default, span.low), span.high),
-        "strict": controller.full(max(span.gammas)),
-        "strict_is_high": not controller.shorter_is_high,
-        "recorded": controller.full(max(span.gammas)),
-        "of_ratio": False,
-        "cuts": controller.title,
+    axis = axis_of(rule, run.settings.gamma, span.over if span else "")
+    low, high = (span.low, span.high) if span else (axis.dial.low, axis.dial.high)
+    facts = {
+        "symbol": axis.symbol,
+        "name": axis.dial.name,
+        "low": low,
+        "high": high,
+        "step": axis.dial.step,
+        "default": min(max(axis.dial.default, low), high),
+        "strict": axis.reference,
+        "strict_is_high": axis.reference_is_high,
+        "recorded": axis.value_of(run.settings),
+        "of_ratio": span is None and rule.scale is Scale.RATIO,  # the dial is on the scale of z2/z1
     }
+    return facts | ({"cuts": axis.title} if span else {})
 
 
 def _rules(index: RoundIndex, judges: Collection[Rule], run: Run, evidence: bool) -> list[Payload]:
@@ -269,7 +260,7 @@ def _rules(index: RoundIndex, judges: Collection[Rule], run: Run, evidence: bool
         dial, fixed = rule.dial, None
         if dial is not None and dial != run_rule.dial:
             fixed = dial.default
-        elif dial is not None and index.over is not None:
+        elif dial is not None and index.span is not None:
             fixed = run_rule.checked_dial(run.settings.dial)
         named: Payload = {
             "name": rule.name,

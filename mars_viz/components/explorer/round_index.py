@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.dialmap import Segment, whole_controller_map
+from mars_viz.axis import Span
+from mars_viz.dialmap import Segment, whole_threshold_map
 from mars_viz.errors import EvidenceError
-from mars_viz.exploration import Span
 from mars_viz.records import Round
 from mars_viz.replay import ending_of
 from mars_viz.run import Run
@@ -32,7 +32,7 @@ class RoundIndex:
     segments: tuple[Segment, ...]  # segments of the run's map; empty without a map
     paths: tuple[tuple[int, ...], ...]  # round indices of each segment's path
     lengths: np.ndarray  # int32 [R]; number of nodes of each round
-    over: Span | None = None  # span of the controller's threshold that the segments cover; None for the rule's dial
+    span: Span | None = None  # turned part of a controller's threshold; None for the rule's dial
 
     @property
     def slots(self) -> int:
@@ -43,25 +43,16 @@ class RoundIndex:
 ENDLESS = 2**31 - 1  # more tokens than any text can have
 
 
-def cut_index(run: Run) -> RoundIndex:
-    """Return the index of a run with a controller's map. Raises BadInput without a complete map."""
-    controller_map, dial = whole_controller_map(run), run.settings.dial
-    if controller_map is None:
+def round_index(run: Run, gamma: int | None = None, cuts: bool = False) -> RoundIndex:
+    """Return the index of a run at this block length, or, with `cuts`, along its map of a controller's threshold.
+    Raises BadInput if the run's map does not contain the block length, or if there is no such complete map."""
+    gamma = run.settings.gamma if gamma is None or cuts else gamma
+    dial_map, dial = whole_threshold_map(run) if cuts else run.dial_map, run.settings.dial
+    if cuts and dial_map is None:
         raise EvidenceError(
             "This run carries no whole map of a controller's threshold; map it with --over controller, up to drafts of "
             "full length."
         )
-    index = round_index(replace(run, dial_map=controller_map, controller_map=None))
-    rounds = index.rounds
-    if dial is not None:
-        rounds = rounds.judged_as(rounds.verdicts.standing(dial))
-    return replace(index, rounds=rounds, over=controller_map.span)
-
-
-def round_index(run: Run, gamma: int | None = None) -> RoundIndex:
-    """Return the index of a run. Raises BadInput if its map does not contain the block length."""
-    gamma = run.settings.gamma if gamma is None else gamma
-    dial_map, dial = run.dial_map, run.settings.dial
     segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
     own_rounds = run.rounds
     if gamma != run.settings.gamma:
@@ -79,7 +70,11 @@ def round_index(run: Run, gamma: int | None = None) -> RoundIndex:
     if run.settings.stop:
         walked = [(recorded, own_rounds), *((path, s.rounds) for path, s in zip(paths, segments, strict=True))]
         stops = np.concatenate([np.zeros(0, np.uint8), *_stopped(run, walked)])
-    return RoundIndex(rounds, tuple(limits), stops, recorded, segments, paths, rounds.lengths.astype(np.int32))
+    lengths = rounds.lengths.astype(np.int32)
+    if cuts and dial is not None:
+        rounds = rounds.judged_as(rounds.verdicts.standing(dial))
+    span = dial_map.span if cuts and dial_map is not None else None
+    return RoundIndex(rounds, tuple(limits), stops, recorded, segments, paths, lengths, span)
 
 
 def _paths(

@@ -192,7 +192,7 @@ def over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[
     sweeps, sides = (one, other or one), (compare_words.SIDES.left, compare_words.SIDES.right)
     columns, settings = st.columns(2, gap="medium"), []
     for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, sweeps, strict=True):
-        default = result.plan.strict if other is None and name == "from_dial" else result.plan.dial.default
+        default = result.plan.strict if other is None and name == "from_dial" else result.plan.axis.dial.default
         label = words if other is None else f"{words}: {result.plan.title}"
         settings.append(SweepSetting(result, dial_input(memory, column, result, name, default, label)))
     left, right = settings
@@ -300,7 +300,7 @@ def dial_input(
 ) -> float:
     """Draw the input for a dial value within the sweep's range; `name` is the view's field."""
     plan, value = result.plan, getattr(memory.view, name)
-    dial = plan.dial
+    dial = plan.axis.dial
     key = f"compare-{name}"
     if value is not None and not plan.low <= value <= plan.high:
         theme.note(

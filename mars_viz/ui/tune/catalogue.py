@@ -165,9 +165,8 @@ class SweepCatalogue:
 def _same_reference(base: Plan, other: Plan) -> bool:
     """Return True if both have the same reference: strict with drafts of one length, or for thresholds of controllers
     the same drafts of full length and the same rule."""
-    if base.controller is None or other.controller is None:
-        alike = base.over == other.over and base.settings.controller == other.settings.controller
-    else:
+    alike = base.over == other.over and base.settings.controller == other.settings.controller
+    if base.over and other.over:
         alike = base.settings == other.settings
     return alike and comparable(base, other)
 

@@ -23,6 +23,7 @@ from mars_viz.analysis.engine_file import read_file
 from mars_viz.analysis.intervals import Band, Method
 from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.analysis.vllm_metrics import vllm_metrics
+from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
@@ -30,7 +31,6 @@ from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.citations import bibtex
-from mars_viz.rules import Fixed
 from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
@@ -38,7 +38,7 @@ from mars_viz.sweep.evidence import dial_grid, judged_at
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.evidence_text import VARIED
 from mars_viz.sweep.figure_words import cell, told
-from mars_viz.sweep.grid import THRESHOLD, Advised, best_of, few_dials, grid_table, left_out, value_in
+from mars_viz.sweep.grid import Advised, GridAxis, best_of, few_dials, grid_table, left_out
 from mars_viz.sweep.report import drawn
 from mars_viz.sweep.result import together
 from mars_viz.sweep.terms import METHODS
@@ -64,9 +64,8 @@ def turned(cached: CachedSweep, dial: float, home: float, sweep: str, *, paired:
     `home` is the recommended setting, reached by a double click. `paired` selects the frontier.
     """
     data = cached.kept(("readings", home, paired), lambda: readings(cached, home, paired=paired))
-    plan, own = cached.plan, cached.plan.dial
-    ends = ("looser", "strict") if plan.controller is None else ("shorter drafts", "full drafts")
-    ends = ends if plan.span.refers_high(plan.rule) else ends[::-1]
+    plan, axis = cached.plan, cached.plan.axis
+    own, ends = axis.dial, axis.ends if axis.reference_is_high else axis.ends[::-1]
     tip = f"{plan.strict:g} is {plan.against}, {own.default:g} the default; a double click goes to {home:g}"
     digits = 0 if own.step >= 1 else LARGEST_DIGITS
     name = f"{ends[0]} ← {own.name} {plan.symbol} → {ends[1]}"
@@ -183,8 +182,8 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    setting, dials = table.setting, table.dials.tolist()
-    variants.sort(key=lambda each: value_in(each.study.plan, setting))
+    axis, dials = table.axis, table.dials.tolist()
+    variants.sort(key=lambda each: axis.value_of(each.study.plan.settings))
     names = [name for name in VARIED if all(name in each.study.measures for each in variants)]
     titles = {name: sweep.measures[name].title for name in names}  # the widget must hold nothing else
     name = st.segmented_control(
@@ -198,25 +197,25 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     )
     measure = sweep.measures[name or names[0]]
     tables.line(
-        f"{measure.title[0].upper()}{measure.title[1:]}, by {setting.symbol} and {sweep.plan.symbol}. "
-        f"{setting.symbol}: {setting.meaning}. Each row is a sweep of its own, of the same prompts. "
+        f"{measure.title[0].upper()}{measure.title[1:]}, by {axis.symbol} and {sweep.plan.symbol}. "
+        f"{axis.symbol}: {axis.setting.meaning}. Each row is a sweep of its own, of the same prompts. "
         f"{left_out(sweep.plan.symbol, dials, dial)}".rstrip(),
         "modelled" if measure.modelled else "exact",
     )
     rows = []
     for each in variants:
-        row = {setting.symbol: _value(each, setting)}
+        row = {axis.symbol: _value(each, axis)}
         for at in few_dials(dials, (dial,)):
             figure = each.study.measures[measure.name]
             row[exact_setting(each.study.plan.symbol, at)] = cell(figure, each.study.value(measure.name, at))
         rows.append(row)
     tables.table(pd.DataFrame(rows), "grid", measure.title)
-    if setting.key == THRESHOLD and (best := pair([each.advised for each in variants])) is not None:
+    if axis.setting.key == THRESHOLD and (best := pair([each.advised for each in variants])) is not None:
         tables.line(best.sentence, "modelled")
     if sweep.graded:
         tables.line(together(beside.confidence, len(variants)))
-        lines = pd.DataFrame([_advice(each, setting) for each in variants])
-        tables.table(lines, "grid-advice", f"How far {sweep.plan.symbol} can go for each {setting.symbol}")
+        lines = pd.DataFrame([_advice(each, axis) for each in variants])
+        tables.table(lines, "grid-advice", f"How far {sweep.plan.symbol} can go for each {axis.symbol}")
 
 
 def pair(advised: Sequence[Advised]) -> Recommendation | None:
@@ -225,21 +224,21 @@ def pair(advised: Sequence[Advised]) -> Recommendation | None:
     return None if recommendation is None or recommendation.dial is None else recommendation
 
 
-def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
+def _advice(each: Variant, axis: GridAxis) -> dict[str, str]:
     recommendation, symbol = each.found, each.study.plan.symbol
     dial, needed = (None, None) if recommendation is None else (recommendation.dial, recommendation.prompts_needed)
     pace = each.study.measures[each.study.pace]
     unit = "prompts" if each.study.result.units is None else "questions"
     return {
-        setting.symbol: _value(each, setting),
+        axis.symbol: _value(each, axis),
         "loosest within the loss": "not enough prompts" if dial is None else exact_setting(symbol, dial),
         pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
         f"{unit} to test the next": "–" if needed is None else f"about {about(needed)}",
     }
 
 
-def _value(each: Variant, setting: Fixed) -> str:
-    return setting.written(value_in(each.study.plan, setting))
+def _value(each: Variant, axis: GridAxis) -> str:
+    return axis.setting.written(axis.value_of(each.study.plan.settings))
 
 
 _METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
@@ -347,7 +346,7 @@ def frontier(sweep: CachedSweep, dial: float, others: Mapping[str, CachedSweep],
 
 def _names(sweeps: Sequence[CachedSweep]) -> list[str]:
     """Return distinct names of overlaid sweeps; in a grid only the varied setting."""
-    if any(each.plan.controller is not None for each in sweeps):
+    if any(each.plan.over for each in sweeps):
         return [each.plan.title for each in sweeps]
     rules = [each.plan.rule for each in sweeps]
     drafts = [each.plan.settings.draft for each in sweeps]

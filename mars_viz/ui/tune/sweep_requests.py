@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from mars_viz import default_folders
+from mars_viz.axis import RuleDial, Span, Threshold
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import CONTROLLERS, Control, controller_named
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
-from mars_viz.exploration import Span, controller_span, span_of
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
 from mars_viz.prompts import HarnessTask, PromptSet, Turns, builtin_prompts, harness, load_prompts, load_task
@@ -153,7 +153,7 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
     if request.over:
         if request.settings.drafts_trees:
             raise SettingError("Draft-length controllers cut chains; choose Draft: Chain.")
-        spans = dict.fromkeys(families, controller_span(controller_named(request.over), None, None, (gamma,)))
+        spans = dict.fromkeys(families, Threshold(controller_named(request.over), gamma).span(None, None, (gamma,)))
     largest = max(map(len, families.values())) * len(_cut(request))
     if largest > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
@@ -183,10 +183,10 @@ def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
     range is too small, or only strict is left."""
     named_rule = rule_named(rule)
     low, high = (loosest, None) if named_rule.strict_is_high else (None, loosest)
-    span = span_of(named_rule, low, high, (gamma,))
+    axis = RuleDial(named_rule)
+    span = axis.span(low, high, (gamma,))
     if span.low == span.high:
-        assert named_rule.dial is not None  # span_of requires a dial
-        at = exact_setting(named_rule.dial.symbol, span.low)
+        at = exact_setting(axis.symbol, span.low)
         raise SettingError(
             f"{named_rule.title}: {at} is strict itself, so there is nothing to sweep. Let its dial go further."
         )
@@ -254,8 +254,7 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     rights.check_sweeps()
     timed_prompts = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
-    fixed = plan.controller is not None
-    make = partial(tasks.clock, timed_prompts, plan.at(dial), repetitions, plan.chat, result.costs, fixed)
+    make = partial(tasks.clock, timed_prompts, plan.at(dial), repetitions, plan.chat, result.costs, plan.over)
     keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
     job = ClockJob(make, keep, models_of(result.folder, plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))

@@ -83,7 +83,7 @@ def tasks(sweep: CachedSweep, dial: float) -> pd.DataFrame:
 def figures(sweep: CachedSweep, dial: float) -> pd.DataFrame:
     """Return a table with a row per figure, at strict, at the chosen setting and at the loosest."""
     rows, plan = [], sweep.plan
-    names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest drafts"}
+    names = {"strict": plan.against, "loosest": "shortest drafts" if plan.over else "loosest"}
     for name, measure in sweep.measures.items():
         row = {"figure": measure.title}
         for label, at in settings_of(sweep.result, dial).items():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.controllers import CONTROLLERS
 from mars_viz.figures.frontier import RulePath
 from mars_viz.sweep.by_task import losing
 from mars_viz.sweep.figure_words import spread
@@ -24,7 +25,7 @@ Clause = tuple[str, str]  # part of a sentence, with 'exact', 'modelled' or 'mea
 
 def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
     """Return the results of the chosen setting compared with strict or with fixed γ."""
-    if sweep.plan.controller is not None:
+    if sweep.plan.over:
         return _shortened(sweep, dial)
     plan = sweep.plan
     at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
@@ -46,8 +47,7 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
 
 def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
     """Return the results of a controller's threshold compared with drafts of full length."""
-    plan, controller = sweep.plan, sweep.plan.controller
-    assert controller is not None  # otherwise the rule's dial was swept
+    plan, controller = sweep.plan, CONTROLLERS[sweep.plan.over]
     tau, drafted = (sweep.value(name, dial).estimate for name in ("tau", "drafted"))
     counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
     if dial == plan.strict:
@@ -100,7 +100,7 @@ def coverage(sweep: CachedSweep) -> str:
     turns = "" if result.units is None else f", turns of {counted(result.questions, 'question')}"
     strict = "every" if off == len(result) else f"{number(off)} of {number(len(result))}"
     at_the_end = f"At the strict end {strict} text equals the lossless rule's token for token{result.compared}."
-    if plan.controller is not None:
+    if plan.over:
         at_the_end = f"With drafts of full length {strict} text equals that of a walk without controller."
     return (
         f"{counted(len(result), 'prompt')} of {plan.prompt_set}{turns}, "
