@@ -304,7 +304,6 @@ def costs_from(found: Any) -> Costs:
 
 
 def _kept(kind: type, value: Any) -> Any:
-    """Return the value, which must be exactly of this type."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value

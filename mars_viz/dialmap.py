@@ -65,8 +65,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class DialMap:
-    """Every result that an axis can produce for a prompt, from the answers at each reachable prefix, drafted to full
-    length."""
+    """Every result that an axis can produce for a prompt, from full-length answers at each reachable prefix."""
 
     frame: Run  # a run without rounds: settings, provenance, prompt and pieces. Its γ is the longest block of the map
     span: Span
@@ -170,7 +169,6 @@ class DialMap:
 
     @cached_property
     def _segments(self) -> dict[int, tuple[Segment, ...]]:
-        """Segments by block length, from an interval walk over the recorded answers."""
         frame, dial = self.frame, self.rule.checked_dial(self.frame.settings.dial)
         answers = dict(self.answers)
         walker = Walker(self.rule, frame.prompt_ids, ending_of(frame), dial=dial, span=self.span, answers=answers)
@@ -232,8 +230,7 @@ def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
 
 
 def whole_threshold_map(run: Run) -> DialMap | None:
-    """Return the run's map if it is one of a controller's threshold, complete and with full-length drafts, otherwise
-    None."""
+    """Return the run's map if it is a complete one of a controller's threshold up to full drafts, or None."""
     made = run.map
     if made is None or not made.span.over or not made.span.low <= made.axis.reference <= made.span.high:
         return None

@@ -145,8 +145,7 @@ class Walker:
         self.missing = tuple(prefix for prefix in prefixes if prefix not in self.answers)
 
     def _grown(self, branch: Branch) -> Iterator[Branch]:
-        """Yield the pieces into which one more round splits the branch; the branch itself if it is finished or has no
-        answer."""
+        """Yield the pieces into which one more round splits the branch; itself if finished or without answer."""
         if branch.finished or branch.prefix not in self.answers:
             yield branch
             return
@@ -171,8 +170,7 @@ class Walker:
         yield piece
 
     def _decided(self, branch: Branch, at: float, text: Prefix) -> tuple[Round, float]:
-        """Return the branch's next round at this value of the axis, and the smallest larger value that may change
-        it."""
+        """Return the branch's next round at this value of the axis, and the next value that may change it."""
         answer, key = self.answers[branch.prefix], (branch.prefix, branch.gamma)
         if self._axis is None:
             return step(answer, self._rule.judge(answer.speculation), self._dial, self._ending, text), math.inf
@@ -237,8 +235,7 @@ def walk(speculator: Speculator, rule: Rule, dial: float | None, prompt: Prefix,
 def walk_all(
     speculator: Speculator, rule: Rule, dial: float | None, prompts: Sequence[Prefix], ending: Ending
 ) -> Iterator[tuple[int, Round]]:
-    """Decode after each prompt, and yield each round with the index of its prompt. The seconds of a pass are divided
-    among its rounds."""
+    """Decode after each prompt, and yield rounds with their prompt's index. Rounds of a pass share its seconds."""
     walkers = {Walker(rule, prompt, ending, dial=dial): index for index, prompt in enumerate(prompts)}
     began = time.perf_counter()
     for grown in explore(speculator, list(walkers)):

@@ -81,7 +81,6 @@ def record(prompt: Prompt, *, backend: Backend | None = None, **keywords: Unpack
 
 
 def _divided(backend: Backend | None, keywords: Decoding) -> tuple[Settings, ModelKeywords]:
-    """Divide the arguments of a decode into its settings and the others. Raises BadInput."""
     of_models = {name: value for name, value in keywords.items() if name in ModelKeywords.__annotations__}
     of_settings = {name: value for name, value in keywords.items() if name not in of_models}
     tree = CHAIN if backend is None else backend.tree
@@ -94,7 +93,6 @@ class _Formatted(TypedDict):
 
 
 def _opened(prompt: Prompt, backend: Backend | None, given: ModelKeywords) -> tuple[Backend, _Formatted]:
-    """Return the models, loaded unless `backend` has them, and how they read the prompt. Raises BadInput."""
     chat = given.pop("chat", None)
     history = checked_history(prompt, given.pop("system", ""), given.pop("history", NO_HISTORY), chat)
     return given_or_loaded(backend, **given), {"chat": chat, "history": history}  # type: ignore[misc]
@@ -217,7 +215,6 @@ class Recording:
         return self.framed([round_.speculation for round_ in self._rounds], Trace(self._rounds))
 
     def _completed(self) -> None:
-        """Add all evidence to the rounds that lack some."""
         lacking = self._rounds[self._complete_rounds :]
         completed = self._complete([round_.speculation for round_ in lacking])
         self._rounds[self._complete_rounds :] = map(Round.with_speculation, lacking, completed)
@@ -418,7 +415,6 @@ class Mapping:
         )
 
     def _completed(self) -> None:
-        """Add all evidence to the answers that lack some."""
         completed = self._complete([answer.speculation for answer in self._answers.values()])
         for (prefix, answer), speculation in zip(list(self._answers.items()), completed, strict=True):
             self._answers[prefix] = replace(answer, speculation=speculation)

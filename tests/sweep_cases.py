@@ -18,7 +18,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
-from mars_viz.sweep.timing import TimingCheck, Way
+from mars_viz.sweep.wall_clock import TimingCheck, Way
 from mars_viz.walk import Ending
 from tests.factories import ToySpeculator
 from tests.tables import table_backend

@@ -13,8 +13,7 @@ from mars_viz.analysis.differences import NumberFormat, Stands, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, Asked, Pane, StripLane, lane_payload, outcomes, pair_payload, run_pane
-from mars_viz.components.explorer.packing import plain
-from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.payload import plain, run_payload
 from mars_viz.demo import tasks
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import positions
-from mars_viz.components.explorer.payload import run_payload
-from mars_viz.components.explorer.round_index import round_index
+from mars_viz.components.explorer.payload import round_index, run_payload
 from mars_viz.dialmap import mapped
 from mars_viz.dialmap import shown as generated
 from mars_viz.errors import BadInput

@@ -16,20 +16,19 @@ from test_turns import talks
 from mars_viz import cli, locks
 from mars_viz.axis import Span
 from mars_viz.commands import decoding
-from mars_viz.commands import grid as command
+from mars_viz.commands import sweep as command
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
-from mars_viz.sweep.evidence import dial_grid
-from mars_viz.sweep.evidence_pack import evidence_files
-from mars_viz.sweep.figure_words import cell
+from mars_viz.sweep.evidence import dial_grid, evidence_files
 from mars_viz.sweep.grid import Advised, best_of, few_dials, grid_of, grid_table
-from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.measures import measures, value_at
+from mars_viz.sweep.report import cell
 from mars_viz.sweep.result import recommended
+from mars_viz.sweep.sweep import GridSweep
 from tests.tables import table_backend
 
 VLLM = Settings(rule="vllm-thinking", gamma=3, max_new_tokens=16)

@@ -32,7 +32,7 @@ from mars_viz.report import report_html, write_report
 from mars_viz.rules import rule_named
 from mars_viz.run import LONGEST_STOP, Piece, Run, Settings
 from mars_viz.sweep import Sweep
-from mars_viz.sweep.timing import keep_check
+from mars_viz.sweep.wall_clock import keep_check
 from tests.controls import READY, SCRIPT
 from tests.factories import toy_map, toy_run
 from tests.served import App, app_server

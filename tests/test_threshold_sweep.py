@@ -21,15 +21,13 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.speculator import DraftAndScore
 from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
-from mars_viz.sweep.evidence_pack import evidence_files
-from mars_viz.sweep.grid import Advised, best_of, grid_of, grid_table
-from mars_viz.sweep.grid_sweep import GridSweep
+from mars_viz.sweep.evidence import evidence_files
+from mars_viz.sweep.grid import Advised, advised, best_of, fastest, grid_of, grid_table, with_pair
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
 from mars_viz.sweep.report import summary_lines
-from mars_viz.sweep.threshold import advised, fastest, with_pair
-from mars_viz.sweep.timing import TimingCheck, keep_check, kept_checks
-from mars_viz.sweep.wall_clock import WallClock
+from mars_viz.sweep.sweep import GridSweep
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
 from mars_viz.ui.compare import sweep_pair
 from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.tune import words

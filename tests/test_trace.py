@@ -11,8 +11,7 @@ import pytest
 from mars_viz.analysis.judgements import opinion
 from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import OUTCOMES, positions
-from mars_viz.components.explorer.packing import identified
-from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.payload import identified, run_payload
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.evidence import Decides

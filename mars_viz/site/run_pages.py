@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mars_viz.components.explorer.packing import identified
-from mars_viz.components.explorer.payload import WINDOW, payload_of, window
-from mars_viz.components.explorer.round_index import round_index
+from mars_viz.components.explorer.payload import WINDOW, identified, payload_of, round_index, window
 from mars_viz.components.stepper import playback, playback_payload
 from mars_viz.dialmap import whole_threshold_map
 from mars_viz.escapes import Html, html

@@ -224,8 +224,7 @@ _OF_THE_RULE = ("rule", "dial", "gamma", "tree", "controller", "threshold swept"
 
 
 def comparable(one: Plan, other: Plan) -> bool:
-    """Return True if the two differ at most in rule, dial and drafts: same prompts, models, sampling, length,
-    device."""
+    """Return True if only rule, dial and drafts may differ: same prompts, models, sampling, length, device."""
     before, now = _identity(one), _identity(other)
     return all(now[name] == value for name, value in before.items() if name not in _OF_THE_RULE)
 

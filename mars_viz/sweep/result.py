@@ -81,8 +81,7 @@ class SweepResult:
 
     @cached_property
     def units(self) -> np.ndarray | None:
-        """int64 [P]; number of the question of each turn, the unit of resampling. None if every prompt is
-        independent."""
+        """int64 [P]; question of each turn, the unit of resampling. None if every prompt is independent."""
         if "question" not in self.prompts:
             return None
         return np.unique(self.prompts["question"].astype(str), return_inverse=True)[1].astype(np.int64)
@@ -145,8 +144,7 @@ class SweepResult:
         return Steps(np.concatenate([[self.plan.low], places, [self.top]]), sums)
 
     def at(self, column: str, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
-        """Return every prompt's figure at these dial values, [P, D] or [P, D, width]. Raises BadInput outside the
-        span."""
+        """Return each prompt's figure at these dial values, [P, D] or [P, D, width]. Raises BadInput outside."""
         return self.lines[column][self.rows(dials, chosen)]
 
     def rows(self, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
@@ -191,8 +189,7 @@ class SweepResult:
         return Graded(right, strict=right.segment(self.plan.strict), units=self.units_of(graded))
 
     def acceptance(self, dial: float) -> tuple[AcceptanceCounts, ...]:
-        """Return every prompt's acceptance counts at a dial value, for engines' figures. Raises BadInput outside the
-        span."""
+        """Return each prompt's acceptance counts at a dial value. Raises BadInput outside the span."""
         gamma = self.plan.settings.gamma
         rows = self.rows(np.array([dial]))[:, 0]
         histograms, drafted, tokens = (self.lines[name][rows] for name in ("accepted", "drafted", "tokens"))
@@ -276,7 +273,6 @@ def _column(table: pa.Table, name: str) -> np.ndarray:
 def _check(
     plan: Plan, prompts: Mapping[str, np.ndarray], lines: Mapping[str, np.ndarray], starts: np.ndarray, folder: object
 ) -> None:
-    """Raise BadInput unless every prompt's lines cover the span in order and all counts are valid."""
     low, high = lines["low"], lines["high"]
     first, last = starts, np.append(starts[1:], len(low)) - 1
     inner = np.ones(len(low), bool)
@@ -337,7 +333,6 @@ def costed_by(result: SweepResult, costs: Costs | None) -> SweepResult:
 
 
 def _modelled(plan: Plan, lines: Mapping[str, np.ndarray], costs: Costs | None) -> dict[str, np.ndarray]:
-    """Return the column `modelled` for drafts cut by a controller with reliable costs; otherwise nothing."""
     gamma, tree = plan.settings.gamma, plan.settings.tree
     if plan.cut_by is None or costs is None or not costs.cover(gamma, tree) or objection(costs):
         return {}

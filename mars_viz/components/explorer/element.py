@@ -19,10 +19,8 @@ import pyarrow as pa
 import streamlit as st
 
 from mars_viz.components.explorer import ELEMENT
-from mars_viz.components.explorer.packing import packed
-from mars_viz.components.explorer.payload import WINDOW, Payload, payload_of, window
+from mars_viz.components.explorer.payload import WINDOW, Payload, RoundIndex, packed, payload_of, round_index, window
 from mars_viz.components.explorer.pins import Pins
-from mars_viz.components.explorer.round_index import RoundIndex, round_index
 from mars_viz.components.mount import mount
 from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
 from mars_viz.errors import BadInput, contained
@@ -194,7 +192,6 @@ def recorded_at(run: Run, cuts: bool) -> float | None:
 
 
 def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:
-    """Return the element's cached payload and position, or start a new one if other rounds are requested."""
     memory: _Memory | None = recalled(KIND, key)
     if memory is not None and memory.contents.run is not run:
         sent = cached_payload(run, asked.gamma, cuts)

@@ -20,10 +20,9 @@ from mars_viz.components.compare import two_texts as show
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.run import Piece
-from mars_viz.sweep import SweepResult, two_texts
+from mars_viz.sweep import SweepResult, pairing
 from mars_viz.sweep.columns import RIGHT, UNGRADED
-from mars_viz.sweep.pairing import Pairing, SweepSetting, divergence
-from mars_viz.sweep.two_texts import Change, KeptTexts, PromptEntry, TwoTexts
+from mars_viz.sweep.pairing import Change, KeptTexts, Pairing, PromptEntry, SweepSetting, TwoTexts, divergence
 from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_tables, compare_view, compare_words, sweep_pair
 from mars_viz.ui.compare.compare_words import Names
@@ -59,12 +58,12 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _entries(_both: Pairing, state: str) -> tuple[PromptEntry, ...]:
-    return two_texts.entries(_both)
+    return pairing.entries(_both)
 
 
 @st.cache_resource(max_entries=32, show_spinner="Aligning both texts")
 def _kept(_both: Pairing, state: str, place: int) -> KeptTexts:
-    return two_texts.kept(_both, place)
+    return pairing.kept(_both, place)
 
 
 _COUNTED = {

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from mars_viz.race.making import Racing
     from mars_viz.recording import Mapping, Recording
     from mars_viz.sweep import Sweep
-    from mars_viz.sweep.grid_sweep import GridSweep
-    from mars_viz.sweep.ray_cluster import RayRequest
-    from mars_viz.sweep.ray_mapper import ClusterSweep
+    from mars_viz.sweep.on_ray import RayRequest
+    from mars_viz.sweep.sweep import GridSweep, SweepLoop
     from mars_viz.sweep.wall_clock import WallClock
 
 PER_TASK = 20  # number of exercises graded per built-in task in free wording
@@ -181,14 +180,13 @@ def sweep_on_ray(
     request: RayRequest,
     choice: BackendChoice,
     backend: None,
-) -> ClusterSweep:
+) -> SweepLoop:
     """Begin or resume a sweep on the workers of a Ray cluster, each of which loads the models itself."""
-    from mars_viz.sweep.ray_mapper import ClusterSweep
-    from mars_viz.sweep.ray_pool import NamedModels
+    from mars_viz.sweep.on_ray import NamedModels, sweep_on_cluster
 
     target, drafter = choice.target or None, choice.drafter or None
     models = NamedModels(target, drafter, choice.device, choice.dtype, threads=request.cpus)
-    return ClusterSweep(models, prompts, settings, span, folder, request, chat=chat, resume=True)
+    return sweep_on_cluster(models, prompts, settings, span, folder, request, chat=chat, resume=True)
 
 
 def grid(
@@ -200,7 +198,7 @@ def grid(
     backend: Any,
 ) -> GridSweep:
     """Begin or resume sweeps of several variants of a rule together."""
-    from mars_viz.sweep.grid_sweep import sweep_grid
+    from mars_viz.sweep.sweep import sweep_grid
 
     return sweep_grid(backend, prompts, settings, folders, span, chat=chat, resume=True)
 

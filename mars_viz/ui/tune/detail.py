@@ -31,28 +31,31 @@ from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.citations import bibtex
-from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.evidence import dial_grid, judged_at
-from mars_viz.sweep.evidence_pack import evidence_zip
+from mars_viz.sweep.evidence import dial_grid, evidence_zip, judged_at
 from mars_viz.sweep.evidence_text import VARIED
-from mars_viz.sweep.figure_words import cell, told
-from mars_viz.sweep.grid import Advised, GridAxis, best_of, few_dials, grid_table, left_out
-from mars_viz.sweep.report import drawn
+from mars_viz.sweep.grid import Advised, GridAxis, best_of, few_dials, grid_table, left_out, with_pair
+from mars_viz.sweep.measures import METHODS
+from mars_viz.sweep.report import cell, drawn, told
 from mars_viz.sweep.result import together
-from mars_viz.sweep.terms import METHODS
-from mars_viz.sweep.threshold import with_pair
-from mars_viz.sweep.timing import CUT, Checks, kept_checks
+from mars_viz.sweep.wall_clock import CUT, Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.imported import draw_counts
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests, tables, words
-from mars_viz.ui.tune.cached_sweep import BANDS, KEY, CachedSweep
-from mars_viz.ui.tune.catalogue import SweepCatalogue
+from mars_viz.ui.tune.catalogue import (
+    BANDS,
+    KEY,
+    LEAST_POINTS,
+    MOST_CONFIDENCE,
+    CachedSweep,
+    SweepCatalogue,
+    TunePageState,
+    TuneView,
+)
 from mars_viz.ui.tune.jobs import ClockJob
-from mars_viz.ui.tune.page_state import LEAST_POINTS, MOST_CONFIDENCE, TunePageState, TuneView
 from mars_viz.words import exact_setting
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
@@ -123,7 +126,6 @@ def _place(low: float, cells: list[str], mark: tuple[float | None, float | None]
 
 
 def _at(band: Band, place: int) -> list[float]:
-    """Return estimate and both ends at one index; without a dial there is only one."""
     return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
 
 
@@ -166,16 +168,14 @@ class Variants:
     confidence: float  # confidence of the joint choice and of all intervals
 
     def opened(self) -> list[Variant]:
-        """Return the variants, this page's sweep first, each tested as one of several. Raises BadInput if a sweep
-        cannot be read."""
+        """Return the variants, this page's first, each tested as one of several. Raises BadInput if unreadable."""
         others = [other.by(self.study.how) for name in self.names if (other := self.shelf.opened(name)) is not None]
         sweeps = [self.study, *(each for each in others if each is not self.study)]
         return [Variant(each, each.recommendation(self.points, self.confidence, len(sweeps))) for each in sweeps]
 
 
 def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
-    """Draw a table of one figure, with values of the setting as rows and of the dial as columns, and each row's loosest
-    safe value."""
+    """Draw a figure by the grid's axis (rows) and the dial (columns), and each row's loosest safe value."""
     try:
         variants = beside.opened()
         table = grid_table([each.advised for each in variants], dial_grid(sweep.result, dial))
@@ -345,7 +345,6 @@ def frontier(sweep: CachedSweep, dial: float, others: Mapping[str, CachedSweep],
 
 
 def _names(sweeps: Sequence[CachedSweep]) -> list[str]:
-    """Return distinct names of overlaid sweeps; in a grid only the varied setting."""
     if any(each.plan.over for each in sweeps):
         return [each.plan.title for each in sweeps]
     rules = [each.plan.rule for each in sweeps]
@@ -368,8 +367,7 @@ def _path(sweep: CachedSweep, marked: float, paired: bool, name: str) -> RulePat
 def folded(
     view: TuneView, sweep: CachedSweep, dial: float, advice: Recommendation | None, beside: Variants | None
 ) -> None:
-    """Draw the expanders. Closed ones compute nothing. `beside` has the sweeps that form a grid with this one, if
-    any."""
+    """Draw the expanders. Closed ones compute nothing. `beside` has the sweeps of a grid with this one."""
     if sweep.kept(("several tasks",), lambda: len(set(sweep.result.prompts["category"].tolist())) > 1):
         tasks = st.expander("Results by task", expanded=True, key="tune-tasks", on_change="rerun")
         if tasks.open:
@@ -404,13 +402,13 @@ def every_figure(sweep: CachedSweep, dial: float) -> None:
 
 def relaxed(sweep: CachedSweep, dial: float) -> None:
     """Draw the relaxed tokens by the target's rank and by p(x)/p1."""
-    counts, bands, colours = relaxed_at(sweep.result, dial), sweep.relaxed(dial), theme.figure_theme()
+    make = partial(share_bars, theme=theme.figure_theme(), noun="relaxed token")
+    by_rank, by_share = sweep.relaxed(dial).values()
     left, right = st.columns(2)
-    make = partial(share_bars, theme=colours, noun="relaxed token")
     with left:
-        chart(make(RANK_WORDS, counts.by_rank, bands.by_rank, axis="the target's rank"), "ranks")
+        chart(make(RANK_WORDS, *by_rank, axis="the target's rank"), "ranks")
     with right:
-        chart(make(SHARE_WORDS, counts.by_share, bands.by_share, axis="p(x)/p1"), "shares")
+        chart(make(SHARE_WORDS, *by_share, axis="p(x)/p1"), "shares")
     tables.line("Shares of all relaxed tokens at this setting.", "exact")
 
 

@@ -131,7 +131,6 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
 
 
 def _folder(results: Path) -> str:
-    """Draw the field for the results folder: a name in the server's folder, or a path if the visitor may name one."""
     paths = visitors.may_name_paths()
     return st.text_input(
         "Folder for results",

@@ -23,10 +23,9 @@ from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.ray_cluster import RayRequest, check_ray
+from mars_viz.sweep.on_ray import RayRequest, check_ray
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
-from mars_viz.sweep.timing import TimingCheck, keep_check
-from mars_viz.sweep.wall_clock import to_time
+from mars_viz.sweep.wall_clock import TimingCheck, keep_check, to_time
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
@@ -90,8 +89,7 @@ def uploaded_prompts(
 
 
 def task_prompts(task: str, fewshot: int | None, metric: str | None, limit: int | None) -> HarnessTask:
-    """Return a task of lm-evaluation-harness. Raises BadInput as `load_task` does, and if the visitor may not name
-    files."""
+    """Return a task of lm-evaluation-harness. Raises like `load_task`, and if the visitor may not name files."""
     if not (task := task.strip()):
         raise SettingError("Name a task of lm-evaluation-harness first, or sweep the built-in tasks.")
     _check_file(task)
@@ -265,8 +263,7 @@ def keep_nowhere(check: TimingCheck) -> None:
 
 
 def models_of(folder: Path, plan: Plan) -> BackendChoice:
-    """Return the models that made a sweep: those of its job if this server ran it, because a plan only has a local
-    folder's name."""
+    """Return the models that made a sweep: its job's, if any, because a plan only has a local folder's name."""
     job, made_with = jobs_in(folder.parent).get(folder.name), plan.provenance
     if job is not None:
         return job.choice

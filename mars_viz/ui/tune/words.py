@@ -10,13 +10,12 @@ import numpy as np
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.figures.frontier import RulePath
-from mars_viz.sweep.by_task import losing
-from mars_viz.sweep.figure_words import spread
+from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.terms import Terms
-from mars_viz.sweep.timing import TimingCheck
+from mars_viz.sweep.report import losing, spread
+from mars_viz.sweep.wall_clock import TimingCheck
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import CachedSweep
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
 from mars_viz.words import counted, decimals_within, exact_setting, number, ranged, short_device, times
 
@@ -46,7 +45,6 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
 
 
 def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
-    """Return the results of a controller's threshold compared with drafts of full length."""
     plan, controller = sweep.plan, CONTROLLERS[sweep.plan.over]
     tau, drafted = (sweep.value(name, dial).estimate for name in ("tau", "drafted"))
     counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
@@ -63,7 +61,6 @@ def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
 
 
 def _accuracy_change(sweep: CachedSweep, dial: float) -> str:
-    """Return the change of accuracy as the end of a sentence."""
     change, accuracy = (sweep.value(name, dial).scaled(100) for name in ("accuracy_change", "accuracy"))
     is_now = f"; accuracy is {number(accuracy[0], decimals_within(*accuracy[1:]))} %"
     grades = sweep.result.at("right", np.array([dial])), sweep.result.at("right", np.array([sweep.plan.strict]))
