@@ -15,16 +15,7 @@ from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, che
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.dialmap import DialMap, known_answers
 from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
-from mars_viz.exploration import (
-    Budget,
-    MapProgress,
-    Stand,
-    Together,
-    Walker,
-    explore,
-    walk_all,
-    walk_together,
-)
+from mars_viz.exploration import Budget, MapProgress, Stand, Together, Walker, explore, walk_all, walk_together
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Keywords, Run, Settings, joined, settings_from

@@ -206,8 +206,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     detail.hero(view, sweep, dial, others)
     theme.small(words.coverage(sweep), sweep.plan.provenance.device)
     costs(sweep)
-    names = tuple(catalog.variants(view.sweep))  # of sweeps that form a grid with this one
-    variants = detail.Variants(catalog, sweep, names, view.points, view.confidence) if names else None
+    variants = partial(detail.opened_variants, catalog, sweep, view) if catalog.variants(view.sweep) else None
     detail.folded(view, sweep, dial, advised, variants)
     folder, all_figures = sweep.result.folder.name, "All figures at strict, this setting and the loosest"
     engines = "Acceptance as each engine defines it"

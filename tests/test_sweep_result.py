@@ -26,13 +26,7 @@ from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
-from mars_viz.sweep.evidence import (
-    NOT_MEASURED,
-    dial_grid,
-    evidence_files,
-    evidence_of,
-    write_evidence,
-)
+from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid, evidence_files, evidence_of, write_evidence
 from mars_viz.sweep.evidence_text import markdown, table
 from mars_viz.sweep.grid import advised
 from mars_viz.sweep.measures import FEWEST, Terms

@@ -23,7 +23,6 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep import sweep as sweep_module
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.report import cell
 from mars_viz.sweep.store import list_sweeps, open_store
@@ -114,7 +113,7 @@ def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.
 
 def test_a_grid_is_one_job_with_many_folders(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     made = lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made")  # noqa: E731
-    monkeypatch.setattr(sweep_module, "sweep_grid", made)
+    monkeypatch.setattr("mars_viz.sweep.sweep.sweep_grid", made)
     rules = ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2")
     wish = sweep_requests.SweepRequest(toy_prompts(3), rules, VLLM)
     many = replace(wish, rules=tuple(f"fly:w={window}" for window in range(1, 19) if window != 6), settings=SHORT)
@@ -202,7 +201,7 @@ def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, mo
         made.append(GridSweep(table_backend(), prompts, settings, folders, span, **how))
         return made[0]
 
-    monkeypatch.setattr(sweep_module, "sweep_grid", begun)
+    monkeypatch.setattr("mars_viz.sweep.sweep.sweep_grid", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
     assert not found.left_beside("mars")
     with locks.held(empty / "vllm-thinking-k=2"):

@@ -7,6 +7,7 @@ limit cuts only the last block, at its recorded allowance.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +15,6 @@ import numpy as np
 from mars_viz.replay import ending_of
 from mars_viz.run import Run
 from mars_viz.trace import Settled, SettledText, Trace
-
-_ENDLESS = np.iinfo(np.int64).max  # more tokens than any block has
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,10 @@ def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
     if not len(recorded):
         return SettledText(settled, np.zeros(0, np.int64))
     decided = recorded.decided(settled)
-    lengths = np.minimum(decided.lengths, _end_of_text(run, settled))  # [R]; of each block, in the text
+    lengths = decided.lengths.copy()  # [R]; of each block, in the text
     ends = np.cumsum(decided.lengths)
     ending, text, last = ending_of(run), run.token_ids, len(recorded) - 1
-    boundless = replace(ending, max_new_tokens=int(_ENDLESS))
+    boundless = replace(ending, max_new_tokens=sys.maxsize)
     begins = np.cumsum(recorded.text_lengths) - recorded.text_lengths
     for place in asked_one_by_one(run, settled):
         begin = int(begins[place])
@@ -68,23 +67,12 @@ def _tokens(trace: Trace, text: SettledText) -> np.ndarray:
     return tokens
 
 
-def _end_of_text(run: Run, settled: Settled) -> np.ndarray:
-    """Return the number of tokens of each block up to its first kept end of text, int64 [R]; `_ENDLESS` without one."""
-    trace, lengths = run.trace, np.full(len(run.trace), _ENDLESS)
-    ends = settled.kept & np.logical_or.reduce([trace.tokens == token for token in run.provenance.eos_ids or (-1,)])
-    if ends.any():
-        first = ends & (trace.places(ends) == 1)
-        lengths[trace.round_index[first]] = trace.places(settled.kept)[first]
-    return lengths
-
-
 def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
-    """Return the blocks whose ends need a separate check. These are the last one, which the length limit may cut, and
-    those with a kept token that may complete a stop string."""
-    last = [len(run.trace) - 1]
-    if not run.settings.stop:
-        return last
+    """Return the blocks whose ends need a check: the last one, which the length limit may cut, and those with a kept
+    token that ends the text or may complete a stop string."""
     ending, tokens = ending_of(run), run.trace.tokens
-    able = [token for token in np.unique(tokens[settled.kept]).tolist() if ending.may_stop_with(token)]
-    blocks: list[int] = np.union1d(run.trace.round_index[settled.kept & np.isin(tokens, able)], last).tolist()
-    return blocks
+    able = [*ending.eos_ids]
+    if ending.stop:
+        able += filter(ending.may_stop_with, np.unique(tokens[settled.kept]).tolist())
+    blocks = run.trace.round_index[settled.kept & np.isin(tokens, able)]
+    return [int(block) for block in np.union1d(blocks, [len(run.trace) - 1])]

@@ -40,17 +40,7 @@ from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.evidence import dial_grid, write_evidence
-from mars_viz.sweep.grid import (
-    Advised,
-    Grid,
-    advised,
-    best_of,
-    few_dials,
-    grid_of,
-    grid_table,
-    left_out,
-    with_pair,
-)
+from mars_viz.sweep.grid import Advised, Grid, advised, best_of, few_dials, grid_of, grid_table, left_out, with_pair
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
 from mars_viz.sweep.plan import Plan, set_notes

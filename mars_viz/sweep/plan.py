@@ -26,6 +26,8 @@ SCHEMA = 8  # raised when older sweeps can no longer be read unchanged, or older
 UNCHECKED, UNSCORED, UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 7, 6, 5, 4, 3, 2
 """Each lacks one more feature and is written as before that feature, as in `runfiles.manifest`: comparison with plain
 passes, additional scores, a draft-length controller, trees, later turns, stop strings."""
+_LATER = (("checked",), ("scores",), ("over", "controller"), ("tree",), ("turns",), ("stop",))
+"""Fields of each of these features."""
 _READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, UNSCORED, UNCHECKED, SCHEMA)
 """Readable schemas; the first lacks fields that have a default here."""
 
@@ -258,25 +260,13 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """Return the contents of sweep.json."""
-    facts, schema = asdict(plan), SCHEMA
-    if not plan.checked:
-        del facts["checked"]
-        schema = UNCHECKED
-    if schema == UNCHECKED and not plan.scores:
-        del facts["scores"]
-        schema = UNSCORED
-    if schema == UNSCORED and plan.cut_by is None:
-        del facts["settings"]["controller"], facts["over"]
-        schema = UNCUT
-    if schema == UNCUT and not plan.settings.drafts_trees:
-        del facts["settings"]["tree"]
-        schema = CHAINS
-    if schema == CHAINS and plan.turns is Turns.FIRST:
-        del facts["turns"]
-        schema = FIRST_TURNS
-        if not plan.settings.stop:
-            del facts["settings"]["stop"]
-            schema = WITHOUT_STOP
+    facts, schema, settings = asdict(plan), SCHEMA, plan.settings
+    absent = [not plan.checked, not plan.scores, plan.cut_by is None, not settings.drafts_trees]
+    absent += [plan.turns is Turns.FIRST, not settings.stop, False]
+    for names in _LATER[: absent.index(False)]:  # the newest features that this plan does not have
+        schema -= 1
+        for name in names:
+            (facts if name in facts else facts["settings"]).pop(name)
     contents = {"format": FORMAT, "schema": schema, "plan": facts, "costs": None if costs is None else asdict(costs)}
     return (json.dumps(contents, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommendation, recommend
 from mars_viz.analysis.steps import Steps, total
-from mars_viz.costs import Costs, length_costs, objection
+from mars_viz.costs import Costs, drafts_seconds, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.prompts import Turns
 from mars_viz.shapes import shape_named
@@ -343,7 +343,7 @@ def spent_by_length(plan: Plan, costs: Costs) -> np.ndarray:
     """Return the seconds of a round that drafts 0, 1, ... γ tokens with the plan's controller, float64 [γ + 1]."""
     controller, gamma = plan.cut_by, plan.settings.gamma
     assert controller is not None
-    return length_costs(costs, [controller.steps(count, gamma) for count in range(gamma + 1)])
+    return np.array([drafts_seconds(costs, [count], [controller.steps(count, gamma)]) for count in range(gamma + 1)])
 
 
 def recommended(result: SweepResult, points: float, confidence: float, among: int = 1) -> Recommendation | None:

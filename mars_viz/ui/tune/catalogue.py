@@ -7,6 +7,7 @@ tabs share them, so they must not depend on a tab. The sweeps are on disk and in
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -20,12 +21,11 @@ from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.figures.dial_curve import DialCurve
 from mars_viz.samples import is_sample_sweep
 from mars_viz.sweep import Plan, SweepResult, band_at, curve, frontier, load_sweep, measures, places, value_at
-from mars_viz.sweep.grid import MOST, advised
+from mars_viz.sweep.grid import MOST, GridAxis, advised, varied_axis
 from mars_viz.sweep.measures import ALONE, METHODS, PERCENT, Measure, Terms, relaxed_at
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.report import TaskResults, by_task
@@ -352,37 +352,18 @@ class SweepCatalogue:
         return tuple(each for each in newest.values() if locks.holder(each.path) is None)[: MOST - 1]
 
     def variants(self, name: str) -> dict[str, str]:
-        """Return the finished sweeps that form a grid with this one, with their labels: variants that differ in one
-        fixed setting, the newest for each value."""
+        """Return the finished sweeps that form a grid with this one along one axis, the newest for each value, with
+        their labels."""
         entry = self.entries.get(name)
         if entry is None or entry.plan is None or not entry.complete:
             return {}
         base, labels = entry.plan, self.beside(name)
-        if base.cut_by is not None:
-            return self._at_thresholds(name, base)
-        by_setting: dict[str, dict[float, str]] = {each.key: {} for each in base.rule.fixed}
-        for other in labels:
-            plan = self.entries[other].plan
-            assert plan is not None  # otherwise it could not be compared
-            values, own_values = plan.rule.values, base.rule.values
-            differ = [each.key for each in base.rule.fixed if values.get(each.key) != own_values[each.key]]
-            alike = plan.rule.family == base.rule.family and plan.settings.drafts_like(base.settings)
-            if alike and plan.rule.policy is base.rule.policy and len(differ) == 1:
-                by_setting[differ[0]].setdefault(plan.rule.values[differ[0]], other)
-        most = max(by_setting.values(), key=len, default={})
-        return {other: labels[other] for other in most.values()}
-
-    def _at_thresholds(self, name: str, base: Plan) -> dict[str, str]:
-        by_threshold: dict[float, tuple[str, Plan]] = {}
-        for other, entry in self.entries.items():
-            plan = entry.plan
-            if other == name or plan is None or not entry.complete or plan.settings.control is None:
-                continue
-            differ = base.cut_by is plan.cut_by and base.settings.controller != plan.settings.controller
-            alike = replace(base.settings, controller=NONE) == replace(plan.settings, controller=NONE)
-            if differ and alike and base.span == plan.span and comparable(base, plan):
-                by_threshold.setdefault(plan.settings.control.threshold, (other, plan))
-        return {other: _short_label(plan, base) for other, plan in by_threshold.values()}
+        by_axis: dict[str, dict[float, str]] = {each.key: {} for each in base.rule.fixed}
+        for other, each in self.entries.items():
+            if other != name and each.complete and each.plan and (axis := _grid_axis(base, each.plan)):
+                by_axis.setdefault(axis.setting.key, {}).setdefault(axis.value_of(each.plan.settings), other)
+                labels.setdefault(other, _short_label(each.plan, base))
+        return {other: labels[other] for other in max(by_axis.values(), key=len, default={}).values()}
 
     def _label(self, entry: SweepEntry) -> str:
         if entry.plan is None:
@@ -400,6 +381,18 @@ def _same_reference(base: Plan, other: Plan) -> bool:
     if base.over and other.over:
         alike = base.settings == other.settings
     return alike and comparable(base, other)
+
+
+def _grid_axis(base: Plan, other: Plan) -> GridAxis | None:
+    """Return the axis of a grid of these two sweeps of a rule's dial: the controller's threshold if one cuts drafts,
+    otherwise a fixed setting. None if they form no grid."""
+    if base.over or other.over or base.rule.policy is not other.rule.policy:
+        return None
+    with suppress(BadInput):
+        axis = varied_axis([base, other])
+        if bool(axis.over) == (base.cut_by is not None) and (not axis.over or base.span == other.span):
+            return axis
+    return None
 
 
 def _same_grid(own_entry: SweepEntry, other: SweepEntry) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -144,47 +144,32 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """Sweep of a grid."""
-
-    study: CachedSweep
-    found: Recommendation | None
-
-    @property
-    def advised(self) -> Advised:
-        """The result and its recommendation, for the evidence pack."""
-        return Advised(self.study.result, self.found)
+Variants = Callable[[], list[tuple[CachedSweep, Recommendation | None]]]
+"""Opens the sweeps of a grid, this page's first, with their recommendations."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variants:
-    """The sweeps of a grid, opened on use."""
-
-    shelf: SweepCatalogue
-    study: CachedSweep  # this page's sweep
-    names: tuple[str, ...]  # names of the other sweeps
-    points: float  # tolerated loss of accuracy in percentage points
-    confidence: float  # confidence of the joint choice and of all intervals
-
-    def opened(self) -> list[Variant]:
-        """Return the variants, this page's first, each tested as one of several. Raises BadInput if unreadable."""
-        others = [other.by(self.study.how) for name in self.names if (other := self.shelf.opened(name)) is not None]
-        sweeps = [self.study, *(each for each in others if each is not self.study)]
-        return [Variant(each, each.recommendation(self.points, self.confidence, len(sweeps))) for each in sweeps]
+def opened_variants(
+    catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView
+) -> list[tuple[CachedSweep, Recommendation | None]]:
+    """Return the sweeps of this one's grid, itself first, each tested as one of several. Raises BadInput."""
+    opened = (catalog.opened(name) for name in catalog.variants(view.sweep))
+    others = [other.by(sweep.how) for other in opened if other is not None]
+    sweeps = [sweep, *(each for each in others if each is not sweep)]
+    return [(each, each.recommendation(view.points, view.confidence, len(sweeps))) for each in sweeps]
 
 
 def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     """Draw a figure by the grid's axis (rows) and the dial (columns), and each row's loosest safe value."""
     try:
-        variants = beside.opened()
-        table = grid_table([each.advised for each in variants], dial_grid(sweep.result, dial))
+        variants = beside()
+        advised = [Advised(each.result, found) for each, found in variants]
+        table = grid_table(advised, dial_grid(sweep.result, dial))
     except BadInput as error:
         theme.note(str(error))
         return
     axis, dials = table.axis, table.dials.tolist()
-    variants.sort(key=lambda each: axis.value_of(each.study.plan.settings))
-    names = [name for name in VARIED if all(name in each.study.measures for each in variants)]
+    variants.sort(key=lambda each: axis.value_of(each[0].plan.settings))
+    names = [name for name in VARIED if all(name in each.measures for each, _ in variants)]
     titles = {name: sweep.measures[name].title for name in names}  # the widget must hold nothing else
     name = st.segmented_control(
         "Figure",
@@ -203,18 +188,17 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
         "modelled" if measure.modelled else "exact",
     )
     rows = []
-    for each in variants:
-        row = {axis.symbol: _value(each, axis)}
+    for each, _ in variants:
+        row = {axis.symbol: axis.setting.written(axis.value_of(each.plan.settings))}
         for at in few_dials(dials, (dial,)):
-            figure = each.study.measures[measure.name]
-            row[exact_setting(each.study.plan.symbol, at)] = cell(figure, each.study.value(measure.name, at))
+            row[exact_setting(each.plan.symbol, at)] = cell(each.measures[measure.name], each.value(measure.name, at))
         rows.append(row)
     tables.table(pd.DataFrame(rows), "grid", measure.title)
-    if axis.setting.key == THRESHOLD and (best := pair([each.advised for each in variants])) is not None:
+    if axis.setting.key == THRESHOLD and (best := pair(advised)) is not None:
         tables.line(best.sentence, "modelled")
     if sweep.graded:
-        tables.line(together(beside.confidence, len(variants)))
-        lines = pd.DataFrame([_advice(each, axis) for each in variants])
+        tables.line(together(sweep.how.confidence, len(variants)))
+        lines = pd.DataFrame([_advice(*each, axis) for each in variants])
         tables.table(lines, "grid-advice", f"How far {sweep.plan.symbol} can go for each {axis.symbol}")
 
 
@@ -224,21 +208,15 @@ def pair(advised: Sequence[Advised]) -> Recommendation | None:
     return None if recommendation is None or recommendation.dial is None else recommendation
 
 
-def _advice(each: Variant, axis: GridAxis) -> dict[str, str]:
-    recommendation, symbol = each.found, each.study.plan.symbol
+def _advice(each: CachedSweep, recommendation: Recommendation | None, axis: GridAxis) -> dict[str, str]:
     dial, needed = (None, None) if recommendation is None else (recommendation.dial, recommendation.prompts_needed)
-    pace = each.study.measures[each.study.pace]
-    unit = "prompts" if each.study.result.units is None else "questions"
+    pace, unit = each.measures[each.pace], drawn(each.result)
     return {
-        axis.symbol: _value(each, axis),
-        "loosest within the loss": "not enough prompts" if dial is None else exact_setting(symbol, dial),
-        pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
+        axis.symbol: axis.setting.written(axis.value_of(each.plan.settings)),
+        "loosest within the loss": "not enough prompts" if dial is None else exact_setting(each.plan.symbol, dial),
+        pace.title: "–" if dial is None else cell(pace, each.value(pace.name, dial)),
         f"{unit} to test the next": "–" if needed is None else f"about {about(needed)}",
     }
-
-
-def _value(each: Variant, axis: GridAxis) -> str:
-    return axis.setting.written(axis.value_of(each.study.plan.settings))
 
 
 _METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
@@ -507,8 +485,8 @@ def evidence(
     checks = all_checks(sweep, dial)
 
     def packed() -> bytes:
-        variants = [Variant(sweep, advice)] if beside is None else beside.opened()
-        own_variant, *others = (each.advised for each in variants)
+        variants = [(sweep, advice)] if beside is None else beside()
+        own_variant, *others = (Advised(each.result, found) for each, found in variants)
         best = pair([own_variant, *others]) if others and sweep.plan.cut_by is not None else None
         recommendation = best or own_variant.found
         return evidence_zip(
