@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from mars_viz.axis import RuleDial, Span
+from mars_viz.axis import Span, axis_of
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import facts, sentence
 from mars_viz.dialmap import DialMap, Segment, mapped
@@ -93,19 +93,17 @@ def _mapping(settings: Settings, options: argparse.Namespace) -> tuple[Settings,
             lengths = tuple(int(part) for part in options.gammas.split(","))
         except ValueError as error:
             raise SettingError(f"--gammas is {options.gammas!r}; give whole numbers such as 1,2,6, or all.") from error
-    if options.over != OVER_DIAL:
-        if lengths != (settings.gamma,):
-            raise SettingError(
-                f"A controller's threshold is mapped at one draft length, γ = {settings.gamma}; leave --gammas out."
-            )
-        return mapping_of(settings, options.over, options.low, options.high, lengths)
-    axis = RuleDial(rule_named(settings.rule))
-    span = axis.span(options.low, options.high, lengths)
+    if options.over != OVER_DIAL and lengths != (settings.gamma,):
+        raise SettingError(
+            f"A controller's threshold is mapped at one draft length, γ = {settings.gamma}; leave --gammas out."
+        )
+    settings, span = mapping_of(settings, options.over, options.low, options.high, lengths)
+    axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
     if max(span.gammas) > settings.gamma:
         length, by = settings.draft_of(max(span.gammas)), "--tree" if settings.drafts_trees else "--gamma"
         raise SettingError(f"{length} is to be mapped, but {by} drafts only {settings.gamma} tokens.")
     dial = axis.value_of(settings)
-    if not span.low <= dial <= span.high:
+    if not span.over and not span.low <= dial <= span.high:
         at = setting(axis.symbol, dial)
         raise SettingError(
             f"The run's {at} is not between {span.low:g} and {span.high:g}; choose another --dial or range."

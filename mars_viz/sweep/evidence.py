@@ -56,7 +56,7 @@ NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 def judged_at(plan: Plan, dial: float) -> float:
     """Return the value of the rule's dial when the swept dial has this value; 0 for a rule without a dial."""
-    return plan.settings.dial or 0.0 if plan.over else dial
+    return plan.at(dial).dial or 0.0
 
 
 def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:

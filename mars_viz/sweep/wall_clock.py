@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, band, ratio, ratio_of_ratios
-from mars_viz.axis import axis_of
+from mars_viz.axis import Axis, Threshold, axis_of
 from mars_viz.chat import EncodedPrompt, Exchange, History
 from mars_viz.controllers import NONE, Controller
 from mars_viz.costs import Costs, at_ends, drafts_seconds, modelled_seconds, objection, per_token, too_fast
@@ -99,7 +99,7 @@ class TimingCheck:
     @property
     def against(self) -> str:
         """The reference in words; see `Plan.against`."""
-        return "fixed γ" if self.over else "strict"
+        return (Threshold if self.over else Axis).against
 
     @property
     def note(self) -> str:

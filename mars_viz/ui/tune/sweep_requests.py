@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from mars_viz import default_folders
 from mars_viz.axis import RuleDial, Span, Threshold
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.controllers import CONTROLLERS, Control, controller_named
+from mars_viz.controllers import CONTROLLERS, controller_named
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
@@ -224,8 +224,9 @@ def _cut(request: SweepRequest) -> list[Settings]:
     control = request.settings.control
     if control is None or not request.thresholds or request.over:
         return [request.settings]
-    all_thresholds = sorted({*request.thresholds, control.threshold, control.controller.full(request.settings.gamma)})
-    return [replace(request.settings, controller=Control(control.controller, each).name) for each in all_thresholds]
+    axis = Threshold(control.controller, request.settings.gamma)
+    thresholds = sorted({*request.thresholds, control.threshold, axis.reference})
+    return [axis.apply(request.settings, each) for each in thresholds]
 
 
 def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptSet | None = None) -> None:
