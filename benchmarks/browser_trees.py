@@ -21,9 +21,10 @@ from playwright.sync_api import Browser, Page
 
 from served import served  # isort: skip
 
+from mars_viz.axis import RuleDial, Span, Threshold
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.dialmap import DialMap, mapped
-from mars_viz.exploration import Span, Walker, controller_span, explore, span_of, walk
+from mars_viz.exploration import Walker, explore, walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run, save_run
@@ -130,11 +131,13 @@ def runs(tokens: int) -> Iterator[tuple[str, Run]]:
             title=name,
         )
         yield name, run
-        yield f"lengths-{name}", _mapped(run, answers, span_of(rule, DIAL, DIAL, lengths))
+        yield f"lengths-{name}", _mapped(run, answers, RuleDial(rule).span(DIAL, DIAL, lengths))
         if name == "chain":
             yield (
                 "cut",
-                _mapped(run, answers, controller_span(CONTROLLERS["threshold"], None, MOST_LAMBDA, lengths[-1:])),
+                _mapped(
+                    run, answers, Threshold(CONTROLLERS["threshold"], lengths[-1]).span(None, MOST_LAMBDA, lengths[-1:])
+                ),
             )
 
 

@@ -17,10 +17,10 @@ import time
 from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
+from mars_viz.axis import Span
 from mars_viz.commands.decoding import backend_arguments, opened_backend
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import DialMap
-from mars_viz.exploration import Span
 from mars_viz.recording import Mapping, Recording
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend

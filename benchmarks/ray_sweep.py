@@ -29,16 +29,14 @@ import ray
 from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
-from mars_viz.exploration import Span
+from mars_viz.axis import Span
 from mars_viz.prompts import PromptSet, builtin_prompts
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import shards, store, texts
 from mars_viz.sweep.mapper import LocalMapper
+from mars_viz.sweep.on_ray import NamedModels, PromptTask, RayMapper, RayRequest, WorkerPool
 from mars_viz.sweep.plan import plan_of
-from mars_viz.sweep.ray_cluster import RayRequest
-from mars_viz.sweep.ray_mapper import RayMapper
-from mars_viz.sweep.ray_pool import NamedModels, PromptTask, WorkerPool
 from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.walk import Answer, Prefix
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from measuring import json_option, peak, write_json
 
-from mars_viz.exploration import Span
+from mars_viz.axis import Span
 from mars_viz.prompts import PromptSet, builtin_prompts
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, sweep_prompts

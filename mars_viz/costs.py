@@ -196,11 +196,6 @@ def round_cost(costs: Costs, gamma: int) -> Cost:
     return Cost(seconds, min(low, seconds), max(total + above, seconds))
 
 
-def round_seconds(costs: Costs, gamma: int) -> float:
-    """Return the estimate of `round_cost`."""
-    return round_cost(costs, gamma).seconds
-
-
 def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[float]) -> float:
     """Return the modelled time of rounds of chains with these draft lengths and drafter passes, without prefill.
 
@@ -215,14 +210,6 @@ def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[float])
         count * max(passes[tokens].seconds, _parts(costs, tokens, step_count)[0])
         for (tokens, step_count), count in kinds.items()
     )
-
-
-def length_costs(costs: Costs, steps: Sequence[int]) -> np.ndarray:
-    """Return float64 [γ + 1]; cost of a round that drafts 0, 1, … γ tokens with these numbers of drafter passes.
-
-    Raises BadInput as `drafts_seconds`.
-    """
-    return np.array([drafts_seconds(costs, [count], [step_count]) for count, step_count in enumerate(steps)])
 
 
 def at_ends(costs: Costs) -> Iterator[tuple[Costs, Costs]]:
@@ -261,18 +248,15 @@ def per_token(costs: Costs, gamma: int) -> Factor:
 
 def modelled_seconds(costs: Costs, rounds: np.ndarray | float, gamma: int) -> np.ndarray:
     """Return the time of `rounds` rounds, without prefill. Raises BadInput as `round_cost`."""
-    return np.asarray(np.asarray(rounds, np.float64) * round_seconds(costs, gamma))
-
-
-def autoregressive_seconds(costs: Costs, tokens: np.ndarray | float) -> np.ndarray:
-    """Return the time of the target alone: one single-position pass per token."""
-    return np.asarray(np.asarray(tokens, np.float64) * costs.passes[0].seconds)
+    return np.asarray(np.asarray(rounds, np.float64) * round_cost(costs, gamma).seconds)
 
 
 def modelled_speed_up(costs: Costs, tokens: np.ndarray | float, rounds: np.ndarray | float, gamma: int) -> np.ndarray:
-    """Return tokens per second relative to the target alone. Raises BadInput as `round_cost`."""
+    """Return tokens per second relative to the target alone, which makes a pass per token. Raises BadInput as
+    `round_cost`."""
+    alone = np.asarray(tokens, np.float64) * costs.passes[0].seconds
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(autoregressive_seconds(costs, tokens) / modelled_seconds(costs, rounds, gamma))
+        return np.asarray(alone / modelled_seconds(costs, rounds, gamma))
 
 
 def costs_from(found: Any) -> Costs:
@@ -304,7 +288,6 @@ def costs_from(found: Any) -> Costs:
 
 
 def _kept(kind: type, value: Any) -> Any:
-    """Return the value, which must be exactly of this type."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value

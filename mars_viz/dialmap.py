@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mars_viz.controllers import Control
+from mars_viz.axis import Axis, RuleDial, Span, Threshold, axis_of
 from mars_viz.costs import Costs, drafts_seconds
 from mars_viz.errors import EvidenceError
-from mars_viz.exploration import Span, Walker, span_of
+from mars_viz.exploration import Walker
 from mars_viz.records import Round, emitted
 from mars_viz.replay import answers_of, answers_through, ending_of, shortened
-from mars_viz.rules import Dial, Rule, rule_named, settle
+from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
 from mars_viz.walk import Answer, Prefix
@@ -30,7 +30,7 @@ def useful_span(settings: Settings) -> Span:
     rule = rule_named(settings.rule)
     low = min(rule.dial.checked(settings.dial), RATIO_FROM) if rule.dial == THETA else None
     alone = settings.drafts_trees and settings.temperature > 0
-    return span_of(rule, low, None, (settings.gamma,) if alone else range(1, settings.gamma + 1))
+    return RuleDial(rule).span(low, None, (settings.gamma,) if alone else range(1, settings.gamma + 1))
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class DialMap:
-    """Every result that a rule's dial, or a controller's threshold, can produce for a prompt. Computed from the answers
-    at each reachable prefix, drafted to full length."""
+    """Every result that an axis can produce for a prompt, from full-length answers at each reachable prefix."""
 
     frame: Run  # a run without rounds: settings, provenance, prompt and pieces. Its γ is the longest block of the map
     span: Span
@@ -80,18 +79,14 @@ class DialMap:
         return rule_named(self.frame.settings.rule)
 
     @property
-    def dial(self) -> Dial:
-        """The mapped dial: the rule's or the controller's."""
-        controller, dial = self.span.controller, self.rule.dial
-        if controller is not None:
-            return controller.dial
-        assert dial is not None  # a map is a map of a dial
-        return dial
+    def axis(self) -> Axis:
+        """The mapped axis."""
+        return axis_of(self.rule, max(self.span.gammas), self.span.over)
 
     @property
     def reference(self) -> float:
-        """The end of the span used as reference: the strict end, or the controller's end of longest drafts."""
-        return self.span.high if self.span.refers_high(self.rule) else self.span.low
+        """The end of the span at the axis's reference."""
+        return self.axis.end(self.span)
 
     def modelled_seconds(self, costs: Costs, segment: Segment, gamma: int | None = None) -> float:
         """Return the modelled seconds of a segment's rounds one after another, without the prompt's own pass.
@@ -101,10 +96,10 @@ class DialMap:
         """
         if self.frame.settings.drafts_trees:
             raise EvidenceError("The cost of a tree is not known from its tokens; model maps of chains.")
-        drafted, controller = [len(round_.speculation) for round_ in segment.rounds], self.span.controller
+        drafted, axis = [len(round_.speculation) for round_ in segment.rounds], self.axis
         steps: list[float] = [*drafted]
-        if controller is not None:
-            steps = [controller.steps(each, self._length(gamma)) for each in drafted]
+        if isinstance(axis, Threshold):
+            steps = [axis.controller.steps(each, self._length(gamma)) for each in drafted]
         elif segment.rounds and "drafter_passes" in segment.rounds[0].speculation.columns:
             passes = (round_.speculation.drafter_passes[-1] for round_ in segment.rounds)
             steps = [float(each) / costs.passes_per_token for each in passes]
@@ -163,11 +158,9 @@ class DialMap:
         segment = self.segment(dial, gamma)
         if not segment.complete:
             raise EvidenceError(f"The map was cut short before the text at {dial:g} ended; decode it, or map it again.")
-        controller, settings = self.span.controller, replace(self.frame.settings, gamma=gamma)
-        control = None if controller is None else Control(controller, float(dial))
-        settings = replace(settings, dial=dial) if control is None else replace(settings, controller=control.name)
+        settings = self.axis.apply(replace(self.frame.settings, gamma=gamma), dial)
         *before, last = segment.rounds
-        if control is None:  # an emission after the end of the text may depend on the dial within the segment
+        if not self.span.over:  # an emission after the end of the text may depend on the dial within the segment
             last = replace(last, decision=settle(last.speculation, last.verdicts, float(dial)))
         return replace(self.frame, settings=settings, rounds=(*before, last))
 
@@ -176,7 +169,6 @@ class DialMap:
 
     @cached_property
     def _segments(self) -> dict[int, tuple[Segment, ...]]:
-        """Segments by block length, from an interval walk over the recorded answers."""
         frame, dial = self.frame, self.rule.checked_dial(self.frame.settings.dial)
         answers = dict(self.answers)
         walker = Walker(self.rule, frame.prompt_ids, ending_of(frame), dial=dial, span=self.span, answers=answers)
@@ -191,7 +183,7 @@ class DialMap:
 
 
 def mapped(run: Run, dial_map: DialMap) -> Run:
-    """Return the run with this map of its rule's dial or of a controller's threshold, replacing earlier maps.
+    """Return the run with this map, which replaces an earlier one.
 
     At prefixes of the run, the map takes the run's answers, so that both agree at the run's dial value. Other answers
     are shortened to the length that its walks need. Raises BadInput for a map made with other settings.
@@ -204,8 +196,8 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
             "The map is not one of this run: prompt or settings differ. Map the run's own prompt and settings."
         )
     run = replace(run.unmapped, pieces={**dial_map.frame.pieces, **run.pieces})
-    dial_map = replace(dial_map, frame=run.without_rounds, answers=_shortened_answers(dial_map) | answers_of(run))
-    return replace(run, controller_map=dial_map) if dial_map.span.over else replace(run, dial_map=dial_map)
+    answers = _shortened_answers(dial_map) | answers_of(run)
+    return replace(run, map=replace(dial_map, frame=run.without_rounds, answers=answers))
 
 
 def checked_gamma(run: Run, gamma: int | None) -> int:
@@ -229,7 +221,7 @@ def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
     if dial_map is None or dial is None or gamma not in dial_map.span.gammas:
         return run, dial
     if dial_map.span.low <= dial <= dial_map.span.high and dial_map.segment(dial, gamma).complete:
-        return replace(dial_map.at(dial, gamma), dial_map=dial_map), dial
+        return replace(dial_map.at(dial, gamma), map=dial_map), dial
     if gamma == settings.gamma or settings.dial is None:
         return run, dial
     return replace(
@@ -237,17 +229,12 @@ def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
     ), dial
 
 
-def whole_controller_map(run: Run) -> DialMap | None:
-    """Return the run's controller map if it is complete and includes full-length drafts, otherwise None."""
-    controller_map = run.controller_map
-    controller = None if controller_map is None else controller_map.span.controller
-    if (
-        controller_map is None
-        or controller is None
-        or not controller_map.span.low <= controller.full(run.settings.gamma) <= controller_map.span.high
-    ):
+def whole_threshold_map(run: Run) -> DialMap | None:
+    """Return the run's map if it is a complete one of a controller's threshold up to full drafts, or None."""
+    made = run.map
+    if made is None or not made.span.over or not made.span.low <= made.axis.reference <= made.span.high:
         return None
-    return controller_map if controller_map.complete else None
+    return made if made.complete else None
 
 
 def known_answers(run: Run) -> dict[Prefix, Answer]:
@@ -260,8 +247,8 @@ def known_answers(run: Run) -> dict[Prefix, Answer]:
     if dial_map is not None and gamma in dial_map.span.gammas:
         for segment in dial_map.segments_for(gamma):
             answers |= answers_through(run.prompt_ids, segment.rounds)
-    if run.controller_map is not None and run.controller_map.span.gammas == (gamma,):
-        answers = {**run.controller_map.answers, **answers}
+    if run.map is not None and run.map.span.over and run.map.span.gammas == (gamma,):
+        answers = {**run.map.answers, **answers}
     return answers
 
 

@@ -2,7 +2,7 @@
 
 A speculation does not depend on the rule, so walkers share answers, and missing ones are speculated as one batch. A
 walker over a span carries the interval of dial values that each text is valid for: a breakpoint inside the interval, at
-a node or row that the text reaches, splits it. A block drafted for γ tokens also serves shorter ones. If the dial is a
+a node or row that the text reaches, splits it. A block drafted for γ tokens also serves shorter ones. If the axis is a
 controller's threshold, the rule's dial is fixed, and each length to which the controller cuts the block is a piece of
 its own. Imports no models and no views.
 """
@@ -17,74 +17,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mars_viz.controllers import CONTROLLERS, Controller
+from mars_viz.axis import Axis, Span, axis_of
 from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.records import Policy, Round, Timing, Verdicts, emitted
 from mars_viz.replay import answers_through, shortened
-from mars_viz.rules import Dial, Rule
+from mars_viz.rules import Rule
 from mars_viz.walk import Answer, Ending, Prefix, Speculator, step
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A closed range of a rule's dial or a controller's threshold, and the block lengths to map."""
-
-    low: float
-    high: float
-    gammas: tuple[int, ...]  # block lengths; each has its own trajectories
-    over: str = ""  # name of the controller whose threshold is mapped; empty for the rule's dial
-
-    @property
-    def controller(self) -> Controller | None:
-        """The controller whose threshold is mapped; None for the rule's dial."""
-        return CONTROLLERS[self.over] if self.over else None
-
-    def refers_high(self, rule: Rule) -> bool:
-        """Return True if the high end is the reference: the rule's strict end, or the controller's end of longest
-        drafts."""
-        return rule.strict_is_high if self.controller is None else not self.controller.shorter_is_high
-
-    @property
-    def top(self) -> float:
-        """End of the half-open interval that covers the span."""
-        return math.nextafter(self.high, math.inf)
-
-
-def span_of(rule: Rule, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
-    """Return the range of a rule's dial to map; None is the dial's end. Raises BadInput without a dial or such a
-    range."""
-    if rule.dial is None:
-        raise SettingError(f"The rule {rule.name} has no dial, so there is nothing to map; choose one that has.")
-    return _span(rule.dial, low, high, gammas)
-
-
-def controller_span(controller: Controller, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
-    """Return the range of a controller's threshold to map; None is the dial's end. Raises BadInput without such a
-    range."""
-    gammas = tuple(gammas)
-    if controller.counts and high is None and gammas:
-        high = controller.full(max(gammas))
-    return replace(_span(controller.dial, low, high, gammas), over=controller.name)
-
-
-def _span(dial: Dial, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
-    low = dial.checked(dial.low if low is None else low)
-    high = dial.checked(dial.high if high is None else high)
-    lengths = tuple(sorted(set(gammas)))
-    if low > high:
-        raise SettingError(f"The dial's range goes from {low:g} to {high:g}; give the smaller value first.")
-    if not lengths or lengths[0] < 1:
-        raise SettingError("A map needs block lengths of at least 1.")
-    return Span(low, high, lengths)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Limits of an exploration; texts that are complete when it stops are exact."""
 
-    branches: int = 256
-    """Maximum number of active branches. Branches farthest from the strict end (from the longest drafts for a
-    controller) wait for a slot."""
+    branches: int = 256  # maximum number of active branches; those farthest from the axis's reference wait for a slot
     passes: int = 100_000  # maximum number of batched target passes
     seconds: float = math.inf  # maximum wall-clock time, checked between passes
 
@@ -147,9 +92,9 @@ class Walker:
         """
         self._rule, self._span, self._budget, self._dial = rule, span, budget or Budget(), dial
         self._prompt, self._ending, self._keeps = prompt, ending, answers is not None
-        self._controller = None if span is None else span.controller
+        self._axis: Axis | None = None if span is None else axis_of(rule, max(span.gammas), span.over)
         self._judged: dict[tuple[Prefix, int], tuple[Answer, Verdicts]] = {}
-        self._breakpoints: dict[tuple[Prefix, int], np.ndarray] = {}
+        self._stops: dict[tuple[Prefix, int], np.ndarray | None] = {}  # values at which tokens leave the block
         self._began, self._stops_at_gaps = time.perf_counter(), stops_at_gaps
         self.answers = {} if answers is None else answers
         self.lacks = ""  # why it cannot go on; empty if it can
@@ -193,15 +138,14 @@ class Walker:
         if not self._keeps:
             self.answers.clear()
         going = [branch for branch in self.branches if not branch.finished]
-        if self._span is not None:
-            high_first = self._span.refers_high(self._rule)
+        if self._axis is not None:
+            high_first = self._axis.reference_is_high
             going.sort(key=lambda branch: -branch.high if high_first else branch.low)
         prefixes = dict.fromkeys(branch.prefix for branch in going[: self._budget.branches])
         self.missing = tuple(prefix for prefix in prefixes if prefix not in self.answers)
 
     def _grown(self, branch: Branch) -> Iterator[Branch]:
-        """Yield the pieces into which one more round splits the branch; the branch itself if it is finished or has no
-        answer."""
+        """Yield the pieces into which one more round splits the branch; itself if finished or without answer."""
         if branch.finished or branch.prefix not in self.answers:
             yield branch
             return
@@ -226,20 +170,16 @@ class Walker:
         yield piece
 
     def _decided(self, branch: Branch, at: float, text: Prefix) -> tuple[Round, float]:
-        """Return the branch's next round at this value of the mapped dial, and the smallest larger value that may
-        change it."""
-        if self._span is None:
-            answer = self.answers[branch.prefix]
+        """Return the branch's next round at this value of the axis, and the next value that may change it."""
+        answer, key = self.answers[branch.prefix], (branch.prefix, branch.gamma)
+        if self._axis is None:
             return step(answer, self._rule.judge(answer.speculation), self._dial, self._ending, text), math.inf
-        if self._controller is None:
-            round_ = step(*self._at(branch.prefix, branch.gamma), at, self._ending, text)
+        if key not in self._stops:
+            self._stops[key] = self._axis.stops(shortened(answer.speculation, branch.gamma))
+        if (stops := self._stops[key]) is None:
+            round_ = step(*self._at(*key), at, self._ending, text)
             return round_, next_flip(round_, at)
-        key = (branch.prefix, branch.gamma)
-        if key not in self._breakpoints:  # at which each token leaves the block, float64 [N]
-            block = shortened(self.answers[branch.prefix].speculation, branch.gamma)
-            self._breakpoints[key] = self._controller.breakpoints(block)
-        stops = self._breakpoints[key]
-        length = self._controller.drafted(stops, at)
+        length = self._axis.drafted(stops, at)
         round_ = step(*self._at(branch.prefix, length), self._dial, self._ending, text)
         return round_, float(min(stops[stops > at], default=math.inf))
 
@@ -295,8 +235,7 @@ def walk(speculator: Speculator, rule: Rule, dial: float | None, prompt: Prefix,
 def walk_all(
     speculator: Speculator, rule: Rule, dial: float | None, prompts: Sequence[Prefix], ending: Ending
 ) -> Iterator[tuple[int, Round]]:
-    """Decode after each prompt, and yield each round with the index of its prompt. The seconds of a pass are divided
-    among its rounds."""
+    """Decode after each prompt, and yield rounds with their prompt's index. Rounds of a pass share its seconds."""
     walkers = {Walker(rule, prompt, ending, dial=dial): index for index, prompt in enumerate(prompts)}
     began = time.perf_counter()
     for grown in explore(speculator, list(walkers)):

@@ -10,23 +10,12 @@ from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from mars_viz.axis import RuleDial, Span, Threshold, axis_of
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.dialmap import DialMap, known_answers
 from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
-from mars_viz.exploration import (
-    Budget,
-    MapProgress,
-    Span,
-    Stand,
-    Together,
-    Walker,
-    controller_span,
-    explore,
-    span_of,
-    walk_all,
-    walk_together,
-)
+from mars_viz.exploration import Budget, MapProgress, Stand, Together, Walker, explore, walk_all, walk_together
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Keywords, Run, Settings, joined, settings_from
@@ -83,7 +72,6 @@ def record(prompt: Prompt, *, backend: Backend | None = None, **keywords: Unpack
 
 
 def _divided(backend: Backend | None, keywords: Decoding) -> tuple[Settings, ModelKeywords]:
-    """Divide the arguments of a decode into its settings and the others. Raises BadInput."""
     of_models = {name: value for name, value in keywords.items() if name in ModelKeywords.__annotations__}
     of_settings = {name: value for name, value in keywords.items() if name not in of_models}
     tree = CHAIN if backend is None else backend.tree
@@ -96,7 +84,6 @@ class _Formatted(TypedDict):
 
 
 def _opened(prompt: Prompt, backend: Backend | None, given: ModelKeywords) -> tuple[Backend, _Formatted]:
-    """Return the models, loaded unless `backend` has them, and how they read the prompt. Raises BadInput."""
     chat = given.pop("chat", None)
     history = checked_history(prompt, given.pop("system", ""), given.pop("history", NO_HISTORY), chat)
     return given_or_loaded(backend, **given), {"chat": chat, "history": history}  # type: ignore[misc]
@@ -219,7 +206,6 @@ class Recording:
         return self.framed([round_.speculation for round_ in self._rounds], Trace(self._rounds))
 
     def _completed(self) -> None:
-        """Add all evidence to the rounds that lack some."""
         lacking = self._rounds[self._complete_rounds :]
         completed = self._complete([round_.speculation for round_ in lacking])
         self._rounds[self._complete_rounds :] = map(Round.with_speculation, lacking, completed)
@@ -311,7 +297,7 @@ def mapping_of(
     """Return the settings and span to map: the rule's dial, or the threshold of the settings' controller on uncut
     drafts. Raises BadInput if there is nothing to map."""
     if over == OVER_DIAL:
-        return settings, span_of(rule_named(settings.rule), low, high, gammas)
+        return settings, RuleDial(rule_named(settings.rule)).span(low, high, gammas)
     if over not in (OVER_CONTROLLER, OVER_GAMMA):
         kinds = f"{OVER_DIAL!r}, {OVER_CONTROLLER!r} or {OVER_GAMMA!r}"
         raise SettingError(f"over is {over!r}; a map is one over {kinds}.")
@@ -321,7 +307,9 @@ def mapping_of(
     if control is None:
         raise SettingError("There is no controller whose threshold could be mapped; name one, such as svip.")
     rule_named(settings.rule).checked_dial(settings.dial)
-    return replace(settings, controller=NONE), controller_span(control.controller, low, high, gammas)
+    gammas = tuple(gammas)
+    span = Threshold(control.controller, max(gammas, default=settings.gamma)).span(low, high, gammas)
+    return replace(settings, controller=NONE), span
 
 
 class Mapping:
@@ -373,7 +361,7 @@ class Mapping:
             raise PromptError("The run's prompt has other token ids here, so it cannot be mapped. Decode it again.")
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
         self._complete: Completing = list
-        before = None if run is None else run.controller_map if span.over else run.dial_map
+        before = None if run is None or run.map is None or bool(run.map.span.over) != bool(span.over) else run.map
         self._passes_before = self._passes = 0 if before is None else before.passes
         self._seconds = 0.0 if before is None else before.seconds
 
@@ -384,9 +372,8 @@ class Mapping:
         prompt = self._recording.prompt_ids
         ending = self._backend.ending(self._settings)
         rule = rule_named(self._settings.rule)
-        controller, dial = self._span.controller, rule.checked_dial(self._settings.dial)
-        needs = rule.needs if controller is None else (*rule.needs, *controller.needs)
-        speculator = self._backend.speculator(self._settings, needs, later=True)
+        dial, axis = rule.checked_dial(self._settings.dial), axis_of(rule, self._settings.gamma, self._span.over)
+        speculator = self._backend.speculator(self._settings, (*rule.needs, *axis.needs), later=True)
         self._complete = speculator.complete
         began = time.perf_counter()
         speculator.prefill(prompt)
@@ -419,7 +406,6 @@ class Mapping:
         )
 
     def _completed(self) -> None:
-        """Add all evidence to the answers that lack some."""
         completed = self._complete([answer.speculation for answer in self._answers.values()])
         for (prefix, answer), speculation in zip(list(self._answers.items()), completed, strict=True):
             self._answers[prefix] = replace(answer, speculation=speculation)

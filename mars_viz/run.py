@@ -101,8 +101,7 @@ class Settings:
     )
     stop: tuple[str, ...] = ()  # texts that end decoding at the token that completes one of them; see `walk.Ending`
     tree: str = CHAIN
-    """Shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; see `shapes`. A shape with a number of
-    nodes sets γ."""
+    """Shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; a number of nodes sets γ."""
     controller: str = NONE
     """Controller that shortens drafts of γ tokens: 'none', or a name and threshold such as 'svip:0.3'; see
     `controllers`. The models still draft γ tokens, and tokens after the cut are removed before judging. Counts and
@@ -161,8 +160,7 @@ class Settings:
 
     @property
     def refused_draft(self) -> str:
-        """Reason why this shape cannot be drafted or the rule cannot judge it, with a remedy; empty if both are
-        possible."""
+        """Reason why this shape cannot be drafted or judged by the rule, with a remedy; empty if it can."""
         if not self.drafts_trees:
             return ""
         drawn = shape_named(self.tree).shape.drawn
@@ -197,8 +195,7 @@ LAW = tuple(each for each in options_of(Settings).values() if each.law)  # tempe
 
 
 def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
-    """Return stop strings as `Settings` takes them; a single string becomes a tuple. Raises BadInput for other
-    types."""
+    """Return stop strings as `Settings` takes them, from one or several. Raises BadInput for other types."""
     if isinstance(stop, str):
         return (stop,)
     if not isinstance(stop, Iterable):
@@ -217,7 +214,6 @@ _STOP_WANTED = "it must be a text such as '###', or several of them"
 
 
 def _check_stop(stop: object) -> None:
-    """Raise BadInput for stop strings that cannot be matched in a text."""
     if not isinstance(stop, tuple) or not all(isinstance(text, str) for text in stop):
         raise SettingError(f"stop is {stop!r}; {_STOP_WANTED}.")
     if len(stop) > MOST_STOPS:
@@ -291,11 +287,9 @@ class Run:
     prompt: str = ""  # the prompt as the user entered it
     history: History = NO_HISTORY  # the messages before the prompt
     tags: tuple[str, ...] = ()  # labels for finding the run; see `runfiles.manifest`
-    dial_map: mars_viz.DialMap | None = None
-    """Results at other dial values and block lengths, if the run was mapped; its frame is this run without rounds.
-    `dialmap.mapped` joins the two."""
-    controller_map: mars_viz.DialMap | None = None
-    """Results at a draft-length controller's thresholds at the run's own dial value, if the run was mapped."""
+    map: mars_viz.DialMap | None = None
+    """Results along an axis, if the run was mapped: its rule's dial, or a controller's threshold at the run's own dial
+    value. The map's frame is this run without rounds; `dialmap.mapped` joins the two."""
 
     def __post_init__(self) -> None:
         """Convert the rounds to a trace."""
@@ -309,13 +303,18 @@ class Run:
         return self.rounds
 
     @property
+    def dial_map(self) -> mars_viz.DialMap | None:
+        """The map if it is one of the rule's dial, otherwise None."""
+        return None if self.map is None or self.map.span.over else self.map
+
+    @property
     def unmapped(self) -> Run:
-        """The run without its dial maps."""
-        return replace(self, dial_map=None, controller_map=None)
+        """The run without its map."""
+        return replace(self, map=None)
 
     @property
     def without_rounds(self) -> Run:
-        """Settings, provenance, prompt and pieces only: the frame of its maps."""
+        """Settings, provenance, prompt and pieces only: the frame of its map."""
         return replace(self.unmapped, rounds=())
 
     @cached_property
@@ -350,8 +349,7 @@ class Run:
         return joined(self.pieces[token] for token in token_ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a tidy table with one row per drafted position, correction or bonus, in order; see
-        `frames.run_frame`."""
+        """Return a tidy table with a row per drafted position, correction or bonus; see `frames.run_frame`."""
         return mars_viz.run_frame(self)
 
     def save(self, path: str | PathLike[str]) -> Path:

@@ -125,12 +125,10 @@ class Speculations(Sequence[Speculation]):
 
     @cached_property
     def _singles(self) -> list[tuple[int, float, bool]]:
-        """Start, temperature and `sampled` of each."""
         return list(zip(self.starts.tolist(), self.temperatures.tolist(), self.sampled.tolist(), strict=True))
 
     @cached_property
     def _begins(self) -> list[int]:
-        """Index of each first position, then the total."""
         return [0, *np.cumsum(self.lengths).tolist()]
 
 
@@ -369,8 +367,7 @@ class Trace(Sequence[Round]):
         return Decided(tokens, lengths)
 
     def places(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the number of chosen positions of the block up to and including each position, int64 [P]. `chosen` is
-        bool [P]."""
+        """Return each block's number of `chosen` positions, bool [P], up to and including each position, int64 [P]."""
         counts = np.cumsum(chosen)
         before = np.concatenate([[0], counts])[self.firsts]
         return counts - np.repeat(before, self.lengths)

@@ -18,7 +18,7 @@ from mars_viz.components.explorer.pins import Pins
 from mars_viz.components.mount import first_painted
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
-from mars_viz.dialmap import shown, whole_controller_map
+from mars_viz.dialmap import shown, whole_threshold_map
 from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.report import file_name
@@ -180,7 +180,7 @@ def mapping(session: Session, run: Run) -> None:
         words, button = st.columns([6, 1], vertical_alignment="center")
         words.caption(markdown(reason))
         if button.button(
-            "Continue" if run.dial_map or run.controller_map else "Map the dial",
+            "Continue" if run.map else "Map the dial",
             width="stretch",
             key="map-on",
             help="Finds out what every other setting writes; other visitors' decodes go first",
@@ -218,7 +218,7 @@ def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCa
     if state.decode is not None:
         tab_jobs.start_again(session, run, *state.decode, cuts=view.cuts)
         st.rerun()
-    recorded, dial, gamma, threshold_map = run, state.dial, state.gamma, whole_controller_map(run)
+    recorded, dial, gamma, threshold_map = run, state.dial, state.gamma, whole_threshold_map(run)
     if view.cuts and dial is not None and threshold_map is not None:
         run, dial, gamma = threshold_map.at(dial), run.settings.dial, None
     on_screen, _ = shown(run, dial, gamma or run.settings.gamma)
@@ -267,12 +267,12 @@ def followed(session: Session, run: Run) -> ExplorerState:
 
 def which_dial(session: Session, run: Run) -> None:
     """Draw the choice of the slider's dial, if the run has a map of a controller's threshold."""
-    threshold_map, rule_dial = whole_controller_map(run), rule_named(run.settings.rule).dial
-    if threshold_map is None or threshold_map.span.controller is None:
+    threshold_map, rule_dial = whole_threshold_map(run), rule_named(run.settings.rule).dial
+    if threshold_map is None:
         return
     turned = {
         False: "Rule" if rule_dial is None else f"Rule: {rule_dial.symbol}",
-        True: f"Draft length: {threshold_map.dial.symbol} of {threshold_map.span.controller.title}",
+        True: f"Draft length: {threshold_map.axis.symbol} of {threshold_map.axis.title}",
     }
     cuts = st.segmented_control(
         "The slider turns",

@@ -19,12 +19,10 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tab_jobs import measure_again, progress_bar, shared_worker
-from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, words
-from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
+from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests, tables, words
+from mars_viz.ui.tune.catalogue import CachedSweep, SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.detail import turned
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.page_state import MOST_COMPARED, ShownResults, TunePageState, TuneView
 from mars_viz.words import counted
 
 POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page
@@ -37,7 +35,7 @@ def page() -> None:
     began = time.monotonic()
     page_state = TunePageState.of_tab()
     page_state.arrive(current_session(), st.query_params.to_dict())
-    catalog = shelf(page_state.folder)
+    catalog = catalogue.shelf(page_state.folder)
     page_state.view, lost = catalog.landed(page_state.view)
     page_state.notices.extend(filter(None, [lost]))
     job = catalog.jobs.get(page_state.view.sweep)
@@ -46,7 +44,7 @@ def page() -> None:
     sweep, problem = opened(page_state, catalog)
     if sweep is not None:
         finished = sweep.result.finished
-    page_state.drawn = ShownResults(page_state.view.sweep, finished, began, time.monotonic())
+    page_state.drawn = catalogue.ShownResults(page_state.view.sweep, finished, began, time.monotonic())
     head(page_state, catalog)
     ending = "" if job is None else job.progress.error
     for sentence in filter(None, [catalog.error, *page_state.notices, ending, problem]):
@@ -208,8 +206,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     detail.hero(view, sweep, dial, others)
     theme.small(words.coverage(sweep), sweep.plan.provenance.device)
     costs(sweep)
-    names = tuple(catalog.variants(view.sweep))  # of sweeps that form a grid with this one
-    variants = detail.Variants(catalog, sweep, names, view.points, view.confidence) if names else None
+    variants = partial(detail.opened_variants, catalog, sweep, view) if catalog.variants(view.sweep) else None
     detail.folded(view, sweep, dial, advised, variants)
     folder, all_figures = sweep.result.folder.name, "All figures at strict, this setting and the loosest"
     engines = "Acceptance as each engine defines it"
@@ -223,8 +220,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
 
 
 def costs(sweep: CachedSweep) -> None:
-    """Draw why there is no speed-up over the target alone, or what disturbed it, with a button that measures the costs
-    again."""
+    """Draw an objection to the costs, or a disturbance, with a button that measures them again."""
     result = sweep.result
     why = objection(result.costs) or ("" if result.costs is None else disturbance(result.costs))
     if why and not sweep.shipped:
@@ -265,7 +261,7 @@ def lay_over(page_state: TunePageState, beside: Mapping[str, str]) -> None:
         list(beside),
         key="tune-others",
         format_func=lambda name: beside.get(name, name),
-        max_selections=MOST_COMPARED,
+        max_selections=catalogue.MOST_COMPARED,
         on_change=compare,
         disabled=not beside,
         placeholder="Other rules' sweeps" if beside else "No other finished sweep of these prompts and models",

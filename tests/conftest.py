@@ -157,8 +157,7 @@ def small_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps with models do not measure the cost of a pass, which takes seconds."""
-    for module in ("sweep", "grid_sweep"):
-        monkeypatch.setattr(f"mars_viz.sweep.{module}.measured", lambda *_: None)
+    monkeypatch.setattr("mars_viz.sweep.sweep.measured", lambda *_: None)
 
 
 @pytest.fixture

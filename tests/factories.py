@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mars_viz import randomness
+from mars_viz.axis import RuleDial
 from mars_viz.dialmap import DialMap, mapped
-from mars_viz.exploration import Budget, Walker, explore, span_of, walk
+from mars_viz.exploration import Budget, Walker, explore, walk
 from mars_viz.randomness import Purpose
 from mars_viz.records import Emission, Round, Speculation
 from mars_viz.rules import rule_named
@@ -291,7 +292,7 @@ def toy_map(
     """The map of the toy pair over a span of the rule's dial, and the speculator that noted what was asked."""
     speculator = Counting(settings, vocabulary=vocabulary, model_seed=model_seed)
     rule = rule_named(settings.rule)
-    span = span_of(rule, low, high, gammas or (settings.gamma,))
+    span = RuleDial(rule).span(low, high, gammas or (settings.gamma,))
     answers: dict[tuple[int, ...], Answer] = {}
     pieces = pieces or {i: Piece(b" w") for i in range(vocabulary)}
     ending = Ending.of(settings, {0}, pieces)
@@ -329,7 +330,7 @@ def long_run(tokens: int) -> Run:
         again.append(replace(round_, speculation=replace(round_.speculation, start=start)))
         written += len(round_.token_ids)
     settings = replace(run.settings, max_new_tokens=written)
-    return replace(run, rounds=tuple(again), settings=settings, dial_map=None, title=f"{tokens} tokens")
+    return replace(run, rounds=tuple(again), settings=settings, map=None, title=f"{tokens} tokens")
 
 
 def with_passes(

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from mars_viz.components.explorer import ELEMENT
-from mars_viz.components.explorer.packing import plain
-from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.payload import plain, run_payload
 from mars_viz.run import Run
 
 _READ = """

@@ -31,7 +31,7 @@ def of_the_pair(run: Run) -> Run:
 
 def changed(run: Run, **values: object) -> Run:
     """The run with other values, and its map with it."""
-    plain, made = replace(run.unmapped, **values), run.dial_map or run.controller_map
+    plain, made = replace(run.unmapped, **values), run.map
     return plain if made is None else mapped(plain, replace(made, frame=plain.without_rounds))
 
 
@@ -42,7 +42,7 @@ def staged(folder: Path) -> Iterator[str]:
     story, plain = load_run(samples.RUNS / "1-story-mars"), toy_run(max_new_tokens=40)
     kinds = {
         "several": story,
-        "unmapped": replace(story, dial_map=None),
+        "unmapped": replace(story, map=None),
         "sampled": load_run(samples.RUNS / "3-story-sampled-mars"),
         "tree": of_the_pair(toy_tree()),
         "cut": of_the_pair(cut_run("svip")),

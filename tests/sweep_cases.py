@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.axis import RuleDial
 from mars_viz.chat import History
 from mars_viz.costs import Cost, Costs
-from mars_viz.exploration import span_of, walk
+from mars_viz.exploration import walk
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
-from mars_viz.sweep.timing import TimingCheck, Way
+from mars_viz.sweep.wall_clock import TimingCheck, Way
 from mars_viz.walk import Ending
 from tests.factories import ToySpeculator
 from tests.tables import table_backend
@@ -76,7 +77,7 @@ def sweep_over(out: Path, prompts: PromptSet, settings: Settings = SETTINGS) -> 
 
 
 def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool = False, low: float | None = None) -> Sweep:
-    span = span_of(rule_named(settings.rule), low, None, (settings.gamma,))
+    span = RuleDial(rule_named(settings.rule)).span(low, None, (settings.gamma,))
     costs = replace(
         COSTS, rest=COSTS.rest[:1] * settings.gamma, target_pass=COSTS.target_pass[:1] * (settings.gamma + 1)
     )

@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 import mars_viz
 from mars_viz import cli
+from mars_viz.axis import Span
 from mars_viz.backend_choice import (
     BUILT_IN,
     FILE,
@@ -28,7 +29,7 @@ from mars_viz.cli import main
 from mars_viz.commands.decoding import _history
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span, Stand
+from mars_viz.exploration import Stand
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.prompts.forms import history_of
 from mars_viz.recording import Mapping, Recording, Walking, dial_map, record
@@ -40,10 +41,10 @@ from mars_viz.speculators.backend import Backend, Part, decode_alone
 from mars_viz.speculators.drafters.text import NgramDrafter
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import Sweep
+from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import load_sweep
 from mars_viz.sweep.store import open_store
-from mars_viz.sweep.terms import Terms
 from mars_viz.ui import models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import Device, Status, models_that_made
@@ -358,7 +359,7 @@ def test_a_sweep_keeps_its_system_prompt_and_its_answers_end_before_the_end_toke
     common += ["--max-new-tokens", "4", "--low", "0.9", "--out", str(tmp_path / "out"), "--system"]
     assert cli.main([*common, "Be brief."]) == 0
     assert [item.system for item in open_store(tmp_path / "out").prompts().items] == ["Be brief.", "Be brief."]
-    assert "--system=Be brief." in reproduction(load_sweep(tmp_path / "out"), Terms()).command.replace("'", "")
+    assert "--system=Be brief." in reproduction(load_sweep(tmp_path / "out"), Terms())["command"].replace("'", "")
     assert cli.main([*common, "Be long.", "--resume"]) == 2
     assert "prompt set" in capsys.readouterr().err
     run = record("Hello", backend=chatty, rule="strict", gamma=2, max_new_tokens=4)
@@ -366,7 +367,7 @@ def test_a_sweep_keeps_its_system_prompt_and_its_answers_end_before_the_end_toke
     ending = replace(chatty, eos_ids=frozenset({run.token_ids[2]}))  # whose text is an ordinary word
     settings, span = replace(run.settings, rule="mars"), Span(0.9, 1.0, (2,))
     Sweep(ending, PromptSet("talk", items), settings, span, tmp_path / "other").finish()
-    assert open_store(tmp_path / "other").told(0, 1)[0].answer == run.decode(run.token_ids[:2])
+    assert open_store(tmp_path / "other").told(0, 1)[0][0] == run.decode(run.token_ids[:2])
 
 
 def test_a_page_decodes_with_a_system_prompt_and_continues(

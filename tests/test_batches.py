@@ -14,9 +14,9 @@ from factories import with_passes
 from test_networks import llama
 from torch import Tensor
 
+from mars_viz.axis import RuleDial
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
-from mars_viz.exploration import span_of
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.rules import rule_named
@@ -171,7 +171,7 @@ def test_prompts_decoded_together_are_each_alone(
 
 def test_a_maps_edges_are_those_of_runs(stand_in: Backend) -> None:
     settings = Settings(rule="mars-sampling", temperature=0.8, seed=3, max_new_tokens=24)
-    span = span_of(rule_named("mars-sampling"), None, None, (6,))
+    span = RuleDial(rule_named("mars-sampling")).span(None, None, (6,))
     dial_map = Mapping(stand_in, "The frog wanted to", settings, span).finish()
     edges = [segment.low for segment in dial_map.segments][1:5]
     assert dial_map.complete and edges

@@ -13,13 +13,13 @@ from factories import make_speculation, toy_run
 
 import mars_viz
 from mars_viz import cli, options
+from mars_viz.axis import Threshold
 from mars_viz.bounds import NUMBERS, TOKENS, VOCABULARY
 from mars_viz.components.compare import run_pane
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.controllers import LENGTH, Control
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.exploration import controller_span
 from mars_viz.options import options_of
 from mars_viz.race.files import RaceManifest
 from mars_viz.recording import mapping_of
@@ -131,7 +131,7 @@ def test_the_length_cuts_a_draft_to_its_threshold_and_takes_a_pass_for_each_toke
     for threshold, drafted in ((1.0, 1), (2.0, 2), (2.9, 2), (4.0, 4), (64.0, 4)):
         assert Control(LENGTH, threshold).length(block) == drafted
     assert [LENGTH.steps(count, 4) for count in (1, 2, 4)] == [1, 2, 4] and LENGTH.full(4) == 4
-    assert controller_span(LENGTH, None, None, (6,)).high == 6
+    assert Threshold(LENGTH, 6).span(None, None, (6,)).high == 6
 
 
 def test_a_map_over_gamma_is_the_run_at_each_length(pair: Backend) -> None:

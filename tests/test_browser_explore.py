@@ -373,7 +373,7 @@ def test_a_text_is_drawn_the_same_however_the_dial_came_there(
 ) -> None:
     link = f"explore-{name}&overlay=p"
     run: Any = runs[name]
-    middles = [(each.low + each.high) / 2 for each in (run.dial_map or run.controller_map).segments]
+    middles = [(each.low + each.high) / 2 for each in run.map.segments]
     some = middles[:: max(1, len(middles) // 2)]
     opened(page, app, link)
     seen: list[tuple[float, list[str]]] = []

@@ -12,8 +12,7 @@ from mars_viz.analysis.alignment import align_runs, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, Asked, lane_payload, outcomes, pair_payload, run_pane
-from mars_viz.components.explorer.packing import plain
-from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.payload import plain, run_payload
 from mars_viz.demo import tasks
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
@@ -207,7 +206,7 @@ def test_no_two_texts_of_the_strip_have_one_name():
 
 
 def test_panes_and_bars_are_the_whole_texts(run):
-    strict, own = replace(run.dial_map.at(1.0), dial_map=None), replace(run, dial_map=None)
+    strict, own = replace(run.dial_map.at(1.0), map=None), replace(run, map=None)
     found = align_runs(strict, own)
     lane = lane_payload("a", "θ", run, found.right, None)
     for rows in (lane["outcomes"], lane["common"]):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz.axis import RuleDial
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask, Asked
-from mars_viz.exploration import span_of
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
@@ -115,7 +115,7 @@ def test_two_settings_of_a_sweep_and_its_own_link_to_the_end_of_what_was_swept(t
     settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
     assert link(tab)["to"] == "0.5" and said(opened(**link(tab))) == said(tab)
     low = 0.66666666671  # which ten digits would carry below
-    span = span_of(RULES["mars"], low, 1.0, (SETTINGS.gamma,))
+    span = RuleDial(RULES["mars"]).span(low, 1.0, (SETTINGS.gamma,))
     Sweep(table_backend(), toy_prompts(4), SETTINGS, span, two_sweeps / "thirds", costs=COSTS).finish()
     tab = opened(across="sweep", sweep="thirds", to="0.666666666")
     assert "is not among what this sweep covers" in said(tab) and link(tab)["to"] == "0.66666666671"

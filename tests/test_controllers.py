@@ -16,11 +16,12 @@ from factories import PROMPT, ToySpeculator, processed, toy_run
 from rule_cases import unlike
 
 from mars_viz import cli
+from mars_viz.axis import Threshold
 from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, control_named
 from mars_viz.costs import Cost, Costs, round_cost
 from mars_viz.dialmap import DialMap, mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Walker, controller_span, explore, walk
+from mars_viz.exploration import Walker, explore, walk
 from mars_viz.recording import Mapping, Recording, mapping_of
 from mars_viz.records import Round, Speculation
 from mars_viz.replay import shortened
@@ -91,7 +92,8 @@ def alone(
 
 def toy_controller_map(settings: Settings, name: str, model_seed: int = 0) -> DialMap:
     """Return the toy pair's map over a controller's whole threshold."""
-    rule, span = rule_named(settings.rule), controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
+    rule, axis = rule_named(settings.rule), Threshold(CONTROLLERS[name], settings.gamma)
+    span = axis.span(None, None, (settings.gamma,))
     answers: dict[tuple[int, ...], Answer] = {}
     ending, dial = Ending(frozenset({0}), settings.max_new_tokens), rule.checked_dial(settings.dial)
     speculator = ToySpeculator(settings, model_seed=model_seed)
@@ -233,7 +235,7 @@ def test_names_are_canonical_and_impossible_maps_are_refused() -> None:
 def test_the_command_maps_a_threshold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["map", "--prompt", "Once upon", "--over", "controller", "--controller", "svip", "--max-new-tokens", "12"]
     assert cli.main([*asked, "--low", "0.2", "--high", "0.4", "--out", str(tmp_path / "a"), "--json"]) == 0
-    output, made = json.loads(capsys.readouterr().out), load_run(tmp_path / "a").controller_map
+    output, made = json.loads(capsys.readouterr().out), load_run(tmp_path / "a").map
     assert made is not None and output["over"] == "svip" and output["complete"]
     assert (made.span.low, made.span.high) == (0.2, 0.4)
     listed = [(each["low"], each["rounds"], each["drafted"]) for each in output["segments"]]
@@ -251,7 +253,7 @@ def test_a_map_of_real_models_continues_their_run_and_goes_to_a_file_and_back(pa
     made = Mapping(pair, prompt, settings, span, run=run).finish()
     assert made.complete and len(made.segments) > 4
     assert told(made.segment(CONTROLLERS["svip"].longest).rounds) == told(run.rounds)
-    again = load_run(save_run(mapped(run, made), tmp_path / "mapped")).controller_map
+    again = load_run(save_run(mapped(run, made), tmp_path / "mapped")).map
     assert again.span == span
     for ours, theirs in zip(made.segments, again.segments, strict=True):
         assert (ours.low, ours.high, told(ours.rounds)) == (theirs.low, theirs.high, told(theirs.rounds))

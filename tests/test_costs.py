@@ -9,16 +9,7 @@ from sweep_cases import COSTS, toy_sweep
 
 from mars_viz import costs as costing
 from mars_viz.analysis.intervals import Bootstrap
-from mars_viz.costs import (
-    Cost,
-    costs_from,
-    disturbance,
-    modelled_seconds,
-    monotone,
-    objection,
-    per_token,
-    round_seconds,
-)
+from mars_viz.costs import Cost, costs_from, disturbance, modelled_seconds, monotone, objection, per_token, round_cost
 from mars_viz.errors import BadInput, Disturbed
 from mars_viz.recording import Recording
 from mars_viz.records import Timing
@@ -34,18 +25,17 @@ from tests.tables import table_backend
 
 
 def test_a_round_of_chains_and_trees_by_hand():
-    assert [round_seconds(COSTS, gamma) for gamma in (1, 3)] == pytest.approx([0.001 + 0.011 + 0.001, 0.017])
+    assert [round_cost(COSTS, gamma).seconds for gamma in (1, 3)] == pytest.approx([0.001 + 0.011 + 0.001, 0.017])
     np.testing.assert_allclose(modelled_seconds(COSTS, np.array([2, 10]), 3), [0.034, 0.17])
-    assert costing.autoregressive_seconds(COSTS, 40) == pytest.approx(0.4)
     assert costing.modelled_speed_up(COSTS, 40, 10, 3) == pytest.approx(0.4 / 0.17)
     assert np.isnan(costing.modelled_speed_up(COSTS, 0, 0, 3))
     for gamma in (0, 4):
         with pytest.raises(BadInput, match="was not measured"):
-            round_seconds(COSTS, gamma)
+            round_cost(COSTS, gamma)
     levels = tuple(Cost(s, s, s) for s in (0.002, 0.005))
     costs = replace(COSTS, tree="dynamic:depth=2,topk=2", drafting=levels)
     expected = [0.002 + 0.011 + 0.001, 0.005 + 0.012 + 0.001, 0.005 + 0.013 + 0.001]
-    assert [round_seconds(costs, gamma) for gamma in (1, 2, 3)] == pytest.approx(expected)
+    assert [round_cost(costs, gamma).seconds for gamma in (1, 2, 3)] == pytest.approx(expected)
     assert costs_from(json.loads(json.dumps(asdict(costs)))) == costs
     assert costs.cover(3, costs.tree) and not costs.cover(4, costs.tree) and not costs.cover(3, "chain")
     for wrong in ({"tree": "bush"}, {"tree": 3}, {"drafting": []}, {"tree": "chain"}):

@@ -17,10 +17,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import mars_viz
+from mars_viz.axis import Span
 from mars_viz.costs import costs_from, drafts_seconds
 from mars_viz.demo import DRAFTER, SMOLLM2, TARGET
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.exploration import Span
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone

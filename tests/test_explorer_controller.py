@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from factories import toy_run
 
+from mars_viz.axis import Threshold
 from mars_viz.components.explorer.element import RunPayload, recorded_at
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import mapped, whole_controller_map
+from mars_viz.dialmap import mapped, whole_threshold_map
 from mars_viz.errors import BadInput
-from mars_viz.exploration import controller_span
 from mars_viz.run import Run
 from mars_viz.ui.links import View, fitted, from_parameters, to_parameters
 from tests.in_node import in_node
@@ -44,7 +44,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
 )
 def test_every_threshold_shows_the_decode_that_it_makes(browser: Any, name: str, settings: dict[str, Any]) -> None:
     run = cut_run(name, **settings)
-    made, controller = run.controller_map, CONTROLLERS[name]
+    made, controller = run.map, CONTROLLERS[name]
     assert made is not None
     edges = [segment.low for segment in made.segments]
     low, high = made.span.low, made.span.high
@@ -91,13 +91,13 @@ def test_a_link_says_which_dial_is_turned() -> None:
 
 def test_a_map_that_does_not_reach_full_drafts_or_the_texts_ends_is_not_shown() -> None:
     run = cut_run("svip", rule="mars")
-    made = run.controller_map
-    assert made is not None and whole_controller_map(run) is made
-    part = replace(made, span=controller_span(CONTROLLERS["svip"], 0.1, 0.4, (5,)))
+    made = run.map
+    assert made is not None and whole_threshold_map(run) is made
+    part = replace(made, span=Threshold(CONTROLLERS["svip"], 5).span(0.1, 0.4, (5,)))
     short = replace(made, answers=dict(list(made.answers.items())[:3]))
     for other in (part, short):
-        lacking = replace(run, controller_map=other)
-        assert whole_controller_map(lacking) is None
+        lacking = replace(run, map=other)
+        assert whole_threshold_map(lacking) is None
         assert fitted(View("a", cuts=True), lacking).view == View("a")
         with pytest.raises(BadInput, match="no whole map"):
             run_payload(lacking, cuts=True)

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mars_viz.analysis.metrics import Basis, judged_rounds, positions, summary
-from mars_viz.components.explorer.payload import run_payload
-from mars_viz.components.explorer.round_index import round_index
+from mars_viz.components.explorer.payload import round_index, run_payload
 from mars_viz.dialmap import mapped
 from mars_viz.dialmap import shown as generated
 from mars_viz.errors import BadInput
@@ -145,7 +144,7 @@ def test_what_strict_takes_is_one_number_wherever_the_dial_stands(browser, gamma
     dials = [0.0, 0.29, *np.linspace(0.3, 1.0, 9).tolist()]
     known = [dial >= 0.3 and made.segment(dial, gamma).complete for dial in dials]
     assert set(known[:2]) == {False} and known[-1]
-    plain = browser(replace(run, dial_map=None), dials)["at"]
+    plain = browser(replace(run, map=None), dials)["at"]
     for dial, exact, shown, block in zip(dials, known, browser(run, dials, gamma)["at"], plain, strict=True):
         assert shown["exact"] is exact
         if exact:

@@ -14,9 +14,7 @@ import pytest
 
 from mars_viz.analysis.metrics import ending, forced, judged_rounds, summary
 from mars_viz.components.explorer.element import RunPayload
-from mars_viz.components.explorer.packing import plain
-from mars_viz.components.explorer.payload import TOP, WINDOW, run_payload, window
-from mars_viz.components.explorer.round_index import round_index
+from mars_viz.components.explorer.payload import TOP, WINDOW, plain, round_index, run_payload, window
 from mars_viz.records import Outcome, Policy, Round
 from mars_viz.replay import ending_of
 from mars_viz.rules import rule_named, settle

@@ -14,22 +14,21 @@ from sweep_cases import COSTS, equal, toy_prompts, toy_sweep
 from test_turns import talks
 
 from mars_viz import cli, locks
+from mars_viz.axis import Span
 from mars_viz.commands import decoding
-from mars_viz.commands import grid as command
+from mars_viz.commands import sweep as command
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
-from mars_viz.sweep.evidence import dial_grid
-from mars_viz.sweep.evidence_pack import evidence_files
-from mars_viz.sweep.figure_words import cell
+from mars_viz.sweep.evidence import dial_grid, evidence_files
 from mars_viz.sweep.grid import Advised, best_of, few_dials, grid_of, grid_table
-from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.measures import measures, value_at
+from mars_viz.sweep.report import cell
 from mars_viz.sweep.result import recommended
+from mars_viz.sweep.sweep import GridSweep
 from tests.tables import table_backend
 
 VLLM = Settings(rule="vllm-thinking", gamma=3, max_new_tokens=16)
@@ -38,7 +37,7 @@ GRID = grid_of(rule_named("vllm-thinking"), "k=1,2,3,5")
 
 
 def toy_grid(out, *, count=5, **how):
-    settings, folders = [replace(VLLM, rule=rule.name) for rule in GRID.rules], GRID.folders(out)
+    settings, folders = GRID.settings(VLLM), GRID.folders(out)
     return GridSweep(table_backend(), toy_prompts(count), settings, folders, WHOLE, costs=lambda: COSTS, **how)
 
 
@@ -51,7 +50,7 @@ def swept(tmp_path_factory):
 
 def test_a_grid_is_read_with_its_folders_or_refused():
     names = ["vllm-thinking:k=1", "vllm-thinking:k=2", "vllm-thinking", "vllm-thinking:k=5"]
-    assert GRID.values == (1, 2, 3, 5) and [rule.name for rule in GRID.rules] == names
+    assert GRID.values == (1, 2, 3, 5) and [each.rule for each in GRID.settings(VLLM)] == names
     assert [path.name for path in GRID.folders(Path("o"))] == [f"vllm-thinking-k{k}" for k in (1, 2, 3, 5)]
     assert grid_of(rule_named("fly"), " W = 5, 4,4.0").values == (4, 5)
     for rule, text, why in (
@@ -81,7 +80,7 @@ def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_pat
             return opened[-1]
 
     backend = Counted(**{each.name: getattr(table_backend(), each.name) for each in fields(Backend)})
-    settings = [replace(VLLM, rule=rule.name) for rule in GRID.rules]
+    settings = GRID.settings(VLLM)
     grid = GridSweep(backend, prompts, settings, GRID.folders(tmp_path), WHOLE, batch=batch)
     folders = [one.folder for one in grid.sweeps]
     with locks.held(folders[-1]):
@@ -120,7 +119,7 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
     lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
     assert (found["setting"]["key"], found["dial"], data["rule"]["fixed"]) == ("k", "r", {"k": 3})
     rules = [(row["value"], row["rule"]) for row in found["rows"]]
-    assert rules == [*zip((1, 2, 3, 5), (rule.name for rule in GRID.rules), strict=True)]
+    assert rules == [*zip((1, 2, 3, 5), (each.rule for each in GRID.settings(VLLM)), strict=True)]
     assert len(lines) == 4 * len(dial_grid(chosen.result, 0.4)) and list(lines[0])[:2] == ["k", "dial"]
     for row, each in zip(found["rows"], variants, strict=True):
         known = measures(each.result)

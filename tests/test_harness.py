@@ -12,10 +12,10 @@ from harness_tasks import FLEXIBLE, STRICT, Blank, evaluated, graded, gsm8k_form
 from lm_eval.api.instance import Instance
 
 from mars_viz import cli
+from mars_viz.axis import RuleDial
 from mars_viz.commands import decoding
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, PromptError, SettingError
-from mars_viz.exploration import span_of
 from mars_viz.harness_model import MarsVizLM
 from mars_viz.prompts import grader_named, harness, load_prompts, load_task, to_jsonl
 from mars_viz.recording import Recording
@@ -35,7 +35,7 @@ def without_environment_report(monkeypatch):
 
 def begun(pair, task, out, resume=False):
     settings = task.settings(Settings(rule="mars"), 80)
-    span = span_of(rule_named("mars"), RELAXED, None, (settings.gamma,))
+    span = RuleDial(rule_named("mars")).span(RELAXED, None, (settings.gamma,))
     return Sweep(pair, task.prompts, settings, span, out, resume=resume)
 
 
@@ -198,7 +198,7 @@ def test_scores_and_tau_are_those_of_a_sweep_at_that_dial(pair, tmp_path):
     path = gsm8k_form(tmp_path, 4, kind=Task.COUNTING, flexible=0)
     task, taus = load_task(str(path)), []
     settings = task.settings(Settings(rule="mars"), 80)
-    span = span_of(rule_named("mars"), RELAXED, None, (settings.gamma,))
+    span = RuleDial(rule_named("mars")).span(RELAXED, None, (settings.gamma,))
     result = Sweep(pair, task.prompts, settings, span, tmp_path / "sweep").finish()
     for dial in (1.0, RELAXED):
         found = evaluated(MarsVizLM(rule="mars", dial=dial), path, gen_kwargs={"max_gen_toks": 80})

@@ -20,9 +20,9 @@ from playwright.sync_api import Browser, Page, TimeoutError
 from mars_viz import figures
 from mars_viz.analysis.metrics import positions
 from mars_viz.analysis.rulings import AllRules, agreement
+from mars_viz.axis import RuleDial
 from mars_viz.dialmap import mapped
 from mars_viz.escapes import visible
-from mars_viz.exploration import span_of
 from mars_viz.figures.rules import agreement_matrix
 from mars_viz.figures.svg import token_strip
 from mars_viz.prompts import PromptItem, PromptSet
@@ -31,7 +31,7 @@ from mars_viz.report import report_html, write_report
 from mars_viz.rules import rule_named
 from mars_viz.run import LONGEST_STOP, Piece, Run, Settings
 from mars_viz.sweep import Sweep
-from mars_viz.sweep.timing import keep_check
+from mars_viz.sweep.wall_clock import keep_check
 from tests.controls import READY, SCRIPT
 from tests.factories import toy_map, toy_run
 from tests.served import App, app_server
@@ -98,7 +98,7 @@ class Attacker:
 def attacked(run: Run, turn: int = 0) -> Run:
     """Put an attack into every text of a run and of its dial map."""
     made = run.dial_map
-    hostile: Run = Attacker(turn).on(replace(run, dial_map=None))
+    hostile: Run = Attacker(turn).on(replace(run, map=None))
     return hostile if made is None else mapped(hostile, replace(made, frame=hostile.without_rounds))
 
 
@@ -138,7 +138,7 @@ def sweep(out: Path) -> None:
         tokenizer=words,
     )
     prompts = PromptSet(Attacker().text("prompt set"), tuple(answered))
-    span = span_of(rule_named("mars"), None, None, (settings.gamma,))
+    span = RuleDial(rule_named("mars")).span(None, None, (settings.gamma,))
     Sweep(hostile, prompts, settings, span, out, costs=attacker.on(COSTS)).finish()
     keep_check(out, replace(timing(), device=attacker.text("device"), created=attacker.text("created")))
 

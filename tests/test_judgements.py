@@ -67,7 +67,7 @@ def same_as_one_by_one(name, run):
     rule, dial = RULES[name], RULES[name].dial
     judged = tuple(replace(round_, verdicts=rule.judge(round_.speculation)) for round_ in run.rounds)
     settings = replace(run.settings, rule=name, dial=rule.checked_dial(None))
-    rejudged = replace(run, settings=settings, rounds=judged, dial_map=None)
+    rejudged = replace(run, settings=settings, rounds=judged, map=None)
     strict = judged_one_by_one(rejudged, dial and dial.strict)
     for value in (None, dial.low, dial.strict, dial.high, (dial.low + dial.high) / 2) if dial else (None,):
         found, rounds = ruled(name, value, run), judged_one_by_one(rejudged, value)

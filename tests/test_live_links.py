@@ -13,12 +13,13 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz import cli, default_folders
 from mars_viz.analysis.branching import child_chances
+from mars_viz.axis import Threshold
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.demo import SMOLLM2
 from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput
-from mars_viz.exploration import MapProgress, Walker, advance, controller_span
+from mars_viz.exploration import MapProgress, Walker, advance
 from mars_viz.options import options_of
 from mars_viz.race import save_race
 from mars_viz.race.making import Racing
@@ -241,8 +242,8 @@ class ToyMapper:
 
     def __init__(self, name: str, pair: Any, run: Run):
         rule, settings = rule_named(run.settings.rule), run.settings
-        self._run, self._span = run, controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
-        known = {} if run.controller_map is None else dict(run.controller_map.answers)
+        self._run, self._span = run, Threshold(CONTROLLERS[name], settings.gamma).span(None, None, (settings.gamma,))
+        known = {} if run.map is None else dict(run.map.answers)
         dial = rule.checked_dial(settings.dial)
         self._one = Walker(rule, run.prompt_ids, ending_of(run), dial=dial, span=self._span, answers=known)
         self._speculator, self._most = ToySpeculator(settings), self.PASSES if not known else 1000
@@ -324,19 +325,19 @@ def test_a_threshold_is_mapped_into_a_run_without_a_map(mapping: Path, monkeypat
     assert "The map goes to this run" in captions(tab)
     monkeypatch.setattr(ToyMapper, "PASSES", 1)
     mapped_by(tab, "AdaEDL")
-    part = load_run(mapping / "plain").controller_map
+    part = load_run(mapping / "plain").map
     assert part is not None and not part.complete and "cuts" not in address(tab)
     assert "slider waits" in captions(tab)
     settled(tab.button(key="map-on").click().run())
     filled(tab)
-    made = load_run(mapping / "plain").controller_map
+    made = load_run(mapping / "plain").map
     assert made is not None and made.complete and made.span.over == "adaedl"
     assert picker(tab).value == "plain" and address(tab)["cuts"] == "1"
 
 
 def test_a_threshold_of_a_mapped_or_cut_run_is_mapped_with_another_decode(mapping: Path) -> None:
     whole = of_the_pair(replace(cut_run("svip"), title="Whole"))
-    made = whole.controller_map
+    made = whole.map
     made.at(0.25).save(mapping / "cut")
     tab = test_pages.opened(run="cut")
     assert "The prompt is decoded once more" in captions(tab)
@@ -344,7 +345,7 @@ def test_a_threshold_of_a_mapped_or_cut_run_is_mapped_with_another_decode(mappin
     found = load_run(mapping / picker(tab).value)
     assert picker(tab).value != "cut" and found.settings.controller == NONE
     assert (address(tab)["cuts"], address(tab)["dial"]) == ("1", "0.25")
-    assert found.controller_map.at(0.25).token_ids == made.at(0.25).token_ids
+    assert found.map.at(0.25).token_ids == made.at(0.25).token_ids
 
 
 def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +361,7 @@ def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monke
     settled(tab.slider(key="sweep-stands-mars").set_value(0.8).run())
     test_tune_page.clicked(tab, "sweep-begin")
     wish, span = begun.pop()
-    assert span == controller_span(CONTROLLERS["svip"], None, None, (6,))
+    assert span == Threshold(CONTROLLERS["svip"], 6).span(None, None, (6,))
     assert (wish.over, wish.at, wish.settings.controller) == ("svip", {"mars": 0.8}, NONE)
     tab = by_svip()
     settled(tab.segmented_control(key="sweep-over").set_value("Rule's dial").run())

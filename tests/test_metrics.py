@@ -114,7 +114,7 @@ def test_on_a_map_strict_is_its_own_text_however_long():
     assert (off.basis, off.strict_basis) == (Basis.BLOCK_LOCAL, Basis.EXACT)
     assert (off.strict_passes, off.strict_rolled_back) == (found.strict_passes, found.strict_rolled_back)
     part = toy_map(replace(run.settings, dial=None), 0.3, 0.95, (4,), model_seed=4)[0]  # not to the strict end
-    assert summary(mapped(replace(run, dial_map=None), part)).strict_basis is Basis.BLOCK_LOCAL
+    assert summary(mapped(replace(run, map=None), part)).strict_basis is Basis.BLOCK_LOCAL
 
 
 def test_speed_and_positions_by_hand():

@@ -31,7 +31,7 @@ from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.run import Run
 from mars_viz.strict_formats import csv_of
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep.evidence_pack import evidence_files
+from mars_viz.sweep.evidence import evidence_files
 from mars_viz.ui import library, share, tab_jobs
 from mars_viz.ui.library import RunCache
 from mars_viz.ui.rule_lab.page_state import Known, Panels, RulesPageState

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 import mars_viz
 from mars_viz import DialMap, Run
+from mars_viz.axis import RuleDial
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.dialmap import Segment, mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Budget, Stand, span_of, walk
+from mars_viz.exploration import Budget, Stand, walk
 from mars_viz.recording import Mapping, Recording, Walking
 from mars_viz.records import Outcome, Timing, Verdicts
 from mars_viz.replay import answers_of, ending_of
@@ -257,7 +258,7 @@ def test_a_map_cut_short_knows_where_it_is_exact() -> None:
 def test_a_map_of_real_models_is_what_walks_of_their_own_are(
     pair: Backend, prompt: str, settings: Settings, gammas: tuple[int, ...]
 ) -> None:
-    span = span_of(rule_named(settings.rule), None, None, gammas)
+    span = RuleDial(rule_named(settings.rule)).span(None, None, gammas)
     made = Mapping(pair, prompt, settings, span).finish()
     assert made.complete
     assert max(len(made.segments_for(gamma)) for gamma in gammas) > 2
@@ -313,7 +314,7 @@ def test_rounds_of_a_map_have_the_measured_seconds_or_none() -> None:
 def test_the_python_api_makes_a_map_and_one_that_starts_from_a_run_is_the_same(pair: Backend) -> None:
     prompt = "Once upon a time, there was a little girl"
     settings = Settings(rule="mars-sampling", temperature=0.8, max_new_tokens=24, gamma=4)
-    span = span_of(rule_named("mars-sampling"), 0.5, 1.0, (2, 4))
+    span = RuleDial(rule_named("mars-sampling")).span(0.5, 1.0, (2, 4))
     run = Recording(pair, prompt, settings).finish()
     how = {"rule": "mars-sampling", "temperature": 0.8, "max_new_tokens": 24, "gamma": 4, "gammas": (2, 4)}
     alone = mars_viz.dial_map(prompt, backend=pair, low=0.5, high=1.0, **how)
@@ -333,7 +334,7 @@ def test_impossible_spans_budgets_and_values_off_the_map_are_refused(pair: Backe
         ("mars", 0.5, 1.0, (), "block lengths"),
     ):
         with pytest.raises(BadInput, match=message):
-            span_of(rule_named(rule), low, high, gammas)
+            RuleDial(rule_named(rule)).span(low, high, gammas)
     for wrong in ({"branches": 0}, {"passes": -1}, {"seconds": -1.0}, {"seconds": math.nan}):
         with pytest.raises(BadInput):
             Budget(**wrong)  # type: ignore[arg-type]

@@ -26,17 +26,15 @@ from sweep_cases import SETTINGS, toy_prompts
 from test_turns import talks
 
 from mars_viz import cli
+from mars_viz.axis import RuleDial, Span
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, ModelError, SettingError
-from mars_viz.exploration import Span, span_of
 from mars_viz.prompts import builtin_prompts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, load_sweep, ray_cluster, ray_mapper, shards
-from mars_viz.sweep.ray_cluster import RayRequest, joined_cluster
-from mars_viz.sweep.ray_mapper import RayMapper, sweep_on_ray
-from mars_viz.sweep.ray_pool import RayWorker, WorkerPool
+from mars_viz.sweep import Sweep, load_sweep, on_ray, shards
+from mars_viz.sweep.on_ray import RayMapper, RayRequest, RayWorker, WorkerPool, joined_cluster, sweep_on_ray
 from mars_viz.sweep.store import open_store
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs import tasks
@@ -59,7 +57,7 @@ def cluster():
     Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)  # a first `Cluster` on a machine writes there unasked
     soon = {"health_check_period_ms": 500, "health_check_timeout_ms": 2000, "health_check_failure_threshold": 4}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in ray_cluster._SAID.items():
+        for name, value in on_ray._SAID.items():
             patch.setenv(name, value)
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 80 << 20, "temp_dir": home}
         made = Cluster(initialize_head=True, head_node_args={**head, "_system_config": soon})
@@ -74,7 +72,7 @@ def cluster():
 
 @pytest.fixture(autouse=True)
 def unmeasured_workers(monkeypatch):
-    monkeypatch.setattr(ray_mapper, "costs_for", lambda *_: None)
+    monkeypatch.setattr(on_ray, "costs_for", lambda *_: None)
 
 
 @contextmanager
@@ -179,7 +177,7 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
     told = capsys.readouterr()
     assert json.loads(told.out[told.out.index("{") :])["prompts"] == 4 and "Mapped by 1 worker: 4 prompts." in told.err
     prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"
-    span, request = span_of(rule_named("mars"), 0.9, None, (6,)), RayRequest("auto", 1)
+    span, request = RuleDial(rule_named("mars")).span(0.9, None, (6,)), RayRequest("auto", 1)
     make = partial(tasks.sweep_on_ray, prompts, Settings(max_new_tokens=12), span, folder, False, request, BUILT_IN)
     job = pickle.loads(pickle.dumps(SweepJob(folder, make, "a sweep", elsewhere=True)))
     models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
@@ -214,7 +212,7 @@ def test_bad_options_and_missing_clusters_are_refused(tmp_path, capsys, monkeypa
             sweep_requests.begin(changed, tmp_path)
     for address in ("nonsense", "127.0.0.1:9", "127.0.0.1:99999", ":"):
         with pytest.raises(SettingError, match="cannot be joined"):
-            ray_cluster._check_reachable(address)
+            on_ray._check_reachable(address)
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
     assert cli.main(["sweep", "--out", str(tmp_path / "ray"), "--ray"]) == 2

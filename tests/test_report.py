@@ -18,8 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from mars_viz import cli
 from mars_viz.analysis.metrics import positions, summary
-from mars_viz.components.explorer.packing import packed
-from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.payload import packed, run_payload
 from mars_viz.dialmap import mapped
 from mars_viz.dialmap import shown as shown_at
 from mars_viz.errors import BadInput

@@ -30,7 +30,7 @@ from mars_viz.ui import library
 from mars_viz.ui.library import RunCache
 from mars_viz.ui.live import page_state
 from mars_viz.ui.tune import catalogue
-from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import CachedSweep
 from tests.sweep_cases import toy_sweep
 from tests.tabs import opened
 from tests.test_race import toy_race

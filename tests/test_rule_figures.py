@@ -182,7 +182,7 @@ def test_the_modelled_speed_up_follows_from_the_costs_of_a_round() -> None:
     assert np.isnan(modelled_speed_up(grid, made.at(0.9))).all()  # nothing was timed
     timing = Timing(draft=4.0, verify=3.0, evidence=1.0, total=10.0)  # 2 of them are judging and commit
     chains = tuple(replace(r, timing=timing) for r in run.rounds if len(r.speculation) == 4)
-    assert [each.seconds for each in round_times(grid, replace(run, rounds=chains)).rounds] == [7.0, 8.0, 10.0]
+    assert [each.seconds for each in round_times(grid, replace(run, rounds=chains))[0]] == [7.0, 8.0, 10.0]
 
 
 def test_measured_costs_are_used_where_they_are_of_the_pair_and_their_interval_is_shown() -> None:
@@ -199,7 +199,7 @@ def test_measured_costs_are_used_where_they_are_of_the_pair_and_their_interval_i
     assert "modelled from passes measured here, on a bench" in notes(costs) and "modelled" not in notes(costs, 0)
     for other in (costs_of("another"), costs_of("t", 3), replace(costs, repeats=3)):  # another pair, shorter, few
         assert "from this run's timings" in notes(other)
-    rounds = round_times(grid, run, costs).rounds
+    rounds = round_times(grid, run, costs)[0]
     assert rounds is not None and rounds == tuple(round_cost(costs, g) for g in (1, 2, 4))
     loose, strict = made.at(0.5, 1), made.at(1.0, 4)
     ours, theirs = (len(one.token_ids) / len(one.rounds) for one in (loose, strict))

@@ -140,7 +140,7 @@ def odd_run(run: Run) -> Run:
 def test_unusual_runs_and_maps_cut_short_come_back_bit_for_bit(run):
     tree = toy_run(rule="strict", tree="dynamic:depth=4,topk=3", gamma=10, max_new_tokens=24)
     cut = run_with_map(budget=Budget(passes=3), rule="mars")
-    empty = replace(cut, dial_map=replace(cut.dial_map, answers={}))
+    empty = replace(cut, map=replace(cut.dial_map, answers={}))
     for odd in (odd_run(run), replace(run, rounds=()), tree, cut, empty):
         read = codec.decode(codec.encode(odd))
         assert not difference(odd, read) and (odd.dial_map is None or not read.dial_map.complete)
@@ -192,8 +192,8 @@ def test_runs_that_could_not_be_read_again_are_not_written(tmp_path, run, charte
         replace(run, pieces={0: Piece(b"")}),
         replace(run, prompt="\ud800"),
         replace(run, provenance=replace(run.provenance, seconds=float("nan"))),
-        replace(run, dial_map=run_with_map().dial_map),
-        replace(charted, dial_map=replace(charted.dial_map, seconds=float("nan"))),
+        replace(run, map=run_with_map().dial_map),
+        replace(charted, map=replace(charted.dial_map, seconds=float("nan"))),
     ):
         with pytest.raises(BadInput, match="cannot be saved"):
             broken.save(tmp_path / "run")
@@ -313,7 +313,7 @@ def test_contradictions_and_impossible_values_are_refused(files, charted_files, 
 def test_the_map_of_another_run_is_refused(charted):
     other = run_with_map(0.6, rule="mars-code", temperature=1.0, max_new_tokens=14, model_seed=1)
     with pytest.raises(BadInput, match="map is that of another run"):
-        codec.encode(replace(charted, title="Renamed", dial_map=other.dial_map))
+        codec.encode(replace(charted, title="Renamed", map=other.dial_map))
 
 
 def test_tables_beyond_any_memory_are_refused(files, charted_files, monkeypatch):

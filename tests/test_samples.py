@@ -5,7 +5,7 @@ from dataclasses import replace
 from mars_viz import samples as places
 from mars_viz.runfiles import list_runs, load_run
 from mars_viz.sweep import load_sweep
-from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import CachedSweep
 from training.samples import PROMPTS, chat_samples, main, sample_sweeps, samples
 
 

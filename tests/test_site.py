@@ -175,7 +175,7 @@ def test_long_runs_thresholds_lone_runs_and_missing_data(opened, folder: Path, m
     monkeypatch.setattr(pages, "WHOLE", 10)
     for module in ("mars_viz.components.explorer.payload", "mars_viz.site.pages"):
         monkeypatch.setattr(f"{module}.WINDOW", 5)
-    long = write_site([replace(story(), dial_map=None)], folder / "long")
+    long = write_site([replace(story(), map=None)], folder / "long")
     address = f"{long.as_uri()}/runs/{named_runs([story()])[0].name}.html"
     tab = opened(address)
     tab.locator(".stream .t:visible").first.click()
@@ -187,7 +187,7 @@ def test_long_runs_thresholds_lone_runs_and_missing_data(opened, folder: Path, m
     assert len(windows) == -(-len(story().rounds) // 5)
     tab.goto(f"{long.as_uri()}/compare.html")
     expect(tab.locator("main")).to_contain_text("one run alone")
-    made = (run := cut_run("svip")).controller_map
+    made = (run := cut_run("svip")).map
     tab.goto(f"{write_site({'cut': run}, folder / 'cut').as_uri()}/runs/cut.html#cuts=1&dial={made.span.high}")
     expect(tab.locator(".sentence")).to_contain_text(f": {len(made.at(made.span.high).rounds)} target pass")
     (missing := next(file for file in (long / "data").glob("*.js") if file not in windows)).unlink()

@@ -17,7 +17,7 @@ import mars_viz
 from mars_viz import cli
 from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
-from mars_viz.components.explorer.round_index import RoundIndex, round_index
+from mars_viz.components.explorer.payload import RoundIndex, round_index
 from mars_viz.errors import BadInput, EvidenceError
 from mars_viz.exploration import Stand, answers_along, walk_together
 from mars_viz.race.making import Racing

@@ -19,8 +19,8 @@ from factories import Counting
 from sweep_cases import COSTS, SETTINGS, SHORT, TREES, alone, conversations, equal, toy_prompts, toy_sweep
 
 from mars_viz import locks
+from mars_viz.axis import Span
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span
 from mars_viz.prompts import PromptItem, PromptSet, grader_named
 from mars_viz.records import emitted, first_difference
 from mars_viz.rules import rule_named

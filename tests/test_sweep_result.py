@@ -16,29 +16,35 @@ from sweep_cases import COSTS, SETTINGS, SHORT, TREES, sweep_over, timing, toy_p
 from mars_viz.analysis.intervals import Bootstrap, Interval, Method, difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked
+from mars_viz.axis import Span
 from mars_viz.commands import decoding
 from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
-from mars_viz.sweep.by_task import TOGETHER, TaskResults, by_task, losing
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
-from mars_viz.sweep.evidence import NOT_MEASURED, SettingOrigin, dial_grid, evidence_of, origin_of
-from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
+from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid, evidence_files, evidence_of, write_evidence
 from mars_viz.sweep.evidence_text import markdown, table
-from mars_viz.sweep.figure_words import alone, told
-from mars_viz.sweep.report import summary_lines, table_of
+from mars_viz.sweep.grid import advised
+from mars_viz.sweep.measures import FEWEST, Terms
+from mars_viz.sweep.report import (
+    TOGETHER,
+    TOLD,
+    TaskResults,
+    alone,
+    by_task,
+    losing,
+    stretches,
+    summary_lines,
+    table_of,
+    told,
+)
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import recommended
-from mars_viz.sweep.stretches import TOLD, stretches
-from mars_viz.sweep.terms import FEWEST, Terms
-from mars_viz.sweep.threshold import advised
-from mars_viz.sweep.timing import keep_check, kept_checks
-from mars_viz.sweep.wall_clock import spread_over
+from mars_viz.sweep.wall_clock import keep_check, kept_checks, spread_over
 from mars_viz.words import exact_setting, exactly, times
 from tests.tables import table_backend
 
@@ -131,9 +137,9 @@ def test_strict_low_ends_missing_grades_and_values_within_the_range(tmp_path):
     result = toy_sweep(tmp_path / "sweep", 6, Settings(rule="tensorrt-llm", gamma=3, max_new_tokens=16)).finish()
     assert result.graded_steps().strict == 0
     assert curve(result, measures(result)["same"]).at(0.0) == 1
-    assert relaxed_at(result, 0.0).by_rank.sum() == 0
-    loose = relaxed_at(result, 1.0)
-    assert loose.by_rank.sum() == loose.by_share.sum() == result.at("relaxed", np.array([1.0])).sum() > 0
+    assert relaxed_at(result, 0.0)["rank"][0].sum() == 0
+    (ranks, _), (shares, _) = relaxed_at(result, 1.0).values()
+    assert ranks.sum() == shares.sum() == result.at("relaxed", np.array([1.0])).sum() > 0
     result = toy_sweep(tmp_path / "sweep2", 3, graded=False).finish()
     assert not {"accuracy", "accuracy_change"} & set(measures(result))
     for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
@@ -340,7 +346,7 @@ def test_bad_options_are_refused_before_anything_is_made(tmp_path):
 def test_the_command_has_every_setting_and_repeats_what_was_chosen(result, tmp_path):
     def repeated(result, terms=None, **how):
         made = reproduction(result, terms or Terms(), **how)
-        program, name, *words = shlex.split(made.command)
+        program, name, *words = shlex.split(made["command"])
         assert (program, name) == ("mars-viz", "sweep")
         return made, options_of(*words)
 
@@ -364,7 +370,7 @@ def test_the_command_has_every_setting_and_repeats_what_was_chosen(result, tmp_p
     sweep_over(tmp_path / "sweep2", some := load_prompts(path, limit=4))
     made, options = repeated(load_sweep(tmp_path / "sweep2"))
     assert (options.set, options.limit, options.grader) == (path.name, 4, "contains")
-    assert "SHA-256" in made.needs[0] and path.name in made.needs[0]
+    assert "SHA-256" in made["needs"][0] and path.name in made["needs"][0]
     assert load_prompts(path, grader=options.grader, limit=options.limit).items == some.items
 
 
@@ -390,14 +396,15 @@ def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result):
 def test_the_chosen_setting_and_the_terms(result):
     found, nothing = recommended(result, 60, 0.6), recommended(result, 0.1, 0.95)
     assert nothing is not None and nothing.dial is None
-    recommended_, by_hand_, default = SettingOrigin.RECOMMENDED, SettingOrigin.BY_HAND, SettingOrigin.DEFAULT
+    recommended_, by_hand_, default = "recommended", "by_hand", "default"
     for dial, advice, origin, chosen in (
         (found.dial, found, recommended_, recommended_),
         (0.123, found, by_hand_, by_hand_),
         (0.9, nothing, default, by_hand_),
     ):
-        assert [origin_of(result, dial, advice, by_hand=by_hand) for by_hand in (None, True)] == [origin, chosen]
         data = evidence_of(result, dial, recommendation=advice)
+        forced = evidence_of(result, dial, recommendation=advice, by_hand=True)
+        assert [data["chosen"]["how"], forced["chosen"]["how"]] == [origin, chosen]
         told = "was chosen by hand" in data["chosen"]["words"]
         assert told == ("--dial" in data["reproduction"]["command"]) == (origin is by_hand_)
     terms = Terms(3, Bootstrap(0.8))

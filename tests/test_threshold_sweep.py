@@ -12,24 +12,22 @@ from sweep_cases import COSTS, toy_prompts
 
 from mars_viz import cli
 from mars_viz.analysis.recommendation import Finding
+from mars_viz.axis import RuleDial, Threshold
 from mars_viz.chat import EncodedPrompt
 from mars_viz.controllers import CONTROLLERS, NONE
-from mars_viz.costs import Cost, at_ends, drafts_seconds, length_costs, per_token
+from mars_viz.costs import Cost, at_ends, drafts_seconds, per_token
 from mars_viz.errors import BadInput
-from mars_viz.exploration import controller_span, span_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import DraftAndScore
 from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
-from mars_viz.sweep.evidence_pack import evidence_files
-from mars_viz.sweep.grid import Advised, best_of, grid_of, grid_table
-from mars_viz.sweep.grid_sweep import GridSweep
+from mars_viz.sweep.evidence import evidence_files
+from mars_viz.sweep.grid import Advised, advised, best_of, fastest, grid_of, grid_table, with_pair
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
 from mars_viz.sweep.report import summary_lines
-from mars_viz.sweep.threshold import advised, fastest, with_pair
-from mars_viz.sweep.timing import TimingCheck, keep_check, kept_checks
-from mars_viz.sweep.wall_clock import WallClock
+from mars_viz.sweep.sweep import GridSweep
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
 from mars_viz.ui.compare import sweep_pair
 from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.tune import words
@@ -44,7 +42,7 @@ DEAR = replace(COSTS, drafter_step=Cost(0.004, 0.0039, 0.0041))
 
 
 def threshold_sweep(out, name="confidence", settings=GREEDY, *, costs=DEAR, count=6, graded=True):
-    span = controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
+    span = Threshold(CONTROLLERS[name], settings.gamma).span(None, None, (settings.gamma,))
     return Sweep(table_backend(), toy_prompts(count, graded), settings, span, out, costs=costs).finish()
 
 
@@ -87,7 +85,7 @@ def test_speed_ups_are_of_modelled_seconds_and_their_intervals_hold_the_costs(tm
     at_full = value_at(result, known["speed_up_strict"], 0.0)
     assert (at_full.low, at_full.estimate, at_full.high) == (1, 1, 1)
     for low, high in at_ends(DEAR):
-        assert sum(length_costs(low, [0, 1, 2, 3])) <= sum(length_costs(high, [0, 1, 2, 3]))
+        assert drafts_seconds(low, range(4), range(4)) <= drafts_seconds(high, range(4), range(4))
 
 
 def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp_path):
@@ -135,7 +133,7 @@ def test_the_files_and_sentences_hold_the_threshold(tmp_path):
 
 
 def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
-    part, whole = (controller_span(CONTROLLERS["svip"], *ends, (3,)) for ends in ((0.0, 1.0), (None, None)))
+    part, whole = (Threshold(CONTROLLERS["svip"], 3).span(*ends, (3,)) for ends in ((0.0, 1.0), (None, None)))
     for each, span, why in ((GREEDY, part, "reach λ = 1.5"), (replace(GREEDY, controller="svip"), whole, "no contr")):
         with pytest.raises(BadInput, match=why):
             Sweep(table_backend(), toy_prompts(2), each, span, tmp_path / "a")
@@ -155,7 +153,7 @@ def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
 
 def pair_grid(folder, count=12, costs=DEAR):
     grid, prompts = grid_of(rule_named("mars"), "threshold=0.3,0.6", CONTROLLERS["confidence"]), toy_prompts(count)
-    asked, span = grid.settings(replace(GREEDY, dial=None)), span_of(rule_named("mars"), None, None, (3,))
+    asked, span = grid.settings(replace(GREEDY, dial=None)), RuleDial(rule_named("mars")).span(None, None, (3,))
     sweeps = GridSweep(table_backend(), prompts, asked, list(grid.folders(folder)), span, costs=lambda: costs)
     for _ in sweeps:
         pass
@@ -186,7 +184,7 @@ def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_
         paces.append(result.lines["tokens"][rows].sum() / result.lines["modelled"][rows].sum())
     assert math.isclose(over.estimate, paces[0] / paces[1]) and over.low < over.estimate < over.high
     table = grid_table(variants, np.array([0.5, 1.0]))
-    assert table.values == (0.0, 0.3, 0.6) and table.setting.symbol == "λ" and "speed_up" in table.titles
+    assert table.values == (0.0, 0.3, 0.6) and table.axis.symbol == "λ" and "speed_up" in table.titles
     bare = pair_grid(tmp_path / "bare", 3, None)
     assert with_pair(bare[0], bare) == bare[0].found
 
@@ -262,8 +260,9 @@ PROMPTS = [EncodedPrompt(f"prompt {place}") for place in range(3)]
 AT = {"confidence": 0.5, "threshold": 0.5, "svip": 0.3, "adaedl": 0.4, "specdec++": 0.6}
 
 
-def clocked(settings, *, fixed=True, costs=DEAR):
-    clock = WallClock(table_backend(), PROMPTS, settings, fixed=fixed, repetitions=2, costs=costs)
+def clocked(settings, *, swept=True, costs=DEAR):
+    over = settings.control.controller.name if swept else ""
+    clock = WallClock(table_backend(), PROMPTS, settings, over=over, repetitions=2, costs=costs)
     for _ in clock:
         pass
     return clock.check()
@@ -304,7 +303,7 @@ def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths():
     assert check.modelled_low < check.modelled_over_target < check.modelled_high
     bare = clocked(cut, costs=None)
     assert math.isnan(bare.modelled_over_strict) and "modelled" not in words.timed(bare)[0]
-    dialled = clocked(cut, fixed=False)
+    dialled = clocked(cut, swept=False)
     assert (dialled.dial, dialled.over, dialled.controller) == (0.8, "", "confidence:0.5")
     strict = [independent(f"prompt {place}", replace(GREEDY, dial=1.0), "confidence", 0.5) for place in range(3)]
     assert dialled.strict.rounds.tolist() == [*map(len, strict)]

@@ -10,8 +10,7 @@ import pytest
 
 from mars_viz.analysis.metrics import OUTCOMES, Basis, judged_rounds, positions, summary
 from mars_viz.analysis.rulings import opinion
-from mars_viz.components.explorer.packing import identified
-from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.payload import identified, run_payload
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.evidence import Decides
@@ -230,7 +229,7 @@ def test_unknown_columns_are_kept_and_no_rule_reads_them(run, tmp_path):
     assert read.rounds[1].speculation.columns["hidden_norm"].tolist() == list(range(sizes[0] + 1, sum(sizes[:2]) + 2))
     assert "hidden_norm" in next(iter(read.dial_map.answers.values())).speculation.columns
     assert summary(read) == summary(run) and "hidden_norm" in read.rounds[1:3].speculations.columns
-    sent, usual = run_payload(alone := replace(read, dial_map=None)), run_payload(replace(run, dial_map=None))
+    sent, usual = run_payload(alone := replace(read, map=None)), run_payload(replace(run, map=None))
     for each, names in (("nodes", ["attention_entropy", "heads_0", "heads_1", "heads_2"]), ("rows", ["hidden_norm"])):
         assert [extra["name"] for extra in sent[each].pop("extras")] == names and not usual[each].pop("extras")
     assert identified(sent | {"id": ""})["id"] == identified(usual | {"id": ""})["id"], "and nothing else differs"

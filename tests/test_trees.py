@@ -22,8 +22,8 @@ from mars_viz import load_run, trees
 from mars_viz.analysis.lesson_sums import gain
 from mars_viz.analysis.map_grid import map_grid, round_times
 from mars_viz.analysis.metrics import summary
+from mars_viz.axis import RuleDial
 from mars_viz.errors import BadInput
-from mars_viz.exploration import span_of
 from mars_viz.figures.svg import token_strip
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
 from mars_viz.recording import Mapping, Recording, record
@@ -337,7 +337,7 @@ def test_what_does_not_go_with_trees_is_refused() -> None:
     for tree in (TREE, "iid:paths=3,depth=4"):
         settings = Settings(rule="mars", tree=tree, temperature=1.0)
         with pytest.raises(BadInput, match="was not drawn"):
-            Mapping(table_backend(), "a tree", settings, span_of(rule_named("mars"), 0.5, 1.0, (3, 12)))
+            Mapping(table_backend(), "a tree", settings, RuleDial(rule_named("mars")).span(0.5, 1.0, (3, 12)))
     for drafter in ("ngram", "suffix", "trigram"):
         with pytest.raises(BadInput, match="drafts chains"):
             record("Once upon a time", drafter=drafter, rule="strict", tree=TREE, max_new_tokens=8)
@@ -405,8 +405,8 @@ def test_a_tree_s_timings_are_those_of_drafting_to_its_depth_and_of_no_other_siz
     timing = Timing(draft=0.04, verify=0.03, total=0.08)
     timed = replace(tree, rounds=Trace([replace(round_, timing=timing) for round_ in tree.rounds]))
     grid = map_grid(timed.dial_map)
-    assert grid.gammas == (5, 10) and round_times(grid, timed).rounds is None
+    assert grid.gammas == (5, 10) and round_times(grid, timed)[0] is None
     one = round_times(replace(grid, gammas=(10,)), timed)
-    assert [round(cost.seconds, 6) for cost in one.rounds or ()] == [0.08]
+    assert [round(cost.seconds, 6) for cost in one[0] or ()] == [0.08]
     depths, letters = [int(round_.speculation.depths.max()) for round_ in tree.rounds], gain(timed)
     assert letters.gamma == 4 and letters.draft_step == pytest.approx(np.median([0.04 / depth for depth in depths]))

@@ -18,24 +18,22 @@ from sweep_cases import SHORT, timing, toy_prompts, toy_sweep
 from mars_viz import default_folders, figures, locks
 from mars_viz.analysis.intervals import Band, Bootstrap, Frontier, Interval, Method
 from mars_viz.analysis.recommendation import about
+from mars_viz.axis import Span
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
-from mars_viz.sweep import grid_sweep, load_sweep, relaxed_at
+from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.sweep.figure_words import cell
-from mars_viz.sweep.grid_sweep import GridSweep
+from mars_viz.sweep.report import cell
 from mars_viz.sweep.store import list_sweeps, open_store
-from mars_viz.sweep.timing import keep_check
-from mars_viz.sweep.wall_clock import ClockProgress
+from mars_viz.sweep.sweep import GridSweep
+from mars_viz.sweep.wall_clock import keep_check
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
-from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.catalogue import jobs_in, shelf
+from mars_viz.ui.tune.catalogue import CachedSweep, jobs_in, shelf
 from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob
 from tests.factories import PATIENCE, until
 from tests.tab_tools import keys, notes
@@ -115,7 +113,7 @@ def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.
 
 def test_a_grid_is_one_job_with_many_folders(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     made = lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made")  # noqa: E731
-    monkeypatch.setattr(grid_sweep, "sweep_grid", made)
+    monkeypatch.setattr("mars_viz.sweep.sweep.sweep_grid", made)
     rules = ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2")
     wish = sweep_requests.SweepRequest(toy_prompts(3), rules, VLLM)
     many = replace(wish, rules=tuple(f"fly:w={window}" for window in range(1, 19) if window != 6), settings=SHORT)
@@ -203,7 +201,7 @@ def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, mo
         made.append(GridSweep(table_backend(), prompts, settings, folders, span, **how))
         return made[0]
 
-    monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
+    monkeypatch.setattr("mars_viz.sweep.sweep.sweep_grid", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
     assert not found.left_beside("mars")
     with locks.held(empty / "vllm-thinking-k=2"):
@@ -264,8 +262,8 @@ def test_a_cancelled_sweep_job_is_resumed_and_a_job_begun_once(tmp_path):
 
 def test_a_check_that_cannot_be_saved_is_shown(tmp_path):
     (tmp_path / "checks").write_text("a file where the folder should be")
-    clock = MagicMock(progress=ClockProgress(0, 1), check=timing)
-    clock.__iter__.return_value = iter([ClockProgress(1, 1)])
+    clock = MagicMock(progress=(0, 1), check=timing)
+    clock.__iter__.return_value = iter([(1, 1)])
     own, job = worker(), ClockJob(lambda pair: clock, partial(keep_check, tmp_path))
     own.submit(job)
     until(lambda: job.progress.state.finished)
@@ -361,9 +359,8 @@ def test_a_studys_figures_are_those_of_the_sweep(tmp_path: Path):
     assert path.dials[place] == 0.4321 and study.path(0.4321, paired=True) is path
     assert path.accuracy.estimate[place] == study.value("accuracy_change", 0.4321).estimate
     assert path.speed_up.estimate[place] == pytest.approx(study.value("speed_up_strict", 0.4321).estimate)
-    counts, shares = relaxed_at(study.result, 0.4), study.relaxed(0.4)
-    assert shares.by_rank.estimate == pytest.approx(counts.by_rank / counts.by_rank.sum())
-    assert (len(RANK_WORDS), len(SHARE_WORDS)) == (len(counts.by_rank), len(counts.by_share))
+    for (counts, shares), labels in zip(study.relaxed(0.4).values(), (RANK_WORDS, SHARE_WORDS), strict=True):
+        assert shares.estimate == pytest.approx(counts / counts.sum()) and len(labels) == len(counts)
     for name in study.measures:
         assert "At θ = 0.40" in figures.spoken_title(dial_curve(study.curve(name), 0.4, theme))
     assert 0 < study.value("agreed", 0.2).estimate < 1 and study.value("agreed", 1.0).estimate == 1

@@ -22,8 +22,8 @@ from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.engine_file import read_file
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.recommendation import two_digits
+from mars_viz.axis import Span
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.exploration import Span
 from mars_viz.prompts import (
     PromptItem,
     PromptSet,
@@ -36,21 +36,19 @@ from mars_viz.prompts import (
 )
 from mars_viz.records import Policy
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
-from mars_viz.sweep.figure_words import cell
+from mars_viz.sweep.report import cell
 from mars_viz.sweep.store import list_sweeps, open_store
-from mars_viz.sweep.timing import keep_check, kept_checks
+from mars_viz.sweep.wall_clock import keep_check, kept_checks
 from mars_viz.ui import navigation, tab_jobs, visitors
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
-from mars_viz.ui.tune import cached_sweep as study_module
+from mars_viz.ui.tune import catalogue as study_module
 from mars_viz.ui.tune import detail, form, sweep_requests
-from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
-from mars_viz.ui.tune.catalogue import jobs_in, sample_sweeps, shelf
+from mars_viz.ui.tune.catalogue import KEY, CachedSweep, ShownResults, TuneView, jobs_in, sample_sweeps, shelf
 from mars_viz.ui.tune.detail import readings
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.page_state import ShownResults, TuneView
 from mars_viz.words import exactly, number
 from tests import tabs
 from tests.factories import until

@@ -13,14 +13,14 @@ from factories import Counting
 from sweep_cases import SETTINGS, alone, equal
 
 from mars_viz import cli
+from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History, in_plain_text, messages_of
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Span
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import emitted
 from mars_viz.run import Settings, joined
 from mars_viz.sweep import Sweep, load_sweep, shards
-from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.evidence import write_evidence
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import to_time
@@ -106,7 +106,7 @@ def test_results_and_evidence_are_by_question(tmp_path: Path) -> None:
     result = sweep(tmp_path / "sweep").finish()
     store = open_store(tmp_path / "sweep")
     assert store.prompts().items == talks().items
-    assert all(each.answer.startswith(" w") for each in store.told(0, 9))
+    assert all(answer.startswith(" w") for answer, _ in store.told(0, 9))
     assert result.units is not None and result.units.tolist() == [0, 0, 1, 2, 2, 2, 3, 3, 4] and result.questions == 5
     assert "over questions" in "\n".join(summary_lines(result, 0.9))
     data = json.loads((write_evidence(tmp_path / "pack", result, dial=0.9) / "evidence.json").read_text())
@@ -122,7 +122,7 @@ def test_a_wall_clock_check_times_one_turn_per_question(tmp_path: Path) -> None:
     assert [each.prompt for each in chosen] == [f"question {n}, turn {t}" for n, t in enumerate([1, 2, 1, 1, 1, 3])]
     told = open_store(tmp_path / "sweep").told(0, len(prompts))
     assert chosen[0].history == History()
-    assert chosen[1].history == History(turns=(Exchange("question 1, turn 1", told[2].answer),))
+    assert chosen[1].history == History(turns=(Exchange("question 1, turn 1", told[2][0]),))
     assert len(chosen[5].history.turns) == 2
 
 
@@ -141,10 +141,10 @@ def test_a_system_message_precedes_every_turn(tmp_path: Path) -> None:
     prompts = PromptSet("talks", tuple(replace(item, system="Be brief.") for item in plain.items))
     result, pieces = sweep(tmp_path / "sweep", prompts).finish(), table_backend().tokenizer.pieces
     history, store = History("Be brief."), open_store(tmp_path / "sweep")
-    for item, each in zip(prompts.items, store.told(0, 2), strict=False):
+    for item, (answer, _) in zip(prompts.items, store.told(0, 2), strict=False):
         own = emitted(alone(item.prompt, SETTINGS, None, "strict", history))
-        assert each.answer == joined(map(pieces.__getitem__, own))
-        history = replace(history, turns=(*history.turns, Exchange(item.prompt, each.answer)))
+        assert answer == joined(map(pieces.__getitem__, own))
+        history = replace(history, turns=(*history.turns, Exchange(item.prompt, answer)))
     assert [each.history.system for each in to_time(result, prompts, 9)] == 2 * ["Be brief."]
     assert store.prompts().items == prompts.items
     with pytest.raises(BadInput, match="not the set"):

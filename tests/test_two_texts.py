@@ -14,10 +14,9 @@ from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
 from mars_viz.records import emitted
-from mars_viz.sweep import difference_at, load_sweep, measures, two_texts, value_at
-from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair, turned
+from mars_viz.sweep import difference_at, load_sweep, measures, pairing, value_at
+from mars_viz.sweep.pairing import Change, SweepSetting, compared, divergence, pair, turned
 from mars_viz.sweep.plan import same_answers
-from mars_viz.sweep.two_texts import Change
 from mars_viz.ui.compare import saved_sweeps, sweep_pair
 from tests.factories import toy_run
 from tests.sweep_cases import COSTS, SETTINGS, alone, conversations, first_turns, sweep_over, toy_prompts, toy_sweep
@@ -38,11 +37,11 @@ def settings(result, left=1.0, right=0.3):
 
 def test_both_texts_and_their_order(swept, tmp_path):
     both, differing = settings(swept), 0
-    entries, (left, right) = {entry.place: entry.change for entry in two_texts.entries(both)}, both.at("right")
+    entries, (left, right) = {entry.place: entry.change for entry in pairing.entries(both)}, both.at("right")
     order = [list(Change).index(change) for change in entries.values()]
     assert sorted(entries) == list(range(COUNT)) and order == sorted(order) and len(set(order)) > 2
     for place, item in enumerate(toy_prompts(COUNT).items):
-        kept, change = two_texts.kept(both, place), entries[place]
+        kept, change = pairing.kept(both, place), entries[place]
         ours, theirs = (emitted(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
         assert (kept.left.tokens, kept.right.tokens) == (ours, theirs)
         sides = (kept.left, kept.both.found.left), (kept.right, kept.both.found.right)
@@ -59,8 +58,8 @@ def test_both_texts_and_their_order(swept, tmp_path):
     assert 0 < differing < COUNT
     margin = replace(SETTINGS, rule="mars-margin")
     other = pair(SweepSetting(swept, 0.3), SweepSetting(toy_sweep(tmp_path / "margin", 3, margin).finish(), 2.0))
-    assert two_texts.kept(other, 1).right.tokens == emitted(alone("prompt 1", margin, 2.0))
-    assert all(entry.change is Change.SAME for entry in two_texts.entries(settings(swept, 0.3, 0.3)))
+    assert pairing.kept(other, 1).right.tokens == emitted(alone("prompt 1", margin, 2.0))
+    assert all(entry.change is Change.SAME for entry in pairing.entries(settings(swept, 0.3, 0.3)))
 
 
 def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path):
@@ -71,11 +70,11 @@ def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path)
     whose = ((older, older, "This"), (swept, older, "The compared"), (older, swept, "The reference"))
     for left, right, start in (*whose, (older, again, "Neither")):
         both = pair(SweepSetting(left, 1.0), SweepSetting(right, 0.5))
-        kept = two_texts.kept(both, 0)
+        kept = pairing.kept(both, 0)
         assert kept.both is None and saved_sweeps.missing(both, kept).startswith(f"{start} sweep")
     shutil.copytree(other.folder / "texts", older.folder / "texts")
     with pytest.raises(BadInput, match="holds no texts of this sweep"):
-        two_texts.kept(settings(older), 0)
+        pairing.kept(settings(older), 0)
 
 
 def test_tokens_are_compared_within_one_vocabulary_only(swept, monkeypatch):
@@ -88,10 +87,10 @@ def test_tokens_are_compared_within_one_vocabulary_only(swept, monkeypatch):
     reseeded = replace(swept.plan.settings, seed=1)  # so that nothing else is known
     for provenance, change in ((made, Change.DIFFERS), (elsewhere, Change.PERHAPS)):
         other = of_plan(longer, settings=reseeded, provenance=provenance)
-        assert {entry.change for entry in two_texts.entries(pair(left, other))} == {change}
-    monkeypatch.setattr(two_texts, "same_vocabulary", lambda *_: False)
+        assert {entry.change for entry in pairing.entries(pair(left, other))} == {change}
+    monkeypatch.setattr(pairing, "same_vocabulary", lambda *_: False)
     others = SweepSetting(swept, 1.0), *(of_plan(swept, provenance=each) for each in (made, elsewhere, revised))
-    units = [two_texts.kept(pair(left, other), 0).both.found.unit for other in others]
+    units = [pairing.kept(pair(left, other), 0).both.found.unit for other in others]
     assert units == [Unit.TOKENS, Unit.TOKENS, Unit.CHARACTERS, Unit.CHARACTERS]
 
 

@@ -26,8 +26,8 @@ from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStore
 from mars_viz.site import write_site
 from mars_viz.sweep import load_sweep, store, texts
-from mars_viz.sweep.evidence_pack import write_evidence
-from mars_viz.sweep.timing import keep_check, kept_checks
+from mars_viz.sweep.evidence import write_evidence
+from mars_viz.sweep.wall_clock import keep_check, kept_checks
 from tests.factories import toy_run
 from tests.test_race import toy_race
 

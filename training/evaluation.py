@@ -17,9 +17,9 @@ from tqdm import tqdm
 
 from mars_viz.analysis.engines import position_rates
 from mars_viz.analysis.intervals import Interval, ratio
+from mars_viz.axis import RuleDial
 from mars_viz.demo import TARGET
 from mars_viz.demo.tasks import Task, instances
-from mars_viz.exploration import span_of
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording
 from mars_viz.records import Speculation
@@ -143,7 +143,7 @@ def swept(backend: Backend, task: Task, count: int, folder: Path) -> SweepResult
     """Held-out exercises of a task with MARS, every θ from strict to the loosest of `DIALS`."""
     prompts = builtin_prompts(count, seed=HELD_OUT_SEED, kinds=(task,))
     settings = Settings(rule="mars", max_new_tokens=NEW_TOKENS)
-    span = span_of(rule_named("mars"), min(DIALS), None, (settings.gamma,))
+    span = RuleDial(rule_named("mars")).span(min(DIALS), None, (settings.gamma,))
     sweep = sweep_prompts(backend, prompts, settings, span, folder, resume=True)
     with tqdm(total=len(prompts), desc=folder.name) as bar:
         for now in sweep:

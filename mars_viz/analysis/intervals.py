@@ -103,8 +103,7 @@ def mean(values: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None 
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
-    """Return the interval of a ratio of sums, in which long prompts count more: pooled τ from tokens [P] and rounds
-    [P]."""
+    """Return the interval of a ratio of sums over prompts, such as pooled τ from tokens [P] and rounds [P]."""
     return interval(divided, numerators, denominators, how=how)
 
 
@@ -297,13 +296,11 @@ class Frontier:
         return replace(self, dials=np.insert(self.dials, place, dial), accuracy=bands[0], speed_up=bands[1])
 
     def lost(self, strict: float) -> np.ndarray:
-        """Return the accuracy lost against the strict end's dial value on these prompts, in percentage points, float64
-        [D]."""
+        """Return the accuracy lost against the strict end on these prompts, in percentage points, float64 [D]."""
         estimate = self.accuracy.estimate
         return -100 * (estimate if self.paired else estimate - estimate[self.near(strict)])
 
     def best_within(self, strict: float, points: float) -> int:
-        """Return the index of the fastest setting that loses at most `points` on these prompts; strict's is always
-        allowed."""
+        """Return the index of the fastest setting that loses at most `points` here; strict is always allowed."""
         allowed = self.lost(strict) <= points + 1e-9
         return int(np.argmax(np.where(allowed, np.nan_to_num(self.speed_up.estimate, nan=-np.inf), -np.inf)))

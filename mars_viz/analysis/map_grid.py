@@ -38,8 +38,7 @@ class MapGrid:
         return np.asarray(self.tokens / self.rounds)
 
     def best(self, values: np.ndarray, *, least: bool = False) -> tuple[int, int] | None:
-        """Return row and column of the largest (or least) value; the strictest, then the shortest block, if several are
-        equal."""
+        """Return row and column of the largest (or least) value; of equal ones the strictest, then shortest block."""
         if np.isnan(values).all():
             return None
         best = np.nanmin(values) if least else np.nanmax(values)
@@ -49,16 +48,9 @@ class MapGrid:
         return int(rows[choice]), int(columns[choice])
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTimes:
-    """Time of a draft-verify cycle at each block length of a grid, with its source."""
-
-    rounds: tuple[Cost, ...] | None  # [G]; None if nothing was timed
-    source: str  # in words that follow 'modelled'
-
-
-def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTimes:
-    """Return round times from measured passes of the run's pair, if reliable, otherwise from the run's timings.
+def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> tuple[tuple[Cost, ...] | None, str]:
+    """Return the time of a round at each block length of the grid, None if nothing was timed, and its source, in words
+    that follow 'modelled': measured passes of the run's pair, if reliable, otherwise the run's timings.
 
     From timings, a round of γ tokens takes γ times the drafting time of a token, plus the time for verification at the
     run's own γ, judging and commit. Each is the lower quartile. The evidence time is a mean, because much of it is
@@ -66,17 +58,17 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTim
     differ in cost.
     """
     if run.settings.control is not None:
-        return RoundTimes(None, "nothing: a controller makes drafts, and so rounds, of different lengths")
+        return None, "nothing: a controller makes drafts, and so rounds, of different lengths"
     pair = (run.provenance.target, run.provenance.drafter, run.provenance.dtype)
     same_pair = costs is not None and (costs.target, costs.drafter, costs.dtype) == pair
     if costs and same_pair and costs.cover(grid.gammas[-1], run.settings.tree) and not objection(costs):
         source = f"from passes measured here, on {costs.device or 'an unknown device'}"
-        return RoundTimes(tuple(round_cost(costs, gamma) for gamma in grid.gammas), source)
+        return tuple(round_cost(costs, gamma) for gamma in grid.gammas), source
     rounds = [round_ for round_ in run.rounds if round_.timing.draft > 0 and len(round_.speculation)]
     if not rounds:
-        return RoundTimes(None, "this run was not timed")
+        return None, "this run was not timed"
     if run.settings.drafts_trees and grid.gammas != (run.settings.gamma,):
-        return RoundTimes(None, "by costs alone: this run's timings do not tell what trees of other sizes take")
+        return None, "by costs alone: this run's timings do not tell what trees of other sizes take"
     step = Cost.of([round_.timing.draft / (1 if grid.of_trees else len(round_.speculation)) for round_ in rounds])
     timings = [round_.timing for round_ in rounds]
     overhead = Cost.of([max(each.total - each.draft - each.evidence, each.verify) for each in timings])
@@ -90,13 +82,13 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTim
         below = math.hypot(steps * (step.seconds - step.low), overhead.seconds - overhead.low)  # errors in quadrature
         above = math.hypot(steps * (step.high - step.seconds), overhead.high - overhead.seconds)
         times.append(Cost(seconds, seconds - below, seconds + above))
-    return RoundTimes(tuple(times), source)
+    return tuple(times), source
 
 
 def modelled_speed_up(grid: MapGrid, run: Run, costs: Costs | None = None) -> np.ndarray:
     """Return tokens per second relative to the strict end at the run's own γ, modelled by `round_times`, float64 [G,
     S]. NaN if nothing was timed, or if the map lacks the strict end at that γ."""
-    costs_of = round_times(grid, run, costs).rounds
+    costs_of, _ = round_times(grid, run, costs)
     if run.settings.gamma not in grid.gammas or costs_of is None:
         return np.full_like(grid.tokens, np.nan)
     seconds = grid.rounds * np.array([each.seconds for each in costs_of])[:, None]
@@ -108,7 +100,7 @@ def modelled_speed_up(grid: MapGrid, run: Run, costs: Costs | None = None) -> np
 def speed_up_interval(grid: MapGrid, run: Run, gamma: int, value: float, costs: Costs | None = None) -> Factor | None:
     """Return the interval of such a speed-up at this block length. It comes from the costs, because the counts of one
     prompt are exact. None at the run's own γ, which compares rounds of equal cost, and if nothing was timed."""
-    rounds = round_times(grid, run, costs).rounds
+    rounds, _ = round_times(grid, run, costs)
     if rounds is None or gamma == run.settings.gamma:
         return None
     reference, other = (rounds[grid.gammas.index(each)] for each in (run.settings.gamma, gamma))

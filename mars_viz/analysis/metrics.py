@@ -9,6 +9,7 @@ number of drafted positions, in order.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -22,8 +23,6 @@ from mars_viz.run import Run, stop_words
 from mars_viz.trace import OUTCOMES, Settled, SettledText, Trace
 from mars_viz.words import counted
 
-_ENDLESS = np.iinfo(np.int64).max  # more tokens than any block has
-
 
 def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
     """Return the text of the run's blocks, judged by any rule at a dial value; None for a rule without a dial."""
@@ -32,13 +31,9 @@ def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
         return SettledText(settled, np.zeros(0, np.int64))
     decided = recorded.decided(settled)
     lengths = decided.lengths.copy()  # int64 [R]; tokens of each block in the text
-    ended = settled.kept & np.isin(recorded.tokens, run.provenance.eos_ids)
-    first = ended & (recorded.places(ended) == 1)
-    rounds = recorded.round_index[first]
-    lengths[rounds] = np.minimum(lengths[rounds], recorded.places(settled.kept)[first])
     ends = np.cumsum(decided.lengths)
     ending, text, last = ending_of(run), run.token_ids, len(recorded) - 1
-    boundless = replace(ending, max_new_tokens=int(_ENDLESS))
+    boundless = replace(ending, max_new_tokens=sys.maxsize)
     begins = np.cumsum(recorded.text_lengths) - recorded.text_lengths
     for place in asked_one_by_one(run, settled):
         begin = int(begins[place])
@@ -70,14 +65,14 @@ def first_to_differ(run: Run, ours: SettledText, theirs: SettledText) -> tuple[i
 
 
 def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
-    """Return the blocks whose ends need a separate check. These are the last one, which the length limit may cut, and
-    those with a kept token that may complete a stop string."""
-    last = [len(run.trace) - 1]
-    if not run.settings.stop:
-        return last
+    """Return the blocks whose ends need a check: the last one, which the length limit may cut, and those with a kept
+    token that ends the text or may complete a stop string."""
     ending, tokens = ending_of(run), run.trace.tokens
-    able = [token for token in np.unique(tokens[settled.kept]).tolist() if ending.may_stop_with(token)]
-    return np.union1d(run.trace.round_index[settled.kept & np.isin(tokens, able)], last).tolist()
+    able = [*ending.eos_ids]
+    if ending.stop:
+        able += filter(ending.may_stop_with, np.unique(tokens[settled.kept]).tolist())
+    blocks = run.trace.round_index[settled.kept & np.isin(tokens, able)]
+    return np.union1d(blocks, [len(run.trace) - 1]).tolist()
 
 
 class Basis(Enum):

@@ -36,8 +36,7 @@ class Graded:
     steps: Steps  # values bool [P, S]: the prompt's text is right on the segment
     strict: int  # the segment of the rule's strict end: the first or the last
     units: np.ndarray | None = None
-    """int64 [P]; equal for the turns of one question, which are no independent evidence. None if every prompt is
-    independent."""
+    """int64 [P]; equal for the turns of one question. None if every prompt is independent evidence."""
 
     def __post_init__(self) -> None:
         """Raise BadInput unless this is a table of right and wrong with a strict end."""
@@ -291,8 +290,7 @@ def score_bound(changed: Changed, confidence: float) -> float:
 
 
 def _loosest(graded: Graded, segment: int, least: int) -> float:
-    """Return the segment's value furthest from strict, with the fewest decimals (at least `least`) that keep it
-    inside."""
+    """Return the segment's value furthest from strict, with the fewest decimals (at least `least`) inside."""
     low, high = graded.steps.edges[segment : segment + 2].tolist()
     low_is_loose, last = graded.outwards.step < 0, segment == len(graded.steps) - 1
     for decimals in range(least, _MOST_DECIMALS + 1):

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from mars_viz.axis import Span, axis_of
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import facts, sentence
 from mars_viz.dialmap import DialMap, Segment, mapped
 from mars_viz.errors import SettingError
-from mars_viz.exploration import Budget, Span, span_of
+from mars_viz.exploration import Budget
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
@@ -65,14 +66,14 @@ def run(options: argparse.Namespace) -> None:
             bar.set_postfix_str(f"{progress.open} branches open, {progress.exact:.0%} exact")
     with_map = mapped(alone, mapping.map())
     path = save_run(with_map, options.out)
-    dial_map = with_map.dial_map or with_map.controller_map
+    dial_map = with_map.map
     assert dial_map is not None
     if options.json:
         print(json_of(facts(with_map, path) | map_facts(dial_map)))
         return
-    span, controller = dial_map.span, dial_map.span.controller
-    ends = f"{setting(dial_map.dial.symbol, span.low)} to {number(span.high)}"
-    ends = ends if controller is None else f"{ends} of {controller.title}"
+    span, axis = dial_map.span, dial_map.axis
+    ends = f"{setting(axis.symbol, span.low)} to {number(span.high)}"
+    ends = f"{ends} of {axis.title}" if span.over else ends
     exactness = "exact everywhere" if dial_map.complete else "cut short, so not exact everywhere"
     steps = f"{counted(dial_map.passes, 'batched round')} beyond the run's own, {number(dial_map.seconds)} s"
     say(sentence(with_map), "", f"Map from {ends}: {exactness}; {steps}.")
@@ -92,21 +93,18 @@ def _mapping(settings: Settings, options: argparse.Namespace) -> tuple[Settings,
             lengths = tuple(int(part) for part in options.gammas.split(","))
         except ValueError as error:
             raise SettingError(f"--gammas is {options.gammas!r}; give whole numbers such as 1,2,6, or all.") from error
-    if options.over != OVER_DIAL:
-        if lengths != (settings.gamma,):
-            raise SettingError(
-                f"A controller's threshold is mapped at one draft length, γ = {settings.gamma}; leave --gammas out."
-            )
-        return mapping_of(settings, options.over, options.low, options.high, lengths)
-    rule = rule_named(settings.rule)
-    span = span_of(rule, options.low, options.high, lengths)
+    if options.over != OVER_DIAL and lengths != (settings.gamma,):
+        raise SettingError(
+            f"A controller's threshold is mapped at one draft length, γ = {settings.gamma}; leave --gammas out."
+        )
+    settings, span = mapping_of(settings, options.over, options.low, options.high, lengths)
+    axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
     if max(span.gammas) > settings.gamma:
         length, by = settings.draft_of(max(span.gammas)), "--tree" if settings.drafts_trees else "--gamma"
         raise SettingError(f"{length} is to be mapped, but {by} drafts only {settings.gamma} tokens.")
-    assert rule.dial is not None  # guaranteed by span_of
-    dial = rule.dial.checked(settings.dial)
-    if not span.low <= dial <= span.high:
-        at = setting(rule.dial.symbol, dial)
+    dial = axis.value_of(settings)
+    if not span.over and not span.low <= dial <= span.high:
+        at = setting(axis.symbol, dial)
         raise SettingError(
             f"The run's {at} is not between {span.low:g} and {span.high:g}; choose another --dial or range."
         )
@@ -158,10 +156,10 @@ def differs_at(segment: Segment, other: Segment) -> int | None:
 def _table(made: DialMap, gamma: int) -> Iterator[str]:
     """Yield the lines of the texts at a draft length. Texts are compared with that of the rule's strict end of the map,
     or of a controller's longest drafts; the words start at the first different token."""
-    segments, cut = made.segments_for(gamma), made.span.controller is not None
+    segments, cut = made.segments_for(gamma), bool(made.span.over)
     yield f"{draft_words(gamma, made.frame.settings.tree)}, {counted(len(segments), 'decode' if cut else 'text')}"
     drafted, other = ("  drafted", "the longest drafts' text") if cut else ("", "strict")
-    yield f"{made.dial.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds{drafted}  relaxed  differs from {other}"
+    yield f"{made.axis.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds{drafted}  relaxed  differs from {other}"
     for segment in segments:
         tau = "–" if math.isnan(segment.tau) else f"{segment.tau:.2f}"
         drafted = f"  {segment.drafted:>7}" if cut else ""

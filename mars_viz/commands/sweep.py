@@ -1,49 +1,55 @@
-"""`mars-viz sweep`: sweep a prompt set into a folder of results, a table and a recommendation."""
+"""`mars-viz sweep`: sweep a prompt set into a folder of results, a table and a recommendation.
+
+With `--grid k=1,2,5` every variant of a rule is swept into a folder of its own.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mars_viz import default_folders
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.axis import RuleDial, Span
 from mars_viz.chat import checked_system
-from mars_viz.commands import decoding, grid, prompt_sets
+from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import note
-from mars_viz.commands.grid import next_step, swept, terms_of
+from mars_viz.controllers import control_named
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.exploration import Span
 from mars_viz.locks import check_nobody
-from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
+from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts, load_task, per_task
 from mars_viz.prompts.files import MOST_PROMPTS
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
+from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
-from mars_viz.sweep.by_task import by_task
-from mars_viz.sweep.evidence_pack import write_evidence
-from mars_viz.sweep.grid import Grid
-from mars_viz.sweep.plan import set_notes
-from mars_viz.sweep.ray_cluster import LOCAL, RayRequest, check_ray
-from mars_viz.sweep.ray_mapper import sweep_on_ray
-from mars_viz.sweep.ray_pool import NamedModels, WorkerPool, workers_of
-from mars_viz.sweep.report import missing, summary_lines, table_of
+from mars_viz.sweep.evidence import dial_grid, write_evidence
+from mars_viz.sweep.grid import Advised, Grid, advised, best_of, few_dials, grid_of, grid_table, left_out, with_pair
+from mars_viz.sweep.measures import METHODS, Terms
+from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
+from mars_viz.sweep.plan import Plan, set_notes
+from mars_viz.sweep.report import alone, by_task, missing, summary_lines, table_of
 from mars_viz.sweep.result import SweepResult, chosen_dial
-from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
-from mars_viz.sweep.terms import METHODS
-from mars_viz.sweep.threshold import advised
-from mars_viz.sweep.timing import Checks, TimingCheck, keep_check, kept_checks
+from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
+from mars_viz.sweep.wall_clock import Checks, TimingCheck, keep_check, kept_checks
 from mars_viz.terminal import say
-from mars_viz.words import counted
+from mars_viz.words import counted, exactly
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -125,16 +131,16 @@ def run(options: argparse.Namespace) -> None:
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
     _check(options, span)
     asked_ray = _ray_request(options)
-    variants = grid.checked(options)
+    variants = _checked_grid(options)
     task = prompt_sets.task_of(options, settings)
     prompts = _prompts(options, variants, task)
     settings = settings if task is None else task.settings(settings, options.max_new_tokens)
     for sentence in set_notes(prompts):
         note(sentence)
     if variants is not None:
-        grid.run(options, variants, settings, span, prompts)
+        _run_grid(options, variants, settings, span, prompts)
         return
-    begun, pair = grid.dtype_of(grid.gone_on_with(options, variants)), None
+    begun, pair = _dtype_of(_gone_on_with(options, variants)), None
     keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     with _workers(asked_ray, options, settings, begun) as pool:
         if pool is None:
@@ -167,7 +173,6 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _new_folder(options: argparse.Namespace) -> Path:
-    """Return a folder among the app's sweeps. Raises BadInput with --resume, for which --out names the folder."""
     if options.resume:
         raise SettingError("--resume continues the sweep in --out DIR; name its folder.")
     return default_folders.sweeps() / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{rule_named(options.rule).slug}"
@@ -176,17 +181,15 @@ def _new_folder(options: argparse.Namespace) -> Path:
 def _check(options: argparse.Namespace, span: Span) -> None:
     prompt_sets.check_task(options)
     terms_of(options)
-    if span.controller is not None and options.grid is not None:
+    if span.over and options.grid is not None:
         raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
-    if span.controller is None:
-        dial = rule_named(options.rule).dial
-        assert dial is not None  # guaranteed by span_of
+    if not span.over:
+        axis = RuleDial(rule_named(options.rule))
         if options.dial is not None and not span.low <= options.dial <= span.high:
             raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
-        if not span.low <= dial.strict <= span.high:
-            raise SettingError(
-                f"The range must reach the strict end, {dial.symbol} = {dial.strict:g}, to compare with it."
-            )
+        if not span.low <= axis.reference <= span.high:
+            at = f"{axis.symbol} = {axis.reference:g}"
+            raise SettingError(f"The range must reach the strict end, {at}, to compare with it.")
     if options.batch is not None and options.batch < 1:
         raise SettingError(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:
@@ -204,7 +207,7 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
         several = swept is not None and (options.limit or 0) > 0
         limit = MOST_PROMPTS if several else options.limit  # the resumed sweep applies the limit itself
         keywords = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
-        plan = grid.gone_on_with(options, variants)
+        plan = _gone_on_with(options, variants)
         turns = Turns(options.turns or Turns.ALL)
         if options.turns is None and plan is not None:  # as the resumed sweep
             turns = Turns.FIRST if plan.later_turns else Turns.ALL
@@ -223,7 +226,7 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
 
 def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTask | None) -> PromptSet:
     """Return the set; for a resumed sweep its prompts, then those that a larger --limit adds."""
-    folders, swept = grid.begun(variants, Path(options.out)) if options.resume else [], None
+    folders, swept = _begun(variants, Path(options.out)) if options.resume else [], None
     with suppress(BadInput):  # its folder lacks them
         swept = store.open_store(folders[0]).prompts() if folders else None
     offered = _offered(options, variants, swept) if task is None else task.prompts
@@ -243,8 +246,6 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
 def _checks(
     result: SweepResult, pair: Backend | None, prompts: PromptSet, dial: float, options: argparse.Namespace
 ) -> Checks:
-    """Return all timing checks of this sweep, after making and saving one with --wall-clock; failures to save are
-    printed as notes."""
     kept, timed = True, None
     if pair is not None and options.wall_clock:
         from mars_viz.sweep.wall_clock import to_time, wall_clock
@@ -256,7 +257,7 @@ def _checks(
             repetitions=options.repetitions,
             chat=options.chat,
             costs=result.costs,
-            fixed=result.plan.controller is not None,
+            over=result.plan.over,
         )
         try:
             keep_check(result.folder, timed)
@@ -297,11 +298,17 @@ def _print(
         print(json_of(facts))
         return
     say(*summary_lines(result, dial, timed, terms))
+    _say_advice(result, found, options, "", "in")
+
+
+def _say_advice(
+    result: SweepResult, found: Recommendation | None, options: argparse.Namespace, title: str, where: str
+) -> None:
     advice = "No recommendation: no prompt of the set is graded."
-    say("", advice if found is None else f"{found.sentence} {terms.safe}")
-    if found is not None and (advice := next_step(found, options, result.folder, result.plan.turns)):
-        say(advice)
-    say("", f"Results in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
+    say("", title + (advice if found is None else f"{found.sentence} {terms_of(options).safe}"))
+    if found is not None and (more := next_step(found, options, result.folder, result.plan.turns)):
+        say(more)
+    say("", f"Results {where} {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
 def ray_arguments(parser: argparse.ArgumentParser) -> None:
@@ -330,7 +337,6 @@ def ray_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _ray_request(options: argparse.Namespace) -> RayRequest | None:
-    """Return the request for workers, or None without --ray. Raises BadInput for conflicting options."""
     sized = {
         name: getattr(options, f"ray_{name}")
         for name in ("workers", "cpus", "gpus")
@@ -369,3 +375,154 @@ def _workers(
     models = NamedModels(**decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
     with workers_of(models, settings, asked, note) as pool:
         yield pool
+
+
+def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
+    """Sweep with a progress bar on standard error; an interruption prints the number of prompts kept `where`."""
+    now, bars = sweep.progress, decoding.progress_bar()
+    try:
+        with bars(desc=title, total=now.prompts, initial=now.finished, unit=" prompts") as bar:
+            for progress in sweep:
+                bar.update(progress.finished - bar.n)
+                workers = "+".join(map(str, progress.workers))
+                fields = {"failed": progress.failed or "", "workers": workers}
+                if shown := {name: value for name, value in fields.items() if value}:
+                    bar.set_postfix(shown, refresh=False)
+    except KeyboardInterrupt:
+        kept = counted(sweep.progress.finished, "finished prompt")
+        decoding.note(f"Interrupted. {kept} of {now.prompts} kept {where}; continue with --resume.")
+        sys.exit(130)
+
+
+def terms_of(options: argparse.Namespace) -> Terms:
+    """Return the terms of --loss, --confidence and --intervals. Raises SettingError for invalid numbers."""
+    if not 0 < options.confidence < 1:
+        raise SettingError("--confidence must be at least 0.5 and below 1.")
+    return Terms(options.loss, Bootstrap(options.confidence, METHODS[options.intervals]))
+
+
+def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, turns: Turns) -> str:
+    """Return how many prompts a test of the next looser setting needs, and the command to add them; may be empty."""
+    needed = found.prompts_needed
+    if needed is None:
+        return ""
+    if options.task is None and (kinds := prompt_sets.builtin_kinds(options.set)) is not None:
+        limit = per_task(needed, len(kinds))
+    else:
+        try:
+            graded = _graded(options, folder, turns)
+        except BadInput:  # bad lines beyond the swept ones
+            return found.next_step
+        if graded[-1] < needed:
+            return f"{found.next_step} {options.task or options.set} has {graded[-1]} that are graded.".lstrip()
+        limit = 1 + next(place for place, count in enumerate(graded) if count >= needed)
+    return f"{found.next_step} The same command with --resume --limit {limit} adds them.".lstrip()
+
+
+def _graded(options: argparse.Namespace, folder: Path, turns: Turns) -> list[int]:
+    """Return the cumulative number of graded prompts in sweep order; a conversation counts once."""
+    if options.task is not None:
+        return list(range(1, len(load_task(options.task, fewshot=options.fewshot, metric=options.metric).prompts) + 1))
+    prompts = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
+    prompts = store.in_begun_order(folder, prompts)
+    lines: dict[str, bool] = {}
+    for item in prompts.items:
+        lines[item.unit] = lines.get(item.unit, False) or item.graded
+    return list(accumulate(lines.values()))
+
+
+def _checked_grid(options: argparse.Namespace) -> Grid | None:
+    if options.grid is None:
+        return None
+    control, out = control_named(options.controller), Path(options.out)
+    if control is not None and ":" in options.controller:
+        remedy = f"leave :{options.controller.partition(':')[2]} out of --controller"
+        raise SettingError(f"The grid says the controller's thresholds, and so does its name; {remedy}.")
+    gamma = drafted_tokens(options.gamma, options.tree)
+    grid = grid_of(rule_named(options.rule), options.grid, None if control is None else control.controller, gamma)
+    if options.wall_clock:
+        last = grid.settings(Settings())[-1]
+        example = f"--rule {last.rule} --out {grid.folders(out)[-1]} --resume"
+        raise SettingError(
+            f"The wall-clock check times one sweep. Leave out --grid and name one of them, such as {example}."
+        )
+    if store.holds_sweep(out):
+        raise SettingError(f"{out} holds a sweep itself. Choose another folder for the grid.")
+    if not options.resume:
+        if _begun(grid, out):
+            raise SettingError(
+                f"{out} holds sweeps of this grid already. Go on with them (--resume), or choose another folder."
+            )
+        store.check_new(out)
+    for folder in grid.folders(out):
+        check_nobody(folder)
+    return grid
+
+
+def _begun(grid: Grid | None, out: Path) -> list[Path]:
+    """Return the folders that already contain a sweep: below `out` for a grid, otherwise `out` itself."""
+    return [folder for folder in ((out,) if grid is None else grid.folders(out)) if store.holds_sweep(folder)]
+
+
+def _gone_on_with(options: argparse.Namespace, grid: Grid | None) -> Plan | None:
+    folders = _begun(grid, Path(options.out)) if options.resume else []
+    return store.open_store(folders[0]).plan if folders else None
+
+
+def _dtype_of(plan: Plan | None) -> str:
+    """Return the dtype that `auto` means for a resumed sweep.
+
+    On the CPU, it is the recorded dtype, because auto depends on the processor. Elsewhere auto is each model's stored
+    dtype.
+    """
+    if plan is None or not re.search(r", \d+ threads?$", plan.provenance.device):
+        return "auto"
+    return plan.provenance.dtype or "auto"
+
+
+def _run_grid(options: argparse.Namespace, grid: Grid, settings: Settings, span: Span, prompts: PromptSet) -> None:
+    pair = decoding.opened_backend(options, _dtype_of(_gone_on_with(options, grid)))
+    keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
+    sweep = sweep_grid(pair, prompts, grid.settings(settings), grid.folders(Path(options.out)), span, **keywords)
+    for each in sweep.too_long:
+        note(f"{each.id} will have no results: {each.reason}")
+    swept(sweep, f"Sweeping {counted(len(sweep.sweeps), 'variant')}", "for every variant")
+    results = [each.result() for each in sweep.sweeps]
+    if not len(results[0]):
+        raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
+    terms = terms_of(options)
+    variants = [Advised.of(result, terms.points, terms.confidence, len(results)) for result in results]
+    best = best_of(variants)
+    best = replace(best, found=with_pair(best, variants)) if grid.axis.over else best
+    dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial
+    if options.evidence is not None:
+        others = [each for each in variants if each.result is not best.result]
+        checks = kept_checks(best.result.folder, best.result.plan).found
+        about = {"recommendation": best.found, "checks": checks, "beside": others, "terms": terms}
+        write_evidence(options.evidence, best.result, dial=dial, **about)
+    table = None if len(variants) == 1 else grid_table(variants, dial_grid(best.result, dial))
+    if options.json:
+        facts = {
+            "folder": str(best.result.folder),
+            "plan": asdict(best.result.plan),
+            "dial": dial,
+            "terms": terms.facts(),
+            "recommendation": None if best.found is None else asdict(best.found),
+            "setting_grid": None if table is None else table.facts(terms.how),
+        }
+        print(json_of(facts))
+        return
+    say(*summary_lines(best.result, dial, terms=terms))
+    if table is not None:  # estimates only, to fit a terminal
+        dials = table.dials.tolist()
+        shown = few_dials(dials, (dial,))
+        few = replace(table, dials=np.array(shown))
+        for name in (each for each in ("accuracy", "tau", "speed_up", "rolled_back") if each in table.titles):
+            heads = "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
+            say("", f"{table.titles[name]:<44}{heads}")
+            for place, value in enumerate(table.values):
+                cells = [f"{alone(name, estimate):>14}" for estimate in few.band(place, name).estimate.tolist()]
+                say(f"{f'{table.axis.symbol} = {exactly(value)}':<44}{''.join(cells)}")
+        if omission := left_out(table.symbol, dials, dial):
+            say("", *omission.split("\n"))
+    _say_advice(best.result, best.found, options, f"{best.result.plan.rule.title}: ", "below")

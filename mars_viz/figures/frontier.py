@@ -225,7 +225,6 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
 
 
 def _add_names(figure: go.Figure, ends: Sequence[tuple[RulePath, str]], theme: Theme, limit: float | None) -> None:
-    """Label the chosen setting, each path's loose end (in its colour) and the allowed loss, without overlap."""
     chosen = ends[0][0]
     points = [_point(chosen, chosen.marked), *(_point(each, each.loosest) for each, _ in ends)]
     texts = [exact_setting(chosen.symbol, chosen.marked)]
@@ -275,7 +274,6 @@ def _part(ends: Sequence[float], value: float) -> float:
 
 
 def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | None) -> None:
-    """Show all intervals, strict and the limit, with space on the right for labels."""
     ends = ("estimate", "low", "high")
     xs = np.concatenate([100 * getattr(each.path.accuracy, end) for each in paths for end in ends])
     ys = np.concatenate([getattr(each.path.speed_up, end) for each in paths for end in ends])

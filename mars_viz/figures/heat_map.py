@@ -66,7 +66,7 @@ def heat_map(
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
     if quantity.basis == "modelled":
-        add_note(figure, f"modelled {round_times(grid, run, costs).source}", up=24)
+        add_note(figure, f"modelled {round_times(grid, run, costs)[1]}", up=24)
     figure.add_trace(_cells(grid, quantity, values))
     figure.update_layout(barmode="overlay", bargap=0)
     figure.update_xaxes(range=[float(grid.edges[0]), float(grid.edges[-1])], showgrid=False)
@@ -95,7 +95,6 @@ def heat_map(
 
 
 def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
-    """Return a bar for each stretch of a row with equal known values."""
     rows, firsts, ends = [], [], []
     for row, line in enumerate(values):
         changes = np.flatnonzero(np.r_[True, (line[1:] != line[:-1]) & ~(np.isnan(line[1:]) & np.isnan(line[:-1]))])

@@ -28,8 +28,7 @@ import numpy as np
 
 from mars_viz import __version__
 from mars_viz.components.explorer import ELEMENT
-from mars_viz.components.explorer.packing import packed
-from mars_viz.components.explorer.payload import TOP, Columns, Payload, run_payload
+from mars_viz.components.explorer.payload import TOP, Columns, Payload, packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.dialmap import checked_gamma
 from mars_viz.errors import StorageError, disk_refusals

@@ -43,11 +43,8 @@ def encode(run: Run) -> dict[str, bytes]:
     }
     try:
         tables = trace_tables(run.trace) | {"pieces": pieces}
-        dial_map = run.dial_map or run.controller_map
-        if run.dial_map is not None and run.controller_map is not None:
-            raise RunFileError("it carries two maps, and a file holds one. Leave dial_map or controller_map out.")
-        if dial_map is not None:
-            if dial_map.frame != run.without_rounds or bool(dial_map.span.over) != (dial_map is run.controller_map):
+        if (dial_map := run.map) is not None:
+            if dial_map.frame != run.without_rounds:
                 raise RunFileError(
                     "its map is that of another run. Join them with mars_viz.dialmap.mapped(run, dial_map)."
                 )
@@ -90,8 +87,7 @@ def decode(files: Mapping[str, bytes]) -> Run:
         tags=about.tags,
     )
     if about.dial_map is not None:
-        dial_map = map_of(tables, run, about.dial_map)
-        run = replace(run, controller_map=dial_map) if dial_map.span.over else replace(run, dial_map=dial_map)
+        run = replace(run, map=map_of(tables, run, about.dial_map))
     _check(run, about, tables)
     return run
 

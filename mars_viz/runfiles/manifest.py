@@ -19,11 +19,10 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mars_viz import bounds, demo
+from mars_viz.axis import Span, axis_of
 from mars_viz.chat import NO_HISTORY, History
-from mars_viz.controllers import controller_named
 from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.escapes import JOINERS, steers
-from mars_viz.exploration import Span, controller_span, span_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings, stop_words
 from mars_viz.shapes import shape_named
@@ -91,7 +90,7 @@ class Manifest:
     @classmethod
     def of(cls, run: Run, files: Mapping[str, Stamp] | None = None) -> Manifest:
         """Return the manifest of a run with these table files. Raises BadInput for invalid tags."""
-        dial_map, facts = run.dial_map or run.controller_map, None
+        dial_map, facts = run.map, None
         if dial_map is not None:
             facts = MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))
         return cls(
@@ -264,12 +263,10 @@ def _check_map(facts: MapFacts, settings: Settings) -> None:
     """Check that the map's range is valid for the run's rule and γ, or for a controller of uncut chains."""
     span = facts.span
     try:
-        if span.over:
-            controller = controller_named(span.over)
-            plausible = controller_span(controller, span.low, span.high, (settings.gamma,)) == span
-            plausible = plausible and settings.control is None and not settings.drafts_trees
-        else:
-            plausible = span_of(rule_named(settings.rule), span.low, span.high, span.gammas) == span
+        axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
+        gammas = (settings.gamma,) if span.over else span.gammas
+        plausible = axis.span(span.low, span.high, gammas) == span
+        plausible = plausible and (not span.over or settings.drafts_plainly)
     except BadInput as error:
         raise RunFileError(f"manifest.json describes no possible map: {error}") from error
     if not plausible or max(span.gammas) > settings.gamma:

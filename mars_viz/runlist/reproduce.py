@@ -57,7 +57,7 @@ def recipe(run: Run, name: str) -> Recipe:
             f"It was made on {info.device}{f' in {info.dtype}' if info.dtype else ''}. Another device may round "
             "otherwise, and so write another token where two are nearly equal."
         )
-    dial_map = run.dial_map or run.controller_map
+    dial_map = run.map
     if dial_map is not None:
         span = dial_map.span
         over = " --over controller" if span.over else " --gammas all" * (len(span.gammas) > 1)

@@ -17,11 +17,9 @@ from pathlib import Path
 from mars_viz import __version__, samples
 from mars_viz.analysis.alignment import align_runs, differences
 from mars_viz.components.compare import Payload, lane_payload, pair_payload
-from mars_viz.components.explorer.packing import identified
-from mars_viz.components.explorer.payload import WINDOW, payload_of, window
-from mars_viz.components.explorer.round_index import cut_index, round_index
+from mars_viz.components.explorer.payload import WINDOW, identified, payload_of, round_index, window
 from mars_viz.components.stepper import playback, playback_payload
-from mars_viz.dialmap import whole_controller_map
+from mars_viz.dialmap import whole_threshold_map
 from mars_viz.errors import RunFileError
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.figures import LIGHT, spoken_title
@@ -172,9 +170,9 @@ def run_files(one: SiteRun) -> Iterator[SiteFile]:
     """Yield the data scripts of a run: per draft length, and over a controller's threshold (None) if it is mapped."""
     run_gamma = one.run.settings.gamma
     yield steps_file(one.name, one.run)
-    for gamma in (*draft_lengths(one.run), *((None,) if whole_controller_map(one.run) else ())):
+    for gamma in (*draft_lengths(one.run), *((None,) if whole_threshold_map(one.run) else ())):
         part = f"{one.name}.cuts" if gamma is None else f"{one.name}.g{gamma}"
-        index = cut_index(one.run) if gamma is None else round_index(one.run, gamma)
+        index = round_index(one.run, gamma, cuts=gamma is None)
         long = index.slots > WHOLE
         payload = payload_of(one.run, gamma, index, evidence=not long)
         if long and one.run.settings.drafts_trees:  # Compare shows trees without windows of evidence
@@ -234,10 +232,10 @@ _FIGURES = Html(
 def run_page(one: SiteRun) -> SitePage:
     """Return a run's page."""
     run, title = one.run, heading(one.run)
-    controller_map, dial, choice = whole_controller_map(run), rule_named(run.settings.rule).dial, Html()
-    if controller_map is not None and controller_map.span.controller is not None:
+    threshold_map, dial, choice = whole_threshold_map(run), rule_named(run.settings.rule).dial, Html()
+    if threshold_map is not None:
         rule = "the rule" if dial is None else f"{dial.symbol} of the rule"
-        other = f"{controller_map.dial.symbol} of the controller {controller_map.span.controller.title}"
+        other = f"{threshold_map.axis.symbol} of the controller {threshold_map.axis.title}"
         choice = Html(
             '<p class="dials" role="group" aria-label="The dial to turn">'
             f'<button type="button" data-cuts="" aria-pressed="true">Turn {html(rule)}</button>'

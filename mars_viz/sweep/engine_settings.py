@@ -49,7 +49,6 @@ def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...
 
 
 def _vllm(settings: Settings, note: str, **options: object) -> EngineSetting:
-    """Return options to merge into the configuration of the drafter."""
     config = json.dumps({"num_speculative_tokens": settings.gamma, **options})
     return EngineSetting("vLLM", f"--speculative-config '{config}'", note)
 
@@ -99,8 +98,7 @@ def _fly(window: int, dial: float, best: int, settings: Settings, note: str) -> 
 
 
 def _sglang(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    """Return SGLang's options. Its number of draft tokens includes the text's last token, the root of the verified
-    tree."""
+    """Return SGLang's options. Its draft tokens include the text's last token, the root of the verified tree."""
     shape = shape_named(settings.tree).shape.within(settings.gamma)
     single, acc = (exactly(dial), "1") if rule.family == "sglang-single" else ("1", exactly(dial))
     flags = (

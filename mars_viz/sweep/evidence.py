@@ -1,10 +1,16 @@
-"""The evidence for a setting as plain data: everything that engine maintainers ask for, with intervals."""
+"""The evidence for a setting: everything that engine maintainers ask for, with intervals.
+
+Plain data, and files in Markdown, CSV and JSON, written completely or not at all, or as a zip.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from enum import Enum
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,18 +22,28 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
 from mars_viz.options import options_of
 from mars_viz.run import Settings
-from mars_viz.sweep.by_task import by_task, losing
+from mars_viz.runfiles.folders import check_free, write_folder
+from mars_viz.strict_formats import csv_of, json_of, plain
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table, value_in, varied_setting
-from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
+from mars_viz.sweep.evidence_text import markdown
+from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table, varied_axis
+from mars_viz.sweep.measures import Terms, band_at, measures, relaxed_at
 from mars_viz.sweep.plan import Plan, turns_words
-from mars_viz.sweep.report import DEFAULT_TERMS, drawn, settings_of, table_of
+from mars_viz.sweep.report import (
+    DEFAULT_TERMS,
+    TOLD,
+    by_task,
+    drawn,
+    losing,
+    settings_of,
+    stretches,
+    stretches_csv,
+    table_of,
+)
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import SweepResult, chosen_dial
-from mars_viz.sweep.stretches import TOLD, stretches
-from mars_viz.sweep.terms import Terms
-from mars_viz.sweep.timing import Checks, TimingCheck
+from mars_viz.sweep.wall_clock import Checks, TimingCheck
 from mars_viz.words import exact_setting
 
 FORMAT = "mars-viz-evidence"
@@ -39,7 +55,7 @@ NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 def judged_at(plan: Plan, dial: float) -> float:
     """Return the value of the rule's dial when the swept dial has this value; 0 for a rule without a dial."""
-    return dial if plan.controller is None else plan.settings.dial or 0.0
+    return plan.at(dial).dial or 0.0
 
 
 def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:
@@ -68,7 +84,7 @@ def evidence_of(
     and for sweeps that form no grid.
     """
     plan, how = result.plan, terms.how
-    origin = origin_of(result, dial, recommendation, by_hand)
+    origin, choice = _chosen(result, dial, recommendation, by_hand)
     variants = grid_option([result, *(each.result for each in beside)])
     given = dial_grid(result, dial) if grid is None else np.asarray(grid, np.float64)
     values = np.unique(np.append(given, dial))
@@ -76,13 +92,13 @@ def evidence_of(
     requests = result.acceptance(dial)
     checks = [replace(check, how=how) for check in checks]
     timing, tasks = Checks(tuple(checks)).latest(dial), by_task(result, dial, how)
-    requested = dial if origin is SettingOrigin.BY_HAND else None
+    requested = dial if origin == "by_hand" else None
     return {
         "format": FORMAT,
         "version": __version__,
         "terms": terms.facts() | {"safe": terms.safe, "brackets": terms.brackets(drawn(result), result.questions)},
-        "chosen": {"dial": dial, "how": origin.name.lower(), "words": _chosen(plan, dial, origin, recommendation)},
-        "reproduction": asdict(reproduction(result, terms, dial=requested, timing=timing, grid=variants)),
+        "chosen": {"dial": dial, "how": origin, "words": choice},
+        "reproduction": reproduction(result, terms, dial=requested, timing=timing, grid=variants),
         "models": _models(result),
         "data_set": _data_set(result),
         "rule": _rule(result),
@@ -117,42 +133,26 @@ def evidence_of(
     }
 
 
-class SettingOrigin(Enum):
-    """How the setting of the evidence was chosen."""
-
-    RECOMMENDED = "recommended"  # the sweep recommends it
-    BY_HAND = "chosen by hand"  # a user chose it
-    DEFAULT = "the default, since nothing is recommended"  # there is no recommendation and no user's choice
-
-
-def origin_of(
-    result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None = None
-) -> SettingOrigin:
-    """Return the origin of this setting; `by_hand` as in `evidence_of`."""
-    if found is not None and found.dial is not None and found.dial == dial:
-        return SettingOrigin.RECOMMENDED
-    requested = dial != chosen_dial(result, found) if by_hand is None else by_hand
-    return SettingOrigin.BY_HAND if requested else SettingOrigin.DEFAULT
-
-
-def _chosen(plan: Plan, dial: float, origin: SettingOrigin, found: Recommendation | None) -> str:
-    at = exact_setting(plan.symbol, dial)
-    if origin is SettingOrigin.RECOMMENDED:
-        return f"{at} is the recommended setting; no user chose another."
-    if origin is SettingOrigin.DEFAULT:
-        return f"{at} is the default: nothing is recommended, and no user chose a setting."
-    if found is None or found.dial is None:
-        return f"{at} was chosen by hand; nothing is recommended."
-    return f"{at} was chosen by hand; recommended is {exact_setting(plan.symbol, found.dial)}."
+def _chosen(result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None) -> tuple[str, str]:
+    """Return how this setting was chosen, as a word and as a sentence; `by_hand` as in `evidence_of`."""
+    at, recommended = exact_setting(result.plan.symbol, dial), None if found is None else found.dial
+    if dial == recommended:
+        return "recommended", f"{at} is the recommended setting; no user chose another."
+    if not (dial != chosen_dial(result, found) if by_hand is None else by_hand):
+        return "default", f"{at} is the default: nothing is recommended, and no user chose a setting."
+    other = "nothing is recommended"
+    if recommended is not None:
+        other = f"recommended is {exact_setting(result.plan.symbol, recommended)}"
+    return "by_hand", f"{at} was chosen by hand; {other}."
 
 
 def grid_option(results: Sequence[SweepResult]) -> str:
     """Return the value of `--grid` for these variants, 'k=1,2,5'; empty for a single sweep."""
     if len(results) < 2:
         return ""
-    setting = varied_setting([each.plan for each in results])
-    values = sorted({value_in(each.plan, setting) for each in results})
-    return f"{setting.key}={','.join(setting.written(value) for value in values)}"
+    axis = varied_axis([each.plan for each in results])
+    values = sorted({axis.value_of(each.plan.settings) for each in results})
+    return f"{axis.setting.key}={','.join(map(axis.setting.written, values))}"
 
 
 def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
@@ -225,10 +225,10 @@ def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any
 
 def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
     same = result.prompts["off_is_strict"]
-    what = "the text of drafts of full length is, token for token, that of a walk without controller"
-    if result.plan.controller is None:
-        what = "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
-        what += result.compared
+    what = "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
+    what += result.compared
+    if result.plan.over:
+        what = "the text of drafts of full length is, token for token, that of a walk without controller"
     alone = None if timing is None else {"same": timing.same_as_target, "n": len(timing.target.tokens)}
     return {
         "same": int(same.sum()),
@@ -240,7 +240,6 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
 
 
 def _grid(result: SweepResult, dials: Sequence[float], how: Bootstrap) -> list[dict[str, Any]]:
-    """Return a row for each stretch of the dial that contains one of these values, with its ends and all figures."""
     rows = stretches(result, dials, TOLD)
     values = np.array([each.dial for each in rows])
     bands = {name: band_at(result, measure, values, how) for name, measure in measures(result).items()}
@@ -251,15 +250,12 @@ def _grid(result: SweepResult, dials: Sequence[float], how: Bootstrap) -> list[d
 
 
 def _relaxed(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any]:
-    """Return counts, and shares of all relaxed tokens with their intervals."""
-    counts, bands = relaxed_at(result, dial), relaxed_bands(result, dial, how)
-    shares = ((RANK_WORDS, bands.by_rank), (SHARE_WORDS, bands.by_share))
-    by_rank, by_share = ({word: cell(band, i) for i, word in enumerate(words)} for words, band in shares)
+    (ranks, by_rank), (shares, by_share) = relaxed_at(result, dial, how).values()
     return {
-        "by_target_rank": dict(zip(RANK_WORDS, counts.by_rank.tolist(), strict=True)),
-        "by_p_over_p1": dict(zip(SHARE_WORDS, counts.by_share.tolist(), strict=True)),
-        "shares_by_target_rank": by_rank,
-        "shares_by_p_over_p1": by_share,
+        "by_target_rank": dict(zip(RANK_WORDS, ranks.tolist(), strict=True)),
+        "by_p_over_p1": dict(zip(SHARE_WORDS, shares.tolist(), strict=True)),
+        "shares_by_target_rank": {word: cell(by_rank, place) for place, word in enumerate(RANK_WORDS)},
+        "shares_by_p_over_p1": {word: cell(by_share, place) for place, word in enumerate(SHARE_WORDS)},
     }
 
 
@@ -282,6 +278,144 @@ def _engine(row: EngineRow) -> dict[str, Any]:
 
 
 def _within(found: Within) -> dict[str, Any]:
-    """Return the ends of an interval, or the reason why there is none."""
     ends = {name: None if found.interval is None else getattr(found.interval, name) for name in ("low", "high")}
     return ends | {"why_none": found.why}
+
+
+_MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
+_PROMPT = ("id", "category", "prompt_tokens", "off_is_strict", "target_right")
+_SETTING = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "right")
+_AGAINST = ("first_divergence", "edit_distance")
+
+
+def grid_csv(rows: list[dict[str, Any]]) -> str:
+    """Return a line per stretch of the dial, `dial_from` <= dial < `dial_to`, with figures and the ends of their
+    intervals. Undefined values are empty."""
+    names = [name for name in rows[0] if name not in ("dial", "from", "to", "shown")]
+    lines = [[row["from"], row["to"], row["dial"], *_cells(row, names)] for row in rows]
+    return csv_of(["dial_from", "dial_to", "dial", *_heads(names)], lines)
+
+
+def tasks_csv(rows: list[dict[str, Any]]) -> str:
+    """Return a line per task and one for all together, with figures and intervals at strict and the setting."""
+    names = list(dict.fromkeys(name for row in rows for name in row["chosen"]))
+    sides = ("strict", "chosen")
+    lines = [
+        [row["task"], row["prompts"], row["graded"]]
+        + [cell for name in names for side in sides for cell in _cells(row[side], [name])]
+        for row in rows
+    ]
+    return csv_of(["task", "prompts", "graded", *_heads([f"{side}_{name}" for name in names for side in sides])], lines)
+
+
+def setting_grid_csv(variants: Mapping[str, Any]) -> str:
+    """Return a line per variant and common dial value, with the varied setting as the first column."""
+    names = list(variants["titles"])
+    lines = [[each["value"], row["dial"], *_cells(row, names)] for each in variants["rows"] for row in each["dials"]]
+    return csv_of([variants["setting"]["key"], "dial", *_heads(names)], lines)
+
+
+def _heads(names: Iterable[str]) -> list[str]:
+    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
+
+
+def _cells(figures: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
+    return [(figures.get(name) or {}).get(key) for name in names for key in ("estimate", "low", "high")]
+
+
+def engines_csv(rows: list[dict[str, Any]]) -> str:
+    """Return a line per definition of acceptance, with length, rate and the ends of their intervals. Values that are
+    not reported or not defined are empty."""
+    whats = ("length", "rate")
+    heads = [f"{what}{end}" for what in whats for end in ("", "_low", "_high", "_formula")]
+    lines = []
+    for row in rows:
+        cells = [
+            [row[what], *(row[f"{what}_within"][end] for end in ("low", "high")), row[f"{what}_formula"]]
+            for what in whats
+        ]
+        lines.append([row["engine"], *cells[0], *cells[1], row["bonus"], row["pooling"]])
+    return csv_of(["engine", *heads, "bonus", "pooling"], lines)
+
+
+def summary_csv(found: Mapping[str, Any]) -> str:
+    """Return a line each for the target alone, strict and the chosen setting, with models and data set. Every figure
+    has the ends of its interval; unmeasured or undefined values are empty."""
+    models, rule, data, timing = (found[name] for name in ("models", "rule", "data_set", "wall_clock"))
+    where = {name: models[name] for name in (*_MODELS, *options_of(Settings)) if name != "gamma"}
+    where["versions"] = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
+    where |= {"data_set": data["name"], "n": data["n"], "graded": data["graded"]}
+    rows = []
+    for name, at in (("target", None), *((way, found["settings"][way]) for way in ("strict", "chosen"))):
+        row = {"setting": name, "rule": rule["name"] if at is not None else "", "dial": at, "gamma": rule["gamma"]}
+        row["tree"] = rule["tree"]
+        figures = {each["figure"]: each["settings"][name] for each in found["figures"]} if at is not None else {}
+        if at is None and found["accuracy"] is not None:
+            figures["accuracy"] = found["accuracy"]["target"]["wilson"]
+        if timing is not None:
+            figures["tokens_per_second"] = timing["tokens_per_second"][name]
+            if name == "chosen":
+                figures |= {what: timing[what] for what in ("measured_over_target", "measured_over_strict")}
+        rows.append((row | where, figures))
+    names = list(dict.fromkeys([*rows[0][1], *rows[-1][1]]))  # of the target alone first
+    return csv_of(
+        [*rows[0][0], *_heads(names)], [[*about.values(), *_cells(figures, names)] for about, figures in rows]
+    )
+
+
+def prompts_csv(result: SweepResult, dial: float) -> str:
+    """Return a line per prompt with its counts at the strict end and at the setting."""
+    heads: list[str] = list(_PROMPT)
+    columns = [result.prompts[name].tolist() for name in _PROMPT]
+    for label, at in (("strict", result.plan.strict), ("chosen", dial)):
+        rows = result.rows(np.array([at]))[:, 0]
+        for name in _SETTING + (_AGAINST if label == "chosen" else ()):
+            heads.append(f"{label}_{name}")
+            columns.append(result.lines[name][rows].tolist())
+    return csv_of(heads, list(zip(*columns, strict=True)))
+
+
+def evidence_files(result: SweepResult, *, dial: float, references: str = "", **options: Any) -> dict[str, bytes]:
+    """Return the files of the evidence for `dial` by name.
+
+    evidence.md, evidence.json, summary.csv (the target alone, strict and the setting), grid.csv (a line per stretch of
+    the table), stretches.csv (every stretch, sums only), engines.csv (a line per definition of acceptance) and
+    prompts.csv (a line per prompt). With several tasks also tasks.csv, with `beside` setting_grid.csv (a line per
+    variant and dial value), and with `references`, BibTeX, references.bib. Takes the options of `evidence_of` and
+    raises its errors.
+    """
+    evidence = plain(evidence_of(result, dial, **options)) | {"references": ["references.bib"] if references else []}
+    files = {
+        "evidence.md": markdown(evidence),
+        "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
+        "summary.csv": summary_csv(evidence),
+        "grid.csv": grid_csv(evidence["grid"]),
+        "stretches.csv": stretches_csv(result),
+        "engines.csv": engines_csv(evidence["engines"]),
+        "prompts.csv": prompts_csv(result, dial),
+    }
+    if evidence["setting_grid"] is not None:
+        files["setting_grid.csv"] = setting_grid_csv(evidence["setting_grid"])
+    if evidence["by_task"]:
+        files["tasks.csv"] = tasks_csv(evidence["by_task"])
+    if references:
+        files["references.bib"] = references
+    return {name: text.encode() for name, text in files.items()}
+
+
+def write_evidence(folder: str | PathLike[str], result: SweepResult, *, dial: float, **options: Any) -> Path:
+    """Write the files to a new folder and return its path. Takes the options of `evidence_files`. Raises its errors,
+    and BadInput if the path exists or the disk refuses."""
+    path = Path(folder)
+    check_free(path)
+    write_folder(evidence_files(result, dial=dial, **options), path)
+    return path
+
+
+def evidence_zip(result: SweepResult, *, dial: float, **options: Any) -> bytes:
+    """Return the files as a zip with one folder; equal evidence gives equal bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in evidence_files(result, dial=dial, **options).items():
+            archive.writestr(zipfile.ZipInfo(f"evidence/{name}"), data, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()

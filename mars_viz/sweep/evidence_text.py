@@ -9,10 +9,8 @@ from typing import Any
 from mars_viz.escapes import commonmark
 from mars_viz.run import LAW, stop_words
 from mars_viz.shapes import CHAIN
-from mars_viz.sweep.by_task import FIGURES
-from mars_viz.sweep.figure_words import told
 from mars_viz.sweep.grid import few_dials, left_out
-from mars_viz.sweep.stretches import TOLD
+from mars_viz.sweep.report import FIGURES, TOLD, told
 from mars_viz.words import counted, exactly, number, ranged
 
 STRICT = "strict"  # name of the reference setting, unless a controller's threshold is swept
@@ -130,7 +128,6 @@ def _results(found: dict[str, Any]) -> str:
 
 
 def _by_task(found: dict[str, Any]) -> list[str]:
-    """Return a row per task and one for all together; empty for a single task."""
     rows, rule = found["by_task"], found["rule"]
     if not rows:
         return []
@@ -152,7 +149,6 @@ def _by_task(found: dict[str, Any]) -> list[str]:
 
 
 def _costs(found: dict[str, Any]) -> str:
-    """Return the costs of passes with their intervals, on which the modelled figures are based."""
     costs = found["costs"]
     if costs is None:
         return "The cost of a pass was not measured, so no speed-up over the target alone is modelled."
@@ -198,7 +194,6 @@ def _speed(found: dict[str, Any]) -> str:
 
 
 def _checks(found: dict[str, Any]) -> str:
-    """Return every wall-clock check of the sweep if there are others than the one already shown."""
     checks = found["wall_clock_checks"]
     if len(checks) == (found["wall_clock"] is not None):
         return ""
@@ -224,7 +219,6 @@ def _off(found: dict[str, Any]) -> str:
 
 
 def _grid(found: dict[str, Any]) -> str:
-    """Return a row per stretch; settings with equal results share one."""
     titles = {row["figure"]: row["title"] for row in found["figures"]}
     names = [name for name in TOLD if name in titles]
     rows = []
@@ -241,7 +235,6 @@ def _grid(found: dict[str, Any]) -> str:
 
 
 def _variants(found: dict[str, Any]) -> list[str]:
-    """Return, for a grid, a table per figure with a row per variant and a column per dial value."""
     grid = found["setting_grid"]
     if grid is None:
         return []
@@ -266,7 +259,6 @@ def _variants(found: dict[str, Any]) -> list[str]:
 
 
 def _relaxed_tokens(found: dict[str, Any]) -> str:
-    """Return tables of the ranks and shares that occur, or a sentence if no token is relaxed."""
     relaxed = found["relaxed_tokens"]
     if not any(relaxed["by_target_rank"].values()):
         return "No token was relaxed at this setting."
@@ -280,7 +272,6 @@ def _relaxed_tokens(found: dict[str, Any]) -> str:
 
 
 def _acceptance(found: dict[str, Any]) -> str:
-    """Return the relation of τ to vLLM's mean acceptance length, each engine's figures, and acceptance by position."""
     rows = [
         [
             row["engine"],
@@ -296,7 +287,6 @@ def _acceptance(found: dict[str, Any]) -> str:
 
 
 def _two_lengths(found: dict[str, Any]) -> str:
-    """Return an explanation of τ and, if it differs, of vLLM's length."""
     counts = found["acceptance"]
     tokens, rounds, past = (counts[name] for name in ("tokens", "rounds", "past_the_end"))
     vllm = next(row for row in found["engines"] if row["engine"] == "vLLM")["length"]
@@ -327,7 +317,6 @@ def _positions(found: dict[str, Any]) -> str:
 
 
 def _within(value: float | None, found: dict[str, Any]) -> str:
-    """Return '2.40 (2.31 to 2.50)', or the reason why there is no interval."""
     if found["why_none"]:
         return f"{plain_number(value)} (no interval: {found['why_none']})"
     if found["low"] is None:
@@ -336,7 +325,6 @@ def _within(value: float | None, found: dict[str, Any]) -> str:
 
 
 def _engine_settings(found: dict[str, Any]) -> str:
-    """Return the settings; engines with the same setting and note share an entry."""
     names: dict[tuple[str, str], list[str]] = {}
     for each in found["engine_settings"]:
         names.setdefault((each["note"], each["text"]), []).append(each["engine"])
@@ -348,7 +336,6 @@ def _engine_settings(found: dict[str, Any]) -> str:
 
 
 def _synthetic(found: dict[str, Any]) -> str:
-    """Return settings that make engines accept equally often, for throughput only."""
     settings = found["synthetic_acceptance"]
     return (
         f"**{settings['warning']}**\n\n"

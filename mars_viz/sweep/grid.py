@@ -1,4 +1,8 @@
-"""A grid: one sweep per value of a rule's setting or a controller's threshold, compared at equal dial values."""
+"""A grid: one sweep per value of a rule's setting or a controller's threshold, compared at equal dial values; and the
+choice of a threshold, the fastest by modelled time.
+
+Only speed decides on a threshold, so that accuracy is tested once, at the chosen one.
+"""
 
 from __future__ import annotations
 
@@ -10,63 +14,44 @@ from typing import Any, Self
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap
-from mars_viz.analysis.recommendation import Finding, Recommendation
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, prompts_needed
+from mars_viz.analysis.recommendation import FEW, Finding, Recommendation, about, grown, loss_bound
+from mars_viz.axis import GAMMA, FixedSetting, Threshold
 from mars_viz.bounds import LONGEST_DRAFT
-from mars_viz.controllers import LENGTH, Control, Controller
+from mars_viz.controllers import CONTROLLERS, LENGTH, Controller
+from mars_viz.costs import objection
 from mars_viz.errors import SettingError
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
-from mars_viz.sweep.measures import band_at, measures, value_at
+from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, value_at
 from mars_viz.sweep.plan import Plan, comparable
+from mars_viz.sweep.report import spread
 from mars_viz.sweep.result import SweepResult, recommended
-from mars_viz.words import exact_setting
+from mars_viz.words import exact_setting, number
 
 MOST = 16  # maximum number of values of a grid
+GridAxis = FixedSetting | Threshold
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A rule, its varied setting (or a controller's threshold), and the values."""
+    """A rule, the axis that is varied with its dial, and the values."""
 
-    rule: Rule  # with its other settings; the varied one is ignored
-    setting: Fixed  # the varied setting
+    rule: Rule  # with its other settings; a varied one is ignored
+    axis: GridAxis
     values: tuple[float, ...]  # ascending, without repeats
-    controller: Controller | None = None  # controller whose threshold is varied; None for a setting of the rule
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """A variant for each value; with a controller the same rule each time."""
-        if self.controller is not None:
-            return (self.rule,) * len(self.values)
-        return tuple(self.rule.varied({self.setting.key: value}) for value in self.values)
 
     def settings(self, base: Settings) -> list[Settings]:
         """Return the settings of each variant's sweep."""
-        variants = [replace(base, rule=rule.name) for rule in self.rules]
-        if self.controller is None:
-            return variants
-        controls = [Control(self.controller, value) for value in self.values]
-        return [replace(each, controller=control.name) for each, control in zip(variants, controls, strict=True)]
+        base = replace(base, rule=self.rule.name)
+        return [self.axis.apply(base, value) for value in self.values]
 
     def folders(self, out: Path) -> tuple[Path, ...]:
         """Return the folder of each variant's sweep: 'vllm-thinking-k5' (defaults included), or 'mars-svip0.3'."""
-        if self.controller is not None:
-            name = f"{self.rule.slug}-{self.controller.name.strip('+')}"
-        else:
-            name = f"{self.rule.varied({self.setting.key: self.setting.default}).slug}-{self.setting.key}"
-        return tuple(out / f"{name}{self.setting.written(value)}" for value in self.values)
-
-
-THRESHOLD, GAMMA = "threshold", "gamma"
-"""Keys of a grid's setting for a controller's threshold, and for the draft length."""
-
-
-def threshold_of(controller: Controller) -> Fixed:
-    """Return a controller's threshold as the setting of a grid."""
-    dial, key = controller.dial, GAMMA if controller.counts else THRESHOLD
-    bounds = dial.low, dial.high, dial.default
-    return Fixed(key, dial.symbol, dial.name, *bounds, controller.formula, whole=controller.counts)
+        setting = self.axis.setting
+        rule = self.rule if self.axis.over else self.rule.varied({setting.key: setting.default})
+        name = f"{rule.slug}-{self.axis.over.strip('+') or setting.key}"
+        return tuple(out / f"{name}{setting.written(value)}" for value in self.values)
 
 
 def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: int = LONGEST_DRAFT) -> Grid:
@@ -78,14 +63,15 @@ def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: 
             raise SettingError(f"A grid of draft lengths has no other controller; leave {controller.name} out.")
         controller = LENGTH
     if controller is not None:
-        setting = threshold_of(controller)
+        axis = Threshold(controller, gamma)
+        setting = axis.setting
         if key.strip().lower() != setting.key or not listed.strip():
             example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
             raise SettingError(f"With a draft-length controller a grid is one of its thresholds; {example}.")
-        values = grid_values(setting, f"{listed},{controller.full(gamma)!r}")
+        values = grid_values(setting, f"{listed},{axis.reference!r}")
         if controller.counts and values[-1] > gamma:
             raise SettingError(f"γ = {values[-1]:g} is to be swept, but --gamma drafts only {gamma} tokens; raise it.")
-        return Grid(rule, setting, values, controller)
+        return Grid(rule, axis, values)
     setting = setting_named(rule, key.strip().lower())
     example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
     if not equals or not listed.strip():
@@ -94,7 +80,7 @@ def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: 
         raise SettingError(
             f"The rule {rule.name} sets {setting.symbol}, and so does the grid; leave it out of the rule's name."
         )
-    return Grid(rule, setting, grid_values(setting, listed))
+    return Grid(rule, FixedSetting(rule, setting), grid_values(setting, listed))
 
 
 def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
@@ -123,8 +109,8 @@ def setting_named(rule: Rule, key: str) -> Fixed:
     return settings[key]
 
 
-def varied_setting(plans: Sequence[Plan]) -> Fixed:
-    """Return the setting in which these sweeps' rules differ. Raises BadInput if they form no grid."""
+def varied_axis(plans: Sequence[Plan]) -> GridAxis:
+    """Return the axis in which these sweeps differ. Raises BadInput if they form no grid."""
     first = plans[0]
     if first.settings.control is not None and len({plan.settings.controller for plan in plans}) == len(plans) > 1:
         controller = first.settings.control.controller
@@ -132,7 +118,7 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
             same = (plan.rule.name, plan.settings.gamma) == (first.rule.name, first.settings.gamma)
             if plan.cut_by is not controller or not same or not comparable(first, plan):
                 raise SettingError("The sweeps of a grid of thresholds differ in nothing else; choose such sweeps.")
-        return threshold_of(controller)
+        return Threshold(controller, first.settings.gamma)
     for plan in plans[1:]:
         if plan.rule.family != first.rule.family or not plan.settings.drafts_like(first.settings):
             raise SettingError("The sweeps of a grid have one rule and drafts of one shape; choose such sweeps.")
@@ -142,15 +128,7 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
     varied = [each for each, count in values.items() if count > 1]
     if len(varied) != 1 or values[varied[0]] != len(plans):
         raise SettingError("The sweeps of a grid differ in one fixed setting, each with a value of its own.")
-    return varied[0]
-
-
-def value_in(plan: Plan, setting: Fixed) -> float:
-    """Return the value of a grid's setting in a sweep."""
-    control = plan.settings.control
-    if setting.key in (THRESHOLD, GAMMA) and control is not None:
-        return control.threshold
-    return plan.rule.values[setting.key]
+    return FixedSetting(first.rule, varied[0])
 
 
 def neighbours(setting: Fixed) -> tuple[float, ...]:
@@ -170,8 +148,7 @@ class Advised:
 
     @classmethod
     def of(cls, result: SweepResult, points: float, confidence: float, among: int) -> Self:
-        """Pair a sweep with its loosest setting that loses at most `points`, tested as one of `among`. Raises like
-        `recommended`."""
+        """Pair a sweep with its recommendation as one of `among` sweeps. Raises like `recommended`."""
         return cls(result, recommended(result, points, confidence, among))
 
 
@@ -179,14 +156,14 @@ class Advised:
 class GridTable:
     """Variants of a rule, V of them, at D dial values."""
 
-    setting: Fixed  # the varied setting
+    axis: GridAxis
     variants: tuple[Advised, ...]  # one sweep each, by rising setting
     dials: np.ndarray  # float64 [D]; ascending, swept by all variants
 
     @property
     def values(self) -> tuple[float, ...]:
         """The setting's value in each variant."""
-        return tuple(value_in(each.result.plan, self.setting) for each in self.variants)
+        return tuple(self.axis.value_of(each.result.plan.settings) for each in self.variants)
 
     @property
     def titles(self) -> dict[str, str]:
@@ -206,8 +183,9 @@ class GridTable:
 
     def facts(self, how: Bootstrap = DEFAULT) -> dict[str, Any]:
         """Return everything as plain data: a row per variant with a row per dial value."""
+        names = ("key", "symbol", "name", "default", "meaning")
         return {
-            "setting": {name: getattr(self.setting, name) for name in ("key", "symbol", "name", "default", "meaning")},
+            "setting": {name: getattr(self.axis.setting, name) for name in names},
             "dial": self.symbol,
             "titles": self.titles,
             "rows": [self._row(place, how) for place in range(len(self.variants))],
@@ -228,16 +206,15 @@ class GridTable:
 
 
 def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray) -> GridTable:
-    """Return the table of these sweeps at their common dial values. Raises BadInput if they form no grid or are
-    unfinished."""
+    """Return the table at common dial values. Raises BadInput if the sweeps form no grid or are unfinished."""
     plans = [each.result.plan for each in variants]
-    setting = varied_setting(plans)
+    axis = varied_axis(plans)
     if any(not each.result.complete for each in variants):
         raise SettingError("A sweep of the grid is not finished, so its prompts are others; go on with it (--resume).")
     low, high = max(plan.low for plan in plans), min(plan.high for plan in plans)
     values = np.unique(np.asarray(dials, np.float64))
-    ordered = sorted(variants, key=lambda each: value_in(each.result.plan, setting))
-    return GridTable(setting, tuple(ordered), values[(values >= low) & (values <= high)])
+    ordered = sorted(variants, key=lambda each: axis.value_of(each.result.plan.settings))
+    return GridTable(axis, tuple(ordered), values[(values >= low) & (values <= high)])
 
 
 def few_dials(values: Sequence[float], wanted: Sequence[float] = ()) -> list[float]:
@@ -264,8 +241,7 @@ def cell(band: Band, place: int) -> dict[str, float]:
 
 
 def best_of(variants: Sequence[Advised]) -> Advised:
-    """Return the variant with the fastest recommended setting, otherwise that of the rule's own settings, or the
-    first."""
+    """Return the variant with the fastest recommended setting, else that of the rule's defaults, or the first."""
     safe = [each for each in variants if each.found is not None and each.found.finding is Finding.RECOMMENDED]
     if safe:
         return max(safe, key=_speed)
@@ -278,3 +254,100 @@ def _speed(each: Advised) -> float:
     assert each.found is not None and each.found.dial is not None  # it is recommended
     name = "speed_up_strict" if each.result.plan.cut_by is None else "speed_up"  # whose strict is cut, too
     return value_at(each.result, by_name[name], each.found.dial).estimate if name in by_name else math.nan
+
+
+def advised(
+    result: SweepResult, points: float, confidence: float, among: int = 1, how: Bootstrap = DEFAULT
+) -> Recommendation | None:
+    """Return `recommended` for a rule's dial, or `fastest` for a controller's threshold. Raises BadInput for an invalid
+    limit or confidence."""
+    if result.plan.over:
+        return fastest(result, points, confidence, how)
+    return recommended(result, points, confidence, among)
+
+
+def fastest(result: SweepResult, points: float, confidence: float, how: Bootstrap = DEFAULT) -> Recommendation:
+    """Return the threshold with the largest modelled speed-up over full drafts. Recommended only if its interval is
+    above 1 and its accuracy loss is at most `points` with this confidence, or the rule is lossless."""
+    controller, by_name, against = CONTROLLERS[result.plan.over], measures(result), result.plan.against
+    none = Recommendation(Finding.NO_GAIN, "", None, None, None, math.nan, None)
+    if "speed_up_strict" not in by_name:
+        return replace(none, sentence=f"No threshold can be recommended. {objection(result.costs)}")
+    places = named_places(result)
+    speeds = band_at(result, by_name["speed_up_strict"], places, how).estimate
+    dial = float(places[int(np.nanargmax(speeds))])
+    speed = value_at(result, by_name["speed_up_strict"], dial, how)
+    alone = value_at(result, by_name["speed_up"], dial, how) if "speed_up" in by_name else None
+    pace = f"{spread(speed)} as fast as {against}"
+    stops = controller.advice(dial)
+    if controller.counts and alone is not None and not alone.low > 1:
+        sentence = f"No draft length is shown to be faster than {ALONE}: the best is modelled {spread(alone)} as fast."
+        return replace(none, sentence=f"{sentence} {stops}, or decode without drafts.")
+    if not controller.counts and (dial == result.plan.strict or not speed.low > 1):
+        sentence = f"No threshold is shown to be faster than {against}: the fastest is modelled {pace}. {stops}."
+        return replace(none, sentence=sentence)
+    fewer = 1 - value_at(result, by_name["drafted_share"], dial, how).estimate
+    count = f"{number(abs(round(100 * fewer)))} % {'fewer' if fewer >= 0 else 'more'} drafted tokens"
+    sentence = stops if dial == result.plan.strict else f"{stops}: {count}, modelled {pace}"
+    if alone is not None:
+        sentence += f"{', modelled' if dial == result.plan.strict else ' and'} {spread(alone)} as fast as {ALONE}"
+    changed, bound = None, math.nan
+    if result.graded.any():
+        graded = result.graded_steps()
+        changed = graded.changed()[graded.steps.segment(dial)]
+        bound = loss_bound(changed, confidence)
+    recommended_dial = replace(none, finding=Finding.RECOMMENDED, dial=dial, changed=changed, bound=bound)
+    if result.plan.rule.lossless:
+        title = result.plan.rule.title
+        return replace(recommended_dial, sentence=f"{sentence}. {title} is lossless at every threshold.")
+    if dial == result.plan.strict:  # which only a draft length can be here, and it changes nothing
+        longer = "Shorter drafts are slower, and longer ones were not swept."
+        return replace(recommended_dial, bound=0.0, sentence=f"{sentence}. {longer}")
+    if changed is None:
+        unknown = "Its effect on accuracy is not known: no prompt is graded."
+        return replace(recommended_dial, sentence=f"{sentence}. {unknown}")
+    grades = f"of {changed.prompts} graded prompts it loses {changed.lost} and wins {changed.won} against {against}"
+    safe = bound <= points / 100
+    sure, needed = f"at most {number(100 * bound)} points", None
+    if not safe:
+        share = changed.discordant_share if changed.questions >= FEW else 0.0
+        needed = max(grown(changed.questions), prompts_needed(points, confidence, share))
+        sure += f"; about {about(needed - changed.questions)} more {changed.unit} may show {number(points)}"
+        sentence = f"Not shown to be safe: {sentence[0].lower()}{sentence[1:]}"
+    return replace(
+        recommended_dial,
+        finding=Finding.RECOMMENDED if safe else Finding.NOT_ENOUGH,
+        sentence=f"{sentence}; {grades}, a loss of {sure}.",
+        dial=dial if safe else None,
+        prompts_needed=needed,
+        there=changed.questions,
+    )
+
+
+def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAULT) -> Recommendation | None:
+    """Return the recommendation of a grid of thresholds and dial values: its best variant's, with the pair and its
+    speed.
+
+    The speed is relative to strict with full drafts, and to full drafts at their own recommended setting. Unchanged if
+    nothing is recommended, or speeds are unknown.
+    """
+    advice, plan = best.found, best.result.plan
+    control, sentences = plan.settings.control, []
+    if advice is None or advice.dial is None or control is None or "modelled" not in best.result.lines:
+        return advice
+    at = exact_setting(plan.symbol, advice.dial)
+    for other in variants:
+        others = other.result.plan.settings.control
+        if others is None or others.threshold != control.controller.full(plan.settings.gamma):
+            continue
+        over = pace_over((best.result, advice.dial), (other.result, plan.strict), how)
+        sentences.append(f"{spread(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
+        if other is not best and other.found is not None and other.found.dial is not None:
+            over = pace_over((best.result, advice.dial), (other.result, other.found.dial), how)
+            full_at = exact_setting(plan.symbol, other.found.dial)
+            sentences.append(f"{spread(over)} as fast as {full_at} with it")
+    where = control.controller.advice(control.threshold)
+    if control.threshold == control.controller.full(plan.settings.gamma):
+        where = f"Draft all γ = {plan.settings.gamma} tokens"
+    words = f"{where} and take {at}" + (f": modelled {', '.join(sentences)}." if sentences else ".")
+    return replace(advice, sentence=f"{words} {advice.sentence}")

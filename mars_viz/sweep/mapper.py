@@ -161,7 +161,6 @@ class LocalMapper:
         self._refused.clear()
 
     def _tokens(self, item: PromptItem, history: History) -> Prefix:
-        """Return the prompt's tokens. Raises BadInput if they do not fit in the context."""
         try:
             return self._backend.prompt_ids(item.prompt, self._plan.settings, history, chat=self._plan.chat)
         except BadInput as error:
@@ -170,7 +169,6 @@ class LocalMapper:
             raise PromptError(f"With the turns before it and their answers: {error}") from error
 
     def _mapped(self, one: ActivePrompt) -> MappedPrompt:
-        """Return the lines and texts of a prompt whose map is complete."""
         plan, item, pieces = self._plan, one.item, self._backend.tokenizer.pieces
         frame = Run(plan.settings, plan.provenance, one.prompt, (), pieces, item.id, item.prompt)
         dial_map = DialMap(frame, plan.span, one.walker.answers, one.walker.passes, one.seconds)

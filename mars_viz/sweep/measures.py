@@ -1,7 +1,8 @@
-"""Figures of a sweep as functions of sums over prompts: exact along the dial, and with intervals.
+"""Figures of a sweep as functions of sums over prompts, exact along the dial and with intervals, and the terms on which
+they are judged.
 
 All are exact, on each setting's own text, except modelled ones, which use this device's measured costs instead of the
-clock.
+clock. The page, the command and the evidence pack state the terms once, in the same words.
 """
 
 from __future__ import annotations
@@ -9,16 +10,75 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, divided, wilson
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, Method, band, divided, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within
 from mars_viz.costs import Factor, at_ends, objection, per_token
 from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult, spent_by_length
-from mars_viz.sweep.terms import FEWEST
+from mars_viz.words import counted, number
+
+FEWEST = 5  # minimum number of prompts or questions for a bootstrap interval; with fewer it would be far too narrow
+ROUGH = 30  # number of prompts below which intervals are called rough
+METHODS = {method.value.lower(): method for method in (Method.BCA, Method.PERCENTILE)}
+"""Selectable methods by name on the command line and in links."""
+_MADE = {Method.BCA: "BCa bootstrap (corrected for bias and skew)", Method.PERCENTILE: "percentile bootstrap"}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Definition of safe settings and of the intervals in brackets."""
+
+    points: float = 1.0  # tolerated accuracy loss in percentage points, above 0 and at most 100
+    how: Bootstrap = DEFAULT  # the confidence, at least 0.5, and the method of intervals
+
+    def __post_init__(self) -> None:
+        """Raise SettingError for an invalid loss or confidence."""
+        if not (0 < self.points <= 100 and 0.5 <= self.how.confidence < 1):
+            raise SettingError(
+                "The tolerated loss is above 0 and at most 100 points, the confidence at least 0.5 and below 1. "
+                "Mend the values (--loss, --confidence)."
+            )
+
+    @property
+    def confidence(self) -> float:
+        """Confidence of the recommendation, one-sided, and of the intervals, two-sided."""
+        return self.how.confidence
+
+    @property
+    def safe(self) -> str:
+        """A sentence that defines a safe setting."""
+        lost = f"{self.points:.4g} point{'' if self.points == 1 else 's'}"
+        return f"Safe: accuracy falls by at most {lost}, with {100 * self.confidence:.4g} % confidence."
+
+    def brackets(self, drawn: str, count: int) -> str:
+        """Return sentences that define the brackets. `drawn` is the unit of resampling, 'prompts' or 'questions', and
+        `count` their number."""
+        words = (
+            f"In brackets: {100 * self.confidence:.4g} % intervals, {_MADE[self.how.method]} over {drawn}, in pairs "
+            f"where settings are compared. {ALL_AGREE}"
+        )
+        if count < FEWEST:
+            return (
+                f"{words} Of {counted(count, drawn.removesuffix('s'))} a bootstrap says nothing: shares alone have one."
+            )
+        return f"{words} Of fewer than {number(ROUGH)} {drawn} they are rough." if count < ROUGH else words
+
+    def facts(self) -> dict[str, Any]:
+        """Return the terms as JSON values."""
+        return {"loss_points": self.points, "confidence": self.confidence, "method": self.how.method.value}
+
+
+ALL_AGREE = (
+    "Where all prompts agree, a share has Wilson's interval, and an accuracy change the wider of its score and exact "
+    "binomial bounds."
+)
+"""Method of intervals if resampling shows no spread."""
+
 
 ALONE = "the target alone"  # reference of a speed-up, in words
 PLACES = 257  # maximum number of dial values of a band
@@ -50,14 +110,12 @@ class Measure:
     graded: bool = False  # True if only graded prompts count
     modelled: bool = False  # True if it uses measured costs instead of the clock
     agreed: Agreed | None = None
-    """The interval if all prompts agree, because resampling then shows no spread, which is not certainty. None keeps
-    the estimate."""
+    """The interval if all prompts agree, because resampling then shows no spread. None keeps the estimate."""
     unchanged: Agreed | None = None  # the interval of a change between settings if it is equal for all prompts
     sure_at_strict: bool = False
     """True for comparisons of texts or grades with strict's, which are certain at the strict end."""
     factor: Factor | None = None
-    """The measured cost of which the figure is a multiple; its interval is included in the figure's. None if there is
-    none."""
+    """The measured cost of which the figure is a multiple; its interval is included. None if there is none."""
     costed: AtCostsEnds | None = None
     """The figure's dependence on each measured cost; None if there is none. A multiple of a factor needs it for
     comparisons with figures without a factor."""
@@ -83,7 +141,6 @@ def _times(factor: float, part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _share_ends(share: float, prompts: int, confidence: float) -> Ends:
-    """Return the ends of Wilson's interval."""
     interval = wilson(round(share * prompts), prompts, confidence)
     return interval.low, interval.high
 
@@ -169,13 +226,12 @@ def measures(result: SweepResult) -> dict[str, Measure]:
         for name in plan.scores:  # a share if all values are 0 or 1
             share = _share_ends if np.isin(result.lines[name], (0, 1)).all() else None
             figures.append(Measure(name, name, (name,), _same, graded=True, agreed=share))
-    if plan.controller is not None:
+    if plan.over:
         figures = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in figures]
     return {measure.name: measure for measure in figures}
 
 
 def _cut_paces(result: SweepResult) -> list[Measure]:
-    """Return speed-ups for rounds whose cost depends on their draft length."""
     assert result.costs is not None
     columns, of = ("tokens", "modelled"), partial(_times, result.costs.passes[0].seconds)
     return [
@@ -234,8 +290,7 @@ def curve(result: SweepResult, measure: Measure) -> Steps:
 
 
 def places(result: SweepResult, most: int = PLACES) -> np.ndarray:
-    """Return dial values for a band, ascending, float64 [D]: places at which texts change, thinned evenly, and both
-    ends."""
+    """Return ascending dial values for a band, float64 [D]: evenly thinned places of change, and both ends."""
     inner = result.edges[:-1]
     if len(inner) > most - 1:
         inner = inner[np.linspace(0, len(inner) - 1, most - 1).round().astype(int)]
@@ -417,7 +472,6 @@ def _moved(sides: tuple[ComparedFigure, ComparedFigure]) -> Iterator[tuple[np.nd
 
 
 def _whole(result: SweepResult, measure: Measure) -> Among:
-    """Return all prompts that count."""
     chosen = result.graded if measure.graded else None
     return Among(chosen, result.units_of(chosen))
 
@@ -425,8 +479,7 @@ def _whole(result: SweepResult, measure: Measure) -> Among:
 def columns_at(
     result: SweepResult, measure: Measure, dials: np.ndarray, rows: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """Return the figure's arguments for these prompts (None: all), float64 [P, D], or [P, 1] for values without a
-    dial."""
+    """Return the figure's arguments for these prompts (None: all), float64 [P, D], or [P, 1] without a dial."""
     strict = np.array([result.plan.strict])
     named = (_named(column) for column in measure.columns)
     return [result.at(name, strict if fixed else dials, rows).astype(np.float64) for name, fixed in named]
@@ -438,7 +491,6 @@ def drawn(columns: Sequence[np.ndarray], units: np.ndarray | None) -> int:
 
 
 def _named(column: str) -> tuple[str, bool]:
-    """Return the column's name, and whether it is taken at the strict end."""
     name = column.removeprefix("strict:")
     return name, name != column
 
@@ -458,32 +510,16 @@ def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, 
     return Frontier(dials, accuracy, speed_up, result.plan.against if alone is None else ALONE, paired)
 
 
-@dataclass(frozen=True, slots=True)
-class RelaxedShares:
-    """Counts of a setting's relaxed tokens over all prompts."""
+def relaxed_at(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> dict[str, tuple[np.ndarray, Band]]:
+    """Return how many tokens a setting relaxes, int64, and their shares, resampled over prompts; NaN if there are none.
 
-    by_rank: np.ndarray  # int64 [len(RANKS)]; by the target's rank
-    by_share: np.ndarray  # int64 [len(SHARES)]; by p(x) / p(v1)
-
-
-@dataclass(frozen=True, slots=True)
-class RelaxedBands:
-    """Shares of a setting's relaxed tokens, with intervals; NaN if no token is relaxed."""
-
-    by_rank: Band  # [len(RANKS)]
-    by_share: Band  # [len(SHARES)]
-
-
-def relaxed_bands(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> RelaxedBands:
-    """Return the shares, resampled over prompts. Raises BadInput outside the span."""
-    where = np.array([dial])
+    By the target's 'rank' in the bins of `columns.RANKS`, and by 'share', p(x) / p(v1), in those of `columns.SHARES`.
+    Raises BadInput outside the span.
+    """
+    where, found = np.array([dial]), {}
     relaxed = result.at("relaxed", where).astype(np.float64)  # [P, 1]
-    parts = (result.at(f"relaxed_by_{what}", where)[:, 0].astype(np.float64) for what in ("rank", "share"))
-    return RelaxedBands(*(band(divided, part, relaxed, how=how, units=result.units) for part in parts))
-
-
-def relaxed_at(result: SweepResult, dial: float) -> RelaxedShares:
-    """Return the counts in the bins of `columns.RANKS` and `columns.SHARES`. Raises BadInput outside the span."""
-    where = np.array([dial])
-    ranks, shares = (result.at(name, where)[:, 0].sum(axis=0) for name in ("relaxed_by_rank", "relaxed_by_share"))
-    return RelaxedShares(ranks.astype(np.int64), shares.astype(np.int64))
+    for what in ("rank", "share"):
+        counts = result.at(f"relaxed_by_{what}", where)[:, 0].astype(np.float64)  # [P, bins]
+        shares = band(divided, counts, relaxed, how=how, units=result.units)
+        found[what] = counts.sum(axis=0).astype(np.int64), shares
+    return found

@@ -1,8 +1,8 @@
-"""Two sweeps over the same prompts, each at a dial value: their figures in pairs, prompt by prompt.
+"""Two sweeps over the same prompts, each at a dial value: their figures in pairs, and their texts prompt by prompt.
 
 The dial may be a rule's or a controller's threshold. A prompt is identified by its id, a turn of a conversation by its
 question and place, and by its text if both sweeps store their prompts. A later turn is the same prompt only after the
-same turns and answers.
+same turns and answers. Texts are exact: each is the one that its setting writes.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 
+from mars_viz.analysis.alignment import Alignment, Unit, Written, align, same_vocabulary
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
 from mars_viz.chat import in_plain_text
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import Turns
 from mars_viz.records import Emission
+from mars_viz.sweep import texts
 from mars_viz.sweep.columns import UNGRADED
 from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.measures import DRAFTED, Among, ComparedFigure, Measure, change, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable, same_answers
 from mars_viz.sweep.result import SweepResult, costed_by
 from mars_viz.sweep.store import open_store
+from mars_viz.sweep.texts import FOLDER, PromptTexts, spoiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +161,7 @@ def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
 
 
 def at_settings(paired: Pairing, left: SweepSetting, right: SweepSetting) -> Pairing:
-    """Return the same prompts at other dial values of the same sweeps. Raises BadInput for a value that was not
-    swept."""
+    """Return the same prompts at other dial values of the sweeps. Raises BadInput for a value not swept."""
     _check(left, right)
     return replace(paired, left=left, right=right)
 
@@ -220,13 +223,11 @@ def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where the texts of a prompt differ, as far as two sweeps know it from each text's first difference to its
-    reference."""
+    """The texts' first differences, as far as each text's first difference to its reference determines them."""
 
     first: np.ndarray  # int64 [P]; first token that differs; -1 if none does
     exact: np.ndarray
-    """bool [P]; False if both texts leave the reference at this token, so that they differ there, later, or not at
-    all."""
+    """bool [P]; False if both texts leave the reference at this token, so that they may differ later."""
 
 
 def divergence(pairing: Pairing) -> Divergence | None:
@@ -259,14 +260,99 @@ def _reference(plan: Plan) -> tuple[object, ...]:
     strict = strict_reference(plan.rule, settings.temperature)
     drafts = (settings.gamma, settings.tree, settings.controller)
     greedy = settings.temperature == 0 and plan.rule.lossless
-    if plan.controller is not None and not greedy and plan.rule.name != strict.name:
+    if plan.over and not greedy and plan.rule.name != strict.name:
         return (plan.rule.name, plan.rule.checked_dial(settings.dial), *drafts)
     return (strict.on_rejection,) if strict.on_rejection is Emission.SAMPLE else (strict.on_rejection, *drafts)
 
 
 def turned(pairing: Pairing) -> tuple[np.ndarray, np.ndarray]:
-    """Return the prompts that only the first setting has right, and those that only the second has right, bool [P]
-    each."""
+    """Return the prompts that only the first setting has right, and those of the second, bool [P] each."""
     left, right = pairing.at("right")
     graded = (left != UNGRADED) & (right != UNGRADED)
     return graded & (left > right), graded & (left < right)
+
+
+class Change(Enum):
+    """Change of a prompt from the reference to the other setting; the largest changes come first."""
+
+    WORSE = "becomes wrong"  # right, then wrong
+    BETTER = "becomes right"  # wrong, then right
+    DIFFERS = "differs"  # the texts differ, the grades are equal
+    PERHAPS = "may differ"  # unknown from the figures
+    SAME = "identical"  # token for token
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """A shared prompt."""
+
+    place: int  # index in the pairing
+    id: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class TwoTexts:
+    """Both texts of a prompt, aligned."""
+
+    left: Written  # the reference's text
+    right: Written  # the other's text
+    found: Alignment  # the alignment of both
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTexts:
+    """The stored texts of a prompt."""
+
+    left: Written | None  # the reference's text; None if its sweep stores none
+    right: Written | None  # the other's text; None if its sweep stores none
+    both: TwoTexts | None  # the aligned texts; None unless both exist
+
+
+def entries(both: Pairing) -> tuple[PromptEntry, ...]:
+    """Return every shared prompt, changed ones first, otherwise in the reference's order. Reads no texts."""
+    (worse, better), parted, lengths = turned(both), divergence(both), both.at("tokens")
+    # tokens of another vocabulary may be more or fewer for one text
+    differs = (lengths[0] != lengths[1]) & both.one_vocabulary
+    same = np.zeros_like(differs)
+    if parted is not None:
+        same = parted.first < 0
+        differs |= parted.exact & ~same
+    if both.one_sweep:
+        dials = np.array([both.left.dial, both.right.dial])
+        lines = both.left.result.rows(dials)[both.rows[0]]
+        same |= lines[:, 0] == lines[:, 1]
+    marks = {Change.WORSE: worse, Change.BETTER: better, Change.DIFFERS: differs & ~same, Change.SAME: same}
+    prompts = []
+    for place, name in enumerate(both.ids):
+        change = next((kind for kind, of in marks.items() if of[place]), Change.PERHAPS)
+        prompts.append(PromptEntry(place, name, change))
+    order = list(Change)
+    return tuple(sorted(prompts, key=lambda entry: order.index(entry.change)))
+
+
+def kept(both: Pairing, place: int) -> KeptTexts:
+    """Return both texts after a prompt. Raises BadInput if a sweep's texts are damaged."""
+    ours, theirs = (int(rows[place]) for rows in both.rows)
+    read = [_texts(both.left, ours)]
+    once = both.one_sweep and ours == theirs
+    read.append(read[0] if once else _texts(both.right, theirs))
+    written: list[Written | None] = []
+    for side, row, found in zip((both.left, both.right), (ours, theirs), read, strict=True):
+        stretch = int(side.result.rows(np.array([side.dial]))[row, 0] - side.result.starts[row])
+        written.append(None if found is None else found.text(stretch))
+    left, right = written
+    if left is None or right is None or read[0] is None or read[1] is None:
+        return KeptTexts(left, right, None)
+    by_token = both.one_vocabulary or same_vocabulary(read[0].pieces, read[1].pieces)
+    unit = Unit.TOKENS if by_token else Unit.CHARACTERS
+    return KeptTexts(left, right, TwoTexts(left, right, align(left, right, unit)))
+
+
+def _texts(side: SweepSetting, row: int) -> PromptTexts | None:
+    result = side.result
+    stored = texts.read(result.folder, int(result.prompts["prompt"][row]))
+    lengths = result.lines["tokens"][slice(*result.starts[row : row + 2])]
+    if stored is not None and not np.array_equal(stored.lengths, lengths):
+        raise spoiled(result.folder / FOLDER)
+    return stored

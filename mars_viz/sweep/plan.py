@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mars_viz import bounds
+from mars_viz.axis import Axis, Span, axis_of
 from mars_viz.chat import check_template
-from mars_viz.controllers import CONTROLLERS, Control, Controller
+from mars_viz.controllers import CONTROLLERS, Controller
 from mars_viz.costs import Costs, costs_from
 from mars_viz.errors import RunFileError, SettingError
-from mars_viz.exploration import Span
 from mars_viz.prompts import PromptSet, Turns
 from mars_viz.prompts.harness import names_score
-from mars_viz.rules import Dial, Rule, rule_named
+from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Provenance, Settings, stop_words
 from mars_viz.runfiles.manifest import parsed, strict_json
 from mars_viz.words import exact_setting, exactly, number
@@ -26,6 +26,8 @@ SCHEMA = 8  # raised when older sweeps can no longer be read unchanged, or older
 UNCHECKED, UNSCORED, UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 7, 6, 5, 4, 3, 2
 """Each lacks one more feature and is written as before that feature, as in `runfiles.manifest`: comparison with plain
 passes, additional scores, a draft-length controller, trees, later turns, stop strings."""
+_LATER = (("checked",), ("scores",), ("over", "controller"), ("tree",), ("turns",), ("stop",))
+"""Fields of each of these features."""
 _READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, UNSCORED, UNCHECKED, SCHEMA)
 """Readable schemas; the first lacks fields that have a default here."""
 
@@ -68,58 +70,44 @@ class Plan:
         return rule_named(self.settings.rule)
 
     @property
-    def controller(self) -> Controller | None:
-        """The controller whose threshold is swept; None for the rule's dial."""
-        return CONTROLLERS[self.over] if self.over else None
+    def axis(self) -> Axis:
+        """The swept axis."""
+        return axis_of(self.rule, self.settings.gamma, self.over)
 
     @property
     def cut_by(self) -> Controller | None:
         """The controller that cuts drafts, at a swept or fixed threshold; None if all rounds draft alike."""
         control = self.settings.control
-        return self.controller if control is None else control.controller
-
-    @property
-    def dial(self) -> Dial:
-        """The swept dial: the rule's or the controller's."""
-        dial = self.rule.dial if self.controller is None else self.controller.dial
-        assert dial is not None  # a span is one of a dial
-        return dial
+        return CONTROLLERS.get(self.over) if control is None else control.controller
 
     @property
     def span(self) -> Span:
-        """The swept part of the dial."""
+        """The swept part of the axis."""
         return Span(self.low, self.high, (self.settings.gamma,), self.over)
 
     @property
     def strict(self) -> float:
-        """The reference value: the dial's strict end, or the controller's end of full drafts. Always in the span."""
-        return self.dial.strict if self.controller is None else self.controller.full(self.settings.gamma)
+        """The axis's reference: the dial's strict end, or the controller's end of full drafts. Always in the span."""
+        return self.axis.reference
 
     @property
     def loosest(self) -> float:
         """The end of the span furthest from `strict`."""
-        return self.low if self.span.refers_high(self.rule) else self.high
+        return self.axis.end(self.span, away=True)
 
     def at(self, value: float) -> Settings:
-        """Return the settings of a decode at this value of the swept dial."""
-        if self.controller is None:
-            return replace(self.settings, dial=value)
-        return replace(self.settings, controller=Control(self.controller, float(value)).name)
-
-    @property
-    def reference(self) -> Settings:
-        """Settings of the reference texts: at the strict end, or with drafts of full length."""
-        return self.settings if self.controller is not None else self.at(self.strict)
+        """Return the settings of a decode at this value of the axis."""
+        return self.axis.apply(self.settings, value)
 
     @property
     def symbol(self) -> str:
-        """The dial's symbol."""
-        return self.dial.symbol
+        """The axis's symbol."""
+        return self.axis.symbol
 
     @property
     def title(self) -> str:
-        """The swept dial in words: 'MARS', or 'SVIP with MARS at θ = 0.9'."""
-        return self.rule.title if self.controller is None else f"{self.controller.title} with {self.judged}"
+        """The swept axis in words: 'MARS', or 'SVIP with MARS at θ = 0.9'."""
+        return f"{self.axis.title} with {self.judged}" if self.over else self.rule.title
 
     @property
     def judged(self) -> str:
@@ -130,7 +118,7 @@ class Plan:
     @property
     def against(self) -> str:
         """The reference in words."""
-        return "strict" if self.controller is None else "fixed γ"
+        return self.axis.against
 
 
 def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSet, provenance: Provenance) -> Plan:
@@ -138,28 +126,21 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
     end, and for a system prompt without a chat template."""
     chat = bool(provenance.chat if chat is None else chat)
     check_template(prompts.system, chat, provenance.target)
-    rule, controller = rule_named(settings.rule), span.controller
-    dial = rule.dial
-    if controller is not None:
-        if settings.control is not None:
-            raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
-        if settings.drafts_trees:
-            raise SettingError(f"{controller.title} cuts chains; sweep drafts that are chains (--tree chain).")
-        if not span.low <= (full := controller.full(settings.gamma)) <= span.high:
-            raise SettingError(
-                "A sweep compares every threshold with drafts of full length; let the range reach "
-                f"{controller.dial.symbol} = {full:g}."
-            )
-    elif dial is None or not span.low <= dial.strict <= span.high:
-        end = "" if dial is None else f", {dial.symbol} = {dial.strict:g}"
-        raise SettingError(
-            f"A sweep compares every setting with the strict one; let the range reach the strict end{end}."
-        )
+    rule = rule_named(settings.rule)
+    axis = axis_of(rule, settings.gamma, span.over)
+    if span.over and settings.control is not None:
+        raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
+    if span.over and settings.drafts_trees:
+        raise SettingError(f"{axis.title} cuts chains; sweep drafts that are chains (--tree chain).")
+    if not span.low <= axis.reference <= span.high:
+        compared = "setting with the strict one; let the range reach the strict end,"
+        compared = "threshold with drafts of full length; let the range reach" if span.over else compared
+        raise SettingError(f"A sweep compares every {compared} {axis.symbol} = {axis.reference:g}.")
     if span.gammas != (settings.gamma,):
         raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")
     if settings.refused_draft:
         raise SettingError(settings.refused_draft)
-    fixed = rule.checked_dial(settings.dial) if controller is not None or dial is None else dial.strict
+    fixed = rule.checked_dial(settings.dial) if span.over else axis.reference
     values = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": fixed}
     return Plan(
         settings=Settings(**values),
@@ -245,8 +226,7 @@ _OF_THE_RULE = ("rule", "dial", "gamma", "tree", "controller", "threshold swept"
 
 
 def comparable(one: Plan, other: Plan) -> bool:
-    """Return True if the two differ at most in rule, dial and drafts: same prompts, models, sampling, length,
-    device."""
+    """Return True if only rule, dial and drafts may differ: same prompts, models, sampling, length, device."""
     before, now = _identity(one), _identity(other)
     return all(now[name] == value for name, value in before.items() if name not in _OF_THE_RULE)
 
@@ -280,25 +260,13 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """Return the contents of sweep.json."""
-    facts, schema = asdict(plan), SCHEMA
-    if not plan.checked:
-        del facts["checked"]
-        schema = UNCHECKED
-    if schema == UNCHECKED and not plan.scores:
-        del facts["scores"]
-        schema = UNSCORED
-    if schema == UNSCORED and plan.cut_by is None:
-        del facts["settings"]["controller"], facts["over"]
-        schema = UNCUT
-    if schema == UNCUT and not plan.settings.drafts_trees:
-        del facts["settings"]["tree"]
-        schema = CHAINS
-    if schema == CHAINS and plan.turns is Turns.FIRST:
-        del facts["turns"]
-        schema = FIRST_TURNS
-        if not plan.settings.stop:
-            del facts["settings"]["stop"]
-            schema = WITHOUT_STOP
+    facts, schema, settings = asdict(plan), SCHEMA, plan.settings
+    absent = [not plan.checked, not plan.scores, plan.cut_by is None, not settings.drafts_trees]
+    absent += [plan.turns is Turns.FIRST, not settings.stop, False]
+    for names in _LATER[: absent.index(False)]:  # the newest features that this plan does not have
+        schema -= 1
+        for name in names:
+            (facts if name in facts else facts["settings"]).pop(name)
     contents = {"format": FORMAT, "schema": schema, "plan": facts, "costs": None if costs is None else asdict(costs)}
     return (json.dumps(contents, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
 
@@ -342,6 +310,6 @@ def _plan(found: Mapping[str, Any], schema: int) -> Plan:
         plan.rule.checked_dial(plan.settings.dial)
     if not plan.over and plan.rule.dial is None:
         raise ValueError("no span of the rule's dial")
-    if not plan.dial.low <= plan.low <= plan.strict <= plan.high <= plan.dial.high:
+    if not plan.axis.dial.low <= plan.low <= plan.strict <= plan.high <= plan.axis.dial.high:
         raise ValueError("no span of the dial")
     return plan

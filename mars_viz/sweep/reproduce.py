@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import Any
 
 from mars_viz import demo
 from mars_viz.analysis.intervals import DEFAULT
@@ -19,27 +19,22 @@ from mars_viz.options import options_of
 from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
 from mars_viz.run import Settings
 from mars_viz.shapes import CHAIN
+from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
-from mars_viz.sweep.terms import Terms
-from mars_viz.sweep.timing import TimingCheck
+from mars_viz.sweep.wall_clock import TimingCheck
 from mars_viz.words import exactly
-
-
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """Instructions for repeating a sweep."""
-
-    command: str  # for a shell; OUT and PACK are placeholders of new folders
-    needs: tuple[str, ...]  # further requirements, one sentence each; may be empty
 
 
 def reproduction(
     result: SweepResult, terms: Terms, *, dial: float | None = None, timing: TimingCheck | None = None, grid: str = ""
-) -> Reproduction:
-    """Return the command for this sweep on these terms. `dial` is a setting chosen by hand, `timing` its wall-clock
-    check, and `grid` the value of `--grid` for variants."""
+) -> dict[str, Any]:
+    """Return the shell `command` for this sweep on these terms, and a sentence for everything else that it `needs`.
+
+    OUT and PACK in the command are placeholders of new folders. `dial` is a setting chosen by hand, `timing` its
+    wall-clock check, and `grid` the value of `--grid` for variants.
+    """
     plan, items = result.plan, tuple[PromptItem, ...]()
     with suppress(BadInput):
         items = open_store(result.folder).prompts().items
@@ -57,11 +52,10 @@ def reproduction(
     versions = ", ".join(f"{name} {version}" for name, version in sorted(plan.provenance.versions.items()))
     where = f"The device was {plan.provenance.device}"
     needs = (*needs, *of_models, f"{where}, with {versions}." if versions else f"{where}.")
-    return Reproduction(shlex.join(words), needs)
+    return {"command": shlex.join(words), "needs": needs}
 
 
 def _prompts(plan: Plan, items: Sequence[PromptItem]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the options that name the prompt set, and their requirements. `items` are empty if they are unknown."""
     if kinds := kinds_of(plan.prompt_set):
         named = plan.prompt_set.partition(": ")[2].replace(" ", "")
         each = str(per_task(plan.prompts, len(kinds)))
@@ -91,8 +85,8 @@ def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
     words = ["--rule", rule.family if grid and plan.cut_by is None else rule.name]
     words += ["--grid", grid] if grid else []
     counts = plan.cut_by is not None and plan.cut_by.counts
-    high = float(settings.gamma) if counts else plan.dial.high
-    for name, at, end in (("low", plan.low, plan.dial.low), ("high", plan.high, high)):
+    whole = plan.axis.span(None, None, (settings.gamma,))
+    for name, at, end in (("low", plan.low, whole.low), ("high", plan.high, whole.high)):
         words += [f"--{name}", exactly(at)] if at != end else []
     words += ["--tree", settings.tree] if settings.tree != CHAIN else []
     if plan.over:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommendation, recommend
 from mars_viz.analysis.steps import Steps, total
-from mars_viz.costs import Costs, length_costs, objection
+from mars_viz.costs import Costs, drafts_seconds, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.prompts import Turns
 from mars_viz.shapes import shape_named
@@ -81,8 +81,7 @@ class SweepResult:
 
     @cached_property
     def units(self) -> np.ndarray | None:
-        """int64 [P]; number of the question of each turn, the unit of resampling. None if every prompt is
-        independent."""
+        """int64 [P]; question of each turn, the unit of resampling. None if every prompt is independent."""
         if "question" not in self.prompts:
             return None
         return np.unique(self.prompts["question"].astype(str), return_inverse=True)[1].astype(np.int64)
@@ -145,8 +144,7 @@ class SweepResult:
         return Steps(np.concatenate([[self.plan.low], places, [self.top]]), sums)
 
     def at(self, column: str, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
-        """Return every prompt's figure at these dial values, [P, D] or [P, D, width]. Raises BadInput outside the
-        span."""
+        """Return each prompt's figure at these dial values, [P, D] or [P, D, width]. Raises BadInput outside."""
         return self.lines[column][self.rows(dials, chosen)]
 
     def rows(self, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
@@ -191,8 +189,7 @@ class SweepResult:
         return Graded(right, strict=right.segment(self.plan.strict), units=self.units_of(graded))
 
     def acceptance(self, dial: float) -> tuple[AcceptanceCounts, ...]:
-        """Return every prompt's acceptance counts at a dial value, for engines' figures. Raises BadInput outside the
-        span."""
+        """Return each prompt's acceptance counts at a dial value. Raises BadInput outside the span."""
         gamma = self.plan.settings.gamma
         rows = self.rows(np.array([dial]))[:, 0]
         histograms, drafted, tokens = (self.lines[name][rows] for name in ("accepted", "drafted", "tokens"))
@@ -276,7 +273,6 @@ def _column(table: pa.Table, name: str) -> np.ndarray:
 def _check(
     plan: Plan, prompts: Mapping[str, np.ndarray], lines: Mapping[str, np.ndarray], starts: np.ndarray, folder: object
 ) -> None:
-    """Raise BadInput unless every prompt's lines cover the span in order and all counts are valid."""
     low, high = lines["low"], lines["high"]
     first, last = starts, np.append(starts[1:], len(low)) - 1
     inner = np.ones(len(low), bool)
@@ -337,7 +333,6 @@ def costed_by(result: SweepResult, costs: Costs | None) -> SweepResult:
 
 
 def _modelled(plan: Plan, lines: Mapping[str, np.ndarray], costs: Costs | None) -> dict[str, np.ndarray]:
-    """Return the column `modelled` for drafts cut by a controller with reliable costs; otherwise nothing."""
     gamma, tree = plan.settings.gamma, plan.settings.tree
     if plan.cut_by is None or costs is None or not costs.cover(gamma, tree) or objection(costs):
         return {}
@@ -348,7 +343,7 @@ def spent_by_length(plan: Plan, costs: Costs) -> np.ndarray:
     """Return the seconds of a round that drafts 0, 1, ... γ tokens with the plan's controller, float64 [γ + 1]."""
     controller, gamma = plan.cut_by, plan.settings.gamma
     assert controller is not None
-    return length_costs(costs, [controller.steps(count, gamma) for count in range(gamma + 1)])
+    return np.array([drafts_seconds(costs, [count], [controller.steps(count, gamma)]) for count in range(gamma + 1)])
 
 
 def recommended(result: SweepResult, points: float, confidence: float, among: int = 1) -> Recommendation | None:
@@ -359,7 +354,7 @@ def recommended(result: SweepResult, points: float, confidence: float, among: in
     """
     if not result.graded.any():
         return None
-    dial, each = result.plan.dial, confidence_of_each(confidence, among)
+    dial, each = result.plan.axis.dial, confidence_of_each(confidence, among)
     decimals = 0 if dial.step >= 1 else DECIMALS
     recommendation = recommend(result.graded_steps(), points, each, symbol=dial.symbol, decimals=decimals)
     return replace(recommendation, sentence=f"{recommendation.sentence} {together(confidence, among)}".rstrip())
@@ -381,7 +376,7 @@ def together(confidence: float, among: int) -> str:
 
 def chosen_dial(result: SweepResult, found: Recommendation | None) -> float:
     """Return the recommended setting, otherwise the rule's default if it is in the range, otherwise the loosest."""
-    dial = result.plan.dial
+    dial = result.plan.axis.dial
     if found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None:
         return found.dial
     if result.plan.low <= dial.default <= result.plan.high:

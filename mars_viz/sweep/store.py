@@ -39,14 +39,6 @@ class Begun(BadInput):
     """The folder already contains a sweep."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnOutcome:
-    """Result of a turn."""
-
-    answer: str  # the target's own text; empty if there is none
-    error: str  # reason for missing results; may be empty
-
-
 class SweepStore:
     """A folder with a sweep."""
 
@@ -61,8 +53,7 @@ class SweepStore:
         return self.folder / _RESULTS
 
     def finished(self) -> int:
-        """Return the number of finished prompts, which are the first of the set. Raises BadInput if files are
-        missing."""
+        """Return the number of finished prompts, the first of the set. Raises BadInput if files are missing."""
         files = self.files
         start = len(files.batches) * shards.BATCH
         later = sorted(each for each in files.singles if each >= start)
@@ -78,8 +69,7 @@ class SweepStore:
         return parts_of(self.results)
 
     def append(self, index: int, lines: Lines, read: PromptTexts | None = None) -> None:
-        """Write the texts of the next finished prompt, then its lines. Raises BadInput if the disk refuses, with no
-        partial file."""
+        """Write the next finished prompt's texts, then its lines. Raises BadInput if the disk refuses."""
         arrays = [pa.array(lines[field.name], field.type) for field in self._schema]
         table = pa.Table.from_arrays(arrays, schema=self._schema)
         with disk_refusals(self.folder, remedy=_KEPT):
@@ -100,7 +90,6 @@ class SweepStore:
             texts.tidy(self.folder, self.files)
 
     def _put_together(self) -> None:
-        """Merge complete batches of prompts. Raises OSError."""
         files = self.files
         for batch in {each // shards.BATCH for each in files.singles} - files.batches:
             members = shards.members(batch)
@@ -110,16 +99,16 @@ class SweepStore:
         shards.remove_batched(self.results, self.files.batches)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the finished prompts in order, one file at a time, without their answers. Raises BadInput for a damaged
-        file."""
+        """Yield the finished prompts in order, a file at a time, without answers. Raises BadInput if damaged."""
         yield from map(self._read, self.files.names)
 
-    def told(self, first: int, end: int) -> list[TurnOutcome]:
-        """Return the results of finished prompts from `first` to before `end`, in a sweep of later turns."""
-        files, outcomes = self.files, dict[int, TurnOutcome]()
+    def told(self, first: int, end: int) -> list[tuple[str, str]]:
+        """Return the target's own text after each finished prompt from `first` to before `end`, in a sweep of later
+        turns, and the reason if there is none."""
+        files, outcomes = self.files, dict[int, tuple[str, str]]()
         for name in dict.fromkeys(filter(None, map(files.holding, range(first, end)))):
             table = self._read(name, ["prompt", "answer", "error"])
-            outcomes |= {row["prompt"]: TurnOutcome(row["answer"], row["error"]) for row in table.to_pylist()}
+            outcomes |= {row["prompt"]: (row["answer"], row["error"]) for row in table.to_pylist()}
         return [outcomes[index] for index in range(first, end)]
 
     def count_lines(self) -> int:
@@ -145,8 +134,7 @@ class SweepStore:
         return prompts
 
     def rest(self) -> tuple[PromptItem, ...]:
-        """Return prompts of the set beyond a limit, to continue with; may be empty. Raises BadInput if the file is
-        unreadable."""
+        """Return the prompts of the set beyond a limit; may be empty. Raises BadInput for an unreadable file."""
         path = self.folder / _REST
         try:
             to_read(self.folder, _REST)
@@ -180,7 +168,6 @@ class SweepStore:
         return schema(plan.settings.gamma, turns=turns, lengths=lengths, scores=len(plan.scores))
 
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Read the named columns, or all except the answers."""
         expected, source = self._schema, self._opened(name)
         columns = columns or [column for column in expected.names if column != "answer"]
         with self._damaged(name):
@@ -205,8 +192,7 @@ class SweepStore:
 
 
 def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | None = None) -> SweepStore:
-    """Create a sweep in a new folder, with its prompts if given. Raises BadInput if the folder is in use or the disk
-    refuses."""
+    """Create a sweep in a new folder. Raises BadInput if the folder is in use or the disk refuses."""
     check_new(folder)
     with disk_refusals(folder, remedy=_KEPT):
         folder.mkdir(parents=True, exist_ok=True)
@@ -222,16 +208,14 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
 
 
 def keep_costs(folder: Path, costs: Costs) -> None:
-    """Store these costs in a sweep, for its modelled figures. Raises BadInput without a sweep or if the disk
-    refuses."""
+    """Store these costs in a sweep. Raises BadInput without a sweep or if the disk refuses."""
     plan = open_store(folder).plan
     with disk_refusals(folder, remedy=_KEPT):
         write_file(folder / _SHEET, to_json(plan, costs), synced=True)
 
 
 def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> SweepStore:
-    """Return the sweep in a folder, or create one, even while another process creates it. Raises BadInput like `resume`
-    and `create`."""
+    """Return the sweep in a folder, or create one, even if another process does. Raises like `resume` and `create`."""
     if not holds_sweep(folder):
         with suppress(Begun):
             return create(folder, plan, costs, prompts)

@@ -1,30 +1,36 @@
 """A sweep in progress: prompts go to a mapper, and results are written in the set's order.
 
 A later turn of a conversation waits for the target's own answers to earlier turns, which it follows at every dial
-value. A written prompt is dropped from memory, except for answers of unfinished conversations.
+value. A written prompt is dropped from memory, except for answers of unfinished conversations. Sweeps of a grid take
+rounds in turn and share the models' answers, because a speculation does not depend on the rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, repeat
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History
+from mars_viz.controllers import NONE, Control
 from mars_viz.costs import Costs, objection
 from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
-from mars_viz.exploration import Span
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.replay import cut_by
 from mars_viz.run import Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.columns import failed_lines
-from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper
+from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper, Remembering
 from mars_viz.sweep.plan import Plan, plan_of
-from mars_viz.sweep.result import SweepResult, load_sweep
-from mars_viz.walk import Speculator
+from mars_viz.sweep.result import Failure, SweepResult, load_sweep
+from mars_viz.walk import Answer, Prefix, Speculator
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -44,14 +50,6 @@ class SweepProgress:
     """Number of prompts that each worker has mapped in this session; empty if there is only this process."""
 
 
-@dataclass(frozen=True, slots=True)
-class TooLong:
-    """A prompt that cannot be decoded."""
-
-    id: str
-    reason: str  # with a remedy
-
-
 class Conversations:
     """The answers of every unfinished conversation; finished ones must be forgotten. An answer is the target's own
     text, so that a turn's history is the same for strict and for every dial value."""
@@ -64,8 +62,7 @@ class Conversations:
         return len(self._turns.keys() | self._broken.keys())
 
     def before(self, item: PromptItem) -> History | None:
-        """Return the history before this turn; None while an earlier turn is unanswered. Raises BadInput if it never
-        will be."""
+        """Return the history before this turn; None while a turn is unanswered. Raises BadInput if one failed."""
         if item.unit in self._broken:
             raise PromptError(self._broken[item.unit])
         turns = self._turns.get(item.unit, [])
@@ -111,7 +108,7 @@ class SweepLoop:
     ):
         """Start in a new folder, or with `resume` continue a sweep, extended by further `prompts`. Raises BadInput if
         the folder, the plan or all of the prompts prevent it."""
-        self._mapper, self._prompts = mapper, prompts
+        self._mapper, self._prompts, self.resources = mapper, prompts, ExitStack()  # which end with the sweep
         self.too_long = _too_long(mapper, prompts)
         """Prompts that will have no results, as far as known."""
         if len(self.too_long) == len(prompts):
@@ -134,7 +131,7 @@ class SweepLoop:
     def __iter__(self) -> Iterator[SweepProgress]:
         """Sweep to the end, holding the folder. Raises BadInput if another process holds it, the disk refuses, or the
         device runs out of memory."""
-        with held(self.folder):
+        with self.resources, held(self.folder):
             yield from self.steps()
 
     def steps(self) -> Iterator[SweepProgress]:
@@ -164,20 +161,18 @@ class SweepLoop:
             self._mapper.clear()
 
     def _resumed(self) -> Conversations:
-        """Return the answers of the conversation in which the sweep was interrupted."""
         talks, items = Conversations(), self._prompts.items
         if self._finished < len(items) and items[self._finished].turn > 1:
             begins = self._finished - items[self._finished].turn + 1
             turns = items[begins : self._finished]
-            for item, outcome in zip(turns, self._store.told(begins, self._finished), strict=True):
-                if outcome.error:
+            for item, (answer, error) in zip(turns, self._store.told(begins, self._finished), strict=True):
+                if error:
                     talks.failed(item)
                 else:
-                    talks.answered(item, outcome.answer)
+                    talks.answered(item, answer)
         return talks
 
     def _write(self, ready: MappedPrompt, talks: Conversations) -> None:
-        """Write the next prompt."""
         index, items = self._finished, self._prompts.items
         lines = ready.lines
         if lines is None:
@@ -202,7 +197,6 @@ class SweepLoop:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share, self._mapper.done_by)
 
     def _begin(self, begun: set[int], done: dict[int, MappedPrompt], talks: Conversations) -> None:
-        """Start the next prompts in reach whose history is known."""
         for index in in_reach(self._prompts, self._finished, self._mapper.reach):
             if index in begun:
                 continue
@@ -258,22 +252,28 @@ def sweep_prompts(
     sweep measures again if its costs are unreliable. Raises BadInput like `Sweep`."""
     prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
     plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, backend.provenance())
-    costs = costs_for(out, plan, prompts, resume, lambda: measured(backend, settings))
+    costs = costs_for({Path(out): plan}, prompts, resume, lambda: measured(backend, settings))
     return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
 
 
 def costs_for(
-    out: str | PathLike[str], plan: Plan, prompts: PromptSet, resume: bool, measure: Callable[[], Costs | None]
+    plans: Mapping[Path, Plan], prompts: PromptSet, resume: bool, measure: Callable[[], Costs | None]
 ) -> Costs | None:
-    """Return measured costs for a new sweep; for a resumed one, replace stored costs that are unusable. Raises BadInput
-    if the sweep can neither start nor continue, or the disk refuses."""
-    if not (resume and store.holds_sweep(Path(out))):
-        store.check_new(Path(out), resume=resume)
-        return measure()
-    kept = store.resume(Path(out), plan, prompts)
-    if objection(kept.costs) and (costs := measure()) is not None:
-        store.keep_costs(kept.folder, costs)
-    return None
+    """Return the costs for sweeps by folder: reliable ones of a resumed sweep, or measured ones, which then replace
+    unreliable ones. Raises BadInput, before writing anything, if a sweep can neither start nor continue."""
+    known, doubted = None, []
+    for folder, plan in plans.items():
+        if not (resume and store.holds_sweep(folder)):
+            store.check_new(folder, resume=resume)
+        elif objection((kept := store.resume(folder, plan, prompts)).costs):
+            doubted.append(folder)
+        else:
+            known = known or kept.costs
+    known = measure() if known is None else known
+    if known is not None:
+        for folder in doubted:
+            store.keep_costs(folder, known)
+    return known
 
 
 def measured(backend: Backend, settings: Settings) -> Costs | None:
@@ -287,8 +287,7 @@ def measured(backend: Backend, settings: Settings) -> Costs | None:
 
 
 def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
-    """Return the prompts that may be in progress after `finished` ones: the next `batch` questions, at most a few
-    batches."""
+    """Return the prompts that may be in progress: the next `batch` questions, at most a few batches."""
     units: set[str] = set()
     end = min(finished + _AHEAD * batch, len(prompts))
     for index in range(finished, end):
@@ -298,16 +297,162 @@ def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
     return range(finished, end)
 
 
-def _too_long(mapper: PromptMapper, prompts: PromptSet) -> tuple[TooLong, ...]:
-    """Return the prompts that do not fit even alone, and the turns after them."""
-    too_long: list[TooLong] = []
+def _too_long(mapper: PromptMapper, prompts: PromptSet) -> tuple[Failure, ...]:
+    too_long: list[Failure] = []
     before: PromptItem | None = None
     for item, reason in zip(prompts.items, mapper.objections(prompts.items), strict=True):
         if before is not None and item.turn > 1:
-            too_long.append(TooLong(item.id, unanswered(before)))
+            too_long.append(Failure(item.id, unanswered(before)))
             continue
         before = None
         if reason:
-            too_long.append(TooLong(item.id, reason))
+            too_long.append(Failure(item.id, reason))
             before = item
     return tuple(too_long)
+
+
+class SharedAnswers(dict[Prefix, Answer]):
+    """The models' answers by prefix, kept until every sweep has finished the prompt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._until: dict[int, list[Prefix]] = {}
+        self.last = 0
+        """Index after the prompts whose prefixes are being requested."""
+
+    def __setitem__(self, prefix: Prefix, answer: Answer) -> None:
+        super().__setitem__(prefix, answer)
+        self._until.setdefault(self.last, []).append(prefix)
+
+    def forget(self, finished: int) -> None:
+        """Drop the answers of prompts that every sweep has finished."""
+        for last in [each for each in self._until if each <= finished]:
+            for prefix in self._until.pop(last):
+                del self[prefix]
+
+
+class _CutAnswers:
+    """Answers cut by a sweep's controller, if it has one."""
+
+    def __init__(self, whole: Speculator, control: Control | None):
+        self._whole, self._control = whole, control
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """Return one answer per prefix."""
+        return [cut_by(self._control, answer) for answer in self._whole.speculate(prefixes)]
+
+
+class GridSweep:
+    """Several sweeps of the same prompts that differ only in a rule's setting or a controller's threshold.
+
+    Iterate it like a `Sweep`. Each sweep continues at its own place, and the slowest go first, so that few prompts are
+    in progress at a time. After an interruption every sweep's finished prompts remain, and each can be continued
+    separately.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        prompts: PromptSet,
+        settings: Sequence[Settings],
+        folders: Sequence[Path],
+        span: Span,
+        *,
+        chat: bool | None = None,
+        resume: bool = False,
+        costs: Callable[[], Costs | None] | None = None,
+        batch: int | None = None,
+    ):
+        """Start in new folders, or with `resume` continue the sweeps in them.
+
+        `costs` measures the costs once for all sweeps, including those with unreliable costs; it returns None if it
+        fails. Raises BadInput like `Sweep`, before writing anything, if any folder refuses.
+        """
+        self._shared, self._backend = SharedAnswers(), backend
+        self._batch, self._prompts = backend.batch if batch is None else batch, prompts
+        self._opened: list[Speculator] = []
+        provenance = backend.provenance()
+        plans = {
+            folder: plan_of(each, span, store.begun_chat(folder, chat, resume), prompts, provenance)
+            for each, folder in zip(settings, folders, strict=True)
+        }
+        measured = costs_for(plans, prompts, resume, costs or (lambda: None))
+        self.sweeps = tuple(
+            Sweep(
+                backend,
+                prompts,
+                each,
+                span,
+                folder,
+                chat=chat,
+                resume=resume,
+                costs=measured,
+                batch=batch,
+                open_=self._for_one(replace(settings[0], controller=NONE), each.control),
+            )
+            for each, folder in zip(settings, folders, strict=True)
+        )
+        """One per variant, in order."""
+
+    @property
+    def too_long(self) -> tuple[Failure, ...]:
+        """Prompts without results in any sweep."""
+        return self.sweeps[0].too_long
+
+    @property
+    def progress(self) -> SweepProgress:
+        """Progress of all sweeps; `share` includes those that are further."""
+        return self._progress([sweep.progress for sweep in self.sweeps])
+
+    def __iter__(self) -> Iterator[SweepProgress]:
+        """Sweep to the end, holding all folders. Raises BadInput like `Sweep`."""
+        with ExitStack() as folders:
+            for sweep in self.sweeps:
+                folders.enter_context(held(sweep.folder))
+            yield from self._steps()
+
+    def _steps(self) -> Iterator[SweepProgress]:
+        going = {place: sweep.steps() for place, sweep in enumerate(self.sweeps)}
+        now = [sweep.progress for sweep in self.sweeps]
+        while going:
+            least = min(now[place].finished for place in going)
+            for place in [each for each in going if now[each].finished == least]:
+                self._shared.last = in_reach(self._prompts, least, self._batch).stop
+                step = next(going[place], None)
+                if step is None:
+                    del going[place]
+                    continue
+                now[place] = step
+                yield self._progress(now)
+            self._shared.forget(min((now[place].finished for place in going), default=now[0].prompts))
+
+    def _progress(self, now: Sequence[SweepProgress]) -> SweepProgress:
+        least = min(each.finished for each in now)
+        share = sum(min(1.0, each.finished - least + each.share) for each in now) / len(now)
+        return SweepProgress(least, now[0].prompts, max(each.failed for each in now), min(share, 1.0))
+
+    def _for_one(self, settings: Settings, control: Control | None) -> Callable[[], Speculator]:
+        """Return an opener for one sweep's speculators: the first shares the batches' speculator, the second another
+        one. A sweep's controller cuts the shared answers."""
+        places = chain((0,), repeat(1))
+
+        def opened(place: int) -> Speculator:
+            while len(self._opened) <= place:
+                self._opened.append(self._backend.speculator(settings))
+            return self._opened[place]
+
+        return lambda: _CutAnswers(Remembering(self._shared, partial(opened, next(places))), control)
+
+
+def sweep_grid(
+    backend: Backend,
+    prompts: PromptSet,
+    settings: Sequence[Settings],
+    folders: Sequence[Path],
+    span: Span,
+    **options: Any,
+) -> GridSweep:
+    """Return a grid with local models and costs measured once. Takes the options of `GridSweep` and raises alike."""
+    first, continued = settings[0], [folder for folder in folders if store.holds_sweep(folder)]
+    prompts = store.in_begun_order(continued[0], prompts) if continued and options.get("resume") else prompts
+    return GridSweep(backend, prompts, settings, folders, span, costs=lambda: measured(backend, first), **options)

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from mars_viz.components.explorer.pins import PinnedRun, PinnedSetting, PinnedToken
-from mars_viz.dialmap import whole_controller_map
+from mars_viz.dialmap import whole_threshold_map
 from mars_viz.errors import SettingError
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
@@ -174,13 +174,13 @@ def misplaced_on(run: Run, dial: float | None) -> str:
 def fitted(view: View, run: Run) -> Opened[View]:
     """Return the view with invalid parts set to the default, and a complaint for each."""
     complaints: list[str] = []
-    dial, selected, cuts, mapped = view.dial, view.selected, view.cuts, whole_controller_map(run)
+    dial, selected, cuts, mapped = view.dial, view.selected, view.cuts, whole_threshold_map(run)
     if cuts and mapped is None:
         complaints.append("The link turns a controller's threshold, but this run has no whole map of one.")
         dial, cuts = None, False
     if cuts and mapped is not None and dial is not None and not mapped.span.low <= dial <= mapped.span.high:
         complaints.append(
-            f"The link's {mapped.dial.symbol} = {exactly(dial)} lies outside {mapped.span.low:g} to "
+            f"The link's {mapped.axis.symbol} = {exactly(dial)} lies outside {mapped.span.low:g} to "
             f"{mapped.span.high:g}, so drafts have full length."
         )
         dial = None
@@ -217,10 +217,10 @@ def _unpinned(at: PinnedSetting, run: Run, cuts: bool) -> str:
     lengths = {run.settings.gamma} | (set() if cuts or run.dial_map is None else set(run.dial_map.span.gammas))
     if at.gamma not in lengths:
         return f"it has no rounds with {run.settings.draft_of(at.gamma)}"
-    mapped, dial = whole_controller_map(run), rule_named(run.settings.rule).dial
+    mapped, dial = whole_threshold_map(run), rule_named(run.settings.rule).dial
     symbol, bounds = "", None
     if cuts and mapped is not None:
-        symbol, bounds = mapped.dial.symbol, (mapped.span.low, mapped.span.high)
+        symbol, bounds = mapped.axis.symbol, (mapped.span.low, mapped.span.high)
     elif dial is not None:
         symbol, bounds = dial.symbol, (dial.low, dial.high)
     if at.dial is None:

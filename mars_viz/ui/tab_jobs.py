@@ -175,9 +175,8 @@ def why_not_mapped(session: Session, run: Run) -> str:
     """Return why the run's map is incomplete, in a sentence; empty if it is complete or cannot be made here."""
     if not run.rounds or why_not_again(session, run):
         return ""
-    if run.controller_map is not None:  # a map of the rule's dial would replace it
-        mapped = run.controller_map
-        return "" if mapped.complete else f"{_share(mapped.known, mapped.dial.symbol)} Its slider waits for all of it."
+    if (mapped := run.map) is not None and mapped.span.over:  # a map of the rule's dial would replace it
+        return "" if mapped.complete else f"{_share(mapped.known, mapped.axis.symbol)} Its slider waits for all of it."
     if rule_named(run.settings.rule).dial is None:
         return ""
     if run.dial_map is None:
@@ -196,7 +195,7 @@ def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
     run_id, store = session.view.run, run_store()
     is_saved = run_id not in session.runs and (store.folder / run_id).is_dir()
     saved = run_id if is_saved and rights.owns(store.makers.of(run_id)) else ""
-    over = over if run.controller_map is None else run.controller_map.span.over
+    over = over if run.map is None else run.map.span.over or over
     job = DecodeJob.mapping(run, saved, mapped_over(over), models_for(session, run) or BUILT_IN)
     session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)
     shared_worker().submit(job, map_of(run_id))
@@ -217,7 +216,7 @@ def why_no_threshold(session: Session, run: Run) -> str:
 def threshold_in_place(run: Run) -> bool:
     """Return True if the run itself can get a threshold map: it has no controller and no map. Otherwise its prompt is
     decoded again."""
-    return run.settings.control is None and run.dial_map is None and run.controller_map is None
+    return run.settings.control is None and run.map is None
 
 
 def map_threshold(session: Session, run: Run, name: str) -> None:
@@ -243,9 +242,8 @@ def start_again(session: Session, run: Run, dial: float | None, gamma: int | Non
     if reason:
         session.notices[:] = [reason]
         return
-    threshold_map = run.controller_map
-    if cuts and threshold_map is not None and dial is not None:
-        chosen = replace(run.settings, controller=f"{threshold_map.span.over}:{dial!r}")
+    if cuts and run.map is not None and dial is not None:
+        chosen = run.map.axis.apply(run.settings, dial)
     else:
         chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
     options: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}

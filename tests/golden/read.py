@@ -36,7 +36,7 @@ from mars_viz.ui.lessons import page_state as learn
 from mars_viz.ui.live.page_state import LiveView
 from mars_viz.ui.rule_lab import page_state as rule_page
 from mars_viz.ui.runs.page_state import RunsView
-from mars_viz.ui.tune.page_state import TuneView
+from mars_viz.ui.tune.catalogue import TuneView
 from tests.golden.store import Columns, flat
 
 NODES = (

@@ -15,8 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from mars_viz.analysis.alignment import Alignment, Side, Unit, Written
-from mars_viz.components.explorer.packing import identified, plain
-from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.payload import identified, plain, run_payload
 from mars_viz.components.mount import Element, mount
 from mars_viz.records import Outcome
 from mars_viz.run import Run

@@ -19,10 +19,8 @@ import pyarrow as pa
 import streamlit as st
 
 from mars_viz.components.explorer import ELEMENT
-from mars_viz.components.explorer.packing import packed
-from mars_viz.components.explorer.payload import WINDOW, Payload, payload_of, window
+from mars_viz.components.explorer.payload import WINDOW, Payload, RoundIndex, packed, payload_of, round_index, window
 from mars_viz.components.explorer.pins import Pins
-from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
 from mars_viz.components.mount import mount
 from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
 from mars_viz.errors import BadInput, contained
@@ -64,7 +62,7 @@ class RunPayload:
 
         Raises BadInput if the run's map does not contain the block length, or if there is no such map.
         """
-        index = cut_index(run) if cuts else round_index(run, gamma)
+        index = round_index(run, gamma, cuts)
         long = index.slots > WHOLE
         whole = PackedPayload.of(payload_of(run, gamma, index, evidence=not long))
         return cls(run, gamma, index, whole, -(-len(index.rounds) // WINDOW) if long else 0)
@@ -190,12 +188,10 @@ def get_ready(run: Run, gamma: int | None = None, cuts: bool = False) -> None:
 
 def recorded_at(run: Run, cuts: bool) -> float | None:
     """Return the dial value of the recorded run; for a controller's threshold, the end with the longest drafts."""
-    controller = run.controller_map.span.controller if cuts and run.controller_map is not None else None
-    return run.settings.dial if controller is None else controller.full(run.settings.gamma)
+    return run.map.axis.value_of(run.settings) if cuts and run.map is not None else run.settings.dial
 
 
 def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:
-    """Return the element's cached payload and position, or start a new one if other rounds are requested."""
     memory: _Memory | None = recalled(KIND, key)
     if memory is not None and memory.contents.run is not run:
         sent = cached_payload(run, asked.gamma, cuts)

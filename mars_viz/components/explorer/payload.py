@@ -1,4 +1,4 @@
-"""The explorer's payload of a run: one dict with columns instead of records.
+"""The explorer's payload of a run: one dict with columns instead of records, and its serialization.
 
 The browser receives verdicts as breakpoints, never rules. It compares the dial with breakpoints and gaps, and follows
 the accepted nodes like `rules.settle` according to the policy in the payload. It cuts blocks like
@@ -6,7 +6,8 @@ the accepted nodes like `rules.settle` according to the policy in the payload. I
 length limit cuts the rounds of a map and the last recorded round. It names outcomes like `records.Round.outcomes`.
 
 The payload contains each round once. Paths are lists of round indices: the recorded path, and one per segment of the
-run's dial map. Rounds of the recorded path come first, in order.
+run's dial map. Rounds of the recorded path come first, in order. A *slot* numbers everything that can be selected:
+round r has one slot per node, in order, and one more for the emitted token. Slots are the same at every dial value.
 
 Nodes and rows of all rounds are concatenated; a round of N nodes has N + 1 rows, and `rounds.nodes` holds each N.
 Parents are local to their round, and tokens are indices into `pieces`. Columns named `top_` have up to `TOP` entries
@@ -18,24 +19,189 @@ then requests a `window` of rounds at a time, which is the payload of these roun
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from mars_viz.analysis.metrics import forced
-from mars_viz.components.explorer.packing import identified
-from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
+from mars_viz.axis import Span, axis_of
+from mars_viz.dialmap import Segment, whole_threshold_map
+from mars_viz.errors import EvidenceError
 from mars_viz.escapes import visible
-from mars_viz.exploration import Span
-from mars_viz.records import Verdicts
+from mars_viz.records import Round, Verdicts
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.run import WITHIN_ROUNDING, Run, joined
 from mars_viz.shapes import CHAIN
 from mars_viz.trace import Trace
+from mars_viz.walk import Prefix
 from mars_viz.words import short_device
+
+_ALIGNED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A value as JSON and bytes."""
+
+    head: Any  # JSON; an array is `{"type": numpy dtype, "at": first byte, "length": count}`
+    data: np.ndarray  # uint8; the arrays in little-endian order, each aligned to eight bytes
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal digest of head and data."""
+        digest = hashlib.blake2b(json.dumps(self.head, sort_keys=True).encode(), digest_size=12)
+        digest.update(self.data.data)
+        return digest.hexdigest()
+
+
+def packed(value: Any) -> Packed:
+    """Separate the arrays from the value. Each array is copied once."""
+    parts: list[np.ndarray] = []
+    size = 0
+
+    def aside(array: np.ndarray) -> dict[str, Any]:
+        nonlocal size
+        data = _little(array).view(np.uint8)
+        parts.extend([data, np.zeros(-len(data) % _ALIGNED, np.uint8)])
+        at, size = size, size + len(data) + len(parts[-1])
+        return {"type": array.dtype.name, "at": at, "length": len(array)}
+
+    head = _replaced(value, aside)
+    return Packed(head, np.concatenate(parts) if parts else np.zeros(0, np.uint8))
+
+
+def plain(value: Any) -> Any:
+    """Return the value as JSON; an array is `{"type": numpy dtype, "data": base64}`."""
+    return _replaced(
+        value,
+        lambda array: {"type": array.dtype.name, "data": base64.b64encode(_little(array).tobytes()).decode("ascii")},
+    )
+
+
+def identified(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return the payload with an `id` computed from its contents."""
+    return {"id": packed(payload).digest, **payload}
+
+
+def _replaced(value: Any, by: Callable[[np.ndarray], Any]) -> Any:
+    if isinstance(value, np.ndarray):
+        return by(value)
+    if isinstance(value, dict):
+        return {name: _replaced(item, by) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, by) for item in value]
+    return value
+
+
+def _little(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+
+
+@dataclass(frozen=True)
+class RoundIndex:
+    """Distinct rounds and the paths through them."""
+
+    rounds: Trace  # each round once; those of the recorded path first, in order
+    limits: tuple[int, ...]  # tokens that each round may add before the length limit; `ENDLESS` if there is none
+    stops: np.ndarray | None  # uint8 [P]; 1 if the node's path completes a stop string; None without stop strings
+    recorded: tuple[int, ...]  # round indices of the recorded path
+    segments: tuple[Segment, ...]  # segments of the run's map; empty without a map
+    paths: tuple[tuple[int, ...], ...]  # round indices of each segment's path
+    lengths: np.ndarray  # int32 [R]; number of nodes of each round
+    span: Span | None = None  # turned part of a controller's threshold; None for the rule's dial
+
+    @property
+    def slots(self) -> int:
+        """Number of slots of all rounds."""
+        return int(self.lengths.sum()) + len(self.rounds)
+
+
+ENDLESS = 2**31 - 1  # more tokens than any text can have
+
+
+def round_index(run: Run, gamma: int | None = None, cuts: bool = False) -> RoundIndex:
+    """Return the index of a run at this block length, or, with `cuts`, along its map of a controller's threshold.
+    Raises BadInput if the run's map does not contain the block length, or if there is no such complete map."""
+    gamma = run.settings.gamma if gamma is None or cuts else gamma
+    dial_map, dial = whole_threshold_map(run) if cuts else run.dial_map, run.settings.dial
+    if cuts and dial_map is None:
+        raise EvidenceError(
+            "This run carries no whole map of a controller's threshold; map it with --over controller, up to drafts of "
+            "full length."
+        )
+    segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
+    own_rounds = run.rounds
+    if gamma != run.settings.gamma:
+        if dial_map is None or dial is None:
+            raise EvidenceError(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
+        own_rounds = dial_map.segment(dial, gamma).rounds
+    end = run.settings.max_new_tokens + len(run.prompt_ids)
+    paths, others = _paths(run, own_rounds, segments)
+    rounds = (
+        Trace([*own_rounds, *others]) if others else own_rounds if isinstance(own_rounds, Trace) else Trace(own_rounds)
+    )
+    bounded = rounds if segments else rounds[-1:]  # without a map, the end of other texts is unknown
+    limits = [ENDLESS] * (len(rounds) - len(bounded)) + [end - round_.speculation.start for round_ in bounded]
+    recorded, stops = tuple(range(len(own_rounds))), None
+    if run.settings.stop:
+        walked = [(recorded, own_rounds), *((path, s.rounds) for path, s in zip(paths, segments, strict=True))]
+        stops = np.concatenate([np.zeros(0, np.uint8), *_stopped(run, walked)])
+    lengths = rounds.lengths.astype(np.int32)
+    if cuts and dial is not None:
+        rounds = rounds.judged_as(rounds.verdicts.standing(dial))
+    span = dial_map.span if cuts and dial_map is not None else None
+    return RoundIndex(rounds, tuple(limits), stops, recorded, segments, paths, lengths, span)
+
+
+def _paths(
+    run: Run, own: Sequence[Round], segments: Sequence[Segment]
+) -> tuple[tuple[tuple[int, ...], ...], list[Round]]:
+    others: list[Round] = []
+    if not segments:  # the prefixes of a long run would take much memory
+        return (), others
+    indices, paths = {key: index for index, key in enumerate(_keys(run, own))}, []
+    for segment in segments:
+        path: list[int] = []
+        for key, round_ in zip(_keys(run, segment.rounds), segment.rounds, strict=True):
+            if key not in indices:
+                indices[key] = len(own) + len(others)
+                others.append(round_)
+            path.append(indices[key])
+        paths.append(tuple(path))
+    return tuple(paths), others
+
+
+def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) -> list[np.ndarray]:
+    """Return uint8 [nodes] for each round of the index; 1 for a node whose path completes a stop string. `walked`
+    contains the paths, as indices and as rounds. A token emitted in place of a draft is the round's last."""
+    ending, stops = replace(ending_of(run), max_new_tokens=ENDLESS), dict[int, np.ndarray]()
+    for path, rounds in walked:
+        before: tuple[int, ...] = ()
+        for index, round_ in zip(path, rounds, strict=True):
+            if index not in stops:
+                texts: list[tuple[int, ...]] = []  # for each node, the end of the text if its path were accepted
+                drafted = (round_.speculation.tokens.tolist(), round_.speculation.parents.tolist())
+                for token, parent in zip(*drafted, strict=True):
+                    texts.append((texts[parent] if parent >= 0 else before) + (token,))
+                stops[index] = np.array([ending.reached(text) for text in texts], np.uint8)
+            before = (before + round_.token_ids)[-ending.reach :]
+    return [stops[index] for index in range(len(stops))]
+
+
+def _keys(run: Run, rounds: Sequence[Round]) -> Iterator[tuple[Prefix, int]]:
+    """Yield a key per round: its prefix and the number of its drafted nodes, which a controller may cut."""
+    prefix = run.prompt_ids
+    for round_ in rounds:
+        yield prefix, len(round_.speculation)
+        prefix += round_.token_ids
+
 
 TOP = 10  # candidates per row that the inspector shows
 
@@ -130,8 +296,7 @@ def run_payload(
     other rules' verdicts are omitted. With `cuts`, the dial is the threshold of the controller that the run's map is
     over, and rules stay at the run's dial value. Equal runs have equal payloads.
     """
-    index = cut_index(run) if cuts else round_index(run, gamma)
-    return identified(payload_of(run, gamma, index, judges, evidence))
+    return identified(payload_of(run, gamma, round_index(run, gamma, cuts), judges, evidence))
 
 
 def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Payload:
@@ -139,7 +304,7 @@ def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Paylo
     chosen = slice(number * WINDOW, (number + 1) * WINDOW)
     rounds = index.rounds[chosen]
     path, lengths = tuple(range(len(rounds))), index.lengths[chosen]
-    part = RoundIndex(rounds, index.limits[chosen], None, path, (), (), lengths, index.over)
+    part = RoundIndex(rounds, index.limits[chosen], None, path, (), (), lengths, index.span)
     return payload_of(run, gamma, part, None, True)
 
 
@@ -155,7 +320,7 @@ def payload_of(
     siblings = {"policy": trace.verdicts.policy.value, "among": rule.among_siblings(run.settings.temperature)}
     return {
         "rule": texts | siblings,
-        "dial": _dial(rule, run) if index.over is None else _threshold(index.over),
+        "dial": _dial(rule, run, index.span),
         "run": _about(run, gamma),
         "pieces": {
             "ids": vocabulary.astype(np.int32),
@@ -228,33 +393,25 @@ def _whole_prompt(run: Run) -> list[list[str | bool]]:
     return parts
 
 
-def _dial(rule: Rule, run: Run) -> Payload | None:
-    if rule.dial is None:
+def _dial(rule: Rule, run: Run, span: Span | None) -> Payload | None:
+    """Return the axis that the slider turns: the rule's whole dial, or the mapped span of a controller's threshold."""
+    if rule.dial is None and span is None:
         return None
-    names = ("symbol", "name", "low", "high", "step", "default", "strict", "strict_is_high")
-    recorded = rule.checked_dial(run.settings.dial)
-    of_ratio = rule.scale is Scale.RATIO  # the dial is on the scale of z2/z1
-    return {name: getattr(rule.dial, name) for name in names} | {"recorded": recorded, "of_ratio": of_ratio}
-
-
-def _threshold(span: Span) -> Payload:
-    """Return a controller's threshold as the dial, within the mapped span. The run itself has full-length drafts."""
-    controller = span.controller
-    assert controller is not None
-    dial = controller.dial
-    return {
-        "symbol": dial.symbol,
-        "name": dial.name,
-        "low": span.low,
-        "high": span.high,
-        "step": dial.step,
-        "default": min(max(dial.default, span.low), span.high),
-        "strict": controller.full(max(span.gammas)),
-        "strict_is_high": not controller.shorter_is_high,
-        "recorded": controller.full(max(span.gammas)),
-        "of_ratio": False,
-        "cuts": controller.title,
+    axis = axis_of(rule, run.settings.gamma, span.over if span else "")
+    low, high = (span.low, span.high) if span else (axis.dial.low, axis.dial.high)
+    facts = {
+        "symbol": axis.symbol,
+        "name": axis.dial.name,
+        "low": low,
+        "high": high,
+        "step": axis.dial.step,
+        "default": min(max(axis.dial.default, low), high),
+        "strict": axis.reference,
+        "strict_is_high": axis.reference_is_high,
+        "recorded": axis.value_of(run.settings),
+        "of_ratio": span is None and rule.scale is Scale.RATIO,  # the dial is on the scale of z2/z1
     }
+    return facts | ({"cuts": axis.title} if span else {})
 
 
 def _rules(index: RoundIndex, judges: Collection[Rule], run: Run, evidence: bool) -> list[Payload]:
@@ -269,7 +426,7 @@ def _rules(index: RoundIndex, judges: Collection[Rule], run: Run, evidence: bool
         dial, fixed = rule.dial, None
         if dial is not None and dial != run_rule.dial:
             fixed = dial.default
-        elif dial is not None and index.over is not None:
+        elif dial is not None and index.span is not None:
             fixed = run_rule.checked_dial(run.settings.dial)
         named: Payload = {
             "name": rule.name,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.components.explorer.packing import identified
+from mars_viz.components.explorer.payload import identified
 from mars_viz.components.mount import Element, mount
 from mars_viz.escapes import visible
 from mars_viz.race.making import RaceTexts

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.components.explorer.packing import identified
+from mars_viz.components.explorer.payload import identified
 from mars_viz.components.mount import Element, mount
 from mars_viz.components.race import Pieces, ratios
 from mars_viz.components.session_cache import PositionSync, begun, recalled

@@ -54,8 +54,7 @@ class LetsTeachersIn:
 
 
 def answer(classroom: ServerClass, query: list[tuple[str, str]], scope: Scope) -> Response:
-    """Return the response to a request with a key. The right key sets a cookie and redirects to the same address
-    without it."""
+    """Return the response to a request with a key: the right one sets a cookie and redirects without it."""
     if not all(classroom.fits(key) for name, key in query if name == PARAMETER):
         return HTMLResponse(WRONG, 403, _PRIVATE_HEADERS)
     headers = Headers(scope=scope)

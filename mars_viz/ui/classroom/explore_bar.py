@@ -88,8 +88,7 @@ def arrive(session: Session, catalog: RunCatalogue) -> None:
 
 
 def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogue, store: RunStore) -> None:
-    """Draw the classroom's controls in `place`, and the synchronizing element. `store` saves a run of this tab before
-    it is shown."""
+    """Draw the controls in `place`, and the synchronizing element. `store` saves a run before it is shown."""
     classroom = server_class()
     if classroom is None:
         return
@@ -127,7 +126,6 @@ def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogu
 
 
 def _show(classroom: ServerClass, session: Session, run: Run, catalog: RunCatalogue, store: RunStore) -> None:
-    """Show the run to the class. A run that is only in this tab is saved first."""
     run_id = session.view.run
     title = catalog.labels.get(run_id, run_id)
     try:

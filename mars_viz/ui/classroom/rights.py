@@ -35,8 +35,7 @@ def is_teacher() -> bool:
 
 
 def sees() -> Sees | None:
-    """Return a function that decides which runs and races the browser sees; None if it sees all. Any thread may call
-    it."""
+    """Return a thread-safe function that decides which runs and races the browser sees; None if all."""
     classroom = server_class()
     return None if classroom is None else partial(classroom.sees, visitors.mark())
 
@@ -98,8 +97,7 @@ class StudentJobs:
         self._lock = Lock()
 
     def why_not(self, job: Job[Any], mark: str, limits: ClassLimits) -> str:
-        """Return why the browser may not run the job now, in a sentence; empty if the job is admitted. Cancelled jobs
-        don't count."""
+        """Return why the browser may not run the job now; empty if it may. Cancelled jobs don't count."""
         if job.new_tokens > limits.tokens:
             return too_many_tokens(job.new_tokens, limits)
         with self._lock:

@@ -89,8 +89,7 @@ class ShownBoard:
         self._set(replace(shown, run=run, view=fitted(replace(shown.view, cuts=cuts, dial=dial), run).view))
 
     def move(self, view: View) -> None:
-        """Move to the teacher's new position. Raises SettingError if the view has another run or an invalid
-        position."""
+        """Move to the teacher's new position. Raises SettingError for another run or an invalid position."""
         shown = self._shown
         if shown is None or (view.run, view.cuts) != (shown.view.run, shown.view.cuts):
             raise SettingError("The class is shown another run by now. Load the page again.")
@@ -132,8 +131,7 @@ class ServerClass:
         return mark in self._teachers
 
     def sees(self, mark: str, name: str, maker: str) -> bool:
-        """Return True if the browser with this mark sees the run or race: it made it, the class is shown it, or it is a
-        teacher's."""
+        """Return True if the browser with this mark made the run or race, is shown it, or is a teacher's."""
         return (bool(mark) and maker == mark) or name == self.board.run_id or self.is_teacher(mark)
 
 

@@ -20,10 +20,9 @@ from mars_viz.components.compare import two_texts as show
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.run import Piece
-from mars_viz.sweep import SweepResult, two_texts
+from mars_viz.sweep import SweepResult, pairing
 from mars_viz.sweep.columns import RIGHT, UNGRADED
-from mars_viz.sweep.pairing import Pairing, SweepSetting, divergence
-from mars_viz.sweep.two_texts import Change, KeptTexts, PromptEntry, TwoTexts
+from mars_viz.sweep.pairing import Change, KeptTexts, Pairing, PromptEntry, SweepSetting, TwoTexts, divergence
 from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_tables, compare_view, compare_words, sweep_pair
 from mars_viz.ui.compare.compare_words import Names
@@ -59,12 +58,12 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _entries(_both: Pairing, state: str) -> tuple[PromptEntry, ...]:
-    return two_texts.entries(_both)
+    return pairing.entries(_both)
 
 
 @st.cache_resource(max_entries=32, show_spinner="Aligning both texts")
 def _kept(_both: Pairing, state: str, place: int) -> KeptTexts:
-    return two_texts.kept(_both, place)
+    return pairing.kept(_both, place)
 
 
 _COUNTED = {
@@ -192,7 +191,7 @@ def over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[
     sweeps, sides = (one, other or one), (compare_words.SIDES.left, compare_words.SIDES.right)
     columns, settings = st.columns(2, gap="medium"), []
     for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, sweeps, strict=True):
-        default = result.plan.strict if other is None and name == "from_dial" else result.plan.dial.default
+        default = result.plan.strict if other is None and name == "from_dial" else result.plan.axis.dial.default
         label = words if other is None else f"{words}: {result.plan.title}"
         settings.append(SweepSetting(result, dial_input(memory, column, result, name, default, label)))
     left, right = settings
@@ -300,7 +299,7 @@ def dial_input(
 ) -> float:
     """Draw the input for a dial value within the sweep's range; `name` is the view's field."""
     plan, value = result.plan, getattr(memory.view, name)
-    dial = plan.dial
+    dial = plan.axis.dial
     key = f"compare-{name}"
     if value is not None and not plan.low <= value <= plan.high:
         theme.note(

@@ -12,6 +12,7 @@ import streamlit as st
 
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Interval
+from mars_viz.controllers import CONTROLLERS
 from mars_viz.errors import RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.sweep import SweepResult, load_sweep, pairing
@@ -106,7 +107,7 @@ def names(both: Pairing) -> Names:
         dials = [(each.dial, plan) for each, plan in zip(settings, plans, strict=True)]
         return Names(*(plan.against if at == plan.strict else setting(plan.symbol, at) for at, plan in dials))
     makers = [(plan.provenance.target, plan.provenance.drafter) for plan in plans]
-    same_rule = all(plan.controller is not None for plan in plans) and plans[0].judged == plans[1].judged
+    same_rule = all(plan.over for plan in plans) and plans[0].judged == plans[1].judged
     labels = [_by_rule(each, alone=same_rule) for each in settings]
     drafts = [plan.settings.draft for plan in plans]
     if drafts[0] != drafts[1]:
@@ -126,9 +127,10 @@ def _by_rule(one: SweepSetting, *, alone: bool) -> str:
     """Return 'MARS at θ = 0.90', or for a controller 'SVIP at λ = 0.30, MARS at θ = 0.9'. With `alone`, the rule is
     left out."""
     plan = one.result.plan
-    if plan.controller is None:
-        return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}"
-    cut = plan.against if one.dial == plan.strict else f"{plan.controller.title} at {setting(plan.symbol, one.dial)}"
+    at = f"{plan.axis.title} at {setting(plan.symbol, one.dial)}"
+    if not plan.over:
+        return at
+    cut = plan.against if one.dial == plan.strict else at
     return cut if alone else f"{cut}, {plan.judged}"
 
 
@@ -137,13 +139,13 @@ def stands(both: Pairing) -> str:
     sentences: dict[str, None] = {}
     for side in (both.left, both.right):
         plan = side.result.plan
-        if plan.controller is not None:
-            sentences[f"{plan.controller.title} stops where {plan.controller.formula}."] = None
+        if plan.over:
+            sentences[f"{plan.axis.title} stops where {CONTROLLERS[plan.over].formula}."] = None
         elif plan.settings.control is not None:
             sentences[f"{plan.rule.title} judges {plan.settings.draft}."] = None
     for side in (both.left, both.right):
         plan = side.result.plan
-        if plan.controller is not None:
+        if plan.over:
             sentences[f"{plan.judged} judges, of drafts of γ = {plan.settings.gamma} at most."] = None
     return " ".join(sentences)
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
+from mars_viz.axis import RuleDial, Span, axis_of
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import NO_HISTORY, EncodedPrompt, History
-from mars_viz.controllers import controller_named
 from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
 from mars_viz.dialmap import Segment, useful_span
 from mars_viz.errors import ModelError
-from mars_viz.exploration import Budget, Span, Stand, Together, controller_span, span_of
+from mars_viz.exploration import Budget, Stand, Together
 from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.items import grader_named
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from mars_viz.race.making import Racing
     from mars_viz.recording import Mapping, Recording
     from mars_viz.sweep import Sweep
-    from mars_viz.sweep.grid_sweep import GridSweep
-    from mars_viz.sweep.ray_cluster import RayRequest
-    from mars_viz.sweep.ray_mapper import ClusterSweep
+    from mars_viz.sweep.on_ray import RayRequest
+    from mars_viz.sweep.sweep import GridSweep, SweepLoop
     from mars_viz.sweep.wall_clock import WallClock
 
 PER_TASK = 20  # number of exercises graded per built-in task in free wording
@@ -118,11 +117,10 @@ def chart(backend: Any, run: Run) -> Mapping | None:
 
 def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
     """Return the mapper of the named controller's threshold around an uncut run. It resumes the run's map, if any."""
-    current = run.controller_map
-    span = (
-        controller_span(controller_named(name), None, None, (run.settings.gamma,)) if current is None else current.span
-    )
-    return _mapping(backend, run, span)
+    if run.map is not None and run.map.span.over:
+        return _mapping(backend, run, run.map.span)
+    gamma = run.settings.gamma
+    return _mapping(backend, run, axis_of(rule_named(run.settings.rule), gamma, name).span(None, None, (gamma,)))
 
 
 def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
@@ -182,14 +180,13 @@ def sweep_on_ray(
     request: RayRequest,
     choice: BackendChoice,
     backend: None,
-) -> ClusterSweep:
+) -> SweepLoop:
     """Begin or resume a sweep on the workers of a Ray cluster, each of which loads the models itself."""
-    from mars_viz.sweep.ray_mapper import ClusterSweep
-    from mars_viz.sweep.ray_pool import NamedModels
+    from mars_viz.sweep.on_ray import NamedModels, sweep_on_cluster
 
     target, drafter = choice.target or None, choice.drafter or None
     models = NamedModels(target, drafter, choice.device, choice.dtype, threads=request.cpus)
-    return ClusterSweep(models, prompts, settings, span, folder, request, chat=chat, resume=True)
+    return sweep_on_cluster(models, prompts, settings, span, folder, request, chat=chat, resume=True)
 
 
 def grid(
@@ -201,7 +198,7 @@ def grid(
     backend: Any,
 ) -> GridSweep:
     """Begin or resume sweeps of several variants of a rule together."""
-    from mars_viz.sweep.grid_sweep import sweep_grid
+    from mars_viz.sweep.sweep import sweep_grid
 
     return sweep_grid(backend, prompts, settings, folders, span, chat=chat, resume=True)
 
@@ -212,14 +209,14 @@ def clock(
     repetitions: int,
     chat: bool | None,
     costs: Costs | None,
-    fixed: bool,
+    over: str,
     backend: Any,
 ) -> WallClock:
-    """Time a sweep's setting against strict verification or, if `fixed`, against drafts of full length. `costs` are the
-    costs that modelled the sweep."""
+    """Time a sweep's setting against strict verification or, `over` a controller's threshold, against drafts of full
+    length. `costs` are the costs that modelled the sweep."""
     from mars_viz.sweep.wall_clock import WallClock
 
-    return WallClock(backend, prompts, settings, repetitions=repetitions, chat=chat, costs=costs, fixed=fixed)
+    return WallClock(backend, prompts, settings, repetitions=repetitions, chat=chat, costs=costs, over=over)
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
@@ -228,7 +225,7 @@ def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
     from mars_viz.recording import Mapping
 
     settings = Settings(rule="mars", max_new_tokens=144)
-    span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
+    span = RuleDial(rule_named("mars")).span(LOW, None, (settings.gamma,))
     prompts = builtin_prompts(per_task, kinds=FREE_WORDING).items
     items = sorted(prompts, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # alternate the kinds
     grades: list[Steps] = []

@@ -1,30 +1,262 @@
-"""Catalog of the sweeps that a tab can open: those in the results folder, those just started, and the samples."""
+"""State of the Tune page: a sweep's cached figures, one tab's view, and the sweeps that a tab can open.
+
+These are the sweeps in the results folder, those just started, and the samples. Figures are computed on first use; all
+tabs share them, so they must not depend on a tab. The sweeps are on disk and in the worker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import TypeVar, cast
 
+import numpy as np
 import streamlit as st
 
-from mars_viz import locks, samples
-from mars_viz.controllers import NONE
-from mars_viz.errors import BadInput, RunFileError, contained
-from mars_viz.sweep import Plan, load_sweep
-from mars_viz.sweep.grid import MOST
+from mars_viz import default_folders, locks, samples
+from mars_viz.analysis.engines import EngineRow, acceptance_table
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval
+from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.errors import BadInput, RunFileError, SettingError, contained
+from mars_viz.figures.dial_curve import DialCurve
+from mars_viz.samples import is_sample_sweep
+from mars_viz.sweep import Plan, SweepResult, band_at, curve, frontier, load_sweep, measures, places, value_at
+from mars_viz.sweep.grid import MOST, GridAxis, advised, varied_axis
+from mars_viz.sweep.measures import ALONE, METHODS, PERCENT, Measure, Terms, relaxed_at
 from mars_viz.sweep.plan import comparable
+from mars_viz.sweep.report import TaskResults, by_task
+from mars_viz.sweep.result import chosen_dial
 from mars_viz.sweep.store import SweepEntry, list_sweeps
-from mars_viz.ui import tab_jobs
+from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.library import told_apart
-from mars_viz.ui.links import clipped
-from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.links import Opened, clipped
+from mars_viz.ui.session import PageState, Session
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.page_state import TuneView
-from mars_viz.words import number
+from mars_viz.words import exactly, number, number_in
+
+T = TypeVar("T")
+BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
+KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "drafted_share", "tau", "rolled_back", "same")
+"""Key figures next to the frontier."""
+_MOST_KEPT = 2_000
+_NOTHING = object()
+
+
+class CachedSweep:
+    """A sweep's figures, with one kind of interval."""
+
+    def __init__(self, result: SweepResult, how: Bootstrap = DEFAULT) -> None:
+        self.result = result
+        self.how = how  # method and confidence of all intervals
+        self.plan = result.plan
+        self.measures: dict[str, Measure] = measures(result)  # measures that this sweep has
+        self._cache: dict[Hashable, object] = {}
+
+    def by(self, how: Bootstrap) -> CachedSweep:
+        """Return the same sweep with other intervals."""
+        if how == self.how:
+            return self
+        return self.kept(("intervals", how), lambda: CachedSweep(self.result, how))
+
+    @property
+    def shipped(self) -> bool:
+        """True for an included sample, which is read-only."""
+        return is_sample_sweep(self.result.folder)
+
+    @property
+    def graded(self) -> bool:
+        """True if both accuracy and a speed-up are known."""
+        return "accuracy" in self.measures and "speed_up_strict" in self.measures
+
+    @property
+    def pace(self) -> str:
+        """Name of the preferred measure of speed: a speed-up, or τ if the costs of cut rounds are unknown."""
+        return next(name for name in ("speed_up", "speed_up_strict", "tau") if name in self.measures)
+
+    def recommendation(self, points: float, confidence: float, among: int = 1) -> Recommendation | None:
+        """Return `advised`, cached."""
+        key = ("recommendation", points, confidence, among)
+        return self.kept(key, lambda: advised(self.result, points, confidence, among, self.how))
+
+    def dial(self, requested: float | None, points: float, confidence: float) -> float:
+        """Return the requested setting, or the recommended one if `requested` is None."""
+        return chosen_dial(self.result, self.recommendation(points, confidence)) if requested is None else requested
+
+    def value(self, name: str, dial: float) -> Interval:
+        """Return a figure at a setting, with its interval."""
+        return self.kept(("value", name, dial), lambda: value_at(self.result, self.measures[name], dial, self.how))
+
+    def tasks(self, dial: float) -> tuple[TaskResults, ...]:
+        """Return the figures at a setting by task; empty if there is only one task."""
+        strict = self.plan.strict
+        at_strict = () if dial == strict else self.tasks(strict)
+        return self.kept(("tasks", dial), lambda: by_task(self.result, dial, self.how, at_strict))
+
+    def path(self, dial: float, *, paired: bool) -> Frontier:
+        """Return the frontier, including this setting."""
+        path = self.kept(("path", paired), lambda: frontier(self.result, self.how, BANDS, paired=paired))
+        if dial in path.dials:
+            return path
+        key = ("place", paired, dial)
+        speed = "speed_up" if path.over == ALONE else "speed_up_strict"
+        right = "accuracy_change" if paired else "accuracy"
+        measure = self.measures[speed]  # of the graded prompts only, as on the frontier
+        graded = Measure(speed, measure.title, measure.columns, measure.of, graded=True)
+        return self.kept(
+            key, lambda: path.through(dial, self.value(right, dial), value_at(self.result, graded, dial, self.how))
+        )
+
+    def curve(self, name: str) -> DialCurve:
+        """Return a figure over the dial."""
+        return self.kept(("curve", name), lambda: self._curve(self.measures[name]))
+
+    def relaxed(self, dial: float) -> dict[str, tuple[np.ndarray, Band]]:
+        """Return `relaxed_at`, cached."""
+        return self.kept(("relaxed", dial), lambda: relaxed_at(self.result, dial, self.how))
+
+    def engines(self, dial: float) -> tuple[EngineRow, ...]:
+        """Return the acceptance as each engine defines it."""
+        return self.kept(
+            ("engines", dial),
+            lambda: acceptance_table(self.result.acceptance(dial), units=self.result.units, how=self.how),
+        )
+
+    def _curve(self, measure: Measure) -> DialCurve:
+        dials = places(self.result, BANDS)
+        return DialCurve(
+            title=measure.title,
+            symbol=self.plan.symbol,
+            steps=curve(self.result, measure),
+            dials=dials,
+            band=band_at(self.result, measure, np.asarray(dials), self.how),
+            strict=self.plan.strict,
+            percent=measure.name in PERCENT,
+            modelled=measure.modelled,
+            against=self.plan.against,
+        )
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the cached result of `make` under this key."""
+        cached = self._cache.get(key, _NOTHING)  # a single lookup, because another tab may clear the cache
+        if cached is not _NOTHING:
+            return cast(T, cached)
+        if len(self._cache) > _MOST_KEPT:
+            self._cache.clear()
+        result = make()
+        self._cache[key] = result
+        return result
+
+
+POINTS, CONFIDENCE, BCA = 1.0, 0.95, "bca"
+LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999  # limits of the page's fields; no prompt set is large enough beyond these
+MOST_COMPARED = 4  # maximum number of other sweeps on the frontier
+REFRESH = 2.0  # minimum seconds between two redraws of a growing sweep
+RESTS = 5.0  # minimum pause between two redraws, as a multiple of the time that the last one took
+
+
+def _points(text: str) -> float | None:
+    value = number_in(text)
+    if value is not None and not LEAST_POINTS <= value <= 100:
+        raise SettingError(f"The link allows a loss of {value:g} points; it must be from {LEAST_POINTS:g} to 100.")
+    return value
+
+
+def _confidence(text: str) -> float | None:
+    value = number_in(text)
+    if value is not None and not 0.5 <= value <= MOST_CONFIDENCE:
+        raise SettingError(f"The link's confidence is {value:g}; it must be from 0.5 to {MOST_CONFIDENCE:g}.")
+    return value
+
+
+def _others(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, text.split(","))))[:MOST_COMPARED]
+
+
+_LEFT = "is no number, so it is left at its default."
+
+
+@dataclass(frozen=True, slots=True)
+class TuneView:
+    """State of the Tune page."""
+
+    sweep: str = links.text("sweep")  # name of the sweep's folder; empty for the newest
+    dial: float | None = links.number("dial", f"The link's dial {{}} {_LEFT}")
+    """The chosen setting; None for the recommended one."""
+    others: tuple[str, ...] = links.said("with", _others, ",".join, ())  # names of sweeps to compare with
+    points: float = links.said("loss", _points, "{:.10g}".format, POINTS, f"The link's loss {{}} {_LEFT}")
+    """Tolerated loss of accuracy in percentage points."""
+    confidence: float = links.said(
+        "confidence", _confidence, "{:.10g}".format, CONFIDENCE, f"The link's confidence {{}} {_LEFT}"
+    )
+    """Confidence of the recommendation and of all intervals."""
+    intervals: str = links.one_of(
+        "intervals", METHODS, BCA, f"The link's intervals {{}} are none of {' and '.join(METHODS)}; {BCA} is taken."
+    )
+    """Name in `METHODS`."""
+
+    @property
+    def terms(self) -> Terms:
+        """The terms of the recommendation."""
+        return Terms(self.points, Bootstrap(self.confidence, METHODS[self.intervals]))
+
+
+def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
+    """Return the view with a dial value outside the sweep reset, and a complaint."""
+    if view.dial is None or plan.low <= view.dial <= plan.high:
+        return Opened(view)
+    swept = f"what was swept, {plan.low:g} to {plan.high:g}"
+    complaint = f"The link's {plan.symbol} = {exactly(view.dial)} lies outside {swept}, so the default is shown."
+    return Opened(replace(view, dial=None), (complaint,))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownResults:
+    """Results that a tab shows."""
+
+    sweep: str
+    finished: int  # number of finished prompts when they were drawn, also if nothing could be shown
+    began: float  # start of the drawing, monotonic seconds
+    ended: float  # end of the drawing
+
+    def outdated(self, sweep: str, finished: int, now: float) -> bool:
+        """Return True if more prompts have finished and a redraw would not slow the server down."""
+        waits = max(REFRESH, RESTS * (self.ended - self.began))
+        return self.sweep == sweep and finished > self.finished and now - self.ended >= waits
+
+
+@dataclass(slots=True)
+class TunePageState(PageState):
+    """State of one tab's Tune page."""
+
+    view: TuneView = field(default_factory=TuneView)
+    folder: Path = field(default_factory=default_folders.sweeps)  # folder of the results
+    drawn: ShownResults = ShownResults("", 0, 0.0, 0.0)
+    begun: int = 0  # number of sweeps started with the form, which closes the form
+
+    def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
+        """Open the link if this page is the first of the tab; see `Session.arrive`."""
+        if session.arrives():
+            self.open_link(links.from_parameters(TuneView, parameters))
+
+    def fit(self, plan: Plan) -> None:
+        """Reset parts of the view that the sweep does not have, with a notice."""
+        self.settle_on(fitted(self.view, plan))
+
+    def open(self, sweep: str) -> None:
+        """Open another sweep at its recommended setting."""
+        self.notices.clear()
+        self.view = replace(self.view, sweep=sweep, dial=None, others=())
+
+    def turn(self, dial: float) -> None:
+        """Choose another setting."""
+        self.notices.clear()
+        self.view = replace(self.view, dial=dial)
+
 
 _KEPT = 6  # maximum number of sweeps in memory
 _SAMPLE = "sample:"  # prefix of the ids of included samples
@@ -120,38 +352,18 @@ class SweepCatalogue:
         return tuple(each for each in newest.values() if locks.holder(each.path) is None)[: MOST - 1]
 
     def variants(self, name: str) -> dict[str, str]:
-        """Return the finished sweeps that form a grid with this one, with their labels: variants that differ in one
-        fixed setting, the newest for each value."""
+        """Return the finished sweeps that form a grid with this one along one axis, the newest for each value, with
+        their labels."""
         entry = self.entries.get(name)
         if entry is None or entry.plan is None or not entry.complete:
             return {}
         base, labels = entry.plan, self.beside(name)
-        if base.cut_by is not None:
-            return self._at_thresholds(name, base)
-        by_setting: dict[str, dict[float, str]] = {each.key: {} for each in base.rule.fixed}
-        for other in labels:
-            plan = self.entries[other].plan
-            assert plan is not None  # otherwise it could not be compared
-            values, own_values = plan.rule.values, base.rule.values
-            differ = [each.key for each in base.rule.fixed if values.get(each.key) != own_values[each.key]]
-            alike = plan.rule.family == base.rule.family and plan.settings.drafts_like(base.settings)
-            if alike and plan.rule.policy is base.rule.policy and len(differ) == 1:
-                by_setting[differ[0]].setdefault(plan.rule.values[differ[0]], other)
-        most = max(by_setting.values(), key=len, default={})
-        return {other: labels[other] for other in most.values()}
-
-    def _at_thresholds(self, name: str, base: Plan) -> dict[str, str]:
-        """Return the finished sweeps of the rule's dial that differ only in their controller's threshold."""
-        by_threshold: dict[float, tuple[str, Plan]] = {}
-        for other, entry in self.entries.items():
-            plan = entry.plan
-            if other == name or plan is None or not entry.complete or plan.settings.control is None:
-                continue
-            differ = base.cut_by is plan.cut_by and base.settings.controller != plan.settings.controller
-            alike = replace(base.settings, controller=NONE) == replace(plan.settings, controller=NONE)
-            if differ and alike and base.span == plan.span and comparable(base, plan):
-                by_threshold.setdefault(plan.settings.control.threshold, (other, plan))
-        return {other: _short_label(plan, base) for other, plan in by_threshold.values()}
+        by_axis: dict[str, dict[float, str]] = {each.key: {} for each in base.rule.fixed}
+        for other, each in self.entries.items():
+            if other != name and each.complete and each.plan and (axis := _grid_axis(base, each.plan)):
+                by_axis.setdefault(axis.setting.key, {}).setdefault(axis.value_of(each.plan.settings), other)
+                labels.setdefault(other, _short_label(each.plan, base))
+        return {other: labels[other] for other in max(by_axis.values(), key=len, default={}).values()}
 
     def _label(self, entry: SweepEntry) -> str:
         if entry.plan is None:
@@ -165,15 +377,25 @@ class SweepCatalogue:
 def _same_reference(base: Plan, other: Plan) -> bool:
     """Return True if both have the same reference: strict with drafts of one length, or for thresholds of controllers
     the same drafts of full length and the same rule."""
-    if base.controller is None or other.controller is None:
-        alike = base.over == other.over and base.settings.controller == other.settings.controller
-    else:
+    alike = base.over == other.over and base.settings.controller == other.settings.controller
+    if base.over and other.over:
         alike = base.settings == other.settings
     return alike and comparable(base, other)
 
 
+def _grid_axis(base: Plan, other: Plan) -> GridAxis | None:
+    """Return the axis of a grid of these two sweeps of a rule's dial: the controller's threshold if one cuts drafts,
+    otherwise a fixed setting. None if they form no grid."""
+    if base.over or other.over or base.rule.policy is not other.rule.policy:
+        return None
+    with suppress(BadInput):
+        axis = varied_axis([base, other])
+        if bool(axis.over) == (base.cut_by is not None) and (not axis.over or base.span == other.span):
+            return axis
+    return None
+
+
 def _same_grid(own_entry: SweepEntry, other: SweepEntry) -> bool:
-    """Return True if two unfinished sweeps differ only in their rule's fixed settings."""
     if own_entry.plan is None or other.plan is None or own_entry.complete or other.complete:
         return False
     rules = (own_entry.plan.rule, other.plan.rule)
@@ -210,7 +432,6 @@ def sweep_label(plan: Plan) -> str:
 
 
 def _short_label(plan: Plan, base: Plan) -> str:
-    """Return the label of a sweep with the same prompts, like 'MARS, γ = 4 · 22 Nov 15:17'."""
     draft = "" if plan.settings.drafts_like(base.settings) else f", {plan.settings.draft}"
     return f"{plan.title}{draft} · {_when(plan)}"
 
@@ -224,6 +445,5 @@ def _when(plan: Plan) -> str:
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
 def _study(path: Path, finished: int, changed: int) -> CachedSweep:
-    """Return the figures of a sweep. The other arguments are part of the cache key, so that a grown sweep is read
-    again."""
+    """Return the figures of a sweep. The other arguments make the cache read a grown sweep again."""
     return CachedSweep(load_sweep(path))

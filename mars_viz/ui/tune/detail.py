@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from mars_viz.analysis.engine_file import read_file
 from mars_viz.analysis.engines import synthetic_settings
 from mars_viz.analysis.intervals import Band, Method
 from mars_viz.analysis.recommendation import Recommendation, about
+from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
@@ -30,29 +31,31 @@ from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.page import bibtex
-from mars_viz.rules import Fixed
-from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.evidence import dial_grid, judged_at
-from mars_viz.sweep.evidence_pack import evidence_zip
+from mars_viz.sweep.evidence import dial_grid, evidence_zip, judged_at
 from mars_viz.sweep.evidence_text import VARIED
-from mars_viz.sweep.figure_words import cell, told
-from mars_viz.sweep.grid import THRESHOLD, Advised, best_of, few_dials, grid_table, left_out, value_in
-from mars_viz.sweep.report import drawn
+from mars_viz.sweep.grid import Advised, GridAxis, best_of, few_dials, grid_table, left_out, with_pair
+from mars_viz.sweep.measures import METHODS
+from mars_viz.sweep.report import cell, drawn, told
 from mars_viz.sweep.result import together
-from mars_viz.sweep.terms import METHODS
-from mars_viz.sweep.threshold import with_pair
-from mars_viz.sweep.timing import CUT, Checks, kept_checks
+from mars_viz.sweep.wall_clock import CUT, Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.imported import draw_counts
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests, tables, words
-from mars_viz.ui.tune.cached_sweep import BANDS, KEY, CachedSweep
-from mars_viz.ui.tune.catalogue import SweepCatalogue
+from mars_viz.ui.tune.catalogue import (
+    BANDS,
+    KEY,
+    LEAST_POINTS,
+    MOST_CONFIDENCE,
+    CachedSweep,
+    SweepCatalogue,
+    TunePageState,
+    TuneView,
+)
 from mars_viz.ui.tune.jobs import ClockJob
-from mars_viz.ui.tune.page_state import LEAST_POINTS, MOST_CONFIDENCE, TunePageState, TuneView
 from mars_viz.words import exact_setting
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
@@ -64,9 +67,8 @@ def turned(cached: CachedSweep, dial: float, home: float, sweep: str, *, paired:
     `home` is the recommended setting, reached by a double click. `paired` selects the frontier.
     """
     data = cached.kept(("readings", home, paired), lambda: readings(cached, home, paired=paired))
-    plan, own = cached.plan, cached.plan.dial
-    ends = ("looser", "strict") if plan.controller is None else ("shorter drafts", "full drafts")
-    ends = ends if plan.span.refers_high(plan.rule) else ends[::-1]
+    plan, axis = cached.plan, cached.plan.axis
+    own, ends = axis.dial, axis.ends if axis.reference_is_high else axis.ends[::-1]
     tip = f"{plan.strict:g} is {plan.against}, {own.default:g} the default; a double click goes to {home:g}"
     digits = 0 if own.step >= 1 else LARGEST_DIGITS
     name = f"{ends[0]} ← {own.name} {plan.symbol} → {ends[1]}"
@@ -124,7 +126,6 @@ def _place(low: float, cells: list[str], mark: tuple[float | None, float | None]
 
 
 def _at(band: Band, place: int) -> list[float]:
-    """Return estimate and both ends at one index; without a dial there is only one."""
     return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
 
 
@@ -143,49 +144,32 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """Sweep of a grid."""
-
-    study: CachedSweep
-    found: Recommendation | None
-
-    @property
-    def advised(self) -> Advised:
-        """The result and its recommendation, for the evidence pack."""
-        return Advised(self.study.result, self.found)
+Variants = Callable[[], list[tuple[CachedSweep, Recommendation | None]]]
+"""Opens the sweeps of a grid, this page's first, with their recommendations."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variants:
-    """The sweeps of a grid, opened on use."""
-
-    shelf: SweepCatalogue
-    study: CachedSweep  # this page's sweep
-    names: tuple[str, ...]  # names of the other sweeps
-    points: float  # tolerated loss of accuracy in percentage points
-    confidence: float  # confidence of the joint choice and of all intervals
-
-    def opened(self) -> list[Variant]:
-        """Return the variants, this page's sweep first, each tested as one of several. Raises BadInput if a sweep
-        cannot be read."""
-        others = [other.by(self.study.how) for name in self.names if (other := self.shelf.opened(name)) is not None]
-        sweeps = [self.study, *(each for each in others if each is not self.study)]
-        return [Variant(each, each.recommendation(self.points, self.confidence, len(sweeps))) for each in sweeps]
+def opened_variants(
+    catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView
+) -> list[tuple[CachedSweep, Recommendation | None]]:
+    """Return the sweeps of this one's grid, itself first, each tested as one of several. Raises BadInput."""
+    opened = (catalog.opened(name) for name in catalog.variants(view.sweep))
+    others = [other.by(sweep.how) for other in opened if other is not None]
+    sweeps = [sweep, *(each for each in others if each is not sweep)]
+    return [(each, each.recommendation(view.points, view.confidence, len(sweeps))) for each in sweeps]
 
 
 def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
-    """Draw a table of one figure, with values of the setting as rows and of the dial as columns, and each row's loosest
-    safe value."""
+    """Draw a figure by the grid's axis (rows) and the dial (columns), and each row's loosest safe value."""
     try:
-        variants = beside.opened()
-        table = grid_table([each.advised for each in variants], dial_grid(sweep.result, dial))
+        variants = beside()
+        advised = [Advised(each.result, found) for each, found in variants]
+        table = grid_table(advised, dial_grid(sweep.result, dial))
     except BadInput as error:
         theme.note(str(error))
         return
-    setting, dials = table.setting, table.dials.tolist()
-    variants.sort(key=lambda each: value_in(each.study.plan, setting))
-    names = [name for name in VARIED if all(name in each.study.measures for each in variants)]
+    axis, dials = table.axis, table.dials.tolist()
+    variants.sort(key=lambda each: axis.value_of(each[0].plan.settings))
+    names = [name for name in VARIED if all(name in each.measures for each, _ in variants)]
     titles = {name: sweep.measures[name].title for name in names}  # the widget must hold nothing else
     name = st.segmented_control(
         "Figure",
@@ -198,25 +182,24 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     )
     measure = sweep.measures[name or names[0]]
     tables.line(
-        f"{measure.title[0].upper()}{measure.title[1:]}, by {setting.symbol} and {sweep.plan.symbol}. "
-        f"{setting.symbol}: {setting.meaning}. Each row is a sweep of its own, of the same prompts. "
+        f"{measure.title[0].upper()}{measure.title[1:]}, by {axis.symbol} and {sweep.plan.symbol}. "
+        f"{axis.symbol}: {axis.setting.meaning}. Each row is a sweep of its own, of the same prompts. "
         f"{left_out(sweep.plan.symbol, dials, dial)}".rstrip(),
         "modelled" if measure.modelled else "exact",
     )
     rows = []
-    for each in variants:
-        row = {setting.symbol: _value(each, setting)}
+    for each, _ in variants:
+        row = {axis.symbol: axis.setting.written(axis.value_of(each.plan.settings))}
         for at in few_dials(dials, (dial,)):
-            figure = each.study.measures[measure.name]
-            row[exact_setting(each.study.plan.symbol, at)] = cell(figure, each.study.value(measure.name, at))
+            row[exact_setting(each.plan.symbol, at)] = cell(each.measures[measure.name], each.value(measure.name, at))
         rows.append(row)
     tables.table(pd.DataFrame(rows), "grid", measure.title)
-    if setting.key == THRESHOLD and (best := pair([each.advised for each in variants])) is not None:
+    if axis.setting.key == THRESHOLD and (best := pair(advised)) is not None:
         tables.line(best.sentence, "modelled")
     if sweep.graded:
-        tables.line(together(beside.confidence, len(variants)))
-        lines = pd.DataFrame([_advice(each, setting) for each in variants])
-        tables.table(lines, "grid-advice", f"How far {sweep.plan.symbol} can go for each {setting.symbol}")
+        tables.line(together(sweep.how.confidence, len(variants)))
+        lines = pd.DataFrame([_advice(*each, axis) for each in variants])
+        tables.table(lines, "grid-advice", f"How far {sweep.plan.symbol} can go for each {axis.symbol}")
 
 
 def pair(advised: Sequence[Advised]) -> Recommendation | None:
@@ -225,21 +208,15 @@ def pair(advised: Sequence[Advised]) -> Recommendation | None:
     return None if recommendation is None or recommendation.dial is None else recommendation
 
 
-def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
-    recommendation, symbol = each.found, each.study.plan.symbol
+def _advice(each: CachedSweep, recommendation: Recommendation | None, axis: GridAxis) -> dict[str, str]:
     dial, needed = (None, None) if recommendation is None else (recommendation.dial, recommendation.prompts_needed)
-    pace = each.study.measures[each.study.pace]
-    unit = "prompts" if each.study.result.units is None else "questions"
+    pace, unit = each.measures[each.pace], drawn(each.result)
     return {
-        setting.symbol: _value(each, setting),
-        "loosest within the loss": "not enough prompts" if dial is None else exact_setting(symbol, dial),
-        pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
+        axis.symbol: axis.setting.written(axis.value_of(each.plan.settings)),
+        "loosest within the loss": "not enough prompts" if dial is None else exact_setting(each.plan.symbol, dial),
+        pace.title: "–" if dial is None else cell(pace, each.value(pace.name, dial)),
         f"{unit} to test the next": "–" if needed is None else f"about {about(needed)}",
     }
-
-
-def _value(each: Variant, setting: Fixed) -> str:
-    return setting.written(value_in(each.study.plan, setting))
 
 
 _METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
@@ -346,8 +323,7 @@ def frontier(sweep: CachedSweep, dial: float, others: Mapping[str, CachedSweep],
 
 
 def _names(sweeps: Sequence[CachedSweep]) -> list[str]:
-    """Return distinct names of overlaid sweeps; in a grid only the varied setting."""
-    if any(each.plan.controller is not None for each in sweeps):
+    if any(each.plan.over for each in sweeps):
         return [each.plan.title for each in sweeps]
     rules = [each.plan.rule for each in sweeps]
     drafts = [each.plan.settings.draft for each in sweeps]
@@ -369,8 +345,7 @@ def _path(sweep: CachedSweep, marked: float, paired: bool, name: str) -> RulePat
 def folded(
     view: TuneView, sweep: CachedSweep, dial: float, advice: Recommendation | None, beside: Variants | None
 ) -> None:
-    """Draw the expanders. Closed ones compute nothing. `beside` has the sweeps that form a grid with this one, if
-    any."""
+    """Draw the expanders. Closed ones compute nothing. `beside` has the sweeps of a grid with this one."""
     if sweep.kept(("several tasks",), lambda: len(set(sweep.result.prompts["category"].tolist())) > 1):
         tasks = st.expander("Results by task", expanded=True, key="tune-tasks", on_change="rerun")
         if tasks.open:
@@ -405,13 +380,13 @@ def every_figure(sweep: CachedSweep, dial: float) -> None:
 
 def relaxed(sweep: CachedSweep, dial: float) -> None:
     """Draw the relaxed tokens by the target's rank and by p(x)/p1."""
-    counts, bands, colours = relaxed_at(sweep.result, dial), sweep.relaxed(dial), theme.figure_theme()
+    make = partial(share_bars, theme=theme.figure_theme(), noun="relaxed token")
+    by_rank, by_share = sweep.relaxed(dial).values()
     left, right = st.columns(2)
-    make = partial(share_bars, theme=colours, noun="relaxed token")
     with left:
-        chart(make(RANK_WORDS, counts.by_rank, bands.by_rank, axis="the target's rank"), "ranks")
+        chart(make(RANK_WORDS, *by_rank, axis="the target's rank"), "ranks")
     with right:
-        chart(make(SHARE_WORDS, counts.by_share, bands.by_share, axis="p(x)/p1"), "shares")
+        chart(make(SHARE_WORDS, *by_share, axis="p(x)/p1"), "shares")
     tables.line("Shares of all relaxed tokens at this setting.", "exact")
 
 
@@ -510,8 +485,8 @@ def evidence(
     checks = all_checks(sweep, dial)
 
     def packed() -> bytes:
-        variants = [Variant(sweep, advice)] if beside is None else beside.opened()
-        own_variant, *others = (each.advised for each in variants)
+        variants = [(sweep, advice)] if beside is None else beside()
+        own_variant, *others = (Advised(each.result, found) for each, found in variants)
         best = pair([own_variant, *others]) if others and sweep.plan.cut_by is not None else None
         recommendation = best or own_variant.found
         return evidence_zip(

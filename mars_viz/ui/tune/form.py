@@ -11,6 +11,7 @@ from typing import NoReturn
 import streamlit as st
 
 from mars_viz import default_folders
+from mars_viz.axis import Threshold
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, SettingError
@@ -21,7 +22,7 @@ from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore.store import LONGEST_NAME
 from mars_viz.shapes import CHAIN
-from mars_viz.sweep.grid import grid_values, neighbours, threshold_of
+from mars_viz.sweep.grid import grid_values, neighbours
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import decode_form, tab_jobs, theme, visitors
 from mars_viz.ui.decode_form import START, dial_slider, drafting, fixed_inputs, keep_shape
@@ -130,7 +131,6 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
 
 
 def _folder(results: Path) -> str:
-    """Draw the field for the results folder: a name in the server's folder, or a path if the visitor may name one."""
     paths = visitors.may_name_paths()
     return st.text_input(
         "Folder for results",
@@ -338,7 +338,7 @@ def _over(controller: str, tree: str) -> tuple[str, Thresholds]:
         return swept.name, tuple
     if control is None:
         return "", tuple
-    setting = threshold_of(control.controller)
+    setting = Threshold(control.controller, START.gamma).setting
     symbol = setting.symbol
     listed = st.text_input(
         markdown(f"Also with {symbol} ="),

@@ -14,15 +14,12 @@ from typing import Any, ClassVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput
-from mars_viz.sweep import Sweep
-from mars_viz.sweep.grid_sweep import GridSweep
-from mars_viz.sweep.ray_mapper import ClusterSweep
-from mars_viz.sweep.timing import TimingCheck
-from mars_viz.sweep.wall_clock import WallClock
+from mars_viz.sweep.sweep import GridSweep, SweepLoop
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock
 from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Models
 
-Begin = Callable[[Any], Sweep | GridSweep | ClusterSweep]
+Begin = Callable[[Any], SweepLoop | GridSweep]
 """Begins or resumes one sweep or the sweeps of a grid with a pair, which is None on a Ray cluster."""
 
 
@@ -130,9 +127,9 @@ class ClockJob(Job[Clocking]):
         pair = models.pair(self._choice, lambda: self.stopping)
         assert self._make is not None  # set until the job ends
         clock = self._make(pair)
-        self.tell(state=JobState.DECODING, decodes=clock.progress.decodes)
-        for now in clock:
-            self.tell(done=now.done)
+        self.tell(state=JobState.DECODING, decodes=clock.progress[1])
+        for done, _ in clock:
+            self.tell(done=done)
             if self.stopping:
                 self.tell(state=JobState.CANCELLED)
                 return

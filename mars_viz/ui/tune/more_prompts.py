@@ -17,9 +17,7 @@ from mars_viz.prompts import PromptSet, builtin_prompts, kinds_of, per_task
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.ui import theme
 from mars_viz.ui.tune import sweep_requests
-from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.catalogue import SweepCatalogue
-from mars_viz.ui.tune.page_state import TunePageState
+from mars_viz.ui.tune.catalogue import CachedSweep, SweepCatalogue, TunePageState
 from mars_viz.ui.tune.sweep_requests import PER_TASK_MOST
 from mars_viz.ui.tune.words import duration
 from mars_viz.words import counted, number
@@ -61,7 +59,6 @@ def offer(
 
 
 def _further(sweep: CachedSweep) -> Further:
-    """Return the remaining prompts of the built-in tasks, or those that a limit left out of a file."""
     plan = sweep.plan
     if kinds := kinds_of(plan.prompt_set):
         most = len(kinds) * PER_TASK_MOST
@@ -110,7 +107,6 @@ def _rounded(present: int, more: int, further: Further) -> int:
 
 
 def _too_few(sweep: CachedSweep, further: Further, wanted: int) -> str:
-    """Return a sentence that the set has too few prompts, and the remedy."""
     plan = sweep.plan
     if kinds_of(plan.prompt_set):
         total = number(plan.prompts + further.count)

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from mars_viz import default_folders
+from mars_viz.axis import RuleDial, Span, Threshold
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.controllers import CONTROLLERS, Control, controller_named
+from mars_viz.controllers import CONTROLLERS, controller_named
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
-from mars_viz.exploration import Span, controller_span, span_of
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
 from mars_viz.prompts import HarnessTask, PromptSet, Turns, builtin_prompts, harness, load_prompts, load_task
@@ -23,10 +23,9 @@ from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.ray_cluster import RayRequest, check_ray
+from mars_viz.sweep.on_ray import RayRequest, check_ray
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
-from mars_viz.sweep.timing import TimingCheck, keep_check
-from mars_viz.sweep.wall_clock import to_time
+from mars_viz.sweep.wall_clock import TimingCheck, keep_check, to_time
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
@@ -90,8 +89,7 @@ def uploaded_prompts(
 
 
 def task_prompts(task: str, fewshot: int | None, metric: str | None, limit: int | None) -> HarnessTask:
-    """Return a task of lm-evaluation-harness. Raises BadInput as `load_task` does, and if the visitor may not name
-    files."""
+    """Return a task of lm-evaluation-harness. Raises like `load_task`, and if the visitor may not name files."""
     if not (task := task.strip()):
         raise SettingError("Name a task of lm-evaluation-harness first, or sweep the built-in tasks.")
     _check_file(task)
@@ -153,7 +151,7 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
     if request.over:
         if request.settings.drafts_trees:
             raise SettingError("Draft-length controllers cut chains; choose Draft: Chain.")
-        spans = dict.fromkeys(families, controller_span(controller_named(request.over), None, None, (gamma,)))
+        spans = dict.fromkeys(families, Threshold(controller_named(request.over), gamma).span(None, None, (gamma,)))
     largest = max(map(len, families.values())) * len(_cut(request))
     if largest > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
@@ -183,10 +181,10 @@ def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
     range is too small, or only strict is left."""
     named_rule = rule_named(rule)
     low, high = (loosest, None) if named_rule.strict_is_high else (None, loosest)
-    span = span_of(named_rule, low, high, (gamma,))
+    axis = RuleDial(named_rule)
+    span = axis.span(low, high, (gamma,))
     if span.low == span.high:
-        assert named_rule.dial is not None  # span_of requires a dial
-        at = exact_setting(named_rule.dial.symbol, span.low)
+        at = exact_setting(axis.symbol, span.low)
         raise SettingError(
             f"{named_rule.title}: {at} is strict itself, so there is nothing to sweep. Let its dial go further."
         )
@@ -226,8 +224,9 @@ def _cut(request: SweepRequest) -> list[Settings]:
     control = request.settings.control
     if control is None or not request.thresholds or request.over:
         return [request.settings]
-    all_thresholds = sorted({*request.thresholds, control.threshold, control.controller.full(request.settings.gamma)})
-    return [replace(request.settings, controller=Control(control.controller, each).name) for each in all_thresholds]
+    axis = Threshold(control.controller, request.settings.gamma)
+    thresholds = sorted({*request.thresholds, control.threshold, axis.reference})
+    return [axis.apply(request.settings, each) for each in thresholds]
 
 
 def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptSet | None = None) -> None:
@@ -254,8 +253,7 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     rights.check_sweeps()
     timed_prompts = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
-    fixed = plan.controller is not None
-    make = partial(tasks.clock, timed_prompts, plan.at(dial), repetitions, plan.chat, result.costs, fixed)
+    make = partial(tasks.clock, timed_prompts, plan.at(dial), repetitions, plan.chat, result.costs, plan.over)
     keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
     job = ClockJob(make, keep, models_of(result.folder, plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
@@ -266,8 +264,7 @@ def keep_nowhere(check: TimingCheck) -> None:
 
 
 def models_of(folder: Path, plan: Plan) -> BackendChoice:
-    """Return the models that made a sweep: those of its job if this server ran it, because a plan only has a local
-    folder's name."""
+    """Return the models that made a sweep: its job's, if any, because a plan only has a local folder's name."""
     job, made_with = jobs_in(folder.parent).get(folder.name), plan.provenance
     if job is not None:
         return job.choice

@@ -11,13 +11,11 @@ import streamlit as st
 from mars_viz.analysis.engines import EngineRow, Within
 from mars_viz.escapes import Html, html, joined
 from mars_viz.sweep import SweepResult
-from mars_viz.sweep.by_task import TaskResults
 from mars_viz.sweep.columns import RIGHT, UNGRADED
-from mars_viz.sweep.figure_words import cell, spread
-from mars_viz.sweep.report import settings_of
-from mars_viz.sweep.timing import TimingCheck
+from mars_viz.sweep.report import TaskResults, cell, settings_of, spread
+from mars_viz.sweep.wall_clock import TimingCheck
 from mars_viz.ui import theme
-from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import CachedSweep
 from mars_viz.ui.tune.words import Clause
 from mars_viz.words import exact_setting, exactly, number, ranged, times
 
@@ -53,8 +51,7 @@ def line(words: str, kind: str = "") -> None:
 
 
 def tasks(sweep: CachedSweep, dial: float) -> pd.DataFrame:
-    """Return a table with a row per task and one for all. Comparisons with strict have one column, other figures
-    two."""
+    """Return a table with a row per task and one for all. Comparisons with strict have one column, others two."""
     rows, against = sweep.tasks(dial), sweep.plan.against
     titles = {
         "accuracy_change": f"accuracy vs {against}",
@@ -83,7 +80,7 @@ def tasks(sweep: CachedSweep, dial: float) -> pd.DataFrame:
 def figures(sweep: CachedSweep, dial: float) -> pd.DataFrame:
     """Return a table with a row per figure, at strict, at the chosen setting and at the loosest."""
     rows, plan = [], sweep.plan
-    names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest drafts"}
+    names = {"strict": plan.against, "loosest": "shortest drafts" if plan.over else "loosest"}
     for name, measure in sweep.measures.items():
         row = {"figure": measure.title}
         for label, at in settings_of(sweep.result, dial).items():
@@ -138,7 +135,6 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
 
 
 def _with_interval(value: float, within: Within) -> str:
-    """Return a text like '2.40 (2.31 to 2.50)', or why it has no interval."""
     if within.interval is None:
         return f"{number(value)} (no interval: {within.why})" if within.why else number(value)
     return ranged((value, within.interval.low, within.interval.high))

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.controllers import CONTROLLERS
 from mars_viz.figures.frontier import RulePath
-from mars_viz.sweep.by_task import losing
-from mars_viz.sweep.figure_words import spread
+from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.terms import Terms
-from mars_viz.sweep.timing import TimingCheck
+from mars_viz.sweep.report import losing, spread
+from mars_viz.sweep.wall_clock import TimingCheck
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import CachedSweep
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
 from mars_viz.words import counted, decimals_within, exact_setting, number, ranged, short_device, times
 
@@ -24,7 +24,7 @@ Clause = tuple[str, str]  # part of a sentence, with 'exact', 'modelled' or 'mea
 
 def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
     """Return the results of the chosen setting compared with strict or with fixed γ."""
-    if sweep.plan.controller is not None:
+    if sweep.plan.over:
         return _shortened(sweep, dial)
     plan = sweep.plan
     at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
@@ -45,9 +45,7 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
 
 
 def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
-    """Return the results of a controller's threshold compared with drafts of full length."""
-    plan, controller = sweep.plan, sweep.plan.controller
-    assert controller is not None  # otherwise the rule's dial was swept
+    plan, controller = sweep.plan, CONTROLLERS[sweep.plan.over]
     tau, drafted = (sweep.value(name, dial).estimate for name in ("tau", "drafted"))
     counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
     if dial == plan.strict:
@@ -63,7 +61,6 @@ def _shortened(sweep: CachedSweep, dial: float) -> tuple[Clause, ...]:
 
 
 def _accuracy_change(sweep: CachedSweep, dial: float) -> str:
-    """Return the change of accuracy as the end of a sentence."""
     change, accuracy = (sweep.value(name, dial).scaled(100) for name in ("accuracy_change", "accuracy"))
     is_now = f"; accuracy is {number(accuracy[0], decimals_within(*accuracy[1:]))} %"
     grades = sweep.result.at("right", np.array([dial])), sweep.result.at("right", np.array([sweep.plan.strict]))
@@ -100,7 +97,7 @@ def coverage(sweep: CachedSweep) -> str:
     turns = "" if result.units is None else f", turns of {counted(result.questions, 'question')}"
     strict = "every" if off == len(result) else f"{number(off)} of {number(len(result))}"
     at_the_end = f"At the strict end {strict} text equals the lossless rule's token for token{result.compared}."
-    if plan.controller is not None:
+    if plan.over:
         at_the_end = f"With drafts of full length {strict} text equals that of a walk without controller."
     return (
         f"{counted(len(result), 'prompt')} of {plan.prompt_set}{turns}, "

@@ -1,0 +1,681 @@
+"""A sweep on Ray: joining or starting a cluster, its workers, and prompts given to them.
+
+Each worker is an actor in a process of its own, perhaps on another machine, with its own models. Workers start if there
+is room and are replaced if lost; all run on one kind of machine. Only a limited number of prompts after the first
+unwritten one is handed out, which limits the results that wait. The driver writes results in the set's order, as in any
+sweep. Ray is an extra, used by this module alone and imported on use.
+"""
+
+from __future__ import annotations
+
+import heapq
+import importlib.util
+import logging
+import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mars_viz.axis import Span
+from mars_viz.bounds import shortened
+from mars_viz.chat import History
+from mars_viz.costs import Costs
+from mars_viz.errors import BadInput, DeviceLost, ModelError, SettingError
+from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.run import Provenance, Settings
+from mars_viz.sweep import store
+from mars_viz.sweep.mapper import LocalMapper, MappedPrompt
+from mars_viz.sweep.plan import Plan, plan_of
+from mars_viz.sweep.sweep import SweepLoop, costs_for, measured
+from mars_viz.words import counted
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.backend import Backend
+
+LOCAL = "local"  # address that starts a cluster for one sweep
+_STORE = 256 << 20  # bytes of the object store of a cluster started here; a prompt's results take a few thousand
+_LONGEST = 40  # longest path of a temporary folder, because Ray's socket names are limited to 107 characters
+_ROUNDING = 1e-9  # tolerance, so that ten tenths are one
+_KNOCK_SECONDS, _TRIAL_SECONDS = 5, 60
+_QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+_SAID = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""No usage reports, and no warning about a setting's future default."""
+_HASTY = {f"RAY_{name}": "5" for name in ("gcs_rpc_server_connect_timeout_s", "gcs_server_request_timeout_seconds")}
+_HASTY["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
+_REASON = 200  # maximum number of characters quoted from Ray's messages
+_TRIAL = """
+import logging, sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
+except Exception as error:
+    print(" ".join(str(error).split()))
+    sys.exit(3)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RayRequest:
+    """Options of a sweep on Ray."""
+
+    address: str = LOCAL
+    """`local` starts a cluster, `auto` joins this machine's, HOST:PORT joins the one with that head."""
+    workers: int | None = None  # maximum number of workers; None for as many as there is room for
+    cpus: int = 1  # cores of each worker, and threads for its computations on the CPU
+    gpus: float | None = None  # GPUs of each worker, or a share of one; None for one if the device needs it
+
+    def __post_init__(self) -> None:
+        """Raise SettingError for values that no cluster supports."""
+        if self.workers is not None and self.workers < 1:
+            raise SettingError(f"--ray-workers {self.workers} are none; take at least 1.")
+        if self.cpus < 1:
+            raise SettingError(f"--ray-cpus {self.cpus} is none; a worker takes at least 1 core.")
+        whole = self.gpus is not None and 1 < self.gpus < 1000 and self.gpus == int(self.gpus)
+        if self.gpus is not None and not (whole or 0 <= self.gpus <= 1):
+            raise SettingError(f"--ray-gpus {self.gpus:g} is no share; take 0 to 1, such as 0.5, or whole GPUs.")
+        if self.address.startswith("ray://"):
+            raise SettingError("A sweep joins a cluster as one of its machines; give its head's address as HOST:PORT.")
+
+    def taking(self, device: str) -> float:
+        """Return the GPUs of each worker in the joined cluster, for models on this device."""
+        if self.gpus is not None:
+            return self.gpus
+        if device == "auto":
+            import ray
+
+            return float("GPU" in ray.cluster_resources())
+        return float(device == "cuda")
+
+
+def check_ray() -> None:
+    """Raise ModelError if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise ModelError("--ray needs Ray, which is not installed. Run: pip install -r requirements-ray.txt")
+
+
+@contextmanager
+def joined_cluster(address: str) -> Iterator[None]:
+    """Join a cluster, or start one that ends with the context. A process that is already in a cluster stays in it.
+    Raises BadInput if the cluster cannot be joined."""
+    check_ray()
+    for name, value in _SAID.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    home = tempfile.mkdtemp(prefix="mars-ray-") if address == LOCAL else ""
+    try:
+        if address == LOCAL:
+            _start(home)
+        else:
+            _check_reachable(address)
+            ray.init(address=address, **_QUIET)
+        with _hushed():
+            yield
+    finally:
+        ray.shutdown()
+        if home:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _start(home: str) -> None:
+    import ray
+
+    where: dict[str, Any] = {"_temp_dir": home} if len(home) <= _LONGEST else {}
+    try:
+        ray.init(address=LOCAL, object_store_memory=_STORE, **where, **_QUIET)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:_REASON]
+        raise SettingError(
+            f"No Ray cluster could be started here ({reason}). Sweep without --ray, or join one that runs."
+        ) from error
+
+
+def _check_reachable(address: str) -> None:
+    """Raise SettingError unless another process can join it, because Ray ends a process that cannot."""
+    command, env = [sys.executable, "-c", _TRIAL, address], {**os.environ, **_HASTY}
+    host, separated, port = address.rpartition(":")
+    try:
+        if separated and port.isdecimal():  # see that a process listens; Ray itself would retry for long
+            if not 0 < int(port) < 1 << 16:
+                raise OSError(f"there is no port {shortened(int(port))}")
+            socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_TRIAL_SECONDS)
+        reason = done.stdout.strip() or "nothing there answers like a Ray head"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except subprocess.TimeoutExpired:
+        reason = f"no answer within {_TRIAL_SECONDS} seconds"
+    else:
+        if done.returncode == 0:
+            return
+    raise SettingError(
+        f"The Ray cluster at {shortened(address)} cannot be joined ({reason[:_REASON].rstrip('.')}). Start Ray on this "
+        "machine (ray start --head, or ray start --address=HEAD:6379), or leave the address out to start a cluster "
+        "for this sweep."
+    )
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Suppress Ray's output about lost machines on standard output, which is for results."""
+    from ray._private import worker
+
+    kept = getattr(worker, "print_to_stdstream", None)
+    if kept is None:
+        yield
+        return
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = kept
+
+
+def room(cpus: int, gpus: float) -> int:
+    """Return how many workers of this size fit on the cluster's machines, ignoring their other load."""
+    import ray
+
+    total = 0
+    for node in ray.nodes():
+        if node["Alive"]:
+            resources = node["Resources"]
+            by_gpus = resources.get("GPU", 0) / gpus + _ROUNDING if gpus else sys.maxsize
+            total += int(min(resources.get("CPU", 0) // cpus, by_gpus))
+    return total
+
+
+_LOOK = 2.0  # seconds between checks for room, because machines may join
+_LONG = 20.0  # seconds of waiting for the first worker after which a message is sent
+_PATIENCE = 60.0  # seconds without a worker and without room for one after which the sweep ends
+_TRIES = 3  # maximum number of consecutive workers lost while loading
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModels:
+    """Models by name; every worker loads them separately."""
+
+    target: str | None = None  # Hub id, folder or server's address; None for the built-in one
+    drafter: str | None = None  # Hub id, folder or settings; None for the default of `drafter_for`
+    device: str = "auto"  # as in `load_backend`
+    dtype: str = "auto"  # as in `load_backend`
+    cuda_graphs: bool = True  # as in `load_backend`
+    device_map: str | None = None  # as in `load_backend`
+    threads: int = 1  # threads for computing on the CPU. Several workers with spinning threads would starve each other.
+    folder: str = ""  # base of relative folder names, if the machine has it
+
+    def backend(self) -> Backend:
+        """Return loaded models. Raises BadInput if they are not available."""
+        with suppress(OSError):
+            os.chdir(self.folder or ".")
+        os.environ["OMP_NUM_THREADS"] = str(self.threads)  # read when torch is first imported
+        from mars_viz.speculators.loading import load_backend
+
+        how = {"device": self.device, "dtype": self.dtype, "cuda_graphs": self.cuda_graphs}
+        how["device_map"] = self.device_map
+        return load_backend(self.target, self.drafter, **how)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason why a worker cannot do its task."""
+
+    sentence: str
+    """With a remedy, like a BadInput's message. Exceptions from another process would include their traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """Facts about a worker with loaded models."""
+
+    provenance: Provenance  # its models, device, dtype and versions
+    batch: int  # default number of prompts that it maps at once
+    machine: str
+    process: int  # process id on that machine
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTask:
+    """A prompt to be mapped."""
+
+    index: int  # index in the set
+    item: PromptItem
+    history: History  # the turns before it
+
+
+class SweepWorker:
+    """Runs in its own process; its methods are called one at a time."""
+
+    def __init__(self, models: NamedModels) -> None:
+        self._models = models
+        self._waiting: deque[PromptTask] = deque()
+
+    def load(self, settings: Settings) -> WorkerFacts | Refusal:
+        """Load the models and check that they support these settings."""
+        try:
+            self._backend = self._models.backend()
+            self._backend.check(settings)
+        except BadInput as error:
+            return Refusal(str(error))
+        return WorkerFacts(self._backend.provenance(), self._backend.batch, socket.gethostname(), os.getpid())
+
+    def measured(self, settings: Settings) -> Costs | None:
+        """Return this machine's costs; None if it is too busy."""
+        return measured(self._backend, settings)
+
+    def objections(self, plan: Plan, items: Sequence[PromptItem]) -> list[str]:
+        """Return, for each prompt, the reason why it cannot be decoded even alone; empty if it can."""
+        return LocalMapper(self._backend, plan).objections(items)
+
+    def begin(self, plan: Plan, batch: int) -> None:
+        """Use this plan and batch size from now on."""
+        self._mapper = LocalMapper(self._backend, plan, batch=batch)
+        self._waiting.clear()
+
+    def work(self, tasks: Sequence[PromptTask]) -> list[MappedPrompt] | Refusal:
+        """Add these prompts and map until some are finished; return them, or nothing if there is none. A process whose
+        device is lost ends, which Ray reports."""
+        self._waiting.extend(tasks)
+        try:
+            while True:
+                while self._waiting and self._mapper.room > 0:
+                    task = self._waiting.popleft()
+                    self._mapper.begin(task.index, task.item, task.history)
+                if (found := self._mapper.advance()) or not (self._waiting or self._mapper.busy):
+                    return found
+        except DeviceLost:
+            os._exit(1)
+        except BadInput as error:
+            return Refusal(str(error))
+
+
+@dataclass(slots=True, eq=False)
+class RayWorker:
+    """A worker as seen by the sweep."""
+
+    actor: Any  # Ray's handle
+    loading: Any  # the pending answer to `load`, which includes waiting for a place to run
+    facts: WorkerFacts | None = None  # None until its models are loaded
+    calls: list[Any] = field(default_factory=list)  # pending answers
+    tasks: dict[int, PromptTask] = field(default_factory=dict)  # its prompts by index in the set
+    mapped: int = 0  # number of prompts that it has returned
+
+
+class WorkerPool:
+    """All workers of a sweep."""
+
+    def __init__(
+        self, models: NamedModels, settings: Settings, request: RayRequest, device: str, tell: Callable[[str], object]
+    ) -> None:
+        """Prepare workers in the joined cluster, without starting any.
+
+        `tell` receives sentences about lost and rejected workers. Raises BadInput if there is no room for one, or, in a
+        cluster of its own, for the requested number.
+        """
+        self._models, self._settings, self._request, self._tell = models, settings, request, tell
+        self._gpus = request.taking(device)
+        self._room = room(request.cpus, self._gpus)
+        self._check_room()
+        self.workers: list[RayWorker] = []
+        """Live workers, in order of their start."""
+        self.gone: list[RayWorker] = []
+        """Workers that were lost after they had mapped something."""
+        self._provenance: Provenance | None = None
+        self._turned_away = self._failures = 0
+        self._looked = self._hopeful = time.monotonic()
+
+    @property
+    def ready(self) -> list[RayWorker]:
+        """Workers with loaded models."""
+        return [worker for worker in self.workers if worker.facts is not None]
+
+    @property
+    def wanted(self) -> int:
+        """Target number of workers with the present room."""
+        requested = self._request.workers
+        return max(0, (self._room if requested is None else requested) - self._turned_away)
+
+    def first(self) -> RayWorker:
+        """Return a ready worker, waiting for one. Raises BadInput if there will be none."""
+        began, reported = time.monotonic(), False
+        while not self.ready:
+            if not self.workers:
+                self._begin()
+            self.settle(self.wait(1.0))
+            self._look()
+            if not reported and time.monotonic() > began + _LONG:
+                reported = True
+                self._tell("Waiting for the first worker, for room in the Ray cluster or for its models.")
+        return self.ready[0]
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Return the answer of any ready worker."""
+        import ray
+
+        while True:
+            worker = self.first()
+            try:
+                return ray.get(getattr(worker.actor, method).remote(*arguments))
+            except ray.exceptions.RayTaskError:
+                raise
+            except ray.exceptions.RayError:
+                self.lose(worker)
+
+    def grow(self) -> None:
+        """Start workers while there is room. Raises BadInput if there has been no room for long."""
+        self._look()
+        while len(self.workers) < self.wanted:
+            self._begin()
+
+    def wait(self, seconds: float) -> list[Any]:
+        """Return available answers after waiting at most `seconds`."""
+        import ray
+
+        waiting = [each for worker in self.workers for each in (worker.calls if worker.facts else [worker.loading])]
+        if not waiting:
+            time.sleep(min(seconds, 0.05))
+            return []
+        ray.wait(waiting, timeout=seconds)
+        return ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]
+
+    def settle(self, answers: Sequence[Any]) -> list[RayWorker]:
+        """Return the workers with loaded models according to these answers. Raises BadInput if there are none."""
+        loaded = [worker for worker in self.workers if worker.facts is None and worker.loading in answers]
+        return [worker for worker in loaded if self._settled(worker)]
+
+    def lose(self, worker: RayWorker) -> None:
+        """Drop a lost worker and make sure that it ends."""
+        self._drop(worker)
+        if worker.facts is not None:
+            self.gone.append(worker)
+            self._tell(
+                f"A worker on {worker.facts.machine} is lost; "
+                f"{counted(len(worker.tasks), 'prompt')} that it had {'goes' if len(worker.tasks) == 1 else 'go'} to "
+                "others."
+            )
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in [*self.workers]:
+            self._drop(worker)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._looked + _LOOK:
+            return
+        self._looked, self._room = now, room(self._request.cpus, self._gpus)
+        if self.ready or self._room:
+            self._hopeful = now
+        elif now > self._hopeful + _PATIENCE:
+            raise SettingError(
+                "No worker is left, and no machine of the Ray cluster has room for one. Finished prompts are "
+                "kept; add machines, and go on with --resume."
+            )
+
+    def _check_room(self) -> None:
+        available, most, local = self._room, self._request.workers, self._request.address == LOCAL
+        takes = counted(self._request.cpus, "core") + (f" and {self._gpus:g} GPU" if self._gpus else "")
+        place = "This machine" if local else "The Ray cluster"
+        if not available:
+            raise SettingError(
+                f"{place} has no room for a worker, which takes {takes}; ask for less (--ray-cpus, --ray-gpus)."
+            )
+        if local and most is not None and most > available:
+            raise SettingError(
+                f"This machine has room for {counted(available, 'worker')} of {takes}, not for {most}; ask for fewer "
+                "(--ray-workers), or for less each (--ray-cpus, --ray-gpus)."
+            )
+
+    def _begin(self) -> None:
+        import ray
+
+        takes = {"num_cpus": self._request.cpus, "num_gpus": self._gpus, "max_restarts": 0, "max_task_retries": 0}
+        actor = ray.remote(SweepWorker).options(**takes).remote(self._models)
+        self.workers.append(RayWorker(actor, actor.load.remote(self._settings)))
+
+    def _drop(self, worker: RayWorker) -> None:
+        import ray
+
+        if worker in self.workers:
+            self.workers.remove(worker)
+        ray.kill(worker.actor)
+
+    def _settled(self, worker: RayWorker) -> bool:
+        import ray
+
+        try:
+            answer: WorkerFacts | Refusal = ray.get(worker.loading)
+        except ray.exceptions.RayError as error:
+            self._drop(worker)
+            self._failures += 1
+            if self._failures < _TRIES:
+                return False
+            reason = next(filter(None, reversed(str(error).splitlines())), type(error).__name__).strip()
+            raise ModelError(
+                f"{_TRIES} workers ended while they loaded the models ({reason[:200].rstrip('.')}). See that MARS Viz "
+                "is installed on every machine of the cluster and that the models fit its memory."
+            ) from error
+        objection = answer.sentence if isinstance(answer, Refusal) else self._objection(answer)
+        if objection:
+            self._drop(worker)
+            self._turned_away += 1
+            if not self.ready and not self.workers:
+                raise ModelError(objection)
+            self._tell(f"A worker is turned away. {objection}")
+            return False
+        assert isinstance(answer, WorkerFacts)
+        worker.facts, self._failures = answer, 0
+        self._provenance = self._provenance or answer.provenance
+        return True
+
+    def _objection(self, found: WorkerFacts) -> str:
+        """Return the reason why this worker cannot join the others, if any: results depend on how a machine rounds."""
+        if self._provenance is None:
+            return ""
+        theirs, ours = (  # without times and threads, which do not change results
+            replace(each, device=each.device.partition(",")[0], batching="", created="", seconds=0, prefill_seconds=0)
+            for each in (found.provenance, self._provenance)
+        )
+        names = [name for name in Provenance.__slots__ if getattr(theirs, name) != getattr(ours, name)]
+        if not names:
+            return ""
+        differences = "; ".join(f"{name} is {getattr(theirs, name)} and not {getattr(ours, name)}" for name in names)
+        return f"{found.machine} is not like the machines before it: {differences.replace('_', ' ')}."
+
+
+@contextmanager
+def workers_of(
+    models: NamedModels, settings: Settings, request: RayRequest, tell: Callable[[str], object]
+) -> Iterator[WorkerPool]:
+    """Yield workers with these models in a cluster that is joined or started; they end with the context. Raises
+    BadInput like `joined_cluster` and `WorkerPool`."""
+    with joined_cluster(request.address):
+        pool = WorkerPool(models, settings, request, models.device, tell)
+        try:
+            yield pool
+        finally:
+            pool.close()
+
+
+_TICK = 0.2  # maximum seconds of waiting for workers, so that an interruption is noticed
+_CALLS = 2  # concurrent calls per worker, so that it never waits for the driver
+_AHEAD = 2  # questions in reach as a multiple of the workers' capacity, because results wait for earlier prompts
+_LOSSES = 3  # maximum number of workers that a prompt may be lost with
+_TOLD = 1000  # maximum number of prompts checked in one call
+
+
+class RayMapper:
+    """Maps prompts of a plan with the workers of a pool."""
+
+    def __init__(self, pool: WorkerPool, plan: Plan, batch: int) -> None:
+        """Map `batch` prompts at once on each worker. Raises SettingError for no prompts."""
+        if batch < 1:
+            raise SettingError(f"{batch} prompts at once are none; take at least 1.")
+        self._pool, self._plan, self._batch = pool, plan, batch
+        self._queue: list[tuple[int, PromptTask]] = []  # a heap: the first of the set goes first
+        self._losses: Counter[int] = Counter()
+        self._told: set[RayWorker] = set()  # what to map by
+
+    @property
+    def reach(self) -> int:
+        """Maximum number of questions in progress or waiting to be written."""
+        return _AHEAD * self._capacity * max(1, self._pool.wanted)
+
+    @property
+    def done_by(self) -> tuple[int, ...]:
+        """Number of prompts mapped by each worker, lost workers last."""
+        return tuple(worker.mapped for worker in (*self._pool.ready, *self._pool.gone))
+
+    def objections(self, items: Iterable[PromptItem]) -> list[str]:
+        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
+        reasons: list[str] = []
+        waiting = iter(items)
+        while part := list(islice(waiting, _TOLD)):
+            reasons += self._pool.ask("objections", self._plan, part)
+        return reasons
+
+    def begin(self, index: int, item: PromptItem, history: History) -> None:
+        """Add a prompt."""
+        heapq.heappush(self._queue, (index, PromptTask(index, item, history)))
+
+    def advance(self) -> list[MappedPrompt]:
+        """Hand out prompts and return finished ones. Raises BadInput if the sweep cannot continue."""
+        self._pool.grow()
+        self._hand_out()
+        answers = self._pool.wait(_TICK)
+        self._pool.settle(answers)
+        answered = set(answers)
+        mapped = []
+        for worker in self._pool.ready:
+            while worker.calls and worker.calls[0] in answered:  # in order; a lost worker has no more calls
+                mapped += self._answer(worker, worker.calls.pop(0))
+        return mapped
+
+    def share(self, index: int) -> float:
+        """Return 0: workers report no partial progress."""
+        return 0.0
+
+    def clear(self) -> None:
+        """Hand out no more prompts and ignore results in progress."""
+        self._queue.clear()
+        for worker in self._pool.workers:
+            worker.tasks.clear()
+
+    @property
+    def _capacity(self) -> int:
+        """Maximum number of prompts of a worker: those that it maps at once, and one that waits."""
+        return self._batch + 1
+
+    def _hand_out(self) -> None:
+        """Give prompts to the least busy workers, at most a fair share each."""
+        ready = self._pool.ready
+        new: dict[RayWorker, list[PromptTask]] = {worker: [] for worker in ready}
+        total = len(self._queue) + sum(len(worker.tasks) for worker in ready)
+        most = min(self._capacity, math.ceil(total / max(1, self._pool.wanted)))
+        while self._queue and ready:
+            worker = min(ready, key=lambda each: len(each.tasks))
+            if len(worker.tasks) >= most:
+                break
+            index, task = heapq.heappop(self._queue)
+            worker.tasks[index] = task
+            new[worker].append(task)
+        for worker, tasks in new.items():
+            if tasks and worker not in self._told:
+                worker.actor.begin.remote(self._plan, self._batch)
+                self._told.add(worker)
+            if tasks:
+                worker.calls.append(worker.actor.work.remote(tasks))
+            while worker.tasks and len(worker.calls) < _CALLS:
+                worker.calls.append(worker.actor.work.remote([]))
+
+    def _answer(self, worker: RayWorker, call: object) -> list[MappedPrompt]:
+        import ray
+
+        try:
+            results: list[MappedPrompt] | Refusal = ray.get(call)
+        except ray.exceptions.RayTaskError:  # a fault of ours
+            raise
+        except ray.exceptions.RayError as error:  # its process, its machine, or what it kept there
+            self._lost(worker, error)
+            return []
+        if isinstance(results, Refusal):
+            raise ModelError(results.sentence)
+        ours = [each for each in results if worker.tasks.pop(each.index, None) is not None]
+        worker.mapped += len(ours)
+        return ours
+
+    def _lost(self, worker: RayWorker, error: Exception) -> None:
+        """Queue the lost worker's prompts again. Raises BadInput for a prompt that repeatedly ends workers."""
+        if worker not in self._pool.workers:
+            return
+        self._pool.lose(worker)
+        for index, task in worker.tasks.items():
+            self._losses[index] += 1
+            if self._losses[index] >= _LOSSES:
+                reason = " ".join(str(error).split())[:200]
+                raise ModelError(
+                    f"{_LOSSES} workers ended while they had {task.item.id} ({reason}). Finished prompts are "
+                    "kept; go on with --resume, and with fewer prompts at once (--batch) if memory was short."
+                )
+            heapq.heappush(self._queue, (index, task))
+        worker.tasks.clear()
+        worker.calls.clear()
+
+
+def sweep_on_ray(
+    pool: WorkerPool,
+    prompts: PromptSet,
+    settings: Settings,
+    span: Span,
+    out: str | PathLike[str],
+    *,
+    chat: bool | None = None,
+    resume: bool = False,
+    batch: int | None = None,
+) -> SweepLoop:
+    """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
+    before others start. Raises BadInput like `Sweep`, and if no worker is available."""
+    facts = pool.first().facts
+    assert facts is not None
+    prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
+    plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, facts.provenance)
+    costs = costs_for({Path(out): plan}, prompts, resume, lambda: pool.ask("measured", settings))
+    mapper = RayMapper(pool, plan, facts.batch if batch is None else batch)
+    return SweepLoop(plan, mapper, prompts, out, resume=resume, costs=costs)
+
+
+def sweep_on_cluster(
+    models: NamedModels,
+    prompts: PromptSet,
+    settings: Settings,
+    span: Span,
+    out: str | PathLike[str],
+    request: RayRequest,
+    *,
+    chat: bool | None = None,
+    resume: bool = False,
+    tell: Callable[[str], object] = lambda said: None,
+) -> SweepLoop:
+    """Return a sweep on workers of a cluster that is joined or started for it; both end with it.
+
+    `tell` receives sentences about lost and rejected workers. Raises BadInput like `sweep_on_ray`, and if the cluster
+    cannot be joined.
+    """
+    with ExitStack() as stack:
+        pool = stack.enter_context(workers_of(models, settings, request, tell))
+        loop = sweep_on_ray(pool, prompts, settings, span, out, chat=chat, resume=resume)
+        loop.resources = stack.pop_all()
+    return loop
