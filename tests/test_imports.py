@@ -85,9 +85,10 @@ def test_totals_of_each_engine():
 
 
 def test_a_histogram_of_sglang_and_figures_of_sums():
-    found = read_file(json.dumps({"meta_info": SGLANG | {"spec_correct_drafts_histogram": [1, 0, 1, 1]}})).requests[0]
-    assert found.engine == "SGLang" and isinstance(found.counts, AcceptanceCounts)
-    assert found.counts.accepted.tolist() == [0, 2, 3] and found.counts.gamma == 4 and not found.counts.ordered
+    sglang = {"meta_info": SGLANG | {"spec_correct_drafts_histogram": [1, 0, 1, 1]}}
+    ((engine, counts),) = read_file(json.dumps(sglang)).requests
+    assert engine == "SGLang" and isinstance(counts, AcceptanceCounts)
+    assert counts.accepted.tolist() == [0, 2, 3] and counts.gamma == 4 and not counts.ordered
     rows = rows_of(read_file(json.dumps({"timings": MLX})))
     assert (rows["EAGLE"].length, rows["vLLM"].rate, rows["SGLang, scheduler"].rate) == (3.7, 0.9, 111 / 120)
     rows = rows_of(read_file(json.dumps({"stats": STUDIO_SDK})))

@@ -270,7 +270,7 @@ def test_what_ends_the_writing_leaves_the_old_site(saved: Path, tmp_path: Path, 
     def renamed(path: Path, to: Path) -> object:
         return full() if (path / LISTED).read_bytes() != before else rename(path, to)
 
-    for place, name, broken in (("mars_viz.site.files", "pairs_file", full), ("pathlib.Path", "rename", renamed)):
+    for place, name, broken in (("mars_viz.site.pages", "pairs_file", full), ("pathlib.Path", "rename", renamed)):
         with monkeypatch.context() as patch:
             patch.setattr(f"{place}.{name}", broken)
             assert command(saved, "-o", out) == 2

@@ -23,6 +23,7 @@ SECONDS, MEGABYTES = 8.0, 320
 READER = """
 import os, resource, sys
 from pathlib import Path
+from mars_viz.analysis.engine_file import read_file
 from mars_viz.errors import BadInput
 from mars_viz.prompts import load_prompts
 from mars_viz.runfiles import read_zip as read_run

@@ -352,11 +352,6 @@ Formula = Callable[[Totals], np.ndarray]
 MOST_DRAWN = 20_000
 """Number of requests or rounds that are resampled; more are combined at random into that many groups."""
 
-_REPORTED = tuple(
-    (formula, one.pooling) for one in DEFINITIONS for formula in (one.length, one.rate) if formula is not None
-)
-"""Every reported figure's formula and pooling, in the order of the table, lengths before rates."""
-
 
 @dataclass(frozen=True, slots=True)
 class Within:
@@ -390,7 +385,7 @@ def acceptance_table(
     if not pool:
         raise SettingError("There is no run to describe. Choose at least one.")
     each, (unconditional, conditional, joint) = totals_of(pool), position_rates(pool)
-    withins = iter(_withins(pool, each, units, how))
+    within = _within_of(pool, each, units, how)
     rows = []
     for definition in DEFINITIONS:
         length, rate = definition.length, definition.rate
@@ -407,8 +402,8 @@ def acceptance_table(
                 unconditional=unconditional if definition.by_position is ByPosition.UNCONDITIONAL else None,
                 conditional=conditional if both else None,
                 joint=joint if both else None,
-                length_within=Within(None) if definition.length is None else next(withins),
-                rate_within=Within(None) if definition.rate is None else next(withins),
+                length_within=within(definition.length, definition.pooling),
+                rate_within=within(definition.rate, definition.pooling),
             )
         )
     return tuple(rows)
@@ -436,31 +431,33 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
     return float(counted.sum() / len(counted)) if len(counted) else math.nan
 
 
-def _withins(pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap) -> list[Within]:
-    """Return the uncertainty of every reported figure, in the order of the table."""
-    single = len(pool) == 1
+def _within_of(
+    pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap
+) -> Callable[[Formula | None, Pooling], Within]:
+    """Return a function that gives the uncertainty of a figure from its formula, None if it is not reported."""
+    single, drawn, why = len(pool) == 1, each, ""
     if any(request.summed for request in pool):
-        return [Within(None, "counters are sums over requests")] * len(_REPORTED)
-    if single and not isinstance(pool[0], AcceptanceCounts):
-        return [Within(None, "of a single request it takes the counts of its rounds")] * len(_REPORTED)
-    drawn = totals_by_step(pool[0]) if single and isinstance(pool[0], AcceptanceCounts) else each
+        why = "counters are sums over requests"
+    elif single and isinstance(pool[0], AcceptanceCounts):
+        drawn = totals_by_step(pool[0])
+        why = "" if len(drawn.steps) > 1 else "it takes at least two rounds"
+    elif single:
+        why = "of a single request it takes the counts of its rounds"
     count = len(drawn.steps)
-    if count < 2:
-        return [Within(None, "it takes at least two rounds")] * len(_REPORTED)
     if (single or units is None) and count > MOST_DRAWN:
         units = np.random.default_rng(0).permutation(count) % MOST_DRAWN
-    intervals = [
-        _interval(formula, drawn, units, how, summed=single or pooling is Pooling.POOLED)
-        for formula, pooling in _REPORTED
-    ]
-    why = f"of {'its rounds' if single else 'some requests'} it is not known, or not defined"
-    return [Within(None, why) if math.isnan(each.low) else Within(each) for each in intervals]
 
+    def within(formula: Formula | None, pooling: Pooling) -> Within:
+        if formula is None or why:
+            return Within(None, "" if formula is None else why)
+        if single or pooling is Pooling.POOLED:
+            found = interval(lambda *sums: formula(Totals(*sums)), *drawn, how=how, units=units)
+        else:  # a mean over the requests that had a step
+            had = drawn.steps != 0
+            values = np.where(had, formula(drawn), 0.0)
+            found = interval(divided, values, had.astype(np.float64), how=how, units=units)
+        if math.isnan(found.low):
+            return Within(None, f"of {'its rounds' if single else 'some requests'} it is not known, or not defined")
+        return Within(found)
 
-def _interval(formula: Formula, drawn: Totals, units: np.ndarray | None, how: Bootstrap, *, summed: bool) -> Interval:
-    """Return the interval of sums over the rows of `drawn`, or of a mean over the requests that had a step."""
-    if not summed:
-        had = drawn.steps != 0
-        each = np.where(had, formula(drawn), 0.0)
-        return interval(lambda values, counted: values / counted, each, had.astype(np.float64), how=how, units=units)
-    return interval(lambda *sums: formula(Totals(*sums)), *drawn, how=how, units=units)
+    return within

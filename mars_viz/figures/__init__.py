@@ -17,19 +17,7 @@ from mars_viz.run import Run
 ALONG_THE_DIAL = (ratio_histogram, two_logits, round_bars, savings)
 """Figures of Explore that follow its dial, in order; functions of (positions, theme)."""
 
-__all__ = [
-    "ALONG_THE_DIAL",
-    "DARK",
-    "LIGHT",
-    "Theme",
-    "plotted",
-    "plotted_map",
-    "ratio_histogram",
-    "round_bars",
-    "savings",
-    "spoken_title",
-    "two_logits",
-]
+__all__ = ["ALONG_THE_DIAL", "DARK", "LIGHT", "Theme", "plotted", "plotted_map", "spoken_title"]
 
 FIGURES = {"ratios": ratio_histogram, "margins": two_logits, "rounds": round_bars, "savings": savings}
 """Figures of a run by name."""

@@ -472,7 +472,7 @@ KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by
 
 
 def site_files(runs: Sequence[SiteRun], told: Told) -> Iterator[SiteFile]:
-    """Yield all pages and data of a site. `told` receives progress lines."""
+    """Yield all pages and data of a site."""
     for count, item in enumerate(runs, 1):
         told(f"Run {count} of {len(runs)}: {heading(item.run)}")
         yield from run_files(item)
