@@ -16,9 +16,8 @@ from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import decode_form, faults, library, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
-from mars_viz.ui.compare import compare_tables, compare_view, compare_words, page_state, saved_sweeps
-from mars_viz.ui.compare.compare_view import Across
-from mars_viz.ui.compare.page_state import Comparison, line_up
+from mars_viz.ui.compare import compare_words, page_state, saved_sweeps
+from mars_viz.ui.compare.page_state import Across, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 
@@ -61,7 +60,7 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
     left, right = st.columns([6.4, 5.3], vertical_alignment="center")
     with left:
         theme.title("Compare", "Where do two texts diverge, and what is that worth?")
-        compare_tables.style()
+        compare_words.style()
 
     if memory.view.across is not Across.SWEEP:  # sweeps are independent of the run
         library.picker(right, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
@@ -98,20 +97,20 @@ def look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue) 
         theme.note(sentence)
     left, right = lineup.left, lineup.right
     memory.view = memory.pinned(left.choice, right.choice)
-    navigation.write_link(compare_view.to_parameters(session.view.run, memory.view))
+    navigation.write_link(page_state.to_parameters(session.view.run, memory.view))
     names = compare_words.named(left, right)
     sentence = compare_words.finding(left, right, memory.alignment(left, right), names, memory.view.across)
     if left.choice == right.choice:
         theme.note(sentence)
         return
-    compare_tables.lead(sentence)
+    compare_words.lead(sentence)
     # holds no run, because Streamlit keeps it forever
     answer = partial(memory.answer, reference=left.choice, shown=right.choice)
-    compare(page_state.payload(memory, lineup), key="compare", on_ask=answer)
+    compare(compare_words.payload(memory, lineup), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
-    compare_tables.table(rows, names)
+    compare_words.table(rows, names)
     st.caption(markdown(compare_words.footnote(left, right)))
-    numbers = share.Table("Both texts in numbers", "compared", partial(compare_tables.frame, rows, names))
+    numbers = share.Table("Both texts in numbers", "compared", partial(compare_words.frame, rows, names))
     share.tables([numbers], [left.rule.name, right.rule.name], "compare")
 
 

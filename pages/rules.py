@@ -21,7 +21,7 @@ from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
-from mars_viz.ui.rule_lab import rule_tables, rule_words
+from mars_viz.ui.rule_lab import rule_words
 from mars_viz.ui.rule_lab.page_state import (
     RulesPageState,
     finished_share,
@@ -72,7 +72,7 @@ def head(session: Session, page_state: RulesPageState, labels: Mapping[str, str]
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Rules", "Which rule keeps what, on one run?")
-        rule_tables.style()
+        rule_words.style()
 
     def open_run() -> None:
         page_state.notices.clear()
@@ -98,8 +98,8 @@ def look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
     else:
         comparison = panel.against_strict(rule.name, dial)
         is_exact = {comparison.row.basis, comparison.strict.basis} == {Basis.EXACT}
-        rule_tables.lead(rule_words.lead(comparison), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
-    rule_tables.card(rule)
+        rule_words.lead(rule_words.compared_with_strict(comparison), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
+    rule_words.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
     table(session, page_state, panel, listed, dials)
     side_by_side = [rulings[name] for name in listed if name in rulings]
@@ -115,10 +115,10 @@ def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mappi
     name, c = file_name(panel.run), float(st.session_state["lab-shift"])
 
     def rules() -> pd.DataFrame:
-        return rule_tables.rule_frame(panel, list(panel.rules), dials)
+        return rule_words.rule_frame(panel, list(panel.rules), dials)
 
     def like() -> pd.DataFrame:
-        return rule_tables.likeness_frame(dials, matched, shifts(panel, dials, c))
+        return rule_words.likeness_frame(dials, matched, shifts(panel, dials, c))
 
     shared_tables = [
         share.Table("Every rule on this run", f"{name}-rules", rules),
@@ -127,7 +127,7 @@ def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mappi
     if not why_not(panel.run):
         branching = panel.branching(st.session_state["lab-children"])
         words = "Where a branch would pay, modelled"
-        shared_tables.append(share.Table(words, f"{name}-branches", lambda: rule_tables.branch_frame(branching)))
+        shared_tables.append(share.Table(words, f"{name}-branches", lambda: rule_words.branch_frame(branching)))
     share.tables(shared_tables, panel.able, "lab")
 
 
@@ -191,7 +191,7 @@ def table(
         missing = any(row.basis is not Basis.EXACT for row in rows)
         reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with left:
-            rule_tables.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
+            rule_words.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
         if missing:
             decode.button(
                 "Decode every rule on this prompt",
@@ -203,7 +203,7 @@ def table(
                 "counts that text",
             )
     chosen = page_state.view.rule_on(panel.run).name
-    rule_tables.table(rule_tables.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
+    rule_words.table(rule_words.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
 
 
 def decode_every_rule(
@@ -238,17 +238,17 @@ def equivalents(
 ) -> None:
     """Draw the equivalent settings and the shift test."""
     theme.section("Which settings are equivalent?")
-    rule_tables.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
+    rule_words.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
     shifted = shifts(panel, dials, float(c))
     with right:
-        rule_tables.sentence(rule_words.shift_words(float(c), shifted.values()))
+        rule_words.sentence(rule_words.shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
     if folded.open:
         rows = {name: shifted[name] for name in listed if name in shifted}
         with folded:
-            rule_tables.table(rule_tables.likeness_frame(dials, matched, rows), rule.name, "Equivalent settings")
+            rule_words.table(rule_words.likeness_frame(dials, matched, rows), rule.name, "Equivalent settings")
     st.caption("Block-local: verdicts on the drafted positions of the recorded text, each rule at the table's dial.")
 
 
@@ -312,7 +312,7 @@ def branches(panel: AllRules) -> None:
     """Draw the effect of several children at each depth."""
     theme.section("Where would a branch pay?")
     if reason := why_not(panel.run):
-        rule_tables.sentence(reason)
+        rule_words.sentence(reason)
         return
     children = st.segmented_control(
         "Children of a node",

@@ -29,7 +29,7 @@ from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
-from mars_viz.ui.rule_lab import page_state, rule_tables, rule_words
+from mars_viz.ui.rule_lab import page_state, rule_words
 from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
@@ -66,8 +66,8 @@ SHOWN: dict[str, pd.DataFrame] = {}
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remembers the numbers of tables, which the page writes as HTML."""
-    draw = rule_tables.table
-    monkeypatch.setattr(rule_tables, "table", lambda frame, *rest: (SHOWN.update({rest[1]: frame}), draw(frame, *rest)))
+    draw = rule_words.table
+    monkeypatch.setattr(rule_words, "table", lambda frame, *rest: (SHOWN.update({rest[1]: frame}), draw(frame, *rest)))
 
 
 def table(tab: AppTest) -> pd.DataFrame:
@@ -93,8 +93,8 @@ def test_a_table_is_written_out_and_escaped(folder):
     assert f'<td class="number">{frame.loc["mars", "τ"]:.2f}</td>' in written and "nan" not in written
     assert written.count('class="chosen') == 1 and '<tr class="chosen grey"><th scope="row">Min-p set' in written
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule_tables.st, "html", (shown := []).append)
-        rule_tables.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
+        patch.setattr(rule_words.st, "html", (shown := []).append)
+        rule_words.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
     assert "<b>" not in shown[0] and "<i>" not in shown[0] and "–</td>" in shown[0]
 
 
@@ -279,7 +279,7 @@ def test_tables_and_links_hold_the_same_and_a_sentence_counts_changed_verdicts()
         "Adding 20 to every logit changes no probability, but 2 verdicts of MARS at θ = 0.90."
     )
     found = branching(toy_run(temperature=1.0, gamma=3), 2)
-    frame = rule_tables.branch_frame(found)
+    frame = rule_words.branch_frame(found)
     assert frame["depth"].tolist() == [1, 2, 3] and frame["children"].tolist() == [2, 2, 2]
     for name, values in ({"one child": found.alone} | found.acceptance).items():
         assert frame[name].tolist() == values.tolist()

@@ -18,7 +18,7 @@ from mars_viz.runlist import Order
 from mars_viz.runlist.listed import of_kept
 from mars_viz.runstore import RunStore
 from mars_viz.ui import library, navigation, visitors
-from mars_viz.ui.compare.compare_view import Across, Choice
+from mars_viz.ui.compare.page_state import Across, Choice
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import changing
 from mars_viz.ui.live.page_state import SAVED

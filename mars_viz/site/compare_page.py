@@ -14,7 +14,7 @@ from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.report.page import heading, sent
 from mars_viz.site.shell import FAILED, NEEDS_SCRIPTS, SiteFile, SitePage, SiteRun, data_file
 from mars_viz.ui.compare import compare_words
-from mars_viz.ui.compare.compare_view import Across, Candidate, Choice, right_answer
+from mars_viz.ui.compare.page_state import Across, Candidate, Choice, right_answer
 from mars_viz.ui.library import told_apart
 
 _HEAD = Html("<header><h1>Compare</h1><p>Where do two texts diverge, and what is that worth?</p></header>\n")

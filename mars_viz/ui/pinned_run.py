@@ -12,8 +12,7 @@ from mars_viz.components.explorer.pins import PinnedRun
 from mars_viz.escapes import markdown
 from mars_viz.run import Run
 from mars_viz.ui import faults, links, tab_jobs
-from mars_viz.ui.compare.compare_view import Across, Choice
-from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.ui.compare.page_state import Across, Choice, Comparison
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.navigation import leave_for
 from mars_viz.ui.session import Session

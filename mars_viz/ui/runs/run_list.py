@@ -20,8 +20,7 @@ from mars_viz.runlist.listed import of_kept
 from mars_viz.runlist.search import tags_among
 from mars_viz.runstore import RunStatus
 from mars_viz.ui import faults, library, navigation, tab_jobs, theme, visitors
-from mars_viz.ui.compare.compare_view import Across, Choice
-from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.ui.compare.page_state import Across, Choice, Comparison
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import clipped
 from mars_viz.ui.live import changing, live_words
