@@ -22,7 +22,6 @@ from mars_viz.run import Run
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta
@@ -194,7 +193,7 @@ def test_costs_are_measured_on_request_and_drawn(monkeypatch):
     monkeypatch.setattr(tasks, "measure", Mock(side_effect=BadInput("The models are missing")))
     tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "The models are missing" in said(tab) and len(titles(tab)) == 1
-    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([TaskStep(1.0, COSTS)]))
+    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([(1.0, COSTS)]))
     tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
     assert "The built-in pair, measured here, a device" in said(tab)

@@ -29,7 +29,7 @@ from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Raced, RaceJob, Ways
-from mars_viz.ui.jobs.job import JobState, LongJob, Progress, TaskStep
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, TaskStep
 from mars_viz.ui.jobs.models import Device, Models, Status
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.live import live_words
@@ -172,14 +172,16 @@ class Room:
         return made
 
 
-class Sweeps(LongJob[Progress]):
+class Sweeps(Job[Progress]):
     """Keeps its pair between its steps, as a sweep does."""
+
+    rank = Rank.LONG
 
     def __init__(self, steps: int = 3, fail: bool = False) -> None:
         super().__init__(Progress(JobState.QUEUED))
         self.count, self.fails = steps, fail
 
-    def steps(self, models: Models[Any]) -> Iterator[None]:
+    def work(self, models: Models[Any]) -> Iterator[None]:
         pair = models.pair(SWEPT, holder=self)
         for _ in range(self.count):
             yield
@@ -320,10 +322,10 @@ class Check:
 
     @classmethod
     def steps(cls, pair: object) -> Iterator[TaskStep]:
-        yield TaskStep(0.25)
-        yield TaskStep(0.5, replace(cls.found, texts=6))
+        yield 0.25, None
+        yield 0.5, replace(cls.found, texts=6)
         assert cls.held.wait(60)
-        yield TaskStep(1.0, cls.found)
+        yield 1.0, cls.found
 
 
 @pytest.fixture

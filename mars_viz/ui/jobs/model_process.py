@@ -1,5 +1,9 @@
 """Runs jobs and their models in a separate process.
 
+Requests are ("ready",) to import the model libraries, ("do", number, job) to run a job, or a step of it if `job` is
+None, and ("stop", number) to cancel a job at once. Answers are ("news", changed fields of the job's snapshot),
+("models", status, recent models) after each change, and ("over", whether the process ends) at the end of a step.
+
 Pages don't compete with a decode for the interpreter, and the server survives if the process is killed. The process
 runs `model_process_main`. `multiprocessing` is not used: its children import the parent's main module, which is the
 page under Streamlit.
@@ -17,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -38,48 +42,6 @@ GIVEN_UP = (
 PATIENCE = 5.0  # seconds that the process has to end by itself before it is killed
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class GetReady:
-    """Request to import the model libraries; has no answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Do:
-    """Request to run a job, or a step of a long one."""
-
-    number: int  # identifies the job
-    job: Job[Any] | None  # None for another step
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Request to cancel a job at once."""
-
-    number: int  # number of the job, which may have ended
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Answer with changed fields of a job's snapshot."""
-
-    news: dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Holds:
-    """Answer with the models' status, sent after each change."""
-
-    status: Status
-    recent: tuple[BackendChoice, ...]  # recently loaded models, newest first
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """Answer at the end of a job or step."""
-
-    last: bool = False  # True if the process has lost its device and ends
 
 
 class Wire:
@@ -139,7 +101,7 @@ class ModelProcess:
         """Start the process, if it is not running, and have it import its libraries. Raises OSError if it does not
         start."""
         if self._running() is None:
-            self._start().put(GetReady())
+            self._start().put(("ready",))
 
     def serve(self, job: Job[Any]) -> None:
         """Run a job, or a step of a long one, and apply its updates to `job` here."""
@@ -175,19 +137,19 @@ class ModelProcess:
         number = self._numbers_by_job.get(job)
         if number is None:
             number = self._numbers_by_job[job] = next(self._numbers)
-            wire.put(Do(number, job))
+            wire.put(("do", number, job))
             job.on_cancel = partial(_stop, wire, number)
             if job.stopping:  # cancelled before the process knew the job
                 _stop(wire, number)
         else:
-            wire.put(Do(number, None))
+            wire.put(("do", number, None))
         while True:
             match wire.take():
-                case Told(news):
+                case "news", news:
                     job.tell(**news)
-                case Holds(status, recent):
+                case "models", status, recent:
                     self._status, self.recent = status, recent
-                case Over(last):
+                case "over", last:
                     return not last
 
     def _running(self) -> Wire | None:
@@ -236,4 +198,4 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 def _stop(wire: Wire, number: int) -> None:
     with suppress(OSError, ValueError):  # the process and the job have ended
-        wire.put(Stop(number))
+        wire.put(("stop", number))

@@ -18,7 +18,7 @@ from typing import Any
 
 from mars_viz.terminal import shown_logs, shown_streams
 from mars_viz.ui.jobs.job import Job
-from mars_viz.ui.jobs.model_process import Do, GetReady, Holds, Over, Stop, Told, Wire
+from mars_viz.ui.jobs.model_process import Wire
 from mars_viz.ui.jobs.models import Models
 
 MODEST = 5  # niceness of the model process, so that pages stay responsive
@@ -34,7 +34,7 @@ def main() -> None:
 
 def _serve(wire: Wire) -> None:
     models: Models[Any] = wire.take()()
-    models.on_status = lambda status, recent: wire.put(Holds(status, recent))
+    models.on_status = lambda status, recent: wire.put(("models", status, recent))
     requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     jobs: dict[int, Job[Any]] = {}
     threading.Thread(target=_listen, args=(wire, requests, jobs), daemon=True).start()
@@ -44,7 +44,7 @@ def _serve(wire: Wire) -> None:
             models.get_ready()
             continue
         job = jobs[number]
-        job.on_news = lambda news: wire.put(Told(dict(news)))
+        job.on_news = lambda news: wire.put(("news", dict(news)))
         last = False
         try:
             models.serve(job)
@@ -54,7 +54,7 @@ def _serve(wire: Wire) -> None:
         if job.progress.state.finished:
             del jobs[number]
         del job
-        wire.put(Over(last))
+        wire.put(("over", last))
         if last:
             os._exit(1)  # skip cleanup on the device
 
@@ -84,16 +84,16 @@ def _listen(wire: Wire, requests: queue.SimpleQueue[int | None], jobs: dict[int,
         os._exit(1)
 
 
-def _handle(message: GetReady | Do | Stop, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
+def _handle(message: tuple[Any, ...], requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
     """Handle one message. A separate function, so that no local variable keeps the job alive."""
     match message:
-        case GetReady():
+        case ("ready",):
             requests.put(None)
-        case Do(number, job):
+        case "do", number, job:
             if job is not None:
                 jobs[number] = job
             requests.put(number)
-        case Stop(number):
+        case "stop", number:
             job_to_stop = jobs.get(number)  # a single lookup, because the job may end at any time
             if job_to_stop is not None:
                 job_to_stop.cancel()

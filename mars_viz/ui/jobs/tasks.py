@@ -145,8 +145,8 @@ def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
 
     measuring = Measuring(backend, settings.gamma, settings=settings)
     for share in measuring:
-        yield TaskStep(share)
-    yield TaskStep(1.0, measuring.costs())
+        yield share, None
+    yield 1.0, measuring.costs()
 
 
 def check_head(backend: Any) -> Iterator[TaskStep]:
@@ -155,8 +155,8 @@ def check_head(backend: Any) -> Iterator[TaskStep]:
 
     checking = CheckingHead(backend, STORIES)
     for share in checking:
-        yield TaskStep(share, checking.result() if checking.tells else None)
-    yield TaskStep(1.0, checking.result())
+        yield share, checking.result() if checking.tells else None
+    yield 1.0, checking.result()
 
 
 def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
@@ -236,7 +236,7 @@ def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
         dial_map = Mapping(pair, item.prompt, settings, span).finish()
         if dial_map.complete:  # 1 where the text answers the exercise correctly and 0 elsewhere, along the dial
             grades.append(along_dial(dial_map.segments, partial(_right, item, dial_map.frame)))
-        yield TaskStep(done / len(items), GradedExercises(len(grades), total(grades)) if grades else None)
+        yield done / len(items), GradedExercises(len(grades), total(grades)) if grades else None
 
 
 def _right(item: PromptItem, frame: Run, segment: Segment) -> float:

@@ -47,7 +47,6 @@ class UnloadJob(Job[Progress]):
     def work(self, models: Models[Any]) -> None:
         """Drop the models."""
         models.drop()
-        self.tell(state=JobState.DONE)
 
 
 class LoadJob(Job[Progress]):
@@ -60,7 +59,6 @@ class LoadJob(Job[Progress]):
     def work(self, models: Models[Any]) -> None:
         """Load the models."""
         models.pair(self.choice, lambda: self.stopping)
-        self.tell(state=JobState.DONE)
 
 
 class Worker:

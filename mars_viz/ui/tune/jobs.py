@@ -19,7 +19,7 @@ from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.ray_mapper import ClusterSweep
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
-from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import Models
 
 Begin = Callable[[Any], Sweep | GridSweep | ClusterSweep]
@@ -51,10 +51,12 @@ class Sweeping(Progress):
         return math.nan if done < 1 else (self.prompts - self.finished) * self.seconds / done
 
 
-class SweepJob(LongJob[Sweeping]):
-    """Runs one sweep or the sweeps of a grid. Named by their folders. Finished prompts are saved at once."""
+class SweepJob(Job[Sweeping]):
+    """Runs one sweep or the sweeps of a grid, in steps with other jobs in between. Named by their folders. Finished
+    prompts are saved at once. Continues when its tab is closed; any session can find and stop it."""
 
     remembered: ClassVar[bool] = True
+    rank = Rank.LONG
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class SweepJob(LongJob[Sweeping]):
         super().let_go()
         self._make = None
 
-    def steps(self, models: Models[Any]) -> Iterator[None]:
+    def work(self, models: Models[Any]) -> Iterator[None]:
         """Run the sweep; each step is one batched pass."""
         pair = None if self._elsewhere else models.pair(self.choice, lambda: self.stopping, holder=self)
         assert self._make is not None  # set until the job ends
@@ -95,7 +97,10 @@ class SweepJob(LongJob[Sweeping]):
             updates = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
             self.tell(**updates, seconds=spent)
             yield
+            if self.stopping:
+                return
             began = time.perf_counter()
+        self.tell(state=JobState.DONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,6 @@ class ClockJob(Job[Clocking]):
         for now in clock:
             self.tell(done=now.done)
             if self.stopping:
-                self.tell(state=JobState.CANCELLED)
                 return
         check, error = clock.check(), ""
         try:
