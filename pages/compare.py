@@ -51,7 +51,7 @@ def page() -> None:
     if run is None:
         st.stop()
     memory.begin_at(class_view(session.view.run), run)
-    look(session, memory, run, catalog)
+    _look(session, memory, run, catalog)
 
 
 def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
@@ -83,11 +83,10 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
 
 
 @faults.fragment
-def look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue) -> None:
-    """Draw the texts side by side with their numbers."""
+def _look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue) -> None:
     if session.job is not None:
         st.rerun()  # a decode was started; the whole page shows it
-    controls(session, memory, run)
+    _controls(session, memory, run)
     try:
         lineup = line_up(memory, session.view.run, run, catalog)
     except BadInput as error:
@@ -114,11 +113,10 @@ def look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue) 
     share.tables([numbers], [left.rule.name, right.rule.name], "compare")
 
 
-def controls(session: Session, memory: Comparison, run: Run) -> None:
-    """Draw the choice of the block length, or of another rule for the same prompt."""
+def _controls(session: Session, memory: Comparison, run: Run) -> None:
     dial_map, own_gamma = run.dial_map, run.settings.gamma
     if memory.view.across is Across.RULES:
-        another_rule(session, run)
+        _another_rule(session, run)
     if memory.view.across is not Across.SETTINGS or dial_map is None or len(dial_map.span.gammas) < 2:
         return
     st.session_state["compare-gamma"] = memory.view.gamma or own_gamma
@@ -138,8 +136,7 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
     )
 
 
-def another_rule(session: Session, run: Run) -> None:
-    """Draw the controls that decode the prompt with another rule."""
+def _another_rule(session: Session, run: Run) -> None:
     reason = tab_jobs.why_not_again(session, run)
     prompt, settings = run.prompt, run.settings  # the button must not hold the run
     chat, history = bool(run.provenance.chat), run.history

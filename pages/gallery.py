@@ -11,7 +11,7 @@ from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.components.guide import guide
 from mars_viz.escapes import Html, markdown
 from mars_viz.ui import faults, gallery, library, navigation, theme
-from mars_viz.ui.lessons.page_state import LessonPageState
+from mars_viz.ui.lessons.base import LessonPageState
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
 from mars_viz.ui.live import page_state
@@ -62,22 +62,21 @@ def page() -> None:
         theme.note(gallery.nothing_yet(catalog))
     runs(session, catalog)
     theme.section("Seven lessons, each with one thing to move")
-    in_cards("lessons", gallery.lesson_cards(catalog), "Open the lesson", lambda name: teach(session, int(name)))
-    more()
+    _in_cards("lessons", gallery.lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
+    _more()
 
 
 def hero(session: Session, catalog: RunCatalogue) -> None:
     """Draw a recorded run with its dial and the guide; without samples a button to Explore."""
     if run_id := gallery.shown_first(catalog):
         with st.container(key="first-minute"):
-            first_minute(session, catalog, run_id)
+            _first_minute(session, catalog, run_id)
     elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
         st.switch_page("pages/explore.py")
 
 
 @faults.fragment
-def first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
-    """Draw the run's explorer, the guide, and the button that opens Explore at the current dial."""
+def _first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
     run = catalog.opened(run_id)
     left, right = st.columns([8.4, 3.6])
     key = f"first-{run_id}"
@@ -88,7 +87,7 @@ def first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
         opens = st.button("Open this run in Explore", type="primary", key="begin")
         theme.small(catalog.line(run_id))
     if lesson is not None:
-        teach(session, lesson)
+        _teach(session, lesson)
     if opens:
         session.land(run_id)
         session.view = replace(session.view, dial=state.dial, selected=state.selected)
@@ -100,7 +99,7 @@ def runs(session: Session, catalog: RunCatalogue) -> None:
 
     def row(kind: str, title: str, cards: Iterable[gallery.Card]) -> None:
         theme.section(title)
-        in_cards(kind, cards, "Open", lambda name: see(session, name))
+        _in_cards(kind, cards, "Open", lambda name: _see(session, name))
 
     if catalog.samples:
         row("runs", "Sample runs", gallery.run_cards(catalog, filter(catalog.samples.__contains__, catalog.recorded)))
@@ -114,8 +113,7 @@ def runs(session: Session, catalog: RunCatalogue) -> None:
         st.button(f"Show all {len(saved)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
 
 
-def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callable[[str], None]) -> None:
-    """Draw cards in columns, each with a button."""
+def _in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callable[[str], None]) -> None:
     with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
         for card in cards:
             with st.container(border=True):
@@ -124,21 +122,18 @@ def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callab
                     opened(card.name)
 
 
-def see(session: Session, run_id: str) -> None:
-    """Open a run on Explore."""
+def _see(session: Session, run_id: str) -> None:
     session.land(run_id)
     st.switch_page("pages/explore.py")
 
 
-def teach(session: Session, lesson: int) -> None:
-    """Open a lesson."""
+def _teach(session: Session, lesson: int) -> None:
     session.arrives()  # the tab's first link is handled
     LessonPageState.of_tab().turn_to(lesson)
     st.switch_page("pages/learn.py")
 
 
-def more() -> None:
-    """Draw the race and links to the pages without cards."""
+def _more() -> None:
     theme.section("Other pages")
     left, right = st.columns([4, 8], gap="large")
     card = gallery.race_card(page_state.course())

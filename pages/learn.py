@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.escapes import markdown
 from mars_viz.ui import faults, library, links, navigation, theme
 from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, base
-from mars_viz.ui.lessons.page_state import LessonPageState, write_address
+from mars_viz.ui.lessons.base import LessonPageState, write_address
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 
@@ -24,10 +24,10 @@ def page() -> None:
     """Draw the page."""
     navigation.through_app()
     session, page_state = current_session(), LessonPageState.of_tab()
-    page_state.arrive(session, st.query_params.to_dict(), len(LESSONS))
+    page_state.arrive(session, st.query_params.to_dict())
     catalog = library.shelf(session)
     lesson = LESSONS[page_state.view.lesson - 1] if page_state.view.lesson else None
-    land(session, page_state, catalog, lesson)
+    _land(session, page_state, catalog, lesson)
     run, problem = catalog.tried(page_state.run, page_state.fit)
     if problem and not catalog.labels:
         problem = "There is no run here yet. Decode a prompt on Explore first."
@@ -37,7 +37,7 @@ def page() -> None:
             "one on Explore."
         )
     source = "" if run is None else catalog.described(page_state.run)
-    head(session, page_state, labels(catalog, lesson, page_state.run), lesson, source)
+    head(session, page_state, _labels(catalog, lesson, page_state.run), lesson, source)
     for sentence in filter(None, [catalog.error, *page_state.notices, problem]):
         theme.note(sentence)
     if run is None:
@@ -55,13 +55,12 @@ def page() -> None:
         theme=theme.figure_theme(),
         samples=lambda: library.samples_of(catalog),
     )
-    look(context, lesson, catalog, source)
+    _look(context, lesson, catalog, source)
     if lesson is None and not teach:
-        contents(page_state)
+        _contents(page_state)
 
 
-def contents(page_state: LessonPageState) -> None:
-    """Draw every lesson with its point and the button that opens it."""
+def _contents(page_state: LessonPageState) -> None:
     theme.section("Seven lessons, each with one thing to move")
     with st.grid(4, min_column_width=NARROWEST, key="lessons"):
         for number, lesson in enumerate(LESSONS, 1):
@@ -76,8 +75,7 @@ def contents(page_state: LessonPageState) -> None:
                 st.caption(markdown(lesson.point))
 
 
-def land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, lesson: Lesson | None) -> None:
-    """Choose the run: the tab's current run, or in a lesson its sample or the run chosen for it."""
+def _land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, lesson: Lesson | None) -> None:
     if lesson is None:
         session.view, lost = catalog.landed(session.view)
         page_state.run = session.view.run
@@ -89,8 +87,7 @@ def land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, l
     page_state.notices.extend(filter(None, [lost]))
 
 
-def labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
-    """Return the labels of the runs that may suit the lesson by their manifests, and of the shown run."""
+def _labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
     if lesson is None:
         return catalog.labels
     facts = {run_id: entry.manifest for run_id, entry in catalog.recorded.items()} | dict(catalog.own)
@@ -113,7 +110,7 @@ def head(
         with left:
             name(page_state, lesson, source)
         with right:
-            teacher_bar(page_state)
+            _teacher_bar(page_state)
         return
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
@@ -143,8 +140,7 @@ def head(
     )
 
 
-def teaching(page_state: LessonPageState) -> None:
-    """Draw the button for teacher mode, and a link to the current state."""
+def _teaching(page_state: LessonPageState) -> None:
     st.button(
         "Large type, no controls", key="learn-teach", on_click=lambda: page_state.change(teach=True), width="stretch"
     )
@@ -154,8 +150,7 @@ def teaching(page_state: LessonPageState) -> None:
     st.code(address, language=None, wrap_lines=True)
 
 
-def teacher_bar(page_state: LessonPageState) -> None:
-    """Draw the navigation in teacher mode."""
+def _teacher_bar(page_state: LessonPageState) -> None:
     now, last = page_state.view.lesson, len(LESSONS)
     with st.container(horizontal=True, horizontal_alignment="right", gap="xxsmall"):
         st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: page_state.turn_to(now - 1))
@@ -172,8 +167,7 @@ def name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> Non
 
 
 @faults.fragment
-def look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, source: str) -> None:
-    """Draw the lesson on the run."""
+def _look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, source: str) -> None:
     if context.outdated:
         st.rerun()  # the whole page, not only this fragment
     write_address(context.desk)
@@ -191,21 +185,21 @@ def look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, s
         give(context, lesson, catalog)
     if corner is not None:  # last, so that the link has the values of the lesson's controls
         with corner.popover("Teach"):
-            teaching(context.desk)
+            _teaching(context.desk)
 
 
 def give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
     """Draw the lesson's picture, text and question; for an unsuitable run the reason and a sample."""
     number, lacks = context.desk.view.lesson, lesson.lacks(context.run)
     if warning := lacks or (lesson.caution(context.run) if lesson.caution else ""):
-        offer_sample(context, lesson, catalog, warning)
+        _offer_sample(context, lesson, catalog, warning)
     if lacks:
         return
     if context.steps_first:
         step_by_step(context, lesson)
     picture, words, question = places(context, lesson)
     with picture:
-        lesson.show(context)
+        lesson.draw(context)
     with words:
         for paragraph in () if context.large else lesson.text:
             st.markdown(paragraph)
@@ -217,8 +211,7 @@ def give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
         step_by_step(context, lesson)
 
 
-def offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
-    """Draw a problem of this run, and a button that opens the lesson's sample."""
+def _offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
     left, button = st.columns([7.8, 4.2], vertical_alignment="center")
     with left:
         theme.note(warning)

@@ -51,7 +51,7 @@ def page() -> None:
     settle_walks(page_state)
     page_state.arrive(session, st.query_params.to_dict())
     catalog, run, problem = library.in_view(session, page_state.notices, page_state.fit)
-    head(session, page_state, catalog.labels)
+    _head(session, page_state, catalog.labels)
     library.second_line(catalog, session.view.run)
     for sentence in filter(None, [catalog.error, *page_state.notices, problem]):
         theme.note(sentence)
@@ -63,11 +63,10 @@ def page() -> None:
     if not len(panel.drafted):
         theme.note("No token was drafted in this run, so there is nothing to judge. Choose another run.")
         st.stop()
-    look(session, page_state, panel)
+    _look(session, page_state, panel)
 
 
-def head(session: Session, page_state: RulesPageState, labels: Mapping[str, str]) -> None:
-    """Draw the title and the picker of runs."""
+def _head(session: Session, page_state: RulesPageState, labels: Mapping[str, str]) -> None:
     st.session_state["run"] = session.view.run or None
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
@@ -82,9 +81,8 @@ def head(session: Session, page_state: RulesPageState, labels: Mapping[str, str]
 
 
 @faults.fragment
-def look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
-    """Draw the verdicts of all rules on the run, at the chosen rule's dial."""
-    others = controls(page_state, panel)
+def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
+    others = _controls(page_state, panel)
     rule, dial = page_state.view.rule_on(panel.run), page_state.view.dial_on(panel.run)
     navigation.write_link(links.to_parameters(page_state.view, run=session.view.run))
     chosen = None if panel.opinions[rule.name].lacks else panel.ruling(rule.name, dial)
@@ -101,17 +99,16 @@ def look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
         rule_words.lead(rule_words.compared_with_strict(comparison), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
     rule_words.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
-    table(session, page_state, panel, listed, dials)
+    _table(session, page_state, panel, listed, dials)
     side_by_side = [rulings[name] for name in listed if name in rulings]
-    matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
-    plane(session, panel, rulings, chosen)
-    equivalents(panel, listed, rule, dials, matched)
-    branches(panel)
-    take_away(panel, dials, matched)
+    _matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
+    _plane(session, panel, rulings, chosen)
+    _equivalents(panel, listed, rule, dials, matched)
+    _branches(panel)
+    _take_away(panel, dials, matched)
 
 
-def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
-    """Draw the downloads of the page's tables for all rules, and the citations."""
+def _take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
     name, c = file_name(panel.run), float(st.session_state["lab-shift"])
 
     def rules() -> pd.DataFrame:
@@ -131,8 +128,7 @@ def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mappi
     share.tables(shared_tables, panel.able, "lab")
 
 
-def controls(page_state: RulesPageState, panel: AllRules) -> str:
-    """Draw the choices of the rule, its dial and the other rules' dials. Return the last."""
+def _controls(page_state: RulesPageState, panel: AllRules) -> str:
     left, middle, right = st.columns([3.5, 4.9, 3.6], vertical_alignment="bottom", gap="medium")
     rule = page_state.view.rule_on(panel.run)
     st.session_state["lab-rule"] = rule.name
@@ -141,7 +137,7 @@ def controls(page_state: RulesPageState, panel: AllRules) -> str:
     }
 
     def choose() -> None:
-        page_state.choose(st.session_state["lab-rule"])
+        page_state.look(rule=st.session_state["lab-rule"], dial=None)
 
     left.selectbox("Rule", list(choices), key="lab-rule", format_func=choices.__getitem__, on_change=choose)
     rule = page_state.view.rule_on(panel.run)
@@ -158,7 +154,7 @@ def controls(page_state: RulesPageState, panel: AllRules) -> str:
             key=key,
             format="%.0f" if rule.dial.step >= 1 else "%.3f",
             help=f"Strict at {rule.dial.strict:g}, default {rule.dial.default:g}",
-            on_change=lambda: page_state.turn(st.session_state[key]),
+            on_change=lambda: page_state.look(dial=st.session_state[key]),
         )
     others = right.segmented_control(
         "Other rules at", [DEFAULT, MATCHED], default=DEFAULT, required=True, key="lab-others", help=OTHERS_HELP
@@ -166,14 +162,13 @@ def controls(page_state: RulesPageState, panel: AllRules) -> str:
     return str(others)
 
 
-def table(
+def _table(
     session: Session,
     page_state: RulesPageState,
     panel: AllRules,
     listed: Sequence[str],
     dials: Mapping[str, float | None],
 ) -> None:
-    """Draw the table of rules, with the switch to list all and the button that decodes every rule."""
     theme.section("Rules in numbers")
     left, every, decode = st.columns([4.4, 3.7, 3.9], vertical_alignment="center", gap="medium")
     st.session_state["lab-every"] = page_state.view.every
@@ -185,7 +180,7 @@ def table(
     )
     waiting = page_state.walking is not None and page_state.walking[0] == session.view.run
     if waiting:
-        faults.fragment(walking, run_every=tab_jobs.pace())(page_state)
+        faults.fragment(_walking, run_every=tab_jobs.pace())(page_state)
     else:
         rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
@@ -215,8 +210,7 @@ def decode_every_rule(
         start_walks(page_state, session, panel.run, panel.stands(dials))
 
 
-def walking(page_state: RulesPageState) -> None:
-    """Draw the progress of the walks, with a stop button."""
+def _walking(page_state: RulesPageState) -> None:
     if page_state.walking is None or page_state.walking[1].progress.state.finished:
         st.rerun()
     job = page_state.walking[1]
@@ -229,14 +223,13 @@ def shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict
     return {name: panel.shifted(name, dials[name], c) for name in panel.able}
 
 
-def equivalents(
+def _equivalents(
     panel: AllRules,
     listed: Sequence[str],
     rule: Rule,
     dials: Mapping[str, float | None],
     matched: Mapping[str, Equivalent],
 ) -> None:
-    """Draw the equivalent settings and the shift test."""
     theme.section("Which settings are equivalent?")
     rule_words.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
@@ -252,8 +245,7 @@ def equivalents(
     st.caption("Block-local: verdicts on the drafted positions of the recorded text, each rule at the table's dial.")
 
 
-def matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling | None) -> None:
-    """Draw the figure of the rules' verdicts."""
+def _matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling | None) -> None:
     theme.section("Verdicts, token by token")
     rounds = int(panel.drafted.round_index.max()) + 1
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
@@ -275,8 +267,7 @@ def matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling 
     )
 
 
-def plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
-    """Draw the rules' decision boundaries."""
+def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
     theme.section("Decision boundaries")
     others = [name for name in rulings if panel.rules[name].dial is not None and rulings[name] is not chosen]
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
@@ -308,8 +299,7 @@ def plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chos
     )
 
 
-def branches(panel: AllRules) -> None:
-    """Draw the effect of several children at each depth."""
+def _branches(panel: AllRules) -> None:
     theme.section("Where would a branch pay?")
     if reason := why_not(panel.run):
         rule_words.sentence(reason)

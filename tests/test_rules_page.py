@@ -30,7 +30,7 @@ from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
 from mars_viz.ui.rule_lab import page_state, rule_words
-from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
+from mars_viz.ui.rule_lab.page_state import FIRST, RulesPageState, RuleView, fitted
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
 from tests.staged import of_the_pair
@@ -284,7 +284,7 @@ def test_tables_and_links_hold_the_same_and_a_sentence_counts_changed_verdicts()
     for name, values in ({"one child": found.alone} | found.acceptance).items():
         assert frame[name].tolist() == values.tolist()
     for view in (RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)):
-        assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
+        assert RulesPageState().opened(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
 
 
 RATIO_RULES = {"mars", "mars-code", "mars-sampling"}  # they read z2/z1

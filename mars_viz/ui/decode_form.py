@@ -191,8 +191,7 @@ def about(controller: Controller) -> str:
     return f"{controller.summary} Stops where {controller.formula}."
 
 
-def sized(tree: str, count: int) -> str:
-    """Return the shape's full name, which for trees includes the number of nodes."""
+def _sized(tree: str, count: int) -> str:
     return tree if tree == CHAIN else with_nodes(tree, count)
 
 
@@ -308,7 +307,7 @@ def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2) -> C
     numbers = {name: _number(place, name, start, prefix) for name, place in zip(_WIDE, places[1:], strict=False)}
     lines, key = "\n".join(start.stop), f"{prefix}stop"
     stop = st.text_area("Stop strings", lines, key=key, height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
-    return lambda: {"gamma": count, "tree": sized(tree, count), "stop": stop_lines(stop), **numbers}
+    return lambda: {"gamma": count, "tree": _sized(tree, count), "stop": stop_lines(stop), **numbers}
 
 
 def _number(place: DeltaGenerator, name: str, start: Settings, prefix: str) -> float:

@@ -225,7 +225,7 @@ def shelf(session: Session) -> RunCatalogue:
         if not os.environ.get(default_folders.RUNS):
             entries.reverse()  # without a chosen folder, list the newest first
         makers = Makers(folder).seen_by(rights.sees())
-        by_name = {entry.path.name: entry for entry in entries} | interrupted(folder)
+        by_name = {entry.path.name: entry for entry in entries} | _interrupted(folder)
         visible = {name: entry for name, entry in by_name.items() if makers.shows(name)}
         sample_folder = samples.runs_folder()
         shipped = {} if sample_folder is None else {entry.path.name: entry for entry in list_runs(sample_folder)}
@@ -257,8 +257,7 @@ def in_view(
     return catalog, run, problem if catalog.labels or not problem else NO_RUN
 
 
-def interrupted(folder: Path) -> dict[str, RunEntry]:
-    """Return runs in a store that were interrupted by the end of their process."""
+def _interrupted(folder: Path) -> dict[str, RunEntry]:
     return {
         run.name: RunEntry(run.path, f"{run.title} (interrupted)", run.manifest)
         for run in started(folder)

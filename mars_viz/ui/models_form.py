@@ -22,13 +22,13 @@ from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_name
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
-from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
+from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Device, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
 from mars_viz.ui.links import clipped
-from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import progress_bar
-from mars_viz.words import counted
+from mars_viz.ui.theme import Tile
+from mars_viz.words import THIN_SPACE, counted, number, short_device
 from mars_viz.writer import make_folder, write_file
 
 LONGEST_NAME = 300  # maximum length of a model's name in a link
@@ -312,9 +312,24 @@ def _status(session: Session, status: Status) -> None:
         return
     is_chosen = status.choice == session.models.models
     theme.small(f"Loaded: {in_words(status.choice)}." + ("" if is_chosen else " Yours are loaded by your next decode."))
-    theme.numbers(live_words.device_tiles(status.device))
+    theme.numbers(_device_tiles(status.device))
     for sentence in status.device.notes:
         theme.note(sentence)
+
+
+def _device_tiles(device: Device) -> list[Tile]:
+    return [
+        Tile("Device", short_device(device.name), f"The models run on {device.name}"),
+        Tile("Dtype", device.dtype, "Of weights and computation"),
+        Tile("Memory used, measured", _bytes(device.used), "On a GPU by the models, on a CPU by the whole process"),
+        Tile("Memory free, measured", _bytes(device.free), "Still available to this server"),
+    ]
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "–"
+    return f"{number(count / 1e9)}{THIN_SPACE}GB" if count >= 1e9 else f"{number(round(count / 1e6))}{THIN_SPACE}MB"
 
 
 def in_words(choice: BackendChoice) -> str:

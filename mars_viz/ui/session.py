@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 from uuid import uuid4
 
 import streamlit as st
@@ -135,10 +135,20 @@ class PageState:
         """Return this tab's state."""
         return remembered(f"mars_viz_{cls.__name__}", cls)
 
-    def open_link(self, opened: Opened[Any]) -> None:
-        """Show the view of a link."""
+    names_run: ClassVar[bool] = True  # True if the link's run is the one that the tab shows on all pages
+
+    def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
+        """Open the link and return True if this page is the first of the tab; see `Session.arrive`."""
+        if not (session.arrives_at_run(parameters) if self.names_run else session.arrives()):
+            return False
+        opened = self.opened(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints
+        return True
+
+    def opened(self, parameters: Mapping[str, str]) -> Opened[Any]:
+        """Return the view of a link. Unreadable parts take their default and add a complaint."""
+        return from_parameters(type(self.view), parameters)
 
     def settle_on(self, opened: Opened[Any]) -> None:
         """Show the valid part of a view, and add the complaints to the notices."""
@@ -148,3 +158,8 @@ class PageState:
     def change(self, **parts: object) -> None:
         """Change parts of the view."""
         self.view = replace(self.view, **parts)
+
+    def look(self, **parts: object) -> None:
+        """Change parts of the view, and clear the notices."""
+        self.notices.clear()
+        self.change(**parts)

@@ -154,15 +154,14 @@ def follow_up(session: Session, run: Run) -> tuple[str, BackendChoice]:
     return place.chat_input("Continue the conversation", key="follow-up") or "", models
 
 
-def map_of(run_id: str) -> tuple[str, ...]:
-    """Return the name of the job that maps a run, by which other tabs find it."""
+def _map_of(run_id: str) -> tuple[str, ...]:
     return "map", run_id, *rights.apart()
 
 
 def find_map(session: Session) -> None:
     """Join the job that maps the shown run, if there is one."""
     run_id = session.view.run
-    job = shared_worker().find(map_of(run_id))
+    job = shared_worker().find(_map_of(run_id))
     if not isinstance(job, DecodeJob) or job.progress.state.finished:
         return
     if session.filling is not None and session.filling.job is job:
@@ -199,7 +198,7 @@ def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
     over = over if run.controller_map is None else run.controller_map.span.over
     job = DecodeJob.mapping(run, saved, mapped_over(over), models_for(session, run) or BUILT_IN)
     session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)
-    shared_worker().submit(job, map_of(run_id))
+    shared_worker().submit(job, _map_of(run_id))
 
 
 def why_no_threshold(session: Session, run: Run) -> str:
@@ -278,7 +277,7 @@ def settle(session: Session) -> None:
         session.open(run_id)
         session.filling = None
         if not progress.state.finished:
-            shared_worker().name(job, map_of(run_id))
+            shared_worker().name(job, _map_of(run_id))
         if not progress.state.finished or (then is not None and progress.state is JobState.DONE):
             session.filling = Filling(run_id, job, then and replace(then, run=run_id))
     session.notices[:] = filter(None, [how_it_ended(progress), progress.unsaved])
@@ -310,8 +309,7 @@ def how_it_ended(progress: Decoded) -> str:
     return ""
 
 
-def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> str:
-    """Return a sentence about an unfinished decode."""
+def _what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> str:
     if stopping:
         return "Stopping after this round …"
     if progress.state is JobState.QUEUED:
@@ -379,7 +377,7 @@ def _decoding(session: Session) -> None:
     if job is None or job.progress.state.readable:
         st.rerun()
     progress, limit = job.progress, job.settings.max_new_tokens
-    words = what_goes_on(progress, limit, shared_worker().ahead(job), job.stopping)
+    words = _what_goes_on(progress, limit, shared_worker().ahead(job), job.stopping)
     progress_bar(job, progress.tokens / limit, words, keeps="Keeps what was decoded")
     theme.live_text(job.prompt, progress.text)
 

@@ -32,7 +32,7 @@ from mars_viz.sweep.evidence import evidence_of
 from mars_viz.sweep.result import chosen_dial, recommended
 from mars_viz.ui import links, models_form
 from mars_viz.ui.compare import page_state
-from mars_viz.ui.lessons import page_state as learn
+from mars_viz.ui.lessons import base as learn
 from mars_viz.ui.live.page_state import LiveView
 from mars_viz.ui.rule_lab import page_state as rule_page
 from mars_viz.ui.runs.page_state import RunsView
@@ -234,7 +234,7 @@ def _opened(page: str, link: Mapping[str, str]) -> links.Opened[Any]:
     if page == "learn":
         return learn.from_parameters(link, LESSONS)
     if page == "rules":
-        return rule_page.from_parameters(link)
+        return rule_page.RulesPageState().opened(link)
     kinds = {"explore": links.View, "compare": page_state.CompareView, "tune": TuneView, "live": LiveView}
     return links.from_parameters((kinds | {"runs": RunsView})[page], link)
 

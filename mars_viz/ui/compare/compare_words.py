@@ -110,11 +110,10 @@ def _by_dial(one: Candidate) -> str:
     """Return the dial, like 'strict' or 'θ = 0.90', with γ if it differs from the source's own."""
     alike = one.run.settings.drafts_like(one.source.settings)
     block = "" if alike else f", {one.run.settings.draft}"
-    return setting_words(one) + block
+    return _setting_words(one) + block
 
 
-def setting_words(one: Candidate) -> str:
-    """Return the dial's value in words."""
+def _setting_words(one: Candidate) -> str:
     dial = one.rule.dial
     if dial is None or one.dial is None:
         return one.rule.title
@@ -158,7 +157,7 @@ def _by_line(one: Candidate) -> str:
     if not one.label:
         return _by_rule(one)
     is_own = one.choice.dial is None and one.choice.gamma is None
-    return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {setting_words(one)}")
+    return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {_setting_words(one)}")
 
 
 def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Names, across: Across) -> str:

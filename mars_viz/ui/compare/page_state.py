@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -289,11 +289,6 @@ class Comparison(PageState):
     alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
     payloads: dict[Choice, Payload] = field(default_factory=dict)
 
-    def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
-        """Open the link if this page is the first of the tab; see `Session.arrive`."""
-        if session.arrives_at_run(parameters):
-            self.open_link(links.from_parameters(CompareView, parameters))
-
     def follow(self, run_id: str) -> None:
         """Reset the view if the tab has opened another run on any page."""
         if self.run and self.run != run_id:
@@ -308,10 +303,9 @@ class Comparison(PageState):
             return
         self.view = replace(self.view, shown=Choice(shown.run, shown.dial, shown.gamma))
 
-    def look(self, **changes: object) -> None:
-        """Change the view, and deselect the token."""
-        self.notices.clear()
-        self.view = replace(self.view, **{"token": "", **changes})  # type: ignore[arg-type]
+    def look(self, **parts: object) -> None:
+        """Change parts of the view, clear the notices, and deselect the token."""
+        PageState.look(self, **{"token": "", **parts})
 
     def contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
         """Return the exact run of a choice. Raises BadInput as `contender` does."""

@@ -50,8 +50,7 @@ COMPARED = (
 PROMPT_LENGTH = 80  # maximum number of characters of a prompt in the table
 
 
-def id_of(path: Path) -> str:
-    """Return a sweep's id in links."""
+def _id_of(path: Path) -> str:
     return path.relative_to(default_folders.sweeps()).as_posix()
 
 
@@ -80,8 +79,7 @@ def paired_settings(left: SweepSetting, right: SweepSetting, state: str) -> Pair
     return at_settings(_paired(left, right, state), left, right)
 
 
-def settings_key(both: Pairing, state: str) -> str:
-    """Return a key of the sweeps and the dial values."""
+def _settings_key(both: Pairing, state: str) -> str:
     return f"{state}&{both.left.dial!r}&{both.right.dial!r}"
 
 
@@ -240,8 +238,7 @@ def prompt_table(both: Pairing, differences: Divergence | None) -> pd.DataFrame:
     return frame
 
 
-def figure_table(table: Sequence[Paired], called: Names) -> pd.DataFrame:
-    """Return the table of figures for a file, with both ends of each interval."""
+def _figure_table(table: Sequence[Paired], called: Names) -> pd.DataFrame:
     lines = []
     for row in table:
         basis = "modelled" if row.measure.modelled else "exact"
@@ -256,8 +253,7 @@ def figure_table(table: Sequence[Paired], called: Names) -> pd.DataFrame:
 _GRADES = {UNGRADED: "", WRONG: "wrong", RIGHT: "right"}
 
 
-def sweep_table(rows: Sequence[Paired], names: Names) -> None:
-    """Draw the numbers of both dial values with intervals."""
+def _sweep_table(rows: Sequence[Paired], names: Names) -> None:
     lines = []
     for row in rows:
         percent, kind = row.measure.name in PERCENT, "modelled" if row.measure.modelled else "exact"
@@ -273,9 +269,9 @@ _LOOKED_AT = 8 * LABEL_LENGTH  # may include blanks
 def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
     """Draw the choice of a prompt and its two texts. `state` identifies the sweeps and their versions."""
     theme.section("Both texts of one prompt")
-    state = settings_key(both, state)
+    state = _settings_key(both, state)
     entries = _entries(both, state)
-    theme.small(summary(entries))
+    theme.small(_summary(entries))
     entry = _chosen(memory, both, entries)
     try:
         texts = _kept(both, state, entry.place)
@@ -312,8 +308,7 @@ _COUNTED = {
 """Verbs for each kind of change, singular and plural."""
 
 
-def summary(entries: tuple[PromptEntry, ...]) -> str:
-    """Return a sentence with the number of prompts of each kind."""
+def _summary(entries: tuple[PromptEntry, ...]) -> str:
     counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
     parts = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
     return f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(parts)}."
@@ -323,14 +318,14 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...])
     by_id = {entry.id: entry for entry in entries}
     requested = memory.view.prompt
     if requested and requested not in by_id:
-        theme.note(f"The prompt “{clipped(requested)}” is not among those compared; another one is shown instead.")
+        theme.note(f"The prompt “{_clipped(requested)}” is not among those compared; another one is shown instead.")
         memory.view = replace(memory.view, prompt="")
         navigation.write_link(page_state.to_parameters("", memory.view))
     chosen = requested if requested in by_id else entries[0].id
     st.session_state["compare-prompt"] = chosen
 
     # the labels outlive the page
-    parts = {name: (name, each.change.value, clipped(both.texts[each.place])) for name, each in by_id.items()}
+    parts = {name: (name, each.change.value, _clipped(both.texts[each.place])) for name, each in by_id.items()}
     labels = {name: visible(" · ".join(each).removesuffix(" · ")) for name, each in parts.items()}
     st.selectbox(
         "Prompt",
@@ -343,8 +338,7 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...])
     return by_id[chosen]
 
 
-def clipped(text: str) -> str:
-    """Return the end of a prompt, which usually contains the question, on one line."""
+def _clipped(text: str) -> str:
     end = text.rstrip()[-_LOOKED_AT:]  # prompts may be long, and there may be thousands
     line = " ".join(end.split())
     is_complete = len(line) <= LABEL_LENGTH and len(end) < _LOOKED_AT
@@ -415,14 +409,13 @@ def over_a_sweep(memory: Comparison) -> None:
     try:
         left, right = st.columns(2, gap="medium")
         one = chosen_sweep(memory, left, paths, catalog.labels)
-        other = chosen_beside(memory, right, paths, catalog.labels, id_of(one[0]))
-        over_sweeps(memory, one, other)
+        other = chosen_beside(memory, right, paths, catalog.labels, _id_of(one[0]))
+        _over_sweeps(memory, one, other)
     except BadInput as error:
         theme.note(str(error))
 
 
-def over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult] | None) -> None:
-    """Draw the comparison of two dial values of one sweep, or of two sweeps, each with its own dial."""
+def _over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult] | None) -> None:
     sweeps, sides = (one, other or one), (compare_words.SIDES.left, compare_words.SIDES.right)
     columns, settings = st.columns(2, gap="medium"), []
     for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, sweeps, strict=True):
@@ -430,7 +423,7 @@ def over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[
         label = words if other is None else f"{words}: {result.plan.title}"
         settings.append(SweepSetting(result, dial_input(memory, column, result, name, default, label)))
     left, right = settings
-    sweep, beside = id_of(one[0]), "" if other is None else id_of(other[0])
+    sweep, beside = _id_of(one[0]), "" if other is None else _id_of(other[0])
     memory.view = replace(memory.view, sweep=sweep, beside=beside, from_dial=left.dial, to_dial=right.dial)
     state = "&".join(version_of(*each) for each in sweeps[: 1 if other is None else 2])
     over_both(memory, left, right, state)
@@ -442,28 +435,27 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
     navigation.write_link(page_state.to_parameters("", memory.view))
     both = paired_settings(left, right, state)
     with st.spinner("Computing the intervals"):
-        rows = compared_figures(both, settings_key(both, state))
+        rows = compared_figures(both, _settings_key(both, state))
     names, (worse, better) = setting_names(both), turned_answers(both)
     compare_words.lead(sweep_finding(both, rows, len(worse), len(better), names))
     for sentence in filter(None, [controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
-    sweep_table(rows, names)
+    _sweep_table(rows, names)
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
     st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
     both_texts(memory, both, names, state)
-    figures, rules = partial(figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
+    figures, rules = partial(_figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
     if both.one_sweep:
         numbers = share.Table("Both settings in numbers", "settings-compared", figures)
         share.tables([numbers], rules[:1], "compare-sweep")
         return
-    prompts = prompt_by_prompt(both)
+    prompts = _prompt_by_prompt(both)
     numbers = share.Table("Both sweeps in numbers", "sweeps-compared", figures)
     by_prompt = share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts)
     share.tables([numbers, by_prompt], rules, "compare-sweeps")
 
 
-def prompt_by_prompt(both: Pairing) -> pd.DataFrame:
-    """Draw and return the table of shared prompts."""
+def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
     parted = divergence(both)
     prompts = prompt_table(both, parted)
     theme.section("Prompt by prompt")

@@ -177,7 +177,8 @@ class Job(ABC, Generic[P]):
         try:
             if self._steps is None:
                 self._steps = iter(self.work(models) or ())
-            if next(self._steps, True) and not self._progress.state.finished:
+            is_cut_short = self.stopping and self.rank is Rank.LONG  # which saves its results in each step
+            if (is_cut_short or next(self._steps, True)) and not self._progress.state.finished:
                 self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
         except Interrupted:
             self.tell(state=JobState.CANCELLED)

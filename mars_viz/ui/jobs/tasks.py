@@ -48,7 +48,7 @@ BRANCHES = 48  # maximum number of branches decoded at once for a map, which lim
 
 def models() -> Models[Any]:
     """Return a `Models` for real backends, with nothing loaded yet."""
-    return Models(load, look, release, libraries)
+    return Models(load, _look, _release, libraries)
 
 
 def load(choice: BackendChoice, tell: Tell) -> Any:
@@ -81,8 +81,7 @@ def _forget_libraries() -> None:
     gc.freeze()
 
 
-def look(backend: Any) -> Device:
-    """Return the backend's device and its memory use."""
+def _look(backend: Any) -> Device:
     from mars_viz.speculators.memory import bytes_free, bytes_used
 
     place, weights = backend.place, backend.target.weights + backend.drafter.weights
@@ -91,8 +90,7 @@ def look(backend: Any) -> Device:
     return Device(backend.device, backend.dtype, bytes_used(place), free, weights, names, backend.notes, template)
 
 
-def release() -> None:
-    """Free the memory of dropped pairs."""
+def _release() -> None:
     from mars_viz.speculators.memory import give_back
 
     give_back()

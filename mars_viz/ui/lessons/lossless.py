@@ -31,21 +31,20 @@ def show(context: LessonContext) -> None:
     if st.session_state.get("place", labels[0]) not in labels:  # of another run
         del st.session_state["place"]
     chosen = st.selectbox(
-        "Drafted token", labels, positions.index(telling(context.run)), key="place", bind="query-params"
+        "Drafted token", labels, positions.index(_telling(context.run)), key="place", bind="query-params"
     )
     laws = overlap(context.run, positions[labels.index(chosen)])
     base.moving(context, _pictured(context.run, laws))
-    base.finding(finding(laws))
+    base.finding(_finding(laws))
 
 
-def telling(run: Run) -> Place:
-    """Return the most instructive position."""
+def _telling(run: Run) -> Place:
     return max(places(run)[:MOST], key=lambda place: overlap(run, place).telling)
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     """Return the figure of the most instructive position."""
-    return _pictured(run, overlap(run, telling(run)))
+    return _pictured(run, overlap(run, _telling(run)))
 
 
 def _pictured(run: Run, laws: Overlap) -> LessonPicture:
@@ -55,8 +54,7 @@ def _pictured(run: Run, laws: Overlap) -> LessonPicture:
     return LessonPicture(Kind.LOSSLESS, (knob,), told(laws, names), label)
 
 
-def finding(laws: Overlap) -> str:
-    """Return a sentence about drafts at this position."""
+def _finding(laws: Overlap) -> str:
     apart = 1 - laws.acceptance
     return (
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
@@ -66,8 +64,8 @@ def finding(laws: Overlap) -> str:
 
 def finding_where(run: Run) -> str:
     """Return `finding` of the most instructive position, with the position's label."""
-    place = telling(run)
-    return f"At {_label(run, place)}. {finding(overlap(run, place))}"
+    place = _telling(run)
+    return f"At {_label(run, place)}. {_finding(overlap(run, place))}"
 
 
 def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
@@ -90,7 +88,7 @@ def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
 
 def thumbnail(run: Run) -> str:
     """Return both distributions at the most instructive position: shared, target only and drafter only."""
-    laws = overlap(run, telling(run))
+    laws = overlap(run, _telling(run))
     return stacked_bars(
         [
             (BarPart(float(shared), QUIET), BarPart(float(residual), BLUE), BarPart(float(q - shared), RED))

@@ -8,8 +8,7 @@ from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.figures.svg import AMBER, QUIET, BarPart, stacked_bars
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonContext
-from mars_viz.ui.lessons.page_state import write_address
+from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonContext, write_address
 
 _POSITIONS = 64  # maximum number of positions in the thumbnail
 _FLOOR = 0.5  # start of its axis: few ratios are below

@@ -50,8 +50,7 @@ class Panels:
 
 
 @st.cache_resource(show_spinner=False)
-def panels() -> Panels:
-    """Return the server's cache."""
+def _panels() -> Panels:
     return Panels()
 
 
@@ -95,13 +94,6 @@ class RuleView:
         return tuple(name for name in rules if self.every or name in first)
 
 
-def from_parameters(parameters: Mapping[str, str]) -> Opened[RuleView]:
-    """Return the view of a link. Unreadable parts take their default and add a complaint."""
-    if parameters.get("rule") and _rule(parameters["rule"]) is None:  # its dial belongs to an unknown rule
-        parameters = {name: text for name, text in parameters.items() if name != "dial"}
-    return links.from_parameters(RuleView, parameters)
-
-
 def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
     """Return the view with an invalid rule or dial value set to the default, and a complaint."""
     if view.rule and view.rule not in rules_and(rule_named(run.settings.rule)):
@@ -139,10 +131,11 @@ class RulesPageState(PageState):
     walking: tuple[str, WalkJob] | None = None  # id of the run and the unfinished walks of this tab
     known: dict[str, Known] = field(default_factory=dict)  # answers of finished walks, by the run's id
 
-    def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
-        """Open the link if this page is the first of the tab; see `Session.arrive`."""
-        if session.arrives_at_run(parameters):
-            self.open_link(from_parameters(parameters))
+    def opened(self, parameters: Mapping[str, str]) -> Opened[RuleView]:
+        """Return the view of a link. Unreadable parts take their default and add a complaint."""
+        if parameters.get("rule") and _rule(parameters["rule"]) is None:  # its dial belongs to an unknown rule
+            parameters = {name: text for name, text in parameters.items() if name != "dial"}
+        return links.from_parameters(RuleView, parameters)
 
     def fit(self, run: Run) -> None:
         """Reset parts of the view that the run does not have, with a notice."""
@@ -153,22 +146,12 @@ class RulesPageState(PageState):
         if shown is not None and not shown.cuts and self.view == RuleView(every=self.view.every):
             self.settle_on(fitted(replace(self.view, dial=shown.dial), run))
 
-    def choose(self, rule: str) -> None:
-        """Choose a rule, at the run's own dial value or its default."""
-        self.notices.clear()
-        self.view = replace(self.view, rule=rule, dial=None)
-
-    def turn(self, dial: float) -> None:
-        """Move the chosen rule's dial."""
-        self.notices.clear()
-        self.view = replace(self.view, dial=dial)
-
     def panel_of(self, run_id: str, run: Run) -> AllRules:
         """Return the verdicts of all rules on this run."""
         if self.panel is None or self.panel.run is not run:
             walked = self.known.get(run_id)
             applies = walked is not None and walked.fits(run)
-            self.panel = AllRules(run, walked.answers) if walked is not None and applies else panels().of(run)
+            self.panel = AllRules(run, walked.answers) if walked is not None and applies else _panels().of(run)
         return self.panel
 
     def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:

@@ -52,8 +52,7 @@ def emitted(rule: Rule) -> str:
     return EMITTED[rule.on_rejection] + of_trees
 
 
-def declarations(rule: Rule) -> tuple[str, ...]:
-    """Return sentences about a rule's properties."""
+def _declarations(rule: Rule) -> tuple[str, ...]:
     sentences = [f"On rejection it emits {emitted(rule)}."]
     if rule.lossless:
         sentences.append("Lossless: the text follows the target's distribution.")
@@ -220,7 +219,7 @@ def sentence(words: str) -> None:
 
 def card(rule: Rule) -> None:
     """Draw a rule's title and formula, with its summary, declarations and source in a fold."""
-    items = joined(Html(f"<li>{html(sentence)}</li>") for sentence in declarations(rule))
+    items = joined(Html(f"<li>{html(sentence)}</li>") for sentence in _declarations(rule))
     theme.show(
         Html(
             f'<p class="mv-rule">{html(rule.title)} keeps a drafted token x where <code>{html(rule.formula)}</code></p>'

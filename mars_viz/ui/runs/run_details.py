@@ -19,7 +19,8 @@ from mars_viz.runlist.reproduce import recipe
 from mars_viz.runlist.search import tags_among
 from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import faults, library, navigation, tab_jobs, theme
-from mars_viz.ui.live import changing, live_words
+from mars_viz.ui.live import views
+from mars_viz.ui.runs import page_state
 from mars_viz.ui.runs.page_state import RunsPageState
 from mars_viz.ui.session import Session
 from mars_viz.words import exactly, number
@@ -44,23 +45,22 @@ def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable
     if run.facts is not None and not run.error:
         theme.small(run.line)
     catalog = library.shelf(session)
-    opened, problem = catalog.tried(run.name) if run.opens else (None, run.error or changing.GROWING)
-    ways(session, state, run, opened)
+    opened, problem = catalog.tried(run.name) if run.opens else (None, run.error or page_state.GROWING)
+    _ways(session, state, run, opened)
     if opened is None:
         theme.note(problem)
     else:
-        numbers(opened)
-    naming(state, run, runs)
+        _numbers(opened)
+    _naming(state, run, runs)
     if opened is not None:
         left, right = st.columns([5.6, 6.4], gap="large")
         with left:
-            provenance(opened)
+            _provenance(opened)
         with right:
-            again(run, opened)
+            _again(run, opened)
 
 
-def ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | None) -> None:
-    """Draw buttons for the list, Explore, the download and deletion."""
+def _ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | None) -> None:
     with st.container(horizontal=True, gap="xsmall"):
         st.button("Show all runs", key="runs-back", on_click=lambda: state.look(run=""))
         if st.button("Open in Explore", key="runs-open", type="primary", disabled=opened is None):
@@ -70,21 +70,20 @@ def ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | N
             "Download", lambda: b"" if opened is None else write_zip(opened), f"{run.name}.zip", "application/zip",
             on_click="ignore", key="run-zip", disabled=opened is None, help="The run's folder, which Explore opens",
         )  # fmt: skip
-        refused = changing.refusal(run)
+        refused = page_state.refusal(run)
         st.button(
-            "Delete", key="run-delete", disabled=bool(refused), on_click=changing.delete_runs, args=(state, [run]),
-            help=markdown(refused) or live_words.BIN,
+            "Delete", key="run-delete", disabled=bool(refused), on_click=page_state.delete_runs, args=(state, [run]),
+            help=markdown(refused) or page_state.BIN,
         )  # fmt: skip
 
 
-def numbers(run: Run) -> None:
-    """Draw the run's results and timings."""
+def _numbers(run: Run) -> None:
     pace = speed(run)
     untimed = pace.draft_share != pace.draft_share  # NaN
     share = "–" if untimed else f"{number(100 * pace.draft_share)}\u202f%"
     theme.numbers(
         [
-            *live_words.tiles(run),
+            *views.tiles(run),
             theme.Tile("Prompt's pass, measured", _seconds(pace.prefill_seconds), "The first pass over the prompt"),
             theme.Tile("Decoding, measured", _seconds(pace.seconds), "Wall clock of all rounds"),
             theme.Tile("Drafting, measured", share, "Share of the rounds' time"),
@@ -96,12 +95,11 @@ def _seconds(value: float) -> str:
     return f"{number(value)}\u202fs" if value else "–"
 
 
-def naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
-    """Draw the form for title and tags, or the tags and why this browser may not change them."""
+def _naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
     if run.facts is None:
         return
-    item = changing.item_of(run)
-    if refused := changing.refusal(run):
+    item = page_state.item_of(run)
+    if refused := page_state.refusal(run):
         theme.small(f"Tags: {visible(', '.join(run.tags))}. {refused}" if run.tags else refused)
         return
     key = f"{run.name}-{len(run.tags)}-{run.facts.title}"
@@ -115,16 +113,15 @@ def naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> N
             placeholder="Choose or write tags", help=f"At most {LONGEST_TAG} letters each",
         )  # fmt: skip
         third.button(
-            "Save", key="run-save", on_click=save, args=(state, run, f"run-tags-{key}"), width="stretch",
+            "Save", key="run-save", on_click=_save, args=(state, run, f"run-tags-{key}"), width="stretch",
             help="Saves title and tags; links stay as they are",
         )  # fmt: skip
     if refusal := state.refused.get(item.key):
         theme.note(refusal)
 
 
-def save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
-    """Save the title and the tags."""
-    item, store = changing.item_of(run), tab_jobs.run_store()
+def _save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
+    item, store = page_state.item_of(run), tab_jobs.run_store()
     title, tags = str(st.session_state[f"title-{item.key}"]), list(st.session_state[tags_key])
 
     def apply() -> None:
@@ -133,14 +130,13 @@ def save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
             store.rename(run.name, title, run.heading)
         store.tag(run.name, tags, [tag for tag in run.tags if tag not in tags])
 
-    changing.attempt(state, item, apply)
+    page_state.attempt(state, item, apply)
 
 
-def provenance(run: Run) -> None:
-    """Draw settings, models, versions and the prompt."""
+def _provenance(run: Run) -> None:
     provenance, settings = run.provenance, run.settings
     theme.section("Settings")
-    facts_list(settings_of(settings) | {"Text": ending(run)})
+    facts_list(_settings_of(settings) | {"Text": ending(run)})
     theme.section("Where it comes from")
     facts_list(
         {
@@ -165,8 +161,7 @@ def provenance(run: Run) -> None:
     st.code(run.prompt, language=None, wrap_lines=True)
 
 
-def settings_of(settings: Settings) -> dict[str, str]:
-    """Return the settings in words."""
+def _settings_of(settings: Settings) -> dict[str, str]:
     rule = rule_named(settings.rule)
     dial = rule.checked_dial(settings.dial)
     named = "" if rule.dial is None or dial is None else f"{rule.dial.symbol} = {exactly(dial)}, {rule.dial.name}"
@@ -186,8 +181,7 @@ def facts_list(facts: Mapping[str, str]) -> None:
     theme.show(Html(f'<dl class="mv-facts">{joined(cells)}</dl>'))
 
 
-def again(listed: ListedRun, run: Run) -> None:
-    """Draw the command line and Python code that reproduce the run, and its link."""
+def _again(listed: ListedRun, run: Run) -> None:
     theme.section("Make it again")
     reproduction = recipe(run, listed.name)
     if reproduction.refused:

@@ -23,7 +23,7 @@ from mars_viz.ui import faults, library, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.compare.page_state import Across, Choice, Comparison
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import clipped
-from mars_viz.ui.live import changing, live_words
+from mars_viz.ui.runs import page_state
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import Session
 from mars_viz.words import counted, exactly, number, number_in
@@ -47,8 +47,7 @@ def typing(state: RunsPageState) -> bool:
     return bool(st.session_state.get("runs-search", state.view.words) != state.view.words)
 
 
-def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    """Draw the row above the table, and update the view from it."""
+def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     left, middle, right = st.columns([6, 2.2, 2.6], vertical_alignment="bottom")
     view = state.view
     with left:
@@ -59,7 +58,9 @@ def finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
         )  # fmt: skip
     with middle.popover("Filter", width="stretch", key="runs-filter"):
         filtered = replace(_filters(view, runs), words=words)
-        st.button("Clear all", key="runs-clear", on_click=clear, args=(state,), disabled=filtered == _cleared(filtered))
+        st.button(
+            "Clear all", key="runs-clear", on_click=_clear, args=(state,), disabled=filtered == _cleared(filtered)
+        )
     with right:
         order = _choice("Sort", "sort", list(Order), view.order, ORDERS.__getitem__, hidden=True)
     state.view = replace(filtered, order=order)
@@ -102,8 +103,7 @@ def _cleared(view: RunsView) -> RunsView:
     return RunsView(run=view.run, order=view.order)
 
 
-def clear(state: RunsPageState) -> None:
-    """Reset the search and all filters."""
+def _clear(state: RunsPageState) -> None:
     state.look()
     state.view = _cleared(state.view)
     for name in _KEYS:
@@ -205,15 +205,15 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
     """Draw the list."""
     deleted_items = in_bin()
     deleted_in_tab = [each for each in deleted_items if each.key in state.deleted]
-    changing.lost(state, "run", deleted_items)
-    deleted_here(state, deleted_in_tab)
+    page_state.lost(state, "run", deleted_items)
+    _deleted_here(state, deleted_in_tab)
     if not runs:
         theme.note(NOTHING)
     else:
-        finder(state, runs)
+        _finder(state, runs)
         matches = found(runs, state.view.query, state.view.order)
         if state.view.whose is Whose.MINE:
-            matches = changing.made_here(matches)
+            matches = page_state.made_here(matches)
         filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
         st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
         actions = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
@@ -221,17 +221,16 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
         if not matches:
             theme.note(NONE_FOUND)
         with actions:
-            offer(session, state, selection, tags_among(runs))
-    changing.bin_of(state, [each for each in deleted_items if deleted_in_tab != [each]])
+            _offer(session, state, selection, tags_among(runs))
+    page_state.bin_of(state, [each for each in deleted_items if deleted_in_tab != [each]])
     store = tab_jobs.run_store()
-    st.caption(markdown(live_words.whose(store.folder if visitors.may_name_paths() else None)))
+    st.caption(markdown(page_state.whose(store.folder if visitors.may_name_paths() else None)))
 
 
-def offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], tags: Sequence[str]) -> None:
-    """Draw the action buttons for the selected runs."""
+def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], tags: Sequence[str]) -> None:
     one = picked[0] if len(picked) == 1 else None
     st.button(
-        "Show details", key="runs-details", disabled=one is None, on_click=details, args=(state, picked),
+        "Show details", key="runs-details", disabled=one is None, on_click=_details, args=(state, picked),
         help=None if one else "Tick one row",
     )  # fmt: skip
     if st.button("Explore", key="runs-explore", disabled=one is None or not one.opens) and one is not None:
@@ -239,25 +238,23 @@ def offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], t
         navigation.leave_for("pages/explore.py")
     two = len(picked) == 2 and all(run.opens for run in picked)
     if st.button("Compare", key="runs-compare", disabled=not two, help=None if two else "Tick two rows"):
-        compare(session, picked)
-    free, refused = changing.changeable(picked)
+        _compare(session, picked)
+    free, refused = page_state.changeable(picked)
     with st.popover("Tag", key="runs-tag", disabled=not free, help=markdown(refused) or None, on_change="rerun"):
         if free:
-            tag_form(state, free, tags)
-    download(session, picked)
+            _tag_form(state, free, tags)
+    _download(session, picked)
     st.button(
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
-        help=markdown(refused or live_words.BIN), on_click=changing.delete_runs, args=(state, free),
+        help=markdown(refused or page_state.BIN), on_click=page_state.delete_runs, args=(state, free),
     )  # fmt: skip
 
 
-def details(state: RunsPageState, picked: Sequence[ListedRun]) -> None:
-    """Show the selected run's details."""
+def _details(state: RunsPageState, picked: Sequence[ListedRun]) -> None:
     state.look(run=picked[0].name)
 
 
-def compare(session: Session, picked: Sequence[ListedRun]) -> None:
-    """Open both runs side by side on Compare."""
+def _compare(session: Session, picked: Sequence[ListedRun]) -> None:
     left, right = (run.name for run in picked)
     session.land(left)
     memory = Comparison.of_tab()
@@ -266,8 +263,7 @@ def compare(session: Session, picked: Sequence[ListedRun]) -> None:
     navigation.leave_for("pages/compare.py")
 
 
-def tag_form(state: RunsPageState, runs: Sequence[ListedRun], tags: Sequence[str]) -> None:
-    """Draw the form that adds and removes tags."""
+def _tag_form(state: RunsPageState, runs: Sequence[ListedRun], tags: Sequence[str]) -> None:
     st.session_state.setdefault("runs-add", [])
     st.session_state.setdefault("runs-remove", [])
     st.multiselect(
@@ -280,55 +276,52 @@ def tag_form(state: RunsPageState, runs: Sequence[ListedRun], tags: Sequence[str
         "Remove", current, key="runs-remove", format_func=visible, placeholder="Choose tags", disabled=not current
     )
     st.button(
-        f"Tag {counted(len(runs), 'run')}", key="runs-tag-now", on_click=tag_now, args=(state, runs), width="stretch"
+        f"Tag {counted(len(runs), 'run')}", key="runs-tag-now", on_click=_tag_now, args=(state, runs), width="stretch"
     )
 
 
-def tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    """Apply the chosen tags, and close the form."""
+def _tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     add, remove = st.session_state["runs-add"], st.session_state["runs-remove"]
     if not (add or remove):
         state.notices[:] = ["No tag was chosen. Choose or write one under Tag."]
         return
-    changing.tag_runs(state, runs, add, remove)
+    page_state.tag_runs(state, runs, add, remove)
     if not state.notices:
         st.session_state["runs-add"] = st.session_state["runs-remove"] = []
         st.session_state["runs-tag"] = False
 
 
-def download(session: Session, picked: Sequence[ListedRun]) -> None:
-    """Draw the download button for the selected runs."""
+def _download(session: Session, picked: Sequence[ListedRun]) -> None:
     unread = not picked or not all(run.opens for run in picked)
-    large = not unread and changing.too_large(picked)
-    problem = f"They take more than {changing.MOST_BYTES >> 20} MB together; select fewer." if large else ""
+    large = not unread and page_state.too_large(picked)
+    problem = f"They take more than {page_state.MOST_BYTES >> 20} MB together; select fewer." if large else ""
     name = f"{picked[0].name}.zip" if len(picked) == 1 else "runs.zip"
     catalog = RunCatalogue({}, {}) if unread or large else library.shelf(session)
     st.download_button(
-        "Download", lambda: changing.zipped(picked, catalog), name, "application/zip", on_click="ignore",
+        "Download", lambda: page_state.zipped(picked, catalog), name, "application/zip", on_click="ignore",
         key="runs-zip", disabled=unread or large, help=markdown(problem) or None,
     )  # fmt: skip
 
 
-def in_bin() -> list[changing.Item]:
+def in_bin() -> list[page_state.Item]:
     """Return deleted runs, newest first. If the bin cannot be read, show the error."""
     try:
-        return [changing.item_of(of_kept(kept)) for kept in tab_jobs.run_store().deleted()]
+        return [page_state.item_of(of_kept(kept)) for kept in tab_jobs.run_store().deleted()]
     except BadInput as error:
         theme.note(str(error))
         return []
 
 
-def deleted_here(state: RunsPageState, here: Sequence[changing.Item]) -> None:
-    """Draw the runs deleted in this tab, with an undo button for all of them."""
+def _deleted_here(state: RunsPageState, here: Sequence[page_state.Item]) -> None:
     if len(here) == 1:
-        changing.deleted(state, here[0])
+        page_state.deleted(state, here[0])
     if len(here) < 2:
         return
     with st.container(key="deleted-all"):
-        words, button = st.columns(changing.COLUMNS, vertical_alignment="center")[::3]
+        words, button = st.columns(page_state.COLUMNS, vertical_alignment="center")[::3]
         with words:
             refused = next(filter(None, (state.refused.get(each.key) for each in here)), "")
             theme.line(
-                f"Deleted: {counted(len(here), 'run')}", refused or live_words.BIN.replace("It stays", "They stay")
+                f"Deleted: {counted(len(here), 'run')}", refused or page_state.BIN.replace("It stays", "They stay")
             )
-        button.button("Undo all", key="undo-all", on_click=changing.restore_runs, args=(state, here), width="stretch")
+        button.button("Undo all", key="undo-all", on_click=page_state.restore_runs, args=(state, here), width="stretch")

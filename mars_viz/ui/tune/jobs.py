@@ -97,8 +97,6 @@ class SweepJob(Job[Sweeping]):
             updates = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
             self.tell(**updates, seconds=spent)
             yield
-            if self.stopping:
-                return
             began = time.perf_counter()
         self.tell(state=JobState.DONE)
 

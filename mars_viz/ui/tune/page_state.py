@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
@@ -13,7 +13,7 @@ from mars_viz.sweep import Plan
 from mars_viz.sweep.terms import METHODS, Terms
 from mars_viz.ui import links
 from mars_viz.ui.links import Opened
-from mars_viz.ui.session import PageState, Session
+from mars_viz.ui.session import PageState
 from mars_viz.words import exactly, number_in
 
 POINTS, CONFIDENCE, BCA = 1.0, 0.95, "bca"
@@ -97,15 +97,11 @@ class ShownResults:
 class TunePageState(PageState):
     """State of one tab's Tune page."""
 
+    names_run: ClassVar[bool] = False
     view: TuneView = field(default_factory=TuneView)
     folder: Path = field(default_factory=default_folders.sweeps)  # folder of the results
     drawn: ShownResults = ShownResults("", 0, 0.0, 0.0)
     begun: int = 0  # number of sweeps started with the form, which closes the form
-
-    def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
-        """Open the link if this page is the first of the tab; see `Session.arrive`."""
-        if session.arrives():
-            self.open_link(links.from_parameters(TuneView, parameters))
 
     def fit(self, plan: Plan) -> None:
         """Reset parts of the view that the sweep does not have, with a notice."""
