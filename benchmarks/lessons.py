@@ -39,8 +39,8 @@ def main() -> None:
         print(f"{len(costs.target_pass)} positions take {more:.2f} times as long as one, on {costs.device}")
     if options.exercises:
         found: GradedExercises | None = None
-        for step in grade(pair, options.exercises):
-            found = step.result
+        for _, found in grade(pair, options.exercises):
+            pass
         assert found is not None
         write(options.out / GRADED, as_json(found))
         print(f"{found.exercises} exercises, right along θ: {as_json(found)}")

@@ -19,7 +19,7 @@ from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.compare import compare_words, page_state, saved_sweeps
 from mars_viz.ui.compare.page_state import Across, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.session import Session, bound, current_session
 
 LABELS = {
     Across.SETTINGS: "Settings of one run",
@@ -56,30 +56,21 @@ def page() -> None:
 
 def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
     """Draw the title, the picker of runs and the choice of `across`."""
-    st.session_state["run"] = session.view.run or None
     left, right = st.columns([6.4, 5.3], vertical_alignment="center")
     with left:
         theme.title("Compare", "Where do two texts diverge, and what is that worth?")
         compare_words.style()
 
     if memory.view.across is not Across.SWEEP:  # sweeps are independent of the run
-        library.picker(right, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
-    st.session_state["across"] = memory.view.across
+        library.picker(right, labels, session.view.run, session.open, disabled=session.job is not None)
 
-    def across() -> None:
-        memory.look(across=st.session_state["across"])
+    def turn(across: Across) -> None:
+        memory.look(across=across)
         memory.turned = True
 
-    st.segmented_control(
-        "Compare",
-        list(LABELS),
-        format_func=lambda each: LABELS[each],
-        key="across",
-        required=True,
-        on_change=across,
-        label_visibility="collapsed",
-        help="Settings: every text on the run's dial map. Rules or models: all runs of the same prompt.",
-    )
+    tip = "Settings: every text on the run's dial map. Rules or models: all runs of the same prompt."
+    how = {"options": list(LABELS), "format_func": lambda each: LABELS[each], "required": True, "help": tip}
+    bound(st.segmented_control, "Compare", "across", memory.view.across, turn, **how, label_visibility="collapsed")
 
 
 @faults.fragment
@@ -119,21 +110,14 @@ def _controls(session: Session, memory: Comparison, run: Run) -> None:
         _another_rule(session, run)
     if memory.view.across is not Across.SETTINGS or dial_map is None or len(dial_map.span.gammas) < 2:
         return
-    st.session_state["compare-gamma"] = memory.view.gamma or own_gamma
+    label, own = ("Nodes", "tree") if run.settings.drafts_trees else ("Draft length γ", "γ")
+    tip, form = f"Tokens drafted per round. The reference keeps its own {own}.", "{:d}".format
+    how = {"options": dial_map.span.gammas, "format_func": form, "required": True, "help": tip}
 
-    def turn() -> None:
-        chosen = st.session_state["compare-gamma"]
-        memory.look(gamma=None if chosen == own_gamma else chosen, shown=None)
+    def turn(gamma: int) -> None:
+        memory.look(gamma=None if gamma == own_gamma else gamma, shown=None)
 
-    st.segmented_control(
-        "Nodes" if run.settings.drafts_trees else "Draft length γ",
-        dial_map.span.gammas,
-        key="compare-gamma",
-        format_func=lambda gamma: f"{gamma:d}",
-        required=True,
-        on_change=turn,
-        help=f"Tokens drafted per round. The reference keeps its own {'tree' if run.settings.drafts_trees else 'γ'}.",
-    )
+    bound(st.segmented_control, label, "compare-gamma", memory.view.gamma or own_gamma, turn, **how)
 
 
 def _another_rule(session: Session, run: Run) -> None:

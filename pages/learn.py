@@ -13,7 +13,7 @@ from mars_viz.ui import faults, library, links, navigation, theme
 from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, base
 from mars_viz.ui.lessons.base import LessonPageState, write_address
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.session import Session, bound, current_session
 
 WATCH = "Watch a run"
 NARROWEST = 240  # minimum width of a lesson's card in pixels
@@ -116,28 +116,19 @@ def head(
     with left:
         theme.title("Learn", source or "Speculative decoding, for everybody")
         base.style(large=False)
-    st.session_state["run"] = page_state.run or None
 
-    def open_run() -> None:
+    def open_run(run_id: str) -> None:
         if lesson is None:
-            page_state.notices.clear()
-            page_state.change(frame=None, dial=None)
-            session.open(st.session_state["run"])
+            page_state.look(frame=None, dial=None)
+            session.open(run_id)
         else:
-            page_state.choose(st.session_state["run"])
+            page_state.choose(run_id)
 
-    library.picker(right, labels, open_run, disabled=False)
+    library.picker(right, labels, page_state.run, open_run)
     names = [WATCH, *(f"{number} · {lesson.name}" for number, lesson in enumerate(LESSONS, 1))]
-    st.session_state["learn-lesson"] = page_state.view.lesson
-    st.segmented_control(
-        "Lesson",
-        range(len(names)),
-        key="learn-lesson",
-        format_func=lambda number: markdown(names[number]),
-        required=True,
-        on_change=lambda: page_state.turn_to(st.session_state["learn-lesson"]),
-        label_visibility="collapsed",
-    )
+    how = {"options": range(len(names)), "format_func": lambda number: markdown(names[number]), "required": True}
+    now, turn = page_state.view.lesson, page_state.turn_to
+    bound(st.segmented_control, "Lesson", "learn-lesson", now, turn, **how, label_visibility="collapsed")
 
 
 def _teaching(page_state: LessonPageState) -> None:

@@ -22,15 +22,14 @@ from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.rule_lab import rule_words
-from mars_viz.ui.rule_lab.page_state import (
+from mars_viz.ui.rule_lab.rule_words import (
     RulesPageState,
-    finished_share,
     settle_walks,
     start_walks,
     walks_going_on,
     what_is_exact,
 )
-from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.session import Session, bound, current_session
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
 
@@ -67,17 +66,16 @@ def page() -> None:
 
 
 def _head(session: Session, page_state: RulesPageState, labels: Mapping[str, str]) -> None:
-    st.session_state["run"] = session.view.run or None
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Rules", "Which rule keeps what, on one run?")
         rule_words.style()
 
-    def open_run() -> None:
+    def open_run(run_id: str) -> None:
         page_state.notices.clear()
-        session.open(st.session_state["run"])
+        session.open(run_id)
 
-    library.picker(right, labels, open_run, disabled=False)
+    library.picker(right, labels, session.view.run, open_run)
 
 
 @faults.fragment
@@ -131,31 +129,19 @@ def _take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapp
 def _controls(page_state: RulesPageState, panel: AllRules) -> str:
     left, middle, right = st.columns([3.5, 4.9, 3.6], vertical_alignment="bottom", gap="medium")
     rule = page_state.view.rule_on(panel.run)
-    st.session_state["lab-rule"] = rule.name
     choices = {
         name: one.title + (" (cannot judge)" if panel.opinions[name].lacks else "") for name, one in panel.rules.items()
     }
-
-    def choose() -> None:
-        page_state.look(rule=st.session_state["lab-rule"], dial=None)
-
-    left.selectbox("Rule", list(choices), key="lab-rule", format_func=choices.__getitem__, on_change=choose)
-    rule = page_state.view.rule_on(panel.run)
+    options = {"options": list(choices), "format_func": choices.__getitem__}
+    bound(left.selectbox, "Rule", "lab-rule", rule.name, lambda name: page_state.look(rule=name, dial=None), **options)
     if rule.dial is None:
         middle.slider("This rule has no dial", 0.0, 1.0, 0.0, disabled=True, key="lab-no-dial", format=" ")
     else:
-        key = f"lab-dial-{rule.name}"
-        st.session_state[key] = page_state.view.dial_on(panel.run)
-        middle.slider(
-            markdown(f"{rule.dial.name.capitalize()} {rule.dial.symbol}"),
-            rule.dial.low,
-            rule.dial.high,
-            step=rule.dial.step,
-            key=key,
-            format="%.0f" if rule.dial.step >= 1 else "%.3f",
-            help=f"Strict at {rule.dial.strict:g}, default {rule.dial.default:g}",
-            on_change=lambda: page_state.look(dial=st.session_state[key]),
-        )
+        dial, now = rule.dial, page_state.view.dial_on(panel.run)
+        label, key = markdown(f"{dial.name.capitalize()} {dial.symbol}"), f"lab-dial-{rule.name}"
+        form, tip = "%.0f" if dial.step >= 1 else "%.3f", f"Strict at {dial.strict:g}, default {dial.default:g}"
+        ends = {"min_value": dial.low, "max_value": dial.high, "step": dial.step, "format": form, "help": tip}
+        bound(middle.slider, label, key, now, lambda value: page_state.look(dial=value), **ends)
     others = right.segmented_control(
         "Other rules at", [DEFAULT, MATCHED], default=DEFAULT, required=True, key="lab-others", help=OTHERS_HELP
     )
@@ -171,13 +157,9 @@ def _table(
 ) -> None:
     theme.section("Rules in numbers")
     left, every, decode = st.columns([4.4, 3.7, 3.9], vertical_alignment="center", gap="medium")
-    st.session_state["lab-every"] = page_state.view.every
-    every.toggle(
-        f"Show all {len(panel.rules)} rules",
-        key="lab-every",
-        on_change=lambda: page_state.change(every=st.session_state["lab-every"]),
-        help="In the tables and in the figure of verdicts",
-    )
+    tip, label = "In the tables and in the figure of verdicts", f"Show all {len(panel.rules)} rules"
+    listing = page_state.view.every
+    bound(every.toggle, label, "lab-every", listing, lambda on: page_state.change(every=on), help=tip)
     waiting = page_state.walking is not None and page_state.walking[0] == session.view.run
     if waiting:
         faults.fragment(_walking, run_every=tab_jobs.pace())(page_state)
@@ -215,7 +197,9 @@ def _walking(page_state: RulesPageState) -> None:
         st.rerun()
     job = page_state.walking[1]
     words = walks_going_on(job.progress, tab_jobs.shared_worker().ahead(job), job.stopping)
-    progress_bar(job, finished_share(job.progress), words, keeps="Keeps the rules that are done", key="lab-cancel")
+    together = job.progress.together
+    share = together.finished / len(together.walks) if together is not None and together.walks else 0.0
+    progress_bar(job, share, words, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
 def shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:

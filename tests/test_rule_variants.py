@@ -26,8 +26,8 @@ from mars_viz.runfiles import codec, load_run, parquet, read_zip, write_zip
 from mars_viz.sweep.engine_settings import EngineSetting, engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView
-from mars_viz.ui.rule_lab.page_state import RulesPageState, RuleView
-from mars_viz.ui.rule_lab.page_state import fitted as rule_fitted
+from mars_viz.ui.rule_lab.rule_words import RulesPageState, RuleView
+from mars_viz.ui.rule_lab.rule_words import fitted as rule_fitted
 
 CASCADE = "cascade-token-acceptance"
 RULE = RULES[CASCADE]

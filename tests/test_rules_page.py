@@ -29,8 +29,8 @@ from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
-from mars_viz.ui.rule_lab import page_state, rule_words
-from mars_viz.ui.rule_lab.page_state import FIRST, RulesPageState, RuleView, fitted
+from mars_viz.ui.rule_lab import rule_words
+from mars_viz.ui.rule_lab.rule_words import FIRST, RulesPageState, RuleView, fitted
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
 from tests.staged import of_the_pair
@@ -128,7 +128,7 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
 
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(page_state, "walk", walks)
+    monkeypatch.setattr(rule_words, "walk", walks)
     yield go
     go.set()
 
@@ -172,7 +172,7 @@ def test_walks_that_are_cancelled_or_fail(own, monkeypatch):
     assert "You stopped the walks" in said(wait(tab)) and EVERY_RULE in labels(tab)
     assert "exact" in set(table(tab)["basis"])
 
-    monkeypatch.setattr(page_state, "walk", Mock(side_effect=BadInput("made with other weights")))
+    monkeypatch.setattr(rule_words, "walk", Mock(side_effect=BadInput("made with other weights")))
     wait(press(tab, EVERY_RULE))
     assert "made with other weights" in said(tab) and len(titles(tab)) == 3
 

@@ -33,7 +33,7 @@ from mars_viz.ui import theme
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.links import View
-from mars_viz.ui.session import Session
+from mars_viz.ui.session import Session, bound
 
 BUDGET = 256 << 20
 """Maximum size in bytes of all runs together. The last requested run always stays. Two runs of 100,000 tokens fit. A
@@ -304,19 +304,18 @@ def add_upload(session: Session, data: bytes) -> bool:
     return True
 
 
-def picker(place: DeltaGenerator, labels: Mapping[str, str], chosen: Callable[[], None], *, disabled: bool) -> None:
-    """Draw the select box for runs with the key 'run', whose value the page sets first. `chosen` is called after a
-    change."""
-    place.selectbox(
-        "Run",
-        list(labels),
-        key="run",
-        format_func=lambda run_id: labels.get(run_id, run_id),
-        disabled=disabled or not labels,
-        on_change=chosen,
-        placeholder="No run yet",
-        label_visibility="collapsed",
-    )
+def picker(
+    place: DeltaGenerator,
+    labels: Mapping[str, str],
+    shown: str,
+    chosen: Callable[[str], object],
+    *,
+    disabled: bool = False,
+) -> None:
+    """Draw the select box for runs, with the id of the shown run. `chosen` is called with that of another one."""
+    how = {"format_func": lambda run_id: labels.get(run_id, run_id), "disabled": disabled or not labels}
+    hidden = {"placeholder": "No run yet", "label_visibility": "collapsed"}
+    bound(place.selectbox, "Run", "run", shown or None, chosen, options=list(labels), **how, **hidden)
 
 
 def told_apart(labels: Mapping[str, str]) -> dict[str, str]:

@@ -123,6 +123,15 @@ def remembered(key: str, begin: Callable[[], M]) -> M:
     return memory
 
 
+def bound(
+    widget: Callable[..., Any], label: str, key: str, value: object, changed: Callable[[Any], object], **how: Any
+) -> Any:
+    """Draw a widget that shows `value`, and return its value. `changed` is called with a new value; Streamlit holds it
+    forever."""
+    st.session_state[key] = value
+    return widget(label, key=key, on_change=lambda: changed(st.session_state[key]), **how)
+
+
 @dataclass(slots=True)
 class PageState:
     """State of one page in a tab."""

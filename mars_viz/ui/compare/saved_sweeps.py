@@ -31,6 +31,7 @@ from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_words, page_state
 from mars_viz.ui.compare.compare_words import SIDES, Names
 from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.ui.session import bound
 from mars_viz.ui.tune.catalogue import shelf
 from mars_viz.words import THIN_SPACE, counted, exactly, number, ranged, setting
 
@@ -322,19 +323,12 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...])
         memory.view = replace(memory.view, prompt="")
         navigation.write_link(page_state.to_parameters("", memory.view))
     chosen = requested if requested in by_id else entries[0].id
-    st.session_state["compare-prompt"] = chosen
-
     # the labels outlive the page
     parts = {name: (name, each.change.value, _clipped(both.texts[each.place])) for name, each in by_id.items()}
     labels = {name: visible(" · ".join(each).removesuffix(" · ")) for name, each in parts.items()}
-    st.selectbox(
-        "Prompt",
-        list(by_id),
-        key="compare-prompt",
-        format_func=labels.__getitem__,
-        on_change=lambda: memory.look(prompt=st.session_state["compare-prompt"]),
-        help="Those whose answer changes come first; type to search",
-    )
+    tip = "Those whose answer changes come first; type to search"
+    how = {"options": list(by_id), "format_func": labels.__getitem__, "help": tip}
+    bound(st.selectbox, "Prompt", "compare-prompt", chosen, lambda name: memory.look(prompt=name), **how)
     return by_id[chosen]
 
 
@@ -480,12 +474,12 @@ def chosen_sweep(
         if name:
             theme.note("There is no sweep of the link's name here; the newest is shown.")
         name = next(iter(paths))
-    st.session_state["compare-sweep"] = name
 
-    def choose() -> None:
-        memory.look(sweep=st.session_state["compare-sweep"], beside="", from_dial=None, to_dial=None, prompt="")
+    def choose(sweep: str) -> None:
+        memory.look(sweep=sweep, beside="", from_dial=None, to_dial=None, prompt="")
 
-    column.selectbox("Sweep", list(paths), key="compare-sweep", format_func=labels.__getitem__, on_change=choose)
+    how = {"options": list(paths), "format_func": labels.__getitem__}
+    bound(column.selectbox, "Sweep", "compare-sweep", name, choose, **how)
     return paths[name], opened_sweep(paths[name])
 
 
@@ -499,16 +493,14 @@ def chosen_beside(
     if chosen and chosen not in others:
         theme.note("There is no other sweep of the link's second name here; two settings of one are shown instead.")
         chosen = ""
-    st.session_state["compare-beside"] = chosen
-    column.selectbox(
-        "Compare with",
-        ["", *others],
-        key="compare-beside",
-        format_func=lambda name: labels[name] if name else "the same sweep at another setting",
-        on_change=lambda: memory.look(beside=st.session_state["compare-beside"], from_dial=None, to_dial=None),
-        disabled=not others,
-        help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
-    )
+    words = {"": "the same sweep at another setting", **labels}
+    tip = "Another rule, controller, drafter or target over the same prompts, paired prompt by prompt"
+    how = {"options": ["", *others], "format_func": words.__getitem__, "disabled": not others, "help": tip}
+
+    def choose(name: str) -> None:
+        memory.look(beside=name, from_dial=None, to_dial=None)
+
+    bound(column.selectbox, "Compare with", "compare-beside", chosen, choose, **how)
     try:
         return (paths[chosen], opened_sweep(paths[chosen])) if chosen else None
     except BadInput as error:
@@ -527,15 +519,11 @@ def dial_input(
             f"{dial.symbol} = {exactly(value)} is not among what this sweep covers, {exactly(plan.low)} to "
             f"{exactly(plan.high)}; the nearest value is shown instead."
         )
-    st.session_state[key] = min(max(default if value is None else value, plan.low), plan.high)
-    return float(
-        column.number_input(
-            markdown(f"{dial.symbol}, {words}"),
-            plan.low,
-            plan.high,
-            step=dial.step,
-            key=key,
-            format="%g",
-            on_change=lambda: memory.look(**{name: st.session_state[key]}),
-        )
-    )
+    value = min(max(default if value is None else value, plan.low), plan.high)
+    label, ends = markdown(f"{dial.symbol}, {words}"), {"min_value": plan.low, "max_value": plan.high}
+    turn = partial(_turn, memory, name)
+    return float(bound(column.number_input, label, key, value, turn, **ends, step=dial.step, format="%g"))
+
+
+def _turn(memory: Comparison, name: str, dial: float) -> None:
+    memory.look(**{name: dial})

@@ -50,10 +50,6 @@ def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, fl
     return {name: at for name, at in values.items() if at is not None}
 
 
-def _written(knobs: Mapping[str, float]) -> dict[str, str]:
-    return {name: f"{value:.10g}" for name, value in knobs.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class LessonView:
     """State of the Learn page; the run is separate."""
@@ -66,7 +62,9 @@ class LessonView:
     dial: float | None = links.number("dial", "The link's dial {} is no number; the run's own value is shown.")
     """Value of the run's dial; None for the lesson's or the run's default."""
     teach: bool = links.flag("teach")  # True for large type without the page's controls
-    knobs: Mapping[str, float] = links.part(_knobs, _written, default_factory=dict)
+    knobs: Mapping[str, float] = links.part(
+        _knobs, lambda knobs: {name: f"{value:.10g}" for name, value in knobs.items()}, default_factory=dict
+    )
     """Values of moved controls, by names in KNOBS. The lesson checks their range."""
 
 
@@ -163,19 +161,9 @@ def is_lossless(facts: Facts) -> bool:
     return exact_there and settings.dial == rule.dial.strict
 
 
-def _theta_counts(facts: Facts) -> bool:
-    rule = rule_named(facts.settings.rule)
-    return rule.dial == THETA and not (facts.settings.temperature == 0 and rule.name == MarsCode.name)
-
-
 def _strict_known(facts: Facts) -> bool:
     dial = rule_named(facts.settings.rule).dial
     return dial is None or facts.settings.dial == dial.strict or facts.dial_map is not None
-
-
-def _has_texts(run: Run) -> bool:
-    dial_map = run.dial_map
-    return dial_map is not None and len(dial_map.segments_for(mapped_gamma(run))) > 1
 
 
 def mapped_gamma(run: Run) -> int:
@@ -222,7 +210,12 @@ BOTH_KNOWN = Need(
     of_records=lambda run: bool(lesson_sums.places(run)),
 )
 THETA_DIAL = Need(
-    "a MARS rule whose θ decides", "The rule of this run has no ratio threshold θ to move.", _theta_counts
+    "a MARS rule whose θ decides",
+    "The rule of this run has no ratio threshold θ to move.",
+    lambda facts: (
+        rule_named(facts.settings.rule).dial == THETA
+        and not (facts.settings.temperature == 0 and rule_named(facts.settings.rule).name == MarsCode.name)
+    ),
 )
 RUNNER_UP = Need(
     "a drafted runner-up of the target",
@@ -238,7 +231,7 @@ TEXTS = Need(
     "a dial map of at least two texts",
     "This run has no dial map of two texts or more: what other settings write is unknown, or always the same.",
     lambda facts: facts.dial_map is not None,
-    _has_texts,
+    lambda run: run.dial_map is not None and len(run.dial_map.segments_for(mapped_gamma(run))) > 1,
 )
 
 
@@ -492,8 +485,8 @@ def watch(context: LessonContext, run: Run, key: str) -> None:
 
 def run_caption(context: LessonContext) -> None:
     """Draw a run_caption about the run, with the keys as its tooltip."""
-    run, _ = played_run(context)
-    settings, rule = run.settings, standing(rule_named(run.settings.rule), run.settings.dial)
+    settings = played_run(context)[0].settings
+    rule = standing(rule_named(settings.rule), settings.dial)
     drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
     words = f"{rule}, {drafts}, temperature {settings.temperature:g}. Exact: the decisions of this text."
     st.caption(markdown(words), help=STEP_KEYS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -33,7 +34,7 @@ from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.live.page_state import LivePageState, Replay, Wanted, course, race_store
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.runs.page_state import Item, bin_of, deleted, lost, popover
-from mars_viz.ui.session import current_session
+from mars_viz.ui.session import bound, current_session
 from mars_viz.ui.tab_jobs import progress_bar, stop_button
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number
@@ -134,13 +135,10 @@ def race(page_state: LivePageState) -> None:
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
-    st.session_state["race"] = name
     if replays.own(name):
         popover(actions, page_state, _race_item(replays.entries[name]))
-    left.selectbox(
-        "Race", list(replays.entries), key="race", format_func=replays.label, label_visibility="collapsed",
-        on_change=lambda: setattr(page_state, "shown", st.session_state["race"]),
-    )  # fmt: skip
+    how = {"options": list(replays.entries), "format_func": replays.label, "label_visibility": "collapsed"}
+    bound(left.selectbox, "Race", "race", name, partial(setattr, page_state, "shown"), **how)
     with above:
         try:
             opened = replays.opened(name)

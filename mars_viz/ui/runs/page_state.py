@@ -47,10 +47,6 @@ class Whose(Enum):
 ORIGINS = {Whose.SAMPLES: RunOrigin.SAMPLE, Whose.SAVED: RunOrigin.SAVED}
 
 
-def _tags(text: str) -> tuple[str, ...] | None:
-    return tuple(filter(None, (tag.strip() for tag in text.split(",")))) or None
-
-
 @dataclass(frozen=True, slots=True)
 class RunsView:
     """Search and details shown on the page."""
@@ -62,22 +58,17 @@ class RunsView:
     tree: str = links.text("tree")  # 'chains', 'trees' or a shape
     temperature: float | None = links.number("temperature", "The link's temperature {} is no number; any is listed.")
     """Exact value."""
-    tags: tuple[str, ...] = links.said("tag", _tags, ",".join, ())  # runs must have all of these
+    tags: tuple[str, ...] = links.said(
+        "tag", lambda text: tuple(filter(None, map(str.strip, text.split(",")))) or None, ",".join, ()
+    )  # runs must have all of these
     whose: Whose = links.chosen("from", Whose.ALL, "There are no runs from {}; all are listed.")
     order: Order = links.chosen("sort", Order.NEWEST, "There is no order {}; the newest come first.")
 
     @property
     def query(self) -> Query:
         """The search, except for `Whose.MINE`."""
-        return Query(
-            words=self.words,
-            rule=self.rule,
-            drafter=self.drafter,
-            tree=self.tree,
-            temperature=self.temperature,
-            tags=self.tags,
-            origin=ORIGINS.get(self.whose),
-        )
+        origin, made = ORIGINS.get(self.whose), {"rule": self.rule, "drafter": self.drafter, "tree": self.tree}
+        return Query(self.words, **made, temperature=self.temperature, tags=self.tags, origin=origin)
 
     @property
     def filters(self) -> int:
@@ -341,7 +332,6 @@ def whose(folder: Path | None) -> str:
     except BadInput as error:
         who = str(error)
     where = "on this server" if folder is None else f"in {folder} (MARS_VIZ_RUNS)"
-    seen = "Everybody who can open this page sees and downloads them."
-    if server_class() is not None:
-        seen = f"They are for {rights.who_sees()}."
+    everybody = "Everybody who can open this page sees and downloads them."
+    seen = everybody if server_class() is None else f"They are for {rights.who_sees()}."
     return f"Saved {where}. {seen} {who}"

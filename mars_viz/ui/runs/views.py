@@ -1,28 +1,37 @@
-"""The list of runs: search field and filters, the selectable table, actions on selected runs, and deleted runs. All
-text is escaped."""
+"""The Runs page: the list with search, filters, actions and deleted runs, and the details of one run. All text is
+escaped."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
 import pandas as pd
 import streamlit as st
 
+from mars_viz.analysis.metrics import ending, speed
 from mars_viz.errors import BadInput
-from mars_viz.escapes import markdown, visible
+from mars_viz.escapes import Html, html, joined, markdown, visible
+from mars_viz.options import described, options_of
 from mars_viz.rules import rule_named
+from mars_viz.run import Run, Settings, stop_words
+from mars_viz.runfiles import write_zip
+from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
 from mars_viz.runlist import ListedRun, Order, RunOrigin, found, search
 from mars_viz.runlist.listed import of_kept
+from mars_viz.runlist.reproduce import recipe
 from mars_viz.runlist.search import tags_among
 from mars_viz.runstore import RunStatus
+from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import faults, library, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.compare.page_state import Across, Choice, Comparison
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import clipped
+from mars_viz.ui.live import views
 from mars_viz.ui.runs import page_state
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import Session
@@ -39,6 +48,7 @@ ORDERS = {
 }
 WHOSE = {Whose.ALL: "All", Whose.SAMPLES: "Samples", Whose.SAVED: "Saved here", Whose.MINE: "Mine"}
 ANY = "Any"
+SHAPES = {"": ANY, search.CHAINS: "Chains", search.TREES: "Trees"}
 _KEYS = ("search", "sort", "rule", "drafter", "tree", "temperature", "tags", "whose")
 
 
@@ -59,7 +69,11 @@ def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     with middle.popover("Filter", width="stretch", key="runs-filter"):
         filtered = replace(_filters(view, runs), words=words)
         st.button(
-            "Clear all", key="runs-clear", on_click=_clear, args=(state,), disabled=filtered == _cleared(filtered)
+            "Clear all",
+            key="runs-clear",
+            on_click=_clear,
+            args=(state,),
+            disabled=filtered == RunsView(run=view.run, order=view.order),
         )
     with right:
         order = _choice("Sort", "sort", list(Order), view.order, ORDERS.__getitem__, hidden=True)
@@ -70,7 +84,8 @@ def _filters(view: RunsView, runs: Sequence[ListedRun]) -> RunsView:
     whose = _choice("From", "whose", list(Whose), view.whose, WHOSE.__getitem__)
     rule = _choice("Rule", "rule", ["", *search.rules_among(runs)], view.rule, _rule_title)
     drafter = _choice("Drafter", "drafter", ["", *search.drafters_among(runs)], view.drafter, lambda name: name or ANY)
-    tree = _choice("Draft", "tree", ["", *search.shapes_among(runs)], view.tree, _shape)
+    shapes = ["", *search.shapes_among(runs)]
+    tree = _choice("Draft", "tree", shapes, view.tree, lambda name: SHAPES.get(name, name))
     temperatures = ["", *map(exactly, search.temperatures_among(runs))]
     current = "" if view.temperature is None else exactly(view.temperature)
     temperature = _choice("Temperature", "temperature", temperatures, current, lambda name: name or ANY)
@@ -99,13 +114,9 @@ def _choice(
     return chosen
 
 
-def _cleared(view: RunsView) -> RunsView:
-    return RunsView(run=view.run, order=view.order)
-
-
 def _clear(state: RunsPageState) -> None:
     state.look()
-    state.view = _cleared(state.view)
+    state.view = RunsView(run=state.view.run, order=state.view.order)
     for name in _KEYS:
         st.session_state.pop(f"runs-{name}", None)
     st.session_state["runs-search"] = ""
@@ -118,45 +129,32 @@ def _rule_title(name: str) -> str:
         return name
 
 
-def _shape(name: str) -> str:
-    return {"": ANY, search.CHAINS: "Chains", search.TREES: "Trees"}.get(name, name)
-
-
 ROWS = 12  # number of visible rows
 ROW = 35  # height of a row in pixels
 LONGEST = 200  # maximum number of characters in a cell
-_COLUMNS = {
-    "rule": "rule and dial",
-    "temperature": "sampling",
-    "draft": "draft",
-    "models": "models",
-    "stop": "stop",
-    "device": "device",
-}
 _FROM = {RunOrigin.SAMPLE: "sample", RunOrigin.SAVED: "saved", RunOrigin.TAB: "this tab"}
 
 
-def frame(runs: Sequence[ListedRun]) -> pd.DataFrame:
-    """Return a table with a row per run. Unknown values are empty, or NaN in columns of numbers."""
-    return pd.DataFrame([_row(run) for run in runs])
-
-
 def _row(run: ListedRun) -> dict[str, object]:
+    """Return the table's row of a run. Unknown values are empty, or NaN in columns of numbers."""
     facts, parts = run.facts, {} if run.facts is None else run.facts.parts
     is_complete = run.standing is RunStatus.WHOLE
-    cells = {name: _cell(parts.get(part, "")) for part, name in _COLUMNS.items()}
-    first = {name: cells.pop(name) for name in ("rule and dial", "sampling", "draft", "models")}
+    cells = {part: _cell(parts.get(part, "")) for part in ("rule", "temperature", "draft", "models", "stop", "device")}
     return {
         "title": _cell(run.heading),
         "tags": _cell(", ".join(run.tags)),
-        **first,
+        "rule and dial": cells["rule"],
+        "sampling": cells["temperature"],
+        "draft": cells["draft"],
+        "models": cells["models"],
         "tokens": math.nan if facts is None else facts.tokens,
         "τ": math.nan if facts is None else facts.tau,
         "made, UTC": "" if facts is None or not facts.date else _cell(facts.provenance.created[:16].replace("T", " ")),
         "from": _FROM[run.origin] if is_complete else run.standing.value,
         "seed": math.nan if facts is None else facts.settings.seed,
         "limit": math.nan if facts is None else facts.settings.max_new_tokens,
-        **cells,
+        "stop": cells["stop"],
+        "device": cells["device"],
         "prompt": _cell(visitors.told(run.error) if facts is None else " ".join(facts.prompt[: 2 * LONGEST].split())),
         "id": _cell(run.name),
     }
@@ -170,26 +168,20 @@ def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
     """Draw the table and return the runs in selected rows. The key depends on the runs, because the browser stores
     selected rows by position."""
     names = sha256("\0".join(run.name for run in runs).encode()).hexdigest()[:12]
+    text, amount = st.column_config.TextColumn, st.column_config.NumberColumn
+    widths = {"title": 300, "tags": 110, "rule and dial": 170, "draft": 90, "models": 150, "prompt": 300}
+    columns: dict[str, Any] = {name: text(width=width) for name, width in widths.items()}
+    columns |= {"seed": amount(format="%d"), "limit": amount(format="%d", help="Tokens at most")}
+    columns |= {"tokens": amount(format="%d"), "τ": amount(format="%.2f", help="Tokens per target pass; exact")}
     state = st.dataframe(
-        frame(runs),
+        pd.DataFrame([_row(run) for run in runs]),
         hide_index=True,
         height=38 + ROW * min(ROWS, len(runs)),
         row_height=ROW,
         key=f"runs-{names}",
         on_select="rerun",
         selection_mode="multi-row",
-        column_config={
-            "title": st.column_config.TextColumn(width=300),
-            "tags": st.column_config.TextColumn(width=110),
-            "rule and dial": st.column_config.TextColumn(width=170),
-            "draft": st.column_config.TextColumn(width=90),
-            "seed": st.column_config.NumberColumn(format="%d"),
-            "limit": st.column_config.NumberColumn(format="%d", help="Tokens at most"),
-            "models": st.column_config.TextColumn(width=150),
-            "tokens": st.column_config.NumberColumn(format="%d"),
-            "τ": st.column_config.NumberColumn(format="%.2f", help="Tokens per target pass; exact"),
-            "prompt": st.column_config.TextColumn(width=300),
-        },
+        column_config=columns,
         alt="All runs that are found: a row a run, with what made it",
     )
     return [runs[place] for place in state["selection"]["rows"] if place < len(runs)]
@@ -230,8 +222,8 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
 def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], tags: Sequence[str]) -> None:
     one = picked[0] if len(picked) == 1 else None
     st.button(
-        "Show details", key="runs-details", disabled=one is None, on_click=_details, args=(state, picked),
-        help=None if one else "Tick one row",
+        "Show details", key="runs-details", disabled=one is None, on_click=state.look,
+        kwargs={"run": one.name if one else ""}, help=None if one else "Tick one row",
     )  # fmt: skip
     if st.button("Explore", key="runs-explore", disabled=one is None or not one.opens) and one is not None:
         session.land(one.name)
@@ -248,10 +240,6 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], 
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
         help=markdown(refused or page_state.BIN), on_click=page_state.delete_runs, args=(state, free),
     )  # fmt: skip
-
-
-def _details(state: RunsPageState, picked: Sequence[ListedRun]) -> None:
-    state.look(run=picked[0].name)
 
 
 def _compare(session: Session, picked: Sequence[ListedRun]) -> None:
@@ -325,3 +313,174 @@ def _deleted_here(state: RunsPageState, here: Sequence[page_state.Item]) -> None
                 f"Deleted: {counted(len(here), 'run')}", refused or page_state.BIN.replace("It stays", "They stay")
             )
         button.button("Undo all", key="undo-all", on_click=page_state.restore_runs, args=(state, here), width="stretch")
+
+
+STYLE = """
+.stApp .mv-facts { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .2rem 0 0; }
+.stApp .mv-facts { padding: 0; font-variant-numeric: tabular-nums; }
+.mv-facts dt { opacity: .7; font-weight: 400; }
+.mv-facts dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 640px) {
+  .stApp .mv-facts { grid-template-columns: 1fr; gap: 0; }
+  .mv-facts dd { margin: 0 0 .3rem; }
+}
+"""
+
+
+@faults.drawn
+def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
+    """Draw the details. If the run cannot be read, show the reason and the remedy."""
+    theme.show(Html(f"<style>{STYLE}</style>"))
+    theme.section(run.heading)
+    if run.facts is not None and not run.error:
+        theme.small(run.line)
+    catalog = library.shelf(session)
+    opened, problem = catalog.tried(run.name) if run.opens else (None, run.error or page_state.GROWING)
+    _ways(session, state, run, opened)
+    if opened is None:
+        theme.note(problem)
+    else:
+        _numbers(opened)
+    _naming(state, run, runs)
+    if opened is not None:
+        left, right = st.columns([5.6, 6.4], gap="large")
+        with left:
+            _provenance(opened)
+        with right:
+            _again(run, opened)
+
+
+def _ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | None) -> None:
+    with st.container(horizontal=True, gap="xsmall"):
+        st.button("Show all runs", key="runs-back", on_click=lambda: state.look(run=""))
+        if st.button("Open in Explore", key="runs-open", type="primary", disabled=opened is None):
+            session.land(run.name)
+            navigation.leave_for("pages/explore.py")
+        st.download_button(
+            "Download", lambda: b"" if opened is None else write_zip(opened), f"{run.name}.zip", "application/zip",
+            on_click="ignore", key="run-zip", disabled=opened is None, help="The run's folder, which Explore opens",
+        )  # fmt: skip
+        refused = page_state.refusal(run)
+        st.button(
+            "Delete", key="run-delete", disabled=bool(refused), on_click=page_state.delete_runs, args=(state, [run]),
+            help=markdown(refused) or page_state.BIN,
+        )  # fmt: skip
+
+
+def _numbers(run: Run) -> None:
+    pace = speed(run)
+    untimed = pace.draft_share != pace.draft_share  # NaN
+    share = "–" if untimed else f"{number(100 * pace.draft_share)}\u202f%"
+    prefill, decoding = (f"{number(each)}\u202fs" if each else "–" for each in (pace.prefill_seconds, pace.seconds))
+    first = theme.Tile("Prompt's pass, measured", prefill, "The first pass over the prompt")
+    rounds = theme.Tile("Decoding, measured", decoding, "Wall clock of all rounds")
+    drafting = theme.Tile("Drafting, measured", share, "Share of the rounds' time")
+    theme.numbers([*views.tiles(run), first, rounds, drafting])
+
+
+def _naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
+    if run.facts is None:
+        return
+    item = page_state.item_of(run)
+    if refused := page_state.refusal(run):
+        theme.small(f"Tags: {visible(', '.join(run.tags))}. {refused}" if run.tags else refused)
+        return
+    key = f"{run.name}-{len(run.tags)}-{run.facts.title}"
+    with st.container(key="run-naming"):
+        first, second, third = st.columns([5, 5, 2], vertical_alignment="bottom")
+        title = (item.title or run.heading)[:LONGEST_TITLE]
+        first.text_input("Title", title, key=f"title-{item.key}", max_chars=LONGEST_TITLE)
+        options = list(dict.fromkeys([*run.tags, *tags_among(runs)]))
+        second.multiselect(
+            "Tags", options, list(run.tags), key=f"run-tags-{key}", accept_new_options=True, format_func=visible,
+            placeholder="Choose or write tags", help=f"At most {LONGEST_TAG} letters each",
+        )  # fmt: skip
+        third.button(
+            "Save", key="run-save", on_click=_save, args=(state, run, f"run-tags-{key}"), width="stretch",
+            help="Saves title and tags; links stay as they are",
+        )  # fmt: skip
+    if refusal := state.refused.get(item.key):
+        theme.note(refusal)
+
+
+def _save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
+    item, store = page_state.item_of(run), tab_jobs.run_store()
+    title, tags = str(st.session_state[f"title-{item.key}"]), list(st.session_state[tags_key])
+
+    def apply() -> None:
+        checked_tags(tags)  # before the title is written, in case the tags are refused
+        if title.strip() != (item.title or run.heading):
+            store.rename(run.name, title, run.heading)
+        store.tag(run.name, tags, [tag for tag in run.tags if tag not in tags])
+
+    page_state.attempt(state, item, apply)
+
+
+def _provenance(run: Run) -> None:
+    provenance, settings = run.provenance, run.settings
+    theme.section("Settings")
+    facts_list(_settings_of(settings) | {"Text": ending(run)})
+    theme.section("Where it comes from")
+    facts_list(
+        {
+            "Target": _revised(provenance.target, provenance.target_revision),
+            "Drafter": _revised(provenance.drafter, provenance.drafter_revision),
+            "Device": provenance.device,
+            "Dtype": provenance.dtype,
+            "Made, UTC": provenance.created.replace("T", " ").removesuffix("+00:00"),
+            "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
+            "Vocabulary": number(provenance.vocabulary_size),
+            "Prompt": f"{number(len(run.prompt_ids))} tokens",
+            "Chat template": {None: "", True: "applied", False: "left out"}[provenance.chat],
+            "System prompt": run.history.system or "none",
+            "Batching": provenance.batching,
+        }
+    )
+    if run.history.turns:
+        theme.section("Earlier turns")
+        turns = (f"User: {turn.prompt}\n\nAnswer: {turn.answer}" for turn in run.history.turns)
+        st.code("\n\n".join(turns), language=None, wrap_lines=True)
+    theme.section("Prompt")
+    st.code(run.prompt, language=None, wrap_lines=True)
+
+
+def _settings_of(settings: Settings) -> dict[str, str]:
+    rule = rule_named(settings.rule)
+    dial = rule.checked_dial(settings.dial)
+    named = "" if rule.dial is None or dial is None else f"{rule.dial.symbol} = {exactly(dial)}, {rule.dial.name}"
+    drafts = {"Draft": settings.draft, "Stop strings": stop_words(settings.stop) or "none"}
+    others = described(settings)
+    del others[options_of(Settings)["gamma"].label]  # part of the draft
+    return {"Rule": f"{rule.title} ({rule.name})", "Dial": named or "none"} | drafts | others
+
+
+def _revised(name: str, revision: str) -> str:
+    return f"{name}, {revision}" if revision and revision != name else name
+
+
+def facts_list(facts: Mapping[str, str]) -> None:
+    """Draw names with their values; missing values are a dash."""
+    cells = (Html(f"<dt>{html(name)}</dt><dd>{html(value or '–')}</dd>") for name, value in facts.items())
+    theme.show(Html(f'<dl class="mv-facts">{joined(cells)}</dl>'))
+
+
+def _again(listed: ListedRun, run: Run) -> None:
+    theme.section("Make it again")
+    reproduction = recipe(run, listed.name)
+    if reproduction.refused:
+        theme.note(reproduction.refused)
+    else:
+        st.caption("On the command line")
+        st.code(reproduction.command, language=None, wrap_lines=True)
+        st.caption("In Python")
+        st.code(reproduction.python, language=None, wrap_lines=True)
+        for caution in reproduction.cautions:
+            theme.small(caution)
+    theme.section("Link to it in Explore")
+    if listed.origin is RunOrigin.TAB:
+        theme.small("No link opens it: it is in this tab alone. Download it, and open the zip on Explore.")
+    else:
+        parts = urlsplit(str(st.context.url or ""))  # as the browser reaches this server
+        origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+        folder = parts.path.rstrip("/").rpartition("/")[0] if parts.path.rstrip("/").endswith("/runs") else ""
+        st.code(f"{origin}{folder}/explore?run={quote(listed.name, safe='')}", language=None, wrap_lines=True)
