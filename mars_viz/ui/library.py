@@ -121,7 +121,6 @@ class RunCatalogue:
     samples: frozenset[str] = frozenset()  # ids of the samples, which are shown when no run was chosen
     shown: View | None = None  # the run that a class is shown; it takes precedence over samples when no run was chosen
     missing: str = "There is no run of the link's name here; choose another from the list."
-    """Message for a link to a missing run."""
     kept_title: str = "Runs recorded on this server"  # heading for saved runs
 
     @property

@@ -146,8 +146,7 @@ class View:
     """Tokens per block, if the run has a dial map; None for the run's own."""
     cuts: bool = flag("cuts")  # True if the dial is a draft-length controller's threshold, on a run with a map of it
     pin_token: PinnedToken | None = _pin("pin_token", PinnedToken, "token")  # token to compare with the selected one
-    pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")
-    """Setting to compare with the current one."""
+    pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")  # setting to compare with the current
     pin_run: PinnedRun | None = _pin("pin_run", PinnedRun, "run")  # run shown next to this one
 
 

@@ -22,7 +22,7 @@ from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_name
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
-from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Device, Status
+from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
 from mars_viz.ui.links import clipped
 from mars_viz.ui.session import Session, current_session
@@ -100,19 +100,17 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
 def _is_valid(target: str, drafter: str) -> bool:
     if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
         return False
-    try:
+    with suppress(BadInput):
         server_named(target)
         drafting = drafter_for(target or None, drafter or None)
-    except BadInput:
-        return False
-    return bool(target) or not drafter or isinstance(drafting, NamedDrafter)
+        return bool(target) or not drafter or isinstance(drafting, NamedDrafter)
+    return False
 
 
 def _server(target: str) -> bool:
-    try:
+    with suppress(BadInput):
         return bool(server_named(target))
-    except BadInput:
-        return False
+    return False
 
 
 RECENT_FILE = ".recent-models.json"
@@ -312,18 +310,18 @@ def _status(session: Session, status: Status) -> None:
         return
     is_chosen = status.choice == session.models.models
     theme.small(f"Loaded: {in_words(status.choice)}." + ("" if is_chosen else " Yours are loaded by your next decode."))
-    theme.numbers(_device_tiles(status.device))
-    for sentence in status.device.notes:
+    device = status.device
+    used, free = _bytes(device.used), _bytes(device.free)
+    theme.numbers(
+        [
+            Tile("Device", short_device(device.name), f"The models run on {device.name}"),
+            Tile("Dtype", device.dtype, "Of weights and computation"),
+            Tile("Memory used, measured", used, "On a GPU by the models, on a CPU by the whole process"),
+            Tile("Memory free, measured", free, "Still available to this server"),
+        ]
+    )
+    for sentence in device.notes:
         theme.note(sentence)
-
-
-def _device_tiles(device: Device) -> list[Tile]:
-    return [
-        Tile("Device", short_device(device.name), f"The models run on {device.name}"),
-        Tile("Dtype", device.dtype, "Of weights and computation"),
-        Tile("Memory used, measured", _bytes(device.used), "On a GPU by the models, on a CPU by the whole process"),
-        Tile("Memory free, measured", _bytes(device.free), "Still available to this server"),
-    ]
 
 
 def _bytes(count: int | None) -> str:

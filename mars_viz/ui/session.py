@@ -26,8 +26,7 @@ class Filling:
 
     run_id: str
     job: DecodeJob  # job whose text is complete
-    then: View | None = None
-    """View to open when the map is complete, if the tab still shows this run; None to keep the current view."""
+    then: View | None = None  # view to open when the map is complete, if the tab still shows this run
 
 
 @dataclass(slots=True)
@@ -51,8 +50,7 @@ class Session:
     chose: bool = False  # True after the models of the tab's first link were read
     models_job: Job[Any] | None = None
     models_error: str = ""  # error of the last loading, if any
-    models_notices: list[str] = field(default_factory=list)
-    """Sentences about the link's models, shown until the choice of models is opened."""
+    models_notices: list[str] = field(default_factory=list)  # shown until the choice of models is opened
     shows_text: bool = False  # True after the browser has shown a run's text; the figures wait for it
 
     def arrive(self, parameters: Mapping[str, str]) -> None:
@@ -69,12 +67,6 @@ class Session:
     def arrives(self) -> bool:
         """Return True on the first call, which the first page of the tab makes."""
         first, self.arrived = not self.arrived, True
-        return first
-
-    def arrives_at_run(self, parameters: Mapping[str, str]) -> bool:
-        """Return `arrives`, and take the run from the link on the first call."""
-        if first := self.arrives():
-            self.view = View(run=parameters.get("run", ""))
         return first
 
     def fit(self, run: Run) -> tuple[str, ...]:
@@ -148,8 +140,10 @@ class PageState:
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
         """Open the link and return True if this page is the first of the tab; see `Session.arrive`."""
-        if not (session.arrives_at_run(parameters) if self.names_run else session.arrives()):
+        if not session.arrives():
             return False
+        if self.names_run:
+            session.view = View(run=parameters.get("run", ""))
         opened = self.opened(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints

@@ -231,15 +231,13 @@ def map_threshold(session: Session, run: Run, name: str) -> None:
     control, settings = run.settings.control, replace(run.settings, controller=NONE)
     is_same = control is not None and control.controller.name == name
     then = View(dial=control.threshold if is_same and control is not None else None, cuts=True)
-    options: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
-    start(session, run.prompt, lambda: settings, models_for(session, run) or BUILT_IN, over=name, then=then, **options)
+    _decode_again(session, run, settings, over=name, then=then)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
     """Decode the run's prompt again at this dial value and draft length; None means the run's own. With `cuts`, `dial`
     is the threshold of the mapped controller. If that is impossible, give a notice."""
-    reason = why_not_again(session, run)
-    if reason:
+    if reason := why_not_again(session, run):
         session.notices[:] = [reason]
         return
     threshold_map = run.controller_map
@@ -247,8 +245,12 @@ def start_again(session: Session, run: Run, dial: float | None, gamma: int | Non
         chosen = replace(run.settings, controller=f"{threshold_map.span.over}:{dial!r}")
     else:
         chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    options: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
-    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN, **options)
+    _decode_again(session, run, chosen)
+
+
+def _decode_again(session: Session, run: Run, settings: Settings, **how: Any) -> None:
+    models, chat = models_for(session, run) or BUILT_IN, bool(run.provenance.chat)
+    start(session, run.prompt, lambda: settings, models, chat=chat, history=run.history, **how)
 
 
 def why_not_again(session: Session, run: Run) -> str:
@@ -353,9 +355,8 @@ def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str 
         if running is not None:
             running.cancel()
 
-    place.button(
-        markdown(words), key=key, on_click=stop, disabled=job.stopping, width="stretch", help=markdown(keeps) or None
-    )
+    tip = markdown(keeps) or None
+    place.button(markdown(words), key=key, on_click=stop, disabled=job.stopping, width="stretch", help=tip)
 
 
 def progress_bar(
@@ -403,14 +404,9 @@ def measure_again(
         theme.small(why)
         if job is not None and job.progress.error:
             theme.note(job.progress.error)
-    first = job is None or job.progress.state is JobState.DONE
-    button.button(
-        "Measure costs" if first else "Measure again",
-        key=f"measure-{key}",
-        on_click=start,
-        width="stretch",
-        help="Some seconds: what a pass costs here, until its interval is small",
-    )
+    label = "Measure costs" if job is None or job.progress.state is JobState.DONE else "Measure again"
+    tip = "Some seconds: what a pass costs here, until its interval is small"
+    button.button(label, key=f"measure-{key}", on_click=start, width="stretch", help=tip)
 
 
 def _measuring(job: CostsJob, key: str) -> None:

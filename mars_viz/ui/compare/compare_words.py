@@ -40,7 +40,6 @@ MEANING = {
     "measured": "Measured: wall clock of the recorded decoding, on its device.",
     "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
 }
-"""Explanation of each basis of a number."""
 LONG = 24  # maximum length of a name that is repeated with every number on a narrow screen
 
 

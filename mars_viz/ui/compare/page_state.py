@@ -99,18 +99,15 @@ class CompareView:
     )
     """The selected token: 'left-' or 'right-' with its slot, numbered as in the explorer; empty for none."""
     sweep: str = links.text("sweep")  # id of the sweep; empty for the first
-    beside: str = links.text("beside")
-    """Id of the other sweep, with its own dial value; empty to compare one sweep with itself."""
+    beside: str = links.text("beside")  # id of the other sweep; empty to compare one sweep with itself
     from_dial: float | None = links.number("from", _unread("from", "its default is shown"))
     """Dial value of the reference; None for the strict end or drafts of full length, or with another sweep for the
     dial's default."""
-    to_dial: float | None = links.number("to", _unread("to", "its default is shown"))
-    """Dial value of the other side; None for the default."""
+    to_dial: float | None = links.number("to", _unread("to", "its default is shown"))  # None for the default
     prompt: str = links.text("prompt")  # name of the prompt whose texts are shown; empty for the first that changes
 
 
-OF_SWEEPS = ("sweep", "beside", "from", "to", "prompt")
-"""Parameters of sweeps. All others except `across` are for texts."""
+OF_SWEEPS = ("sweep", "beside", "from", "to", "prompt")  # all others except `across` are for texts
 
 
 def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
@@ -284,8 +281,7 @@ class Comparison(PageState):
     run: str = ""  # id of the run that the view belongs to; empty at first
     turned: bool = False
     """True after a change of `across`: the reference stays, and so does the other text if it is still a choice."""
-    known: dict[Choice, Candidate] = field(default_factory=dict)
-    """Shown texts by their simplest choice; each holds its run."""
+    known: dict[Choice, Candidate] = field(default_factory=dict)  # by their simplest choice; each holds its run
     alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
     payloads: dict[Choice, Payload] = field(default_factory=dict)
 

@@ -61,23 +61,12 @@ def opened_sweep(path: Path) -> SweepResult:
         return _loaded(path, _changed(path))
 
 
-def version_of(path: Path, result: SweepResult) -> str:
-    """Return a key of the sweep and its version. Raises BadInput if the sweep is gone."""
-    return f"{path}@{result.plan.provenance.created}@{result.finished}@{_changed(path)}"
-
-
 def _changed(path: Path) -> int:
     """Return the time of the last write in a sweep's folder, in nanoseconds."""
     try:
         return max(part.stat().st_mtime_ns for part in [path, *path.rglob("*")])
     except OSError as error:
         raise RunFileError(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
-
-
-def paired_settings(left: SweepSetting, right: SweepSetting, state: str) -> Pairing:
-    """Return the prompts with results at both settings. `state` identifies the sweeps and their versions; prompts are
-    read and matched once for all dial values. Raises BadInput as `pair` does."""
-    return at_settings(_paired(left, right, state), left, right)
 
 
 def _settings_key(both: Pairing, state: str) -> str:
@@ -272,7 +261,9 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
     theme.section("Both texts of one prompt")
     state = _settings_key(both, state)
     entries = _entries(both, state)
-    theme.small(_summary(entries))
+    counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
+    parts = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
+    theme.small(f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(parts)}.")
     entry = _chosen(memory, both, entries)
     try:
         texts = _kept(both, state, entry.place)
@@ -306,13 +297,6 @@ _COUNTED = {
     Change.PERHAPS: ("may differ", "may differ"),
     Change.SAME: ("is identical", "are identical"),
 }
-"""Verbs for each kind of change, singular and plural."""
-
-
-def _summary(entries: tuple[PromptEntry, ...]) -> str:
-    counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
-    parts = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
-    return f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(parts)}."
 
 
 def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...]) -> PromptEntry:
@@ -419,15 +403,18 @@ def _over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple
     left, right = settings
     sweep, beside = _id_of(one[0]), "" if other is None else _id_of(other[0])
     memory.view = replace(memory.view, sweep=sweep, beside=beside, from_dial=left.dial, to_dial=right.dial)
-    state = "&".join(version_of(*each) for each in sweeps[: 1 if other is None else 2])
-    over_both(memory, left, right, state)
+    versions = [  # keys of the sweeps and their versions; raises BadInput if a sweep is gone
+        f"{path}@{result.plan.provenance.created}@{result.finished}@{_changed(path)}"
+        for path, result in sweeps[: 1 if other is None else 2]
+    ]
+    over_both(memory, left, right, "&".join(versions))
 
 
 def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state: str) -> None:
     """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts. `state`
     identifies the sweeps and their versions."""
     navigation.write_link(page_state.to_parameters("", memory.view))
-    both = paired_settings(left, right, state)
+    both = at_settings(_paired(left, right, state), left, right)  # matches prompts once for all dial values
     with st.spinner("Computing the intervals"):
         rows = compared_figures(both, _settings_key(both, state))
     names, (worse, better) = setting_names(both), turned_answers(both)

@@ -10,10 +10,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.dialmap import mapped
@@ -23,7 +22,7 @@ from mars_viz.race import Race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.store import RaceStore
 from mars_viz.run import Run, Settings
-from mars_viz.runstore import Journal, RunStore, new_name, read
+from mars_viz.runstore import RunStore, new_name, read
 from mars_viz.ui.jobs.job import Job, JobState, P, Progress, Rank, Throttle
 from mars_viz.ui.jobs.models import Models
 
@@ -38,6 +37,7 @@ times."""
 TURN = 0.25  # seconds of mapping after which waiting decodes run first
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,7 @@ class Ways:
     """How a decode job records, maps and saves."""
 
     record: Callable[..., Recording]  # takes a pair, a prompt and settings, and `chat` as a keyword
-    chart: Callable[[Any, Run], Mapper | None] = unmapped
-    """Makes the mapper for a finished run; returns None if there is nothing to map."""
+    chart: Callable[[Any, Run], Mapper | None] = unmapped  # makes the mapper; None if there is nothing to map
     store: RunStore | None = None  # store that saves the run from its first round on; None to save nothing
     name: str = ""  # name of the saved run; empty for a new name
     maker: str = ""  # mark of the browser that started the run, saved with it
@@ -241,35 +240,29 @@ class Keeping:
         """Begin a journal under `name`, or under a new name if it is empty. No-op if `store` is None."""
         self.name = ""  # the run's name in the store; empty until it is saved
         self.error = ""
-        self._store = store
-        self._journal: Journal | None = None
-        if store is not None:
-            with self._recording_error():
-                self._journal = store.begin(name, maker)
+        self._store, self._journal = store, None if store is None else self._tried(store.begin, name, maker)
 
     def write(self, run: Run) -> None:
         """Save the rounds so far."""
         if self._journal is not None and not self.error:
-            with self._recording_error():
-                self._journal.write(run)
+            self._tried(self._journal.write, run)
 
     def finish(self, run: Run) -> None:
         """Save the finished run."""
         if self._store is not None and self._journal is not None:
-            with self._recording_error():
-                self.name = self._store.finish(self._journal, run)
+            self.name = self._tried(self._store.finish, self._journal, run) or ""
 
     def leave(self) -> None:
         """Close the journal. An unfinished run stays in the store as interrupted, unless it has no rounds."""
         if self._store is not None and self._journal is not None and not self.name:
             self._store.leave(self._journal)
 
-    @contextmanager
-    def _recording_error(self) -> Iterator[None]:
+    def _tried(self, save: Callable[..., T], *what: object) -> T | None:
         try:
-            yield
+            return save(*what)
         except BadInput as error:
             self.error = f"The run is not saved: {error}"
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +322,7 @@ class RaceJob(GrowingJob[Raced]):
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
 
 
-Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
-"""Walks rules from a run's prompt with a pair; each step is a batched pass."""
+Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]  # each step is a batched pass
 
 
 @dataclass(frozen=True, slots=True)

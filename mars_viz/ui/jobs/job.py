@@ -89,10 +89,8 @@ class Job(ABC, Generic[P]):
     def _begin(self) -> None:
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self.on_news: Callable[[Mapping[str, object]], None] = _ignore
-        """Receives each update, in the process that runs the job."""
-        self.on_cancel: Callable[[], None] = _ignore
-        """Passes `cancel` on to the process that runs the job."""
+        self.on_news: Callable[[Mapping[str, object]], None] = _ignore  # called in the job's process
+        self.on_cancel: Callable[[], None] = _ignore  # passes `cancel` on to the process that runs the job
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the fields that belong to this process."""

@@ -30,7 +30,6 @@ GRACE = 60.0
 """Seconds that a session may be disconnected before its jobs are cancelled. A page that is reloaded in this time keeps
 its session."""
 LEFT = "This page was away for more than a minute, so its job was stopped"
-"""Message for a session that returns after its job was cancelled."""
 LOOKS = 12  # number of attendance checks per grace period
 
 _log = logging.getLogger(__name__)

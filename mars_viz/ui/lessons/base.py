@@ -39,8 +39,7 @@ from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
 from mars_viz.words import counted, number_in, setting, whole_in
 
-KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")
-"""Names of the lessons' controls; the run's dial is not one of them."""
+KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")  # the run's dial is not one
 LESSONS = 7  # number of lessons
 OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
 
@@ -57,8 +56,7 @@ class LessonView:
     lesson: int = links.whole("lesson", "", below=10**7, default=0)  # number of the lesson; 0 is the stepper alone
     frame: int | None = links.whole(
         "frame", "The link's step {} is no whole number, so the run begins at its start.", below=10**7
-    )
-    """Frame of the stepper; None before it is moved."""
+    )  # None before the stepper is moved
     dial: float | None = links.number("dial", "The link's dial {} is no number; the run's own value is shown.")
     """Value of the run's dial; None for the lesson's or the run's default."""
     teach: bool = links.flag("teach")  # True for large type without the page's controls
@@ -91,8 +89,7 @@ class LessonPageState(PageState):
 
     view: LessonView = field(default_factory=LessonView)
     run: str = ""  # id of the shown run; empty for none
-    chosen: dict[int, str] = field(default_factory=dict)
-    """Chosen runs by lesson number; other lessons show their samples."""
+    chosen: dict[int, str] = field(default_factory=dict)  # by lesson number; other lessons show their samples
     tasks: dict[str, BackgroundTask] = field(default_factory=dict)  # background tasks of this tab by name
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[LessonView]:
@@ -235,8 +232,7 @@ TEXTS = Need(
 )
 
 
-BUILT_IN_PAIR = "The built-in pair"
-"""Name of the models for measurements and grades that are included with the product, at the beginning of a sentence."""
+BUILT_IN_PAIR = "The built-in pair"  # models of the included measurements, at the beginning of a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +260,7 @@ class LessonContext:
     run: Run
     run_id: str
     large: bool  # True for type that is readable from the back row
-    steps_first: bool
-    """True if the stepper precedes the picture, because a link opened one of its steps in teacher mode."""
+    steps_first: bool  # in teacher mode, if a link opened one of the steps
     session: Session
     desk: LessonPageState
     theme: Theme
@@ -292,15 +287,13 @@ class Lesson:
     thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
     show: Callable[[LessonContext], None] | None = None  # draws the picture and its control; None for `picture`
     beside: Callable[[LessonContext], None] | None = None  # draws the content below the text
-    steps: tuple[str, Callable[[LessonContext], None]] | None = None
-    """Label and contents of the expander at the bottom, in full width; None for the run's stepper."""
+    steps: tuple[str, Callable[[LessonContext], None]] | None = None  # expander at the bottom; None: the run's
     whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
     """Returns the figure of a suitable run, given all other runs, for use without a server; None if it cannot be drawn.
     None for a lesson shown by the explorer."""
     told: Callable[[Run], str] | None = None  # returns the figure's result for a run, as a sentence
-    aside: Callable[[Run, Theme], LessonAside | None] | None = None
-    """Returns a figure next to it, for use without a server."""
+    aside: Callable[[Run, Theme], LessonAside | None] | None = None  # figure next to it, without a server
     played: Callable[[Run], Run | None] | None = None  # returns the run that the stepper plays; None for the run itself
     caution: Callable[[Run], str] | None = None  # returns a warning about a suitable run, as a sentence; may be empty
 

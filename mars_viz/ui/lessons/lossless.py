@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from mars_viz.words import number, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
 SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().astype(int).tolist()}))
-"""Numbers of trials at which the animation shows a result."""
 MOST = 40  # maximum number of positions to choose from
 
 
@@ -40,11 +38,6 @@ def show(context: LessonContext) -> None:
 
 def _telling(run: Run) -> Place:
     return max(places(run)[:MOST], key=lambda place: overlap(run, place).telling)
-
-
-def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
-    """Return the figure of the most instructive position."""
-    return _pictured(run, overlap(run, _telling(run)))
 
 
 def _pictured(run: Run, laws: Overlap) -> LessonPicture:
@@ -136,6 +129,6 @@ LESSON = Lesson(
     caution=caution,
     show=show,
     thumbnail=thumbnail,
-    picture=picture,
+    picture=lambda run, other_runs: _pictured(run, overlap(run, _telling(run))),
     told=finding_where,
 )

@@ -185,7 +185,6 @@ class LiveView:
         "",
         f"The link's system prompt {{}} has more than {LONGEST_SYSTEM} characters, so there is none.",
     )
-    """System prompt; empty for none."""
 
 
 TEXT, RACES = "Live text", "Races"  # labels of the page's views
@@ -217,12 +216,10 @@ class LivePageState:
     link: LiveView = field(default_factory=LiveView)
     """Values of the forms, initially from the link. The forms are filled from it on each visit, because Streamlit drops
     their values while another page is open."""
-    opening: str = decode_form.EXAMPLE
-    """Initial prompt of the form: the last one written, initially that of the link's run, if any."""
+    opening: str = decode_form.EXAMPLE  # the last prompt written, initially that of the link's run, if any
     uploaded: str = ""  # uploader's id of the last upload that was read, so that a rerun does not read it again
     deleted: set[str] = field(default_factory=set)  # items deleted in this tab, by `Item.key`
-    refused: dict[str, str] = field(default_factory=dict)
-    """Why the last change of a saved run or race was refused, by `Item.key`."""
+    refused: dict[str, str] = field(default_factory=dict)  # by `Item.key`
     notices: list[str] = field(default_factory=list)  # sentences shown until the next action
 
     @property

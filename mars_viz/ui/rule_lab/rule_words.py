@@ -55,7 +55,6 @@ BRANCHES = (
     "rejection sampling gets there; a branch pays most where that chance times what is kept more is largest. For the "
     "built-in pair the means came out at most .03 below those of the whole laws."
 )
-"""Explains the rules for several children."""
 NEAREST = 3  # maximum number of equivalents in a sentence
 
 
@@ -356,7 +355,6 @@ def _panels() -> Panels:
 
 
 FIRST = ("strict", "rejection-sampling", "mars", "lenience", "typical", "sglang-acc", "tensorrt-llm", "vllm-fly")
-"""Rules listed first: lossless rules, MARS, and those of well-known papers and engines."""
 EVERY = "all"  # link value that lists every rule
 MOST = 4  # number of runs per tab whose answers are kept; these include all distributions
 
@@ -375,8 +373,7 @@ class RuleView:
 
     rule: str = links.said(
         "rule", _rule, str, "", "There is no rule {}; the run's own is shown. Choose another from the list."
-    )
-    """Name of the chosen rule; empty for the run's own."""
+    )  # empty for the run's own
     dial: float | None = links.number("dial", "The link's dial {} is no number; its default is shown.")
     """Value of its dial; None for the run's own value if the rule is the run's, otherwise for the default."""
     every: bool = links.flag("rules", EVERY)

@@ -57,7 +57,6 @@ class RunsView:
     drafter: str = links.text("drafter")
     tree: str = links.text("tree")  # 'chains', 'trees' or a shape
     temperature: float | None = links.number("temperature", "The link's temperature {} is no number; any is listed.")
-    """Exact value."""
     tags: tuple[str, ...] = links.said(
         "tag", lambda text: tuple(filter(None, map(str.strip, text.split(",")))) or None, ",".join, ()
     )  # runs must have all of these
@@ -84,8 +83,7 @@ class RunsPageState(PageState):
     names_run: ClassVar[bool] = False
     view: RunsView = field(default_factory=RunsView)
     listed: list[ListedRun] | None = None  # runs at the last reading of the folders
-    deleted: set[str] = field(default_factory=set)
-    """Runs deleted in this tab, by `Item.key`; can be restored above the list."""
+    deleted: set[str] = field(default_factory=set)  # by `Item.key`; can be restored above the list
     refused: dict[str, str] = field(default_factory=dict)  # why the last change of an item was refused, by `Item.key`
 
     def look(self, **parts: object) -> None:
@@ -101,7 +99,6 @@ class RunsPageState(PageState):
 
 
 BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."
-"""Help text for deletion."""
 COLUMNS = (6.0, 1.2, 1.2, 1.7)  # relative widths of a line's words and three buttons
 
 
