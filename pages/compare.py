@@ -30,21 +30,19 @@ LABELS = {
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the page."""
+def _page() -> None:
     navigation.through_app()
     session, memory = current_session(), Comparison.of_tab()
     memory.arrive(session, st.query_params.to_dict())
     page_state.settle_decode(session, memory)
     catalog, run, problem = library.in_view(session, memory.notices)
     memory.follow(session.view.run)
-    head(session, memory, catalog.labels)
+    _head(session, memory, catalog.labels)
     if memory.view.across is Across.SWEEP:
         saved_sweeps.over_a_sweep(memory)
         st.stop()
     library.second_line(catalog, session.view.run)
-    for sentence in filter(None, [catalog.error, problem]):
-        theme.note(sentence)
+    theme.note(catalog.error, problem)
     if session.job is not None:
         tab_jobs.decoding(session)
         st.stop()
@@ -54,8 +52,7 @@ def page() -> None:
     _look(session, memory, run, catalog)
 
 
-def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
-    """Draw the title, the picker of runs and the choice of `across`."""
+def _head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
     left, right = st.columns([6.4, 5.3], vertical_alignment="center")
     with left:
         theme.title("Compare", "Where do two texts diverge, and what is that worth?")
@@ -83,8 +80,7 @@ def _look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue)
     except BadInput as error:
         theme.note(str(error))
         return
-    for sentence in (*memory.notices, *session.notices, *lineup.unread):
-        theme.note(sentence)
+    theme.note(*memory.notices, *session.notices, *lineup.unread)
     left, right = lineup.left, lineup.right
     memory.view = memory.pinned(left.choice, right.choice)
     navigation.write_link(page_state.to_parameters(session.view.run, memory.view))
@@ -145,4 +141,4 @@ def _another_rule(session: Session, run: Run) -> None:
     )
 
 
-page()
+_page()

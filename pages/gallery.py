@@ -44,8 +44,7 @@ STYLE = """
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the introduction and the cards of runs, lessons, the race and other pages."""
+def _page() -> None:
     navigation.through_app()
     session, parameters = current_session(), st.query_params.to_dict()
     # Explore once was the start page; the browser's Back also leads here
@@ -55,19 +54,18 @@ def page() -> None:
     theme.title("MARS Viz", gallery.HERO)
     theme.show(Html(f"<style>{STYLE}</style>"))
     catalog = library.shelf(session)
-    hero(session, catalog)
+    _hero(session, catalog)
     if catalog.error:
         theme.note(catalog.error)
     elif not catalog.samples:
         theme.note(gallery.nothing_yet(catalog))
-    runs(session, catalog)
+    _runs(session, catalog)
     theme.section("Seven lessons, each with one thing to move")
     _in_cards("lessons", gallery.lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
     _more()
 
 
-def hero(session: Session, catalog: RunCatalogue) -> None:
-    """Draw a recorded run with its dial and the guide; without samples a button to Explore."""
+def _hero(session: Session, catalog: RunCatalogue) -> None:
     if run_id := gallery.shown_first(catalog):
         with st.container(key="first-minute"):
             _first_minute(session, catalog, run_id)
@@ -94,8 +92,7 @@ def _first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
         st.switch_page("pages/explore.py")
 
 
-def runs(session: Session, catalog: RunCatalogue) -> None:
-    """Draw the samples, then the saved runs: only the first ones until all are requested."""
+def _runs(session: Session, catalog: RunCatalogue) -> None:
 
     def row(kind: str, title: str, cards: Iterable[gallery.Card]) -> None:
         theme.section(title)
@@ -151,4 +148,4 @@ def _more() -> None:
             right.caption(markdown(line))
 
 
-page()
+_page()

@@ -20,8 +20,7 @@ NARROWEST = 240  # minimum width of a lesson's card in pixels
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the page."""
+def _page() -> None:
     navigation.through_app()
     session, page_state = current_session(), LessonPageState.of_tab()
     page_state.arrive(session, st.query_params.to_dict())
@@ -37,12 +36,11 @@ def page() -> None:
             "one on Explore."
         )
     source = "" if run is None else catalog.described(page_state.run)
-    head(session, page_state, _labels(catalog, lesson, page_state.run), lesson, source)
-    for sentence in filter(None, [catalog.error, *page_state.notices, problem]):
-        theme.note(sentence)
+    _head(session, page_state, _labels(catalog, lesson, page_state.run), lesson, source)
+    theme.note(catalog.error, *page_state.notices, problem)
     if run is None:
         if not page_state.view.teach:
-            name(page_state, lesson, source)
+            _name(page_state, lesson, source)
         st.stop()
     teach = page_state.view.teach
     context = LessonContext(
@@ -99,16 +97,15 @@ def _labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping
     return {run_id: label for run_id, label in catalog.labels.items() if serves(run_id)}
 
 
-def head(
+def _head(
     session: Session, page_state: LessonPageState, labels: Mapping[str, str], lesson: Lesson | None, source: str
 ) -> None:
-    """Draw the title with the choices of lesson and run; in teacher mode the lesson's title and navigation."""
     if page_state.view.teach:
         theme.title("Learn", "")
         base.style(large=True)
         left, right = st.columns([8.9, 2.1])
         with left:
-            name(page_state, lesson, source)
+            _name(page_state, lesson, source)
         with right:
             _teacher_bar(page_state)
         return
@@ -149,8 +146,7 @@ def _teacher_bar(page_state: LessonPageState) -> None:
         st.button("Exit", help="Show the controls again", on_click=lambda: page_state.change(teach=False))
 
 
-def name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> None:
-    """Draw the lesson's title and point, with the description `source` of the run."""
+def _name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> None:
     if lesson is None:
         base.finding(WATCH)
     else:
@@ -169,25 +165,24 @@ def _look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, 
             if lesson is None:
                 base.run_caption(context)
             else:
-                name(context.desk, lesson, source)
+                _name(context.desk, lesson, source)
     if lesson is None:
         base.show_steps(context)
     else:
-        give(context, lesson, catalog)
+        _give(context, lesson, catalog)
     if corner is not None:  # last, so that the link has the values of the lesson's controls
         with corner.popover("Teach"):
             _teaching(context.desk)
 
 
-def give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
-    """Draw the lesson's picture, text and question; for an unsuitable run the reason and a sample."""
+def _give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
     number, lacks = context.desk.view.lesson, lesson.lacks(context.run)
     if warning := lacks or (lesson.caution(context.run) if lesson.caution else ""):
         _offer_sample(context, lesson, catalog, warning)
     if lacks:
         return
     if context.steps_first:
-        step_by_step(context, lesson)
+        _step_by_step(context, lesson)
     picture, words, question = places(context, lesson)
     with picture:
         lesson.draw(context)
@@ -199,7 +194,7 @@ def give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
         if lesson.beside is not None:
             lesson.beside(context)
     if not context.steps_first:
-        step_by_step(context, lesson)
+        _step_by_step(context, lesson)
 
 
 def _offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
@@ -225,8 +220,7 @@ def places(context: LessonContext, lesson: Lesson) -> tuple[DeltaGenerator, Delt
     return st.container(), words, question
 
 
-def step_by_step(context: LessonContext, lesson: Lesson) -> None:
-    """Draw the stepper in an expander, which is open if the link has a step."""
+def _step_by_step(context: LessonContext, lesson: Lesson) -> None:
     asked_for = context.desk.view.frame is not None
     key = f"watch-{context.desk.view.lesson}"
     words, show = lesson.steps or base.STEPS
@@ -236,4 +230,4 @@ def step_by_step(context: LessonContext, lesson: Lesson) -> None:
             show(context)
 
 
-page()
+_page()

@@ -42,8 +42,7 @@ DISPUTED_HELP = "Disputed: the rules disagree on it"
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the page."""
+def _page() -> None:
     navigation.through_app()
     session, page_state = current_session(), RulesPageState.of_tab()
     tab_jobs.fill_in(session)
@@ -52,8 +51,7 @@ def page() -> None:
     catalog, run, problem = library.in_view(session, page_state.notices, page_state.fit)
     _head(session, page_state, catalog.labels)
     library.second_line(catalog, session.view.run)
-    for sentence in filter(None, [catalog.error, *page_state.notices, problem]):
-        theme.note(sentence)
+    theme.note(catalog.error, *page_state.notices, problem)
     if run is None:
         st.stop()
     page_state.begin_at(class_view(session.view.run), run)
@@ -113,7 +111,7 @@ def _take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapp
         return rule_words.rule_frame(panel, list(panel.rules), dials)
 
     def like() -> pd.DataFrame:
-        return rule_words.likeness_frame(dials, matched, shifts(panel, dials, c))
+        return rule_words.likeness_frame(dials, matched, _shifts(panel, dials, c))
 
     shared_tables = [
         share.Table("Every rule on this run", f"{name}-rules", rules),
@@ -202,8 +200,7 @@ def _walking(page_state: RulesPageState) -> None:
     progress_bar(job, share, words, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
-def shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
-    """Return the effect of adding `c` to every logit on each rule's verdicts."""
+def _shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
     return {name: panel.shifted(name, dials[name], c) for name in panel.able}
 
 
@@ -218,7 +215,7 @@ def _equivalents(
     rule_words.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
-    shifted = shifts(panel, dials, float(c))
+    shifted = _shifts(panel, dials, float(c))
     with right:
         rule_words.sentence(rule_words.shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
@@ -306,4 +303,4 @@ def _title(name: str) -> str:
     return rule_named(name).title
 
 
-page()
+_page()

@@ -35,8 +35,7 @@ def page() -> None:
     if state.view.run and selected_run is None:
         state.view = replace(state.view, run="")
         state.notices = state.notices or ["There is no run of that name here; choose another from the list."]
-    for sentence in state.notices:
-        theme.note(sentence)
+    theme.note(*state.notices)
     if selected_run is None:
         listed(session, state, runs)
     else:

@@ -103,9 +103,7 @@ class Wait(Job[Seen]):
         self.tell(state=JobState.CANCELLED)
 
 
-class Steps(Job[Seen]):
-    """Takes three steps, and holds what cannot travel in between."""
-
+class Steps(Job[Seen]):  # takes three steps, and holds what cannot travel in between
     rank = Rank.LONG
 
     def __init__(self) -> None:

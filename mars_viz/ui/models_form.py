@@ -202,8 +202,7 @@ def draw() -> None:
                 _choose(session)
             loading = session.models_job is not None and not session.models_job.progress.state.finished
             faults.fragment(_loaded, run_every=tab_jobs.pace() if loading else None)(session)
-    for sentence in session.models_notices:
-        theme.note(sentence)
+    theme.note(*session.models_notices)
 
 
 def _arrive(session: Session) -> None:
@@ -320,8 +319,7 @@ def _status(session: Session, status: Status) -> None:
             Tile("Memory free, measured", free, "Still available to this server"),
         ]
     )
-    for sentence in device.notes:
-        theme.note(sentence)
+    theme.note(*device.notes)
 
 
 def _bytes(count: int | None) -> str:

@@ -410,9 +410,15 @@ def measure_again(
 
 
 def _measuring(job: CostsJob, key: str) -> None:
+    watch(job, job.progress.share, "Measuring what a pass costs …", key=f"stop-{key}")
+
+
+def watch(job: Job[Any], share: float, doing: str, *, key: str, stopping: str = "") -> None:
+    """Draw the progress of a job, from 0 to 1, in a fragment, and rerun the page at its end. `doing` and `stopping` are
+    sentences about the running and the stopped job."""
     if job.progress.state.finished:
         st.rerun(scope="app")
     ahead = shared_worker().ahead(job)
-    queued = job.progress.state is JobState.QUEUED and ahead
-    words = f"Waiting for {counted(ahead, 'other job')} on this server …" if queued else "Measuring what a pass costs …"
-    progress_bar(job, job.progress.share, words, "Stop", key=f"stop-{key}")
+    if job.progress.state is JobState.QUEUED and ahead:
+        doing = f"Waiting for {counted(ahead, 'other job')} on this server …"
+    progress_bar(job, share, stopping if stopping and job.stopping else doing, "Stop", key=key)

@@ -68,8 +68,7 @@ class Choice:
         return cls(run, value, int(gamma[:3]) if gamma else None)
 
 
-def is_token(text: str) -> bool:
-    """Return True for a valid `CompareView.token`."""
+def _is_token(text: str) -> bool:
     return re.fullmatch("(left|right)-[0-9]{1,7}", text) is not None
 
 
@@ -95,7 +94,7 @@ class CompareView:
         "colour", Colour.DIFFERENCE, _unread("colour", "tokens are coloured by their difference")
     )
     token: str = links.said(
-        "token", lambda text: text if is_token(text) else None, str, "", _unread("token", "none is selected")
+        "token", lambda text: text if _is_token(text) else None, str, "", _unread("token", "none is selected")
     )
     """The selected token: 'left-' or 'right-' with its slot, numbered as in the explorer; empty for none."""
     sweep: str = links.text("sweep")  # id of the sweep; empty for the first
@@ -154,7 +153,7 @@ def contender(choice: Choice, catalog: RunCatalogue) -> Candidate:
     source = source_of(choice, catalog)
     settings, rule = source.settings, rule_named(source.settings.rule)
     gamma = choice.gamma or settings.gamma
-    own_dial = dial_of(Choice(choice.run), source)
+    own_dial = _dial_of(Choice(choice.run), source)
     dial = own_dial if choice.dial is None else rule.checked_dial(choice.dial)
     if (dial, gamma) == (own_dial, settings.gamma):
         run = source.unmapped
@@ -163,7 +162,7 @@ def contender(choice: Choice, catalog: RunCatalogue) -> Candidate:
         raise EvidenceError(why)
     else:
         run = source.dial_map.at(dial, gamma).unmapped
-    return Candidate(simplest(choice, source), source, run, catalog.labels[choice.run], right_answer(run))
+    return Candidate(_simplest(choice, source), source, run, catalog.labels[choice.run], right_answer(run))
 
 
 def right_answer(run: Run) -> bool | None:
@@ -210,14 +209,13 @@ def settings_of(run_id: str, run: Run, gamma: int | None = None) -> tuple[Choice
             dial for dial in named if segment.low <= dial < segment.high or dial == segment.high == dial_map.span.high
         ]
         dial = inside[0] if inside else roundest(segment.low, segment.high)
-        choices.append(simplest(Choice(run_id, dial, gamma), run))
+        choices.append(_simplest(Choice(run_id, dial, gamma), run))
     return tuple(choices)
 
 
-def simplest(choice: Choice, run: Run) -> Choice:
-    """Return the choice with the run's own values as None."""
+def _simplest(choice: Choice, run: Run) -> Choice:
     gamma = None if choice.gamma == run.settings.gamma else choice.gamma
-    is_own = choice.dial == dial_of(Choice(choice.run), run)
+    is_own = choice.dial == _dial_of(Choice(choice.run), run)
     return Choice(choice.run, None if is_own else choice.dial, gamma)
 
 
@@ -247,7 +245,7 @@ def first_pair(run_id: str, run: Run) -> tuple[Choice, Choice]:
 def _reachable(choice: Choice, run: Run) -> Choice | None:
     """Return the simplest choice; None if the map lacks its complete text."""
     dial_map, dial = run.dial_map, choice.dial
-    plain = simplest(choice, run)
+    plain = _simplest(choice, run)
     if plain == Choice(choice.run):
         return plain
     if dial_map is None or dial is None or not dial_map.span.low <= dial <= dial_map.span.high:
@@ -256,8 +254,7 @@ def _reachable(choice: Choice, run: Run) -> Choice | None:
     return plain if gamma in dial_map.span.gammas and dial_map.segment(dial, gamma).complete else None
 
 
-def dial_of(choice: Choice, run: Run) -> float | None:
-    """Return the dial's value of a choice; None if the rule has none."""
+def _dial_of(choice: Choice, run: Run) -> float | None:
     rule = rule_named(run.settings.rule)
     if rule.dial is None:
         return None
@@ -307,7 +304,7 @@ class Comparison(PageState):
         """Return the exact run of a choice. Raises BadInput as `contender` does."""
         with contained(f"The run {choice.run}"):
             source = source_of(choice, catalog)
-            plain = simplest(choice, source)
+            plain = _simplest(choice, source)
             candidate = self.known.get(plain)
             if candidate is None or candidate.source is not source:
                 self.forget(plain)
@@ -354,7 +351,7 @@ class Comparison(PageState):
                 self.look(colour=Colour(action.value), token=self.view.token)
             return
         if action.what is Ask.TOKEN:
-            if is_token(action.value):
+            if _is_token(action.value):
                 self.view = replace(self.view, token=action.value)
             return
         choice = Choice.read(action.value)
@@ -447,7 +444,7 @@ def _browsable(
             choice_gamma = choice.gamma or one.source.settings.gamma
             if choice.run != one.choice.run or choice_gamma != gamma or one.dial is None:
                 continue
-            dial = dial_of(choice, one.source)
+            dial = _dial_of(choice, one.source)
             if dial is not None and dial_map.segment(dial, gamma) is dial_map.segment(one.dial, gamma):
                 order[place] = one.choice
     if right.choice not in order:

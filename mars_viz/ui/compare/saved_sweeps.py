@@ -84,8 +84,7 @@ def _loaded(path: Path, changed: int) -> SweepResult:
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def compared_figures(_both: Pairing, settings: str) -> tuple[Paired, ...]:
-    """Return every figure of both; `settings` is their `settings_key`."""
+def _compared_figures(_both: Pairing, settings: str) -> tuple[Paired, ...]:
     return tuple(pairing.compared(_both, COMPARED))
 
 
@@ -121,8 +120,7 @@ def _by_rule(one: SweepSetting, *, alone: bool) -> str:
     return cut if alone else f"{cut}, {plan.judged}"
 
 
-def controllers_basis(both: Pairing) -> str:
-    """Return sentences about the controllers and the rules that verify their drafts; empty without a controller."""
+def _controllers_basis(both: Pairing) -> str:
     stops, judges = [], []
     for side in (both.left, both.right):
         plan = side.result.plan
@@ -187,8 +185,7 @@ def costs_basis(both: Pairing) -> str:
     )
 
 
-def divergence_words(both: Pairing, differences: Divergence | None) -> str:
-    """Return a sentence about the first differences of the texts."""
+def _divergence_words(both: Pairing, differences: Divergence | None) -> str:
     references = {each.result.plan.against for each in (both.left, both.right)}
     listed = " or ".join(sorted(references))
     if differences is None:
@@ -207,8 +204,7 @@ def divergence_words(both: Pairing, differences: Divergence | None) -> str:
     )
 
 
-def prompt_table(both: Pairing, differences: Divergence | None) -> pd.DataFrame:
-    """Return a table with a row per shared prompt; `differences` has the first differences of their texts."""
+def _prompt_table(both: Pairing, differences: Divergence | None) -> pd.DataFrame:
     names = (SIDES.left, SIDES.right)
     frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     if both.graded.any():
@@ -273,7 +269,7 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
     if texts.both is None:
         theme.note(missing(both, texts))
         return
-    compare_words.lead(text_finding(texts.both, names, _grades(both, entry.place)))
+    compare_words.lead(_text_finding(texts.both, names, _grades(both, entry.place)))
     details, alignment = _details(both, entry.place), texts.both.found
     left = TextPane(names.left, details[0], texts.both.left, alignment.left)
     right = TextPane(names.right, details[1], texts.both.right, alignment.right)
@@ -323,8 +319,7 @@ def _clipped(text: str) -> str:
     return line if is_complete else f"…{line[-LABEL_LENGTH + 1 :]}"
 
 
-def text_finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None]) -> str:
-    """Return a sentence about the first difference and the grades."""
+def _text_finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None]) -> str:
     sentence = compare_words.parting(
         both.found, names, _next(both.left, both.found.left), _next(both.right, both.found.right)
     )
@@ -374,8 +369,7 @@ def over_a_sweep(memory: Comparison) -> None:
     """Draw the comparison of two settings over many prompts."""
     catalog = shelf(default_folders.sweeps())
     paths = {name: entry.path for name, entry in catalog.entries.items()}
-    for sentence in filter(None, [catalog.error, *memory.notices]):
-        theme.note(sentence)
+    theme.note(catalog.error, *memory.notices)
     if catalog.error:
         return
     if not paths:
@@ -399,7 +393,7 @@ def _over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple
     for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, sweeps, strict=True):
         default = result.plan.strict if other is None and name == "from_dial" else result.plan.dial.default
         label = words if other is None else f"{words}: {result.plan.title}"
-        settings.append(SweepSetting(result, dial_input(memory, column, result, name, default, label)))
+        settings.append(SweepSetting(result, _dial_input(memory, column, result, name, default, label)))
     left, right = settings
     sweep, beside = _id_of(one[0]), "" if other is None else _id_of(other[0])
     memory.view = replace(memory.view, sweep=sweep, beside=beside, from_dial=left.dial, to_dial=right.dial)
@@ -416,10 +410,10 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
     navigation.write_link(page_state.to_parameters("", memory.view))
     both = at_settings(_paired(left, right, state), left, right)  # matches prompts once for all dial values
     with st.spinner("Computing the intervals"):
-        rows = compared_figures(both, _settings_key(both, state))
+        rows = _compared_figures(both, _settings_key(both, state))
     names, (worse, better) = setting_names(both), turned_answers(both)
     compare_words.lead(sweep_finding(both, rows, len(worse), len(better), names))
-    for sentence in filter(None, [controllers_basis(both), "" if both.one_sweep else both.coverage]):
+    for sentence in filter(None, [_controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
     _sweep_table(rows, names)
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
@@ -438,9 +432,9 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
 
 def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
     parted = divergence(both)
-    prompts = prompt_table(both, parted)
+    prompts = _prompt_table(both, parted)
     theme.section("Prompt by prompt")
-    theme.small(divergence_words(both, parted))
+    theme.small(_divergence_words(both, parted))
     st.dataframe(
         prompts,
         hide_index=True,
@@ -495,10 +489,9 @@ def chosen_beside(
         return None
 
 
-def dial_input(
+def _dial_input(
     memory: Comparison, column: DeltaGenerator, result: SweepResult, name: str, default: float, words: str
 ) -> float:
-    """Draw the input for a dial value within the sweep's range; `name` is the view's field."""
     plan, value, key = result.plan, getattr(memory.view, name), f"compare-{name}"
     dial = plan.dial
     if value is not None and not plan.low <= value <= plan.high:

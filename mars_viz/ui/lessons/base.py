@@ -35,9 +35,8 @@ from mars_viz.ui.links import Opened, clipped, misplaced_on
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.ui.session import PageState, Session, current_session
-from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
-from mars_viz.words import counted, number_in, setting, whole_in
+from mars_viz.words import number_in, setting, whole_in
 
 KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")  # the run's dial is not one
 LESSONS = 7  # number of lessons
@@ -448,18 +447,8 @@ def asked(context: LessonContext, name: str, words: str, doing: str, find: Calla
 
 @faults.fragment(run_every=POLL)
 def _waiting(page_state: LessonPageState, name: str, doing: str) -> None:
-    task = page_state.tasks[name]
-    report = task.progress
-    if report.state.finished:
-        st.rerun()
-    ahead = tab_jobs.shared_worker().ahead(task)
-    if task.stopping:
-        words = "Stopping after this step …"
-    elif report.state is JobState.QUEUED and ahead:
-        words = f"Waiting for {counted(ahead, 'other job')} on this server …"
-    else:
-        words = doing
-    progress_bar(task, report.share, words, "Stop", key=f"stop-{name}")
+    task, stopping = page_state.tasks[name], "Stopping after this step …"
+    tab_jobs.watch(task, task.progress.share, doing, key=f"stop-{name}", stopping=stopping)
 
 
 STEP_KEYS = (

@@ -14,8 +14,7 @@ _POSITIONS = 64  # maximum number of positions in the thumbnail
 _FLOOR = 0.5  # start of its axis: few ratios are below
 
 
-def show(context: LessonContext) -> None:
-    """Draw the explorer with the ratio overlay and its dial."""
+def _show(context: LessonContext) -> None:
     key, look = f"learn-explorer-{context.run_id}", Look.LARGE if context.large else Look.LEAN
     state = explorer(context.run, dial=context.desk.view.dial, overlay="ratio", selected=None, key=key, look=look)
     moved = None if state.dial == context.run.settings.dial else state.dial
@@ -54,7 +53,7 @@ LESSON = Lesson(
     ),
     sample="1-story-mars",
     needs=(GREEDY, THETA_DIAL, RUNNER_UP),
-    show=show,
+    show=_show,
     thumbnail=thumbnail,
     whole_width=True,
 )

@@ -25,8 +25,7 @@ DRAWN = 12  # maximum number of curves, the closest runner-ups first
 STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])  # points of a curve, relative to its start
 
 
-def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
-    """Return the figure."""
+def _picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     calls, run_theta = close_calls(run), own_dial(run, RULES["mars"])
     theta = THETA.default if run_theta is None else run_theta
     figure = curves(calls, theta) | verdicts(run, calls) | {"theta": theta, "reach": REACH}
@@ -105,5 +104,5 @@ LESSON = Lesson(
     sample="1-story-mars",
     needs=(RUNNER_UP,),
     thumbnail=thumbnail,
-    picture=picture,
+    picture=_picture,
 )

@@ -26,15 +26,12 @@ from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonContext, LessonPicture, write_address
 
 
-def show(context: LessonContext) -> None:
-    """Draw the dial with the speed-up and the text at each value."""
+def _show(context: LessonContext) -> None:
     dial_map, view, drawn = context.run.dial_map, context.desk.view, picture(context.run, ())
     assert dial_map is not None  # required by the lesson
     position = {} if view.dial is None else {"dial": _inside(dial_map, view.dial)}
-    key = f"lesson-choosing-{context.run_id}"
-    at = lesson_figure(
-        drawn.kind, drawn.knobs, drawn.figure, position, key=key, label=drawn.label, large=context.large
-    )["dial"]
+    how: dict[str, Any] = {"key": f"lesson-choosing-{context.run_id}", "label": drawn.label, "large": context.large}
+    at = lesson_figure(drawn.kind, drawn.knobs, drawn.figure, position, **how)["dial"]
     if at != _standing(context, dial_map):
         context.desk.change(dial=at, frame=None)
     write_address(context.desk)
@@ -163,7 +160,7 @@ LESSON = Lesson(
     ),
     sample="6-counting-damaged",
     needs=(base.THETA_DIAL, base.TEXTS),
-    show=show,
+    show=_show,
     thumbnail=thumbnail,
     beside=_accuracy,
     picture=picture,

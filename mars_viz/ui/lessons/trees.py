@@ -82,8 +82,7 @@ def _nearest(value: float, stops: tuple[float, ...]) -> float:
     return min(stops, key=lambda stop: abs(stop - (value if np.isfinite(value) else 0.0)))
 
 
-def caution(run: Run) -> str:
-    """Return a warning if the run has few positions."""
+def _caution(run: Run) -> str:
     places = choices(run).places
     return f"Only {counted(places, 'place')} of this run say how good its drafter is." if places < 20 else ""
 
@@ -117,7 +116,7 @@ LESSON = Lesson(
     ),
     sample="1-story-mars",
     needs=(GREEDY, SECOND_CHOICE),
-    caution=caution,
+    caution=_caution,
     thumbnail=thumbnail,
     picture=picture,
 )

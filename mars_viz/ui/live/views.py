@@ -67,19 +67,17 @@ def stream(page_state: LivePageState, busy: bool) -> None:
         stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
     elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
         explore(progress.saved and page_state.run, progress.run)
-    for problem in filter(None, [progress.error, progress.unsaved]):
-        theme.note(problem)
+    theme.note(progress.error, progress.unsaved)
     run = progress.so_far
     if run is not None or not state.finished:
         theme.numbers(tiles(run))
         growing(run, job.prompt, job=page_state.run, key="live-stream")
     if progress.run is not None:
-        follow_up(page_state, progress.run)
+        _follow_up(page_state, progress.run)
     released(page_state, busy)
 
 
-def follow_up(page_state: LivePageState, run: Run) -> None:
-    """Decode the next turn of the run's conversation, if the user wrote one."""
+def _follow_up(page_state: LivePageState, run: Run) -> None:
     text, models = tab_jobs.follow_up(current_session(), run)
     if text:
         page_state.decode(text, lambda: run.settings, Wanted(models, run.provenance.chat, run.conversation))
@@ -93,7 +91,7 @@ def _recalled(page_state: LivePageState, run: Run) -> None:
         explore(page_state.run, run)
     theme.numbers(tiles(run))
     growing(run, run.prompt, job=page_state.run, key="live-stream")
-    follow_up(page_state, run)
+    _follow_up(page_state, run)
 
 
 def released(page_state: LivePageState, busy: bool) -> None:
@@ -181,7 +179,7 @@ def _racing(page_state: LivePageState) -> None:
         st.rerun(scope="app")
     progress, worker = job.progress, tab_jobs.shared_worker()
     if progress.state is JobState.DECODING:
-        share, words = raced_share(progress), race_words(progress, job.stopping)
+        share, words = _raced_share(progress), race_words(progress, job.stopping)
     else:
         status = worker.models.status
         share, words = status.share, waiting(progress, status, worker.ahead(job))
@@ -335,8 +333,7 @@ def race_words(progress: Raced, stopping: bool) -> str:
     return f"Race, {how}: {LANES[step.lane]}, {counted(step.tokens, 'token')}"
 
 
-def raced_share(progress: Raced) -> float:
-    """Return the finished share of a race, from 0 to 1, by turns and lanes."""
+def _raced_share(progress: Raced) -> float:
     step = progress.step
     if step is None:
         return 0.0

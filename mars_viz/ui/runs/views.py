@@ -419,9 +419,9 @@ def _save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
 def _provenance(run: Run) -> None:
     provenance, settings = run.provenance, run.settings
     theme.section("Settings")
-    facts_list(_settings_of(settings) | {"Text": ending(run)})
+    _facts_list(_settings_of(settings) | {"Text": ending(run)})
     theme.section("Where it comes from")
-    facts_list(
+    _facts_list(
         {
             "Target": _revised(provenance.target, provenance.target_revision),
             "Drafter": _revised(provenance.drafter, provenance.drafter_revision),
@@ -458,8 +458,7 @@ def _revised(name: str, revision: str) -> str:
     return f"{name}, {revision}" if revision and revision != name else name
 
 
-def facts_list(facts: Mapping[str, str]) -> None:
-    """Draw names with their values; missing values are a dash."""
+def _facts_list(facts: Mapping[str, str]) -> None:
     cells = (Html(f"<dt>{html(name)}</dt><dd>{html(value or '–')}</dd>") for name, value in facts.items())
     theme.show(Html(f'<dl class="mv-facts">{joined(cells)}</dl>'))
 
