@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from weakref import ref
 
 import numpy as np
@@ -167,27 +166,24 @@ def _table(
         reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with left:
             rule_words.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
+        panel_ref = ref(panel)  # weak, because Streamlit never forgets a button's callback
+
+        def decode_every_rule() -> None:
+            if (run_panel := panel_ref()) is not None:
+                start_walks(page_state, session, run_panel.run, run_panel.stands(dials))
+
         if missing:
             decode.button(
                 "Decode every rule on this prompt",
                 key="lab-every-rule",
                 disabled=bool(reason),
                 width="stretch",
-                on_click=partial(decode_every_rule, session, page_state, ref(panel), dials),
+                on_click=decode_every_rule,
                 help="Each rule writes its own text after this prompt, with the same seed and settings; its row then "
                 "counts that text",
             )
     chosen = page_state.view.rule_on(panel.run).name
     rule_words.table(rule_words.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
-
-
-def decode_every_rule(
-    session: Session, page_state: RulesPageState, panel_ref: ref[AllRules], dials: Mapping[str, float | None]
-) -> None:
-    """Decode every rule. `panel_ref` is a weak reference, because Streamlit never forgets a button's callback."""
-    panel = panel_ref()
-    if panel is not None:
-        start_walks(page_state, session, panel.run, panel.stands(dials))
 
 
 def _walking(page_state: RulesPageState) -> None:

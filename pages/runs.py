@@ -11,7 +11,6 @@ from mars_viz.errors import BadInput
 from mars_viz.runlist import listed_runs
 from mars_viz.ui import faults, library, navigation, theme
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.runs import views
 from mars_viz.ui.runs.page_state import RunsPageState
 from mars_viz.ui.runs.views import listed, shown
 from mars_viz.ui.session import current_session
@@ -25,7 +24,8 @@ def page() -> None:
     state.arrive(session, st.query_params.to_dict())
     theme.title("Runs", "Every run here: what made it, and how it is made again")
     try:
-        if state.listed is None or not views.typing(state):
+        typing = st.session_state.get("runs-search", state.view.words) != state.view.words
+        if state.listed is None or not typing:
             state.listed = listed_runs(default_folders.runs(), samples.runs_folder())
     except BadInput as error:
         theme.note(str(error))

@@ -83,11 +83,6 @@ def flag(name: str, on: str = "1") -> Any:
     return said(name, lambda text: text == on or None, lambda value: on, False)
 
 
-def switch(name: str) -> Any:
-    """Return a field that is True unless the parameter is 0."""
-    return said(name, {"0": False, "1": True}.get, lambda value: str(int(value)), True)
-
-
 def one_of(name: str, texts: Collection[str], default: str, wrong: str) -> Any:
     """Return a field for one of these texts."""
     return said(name, lambda text: text if text in texts else None, str, default, wrong)

@@ -177,7 +177,9 @@ class LiveView:
     settings: Settings = links.part(
         _settings_in_link, _written, default_factory=Settings
     )  # settings of the next decode
-    chat: bool = links.switch("chat")  # False to skip the target's chat template
+    chat: bool = links.said(
+        "chat", {"0": False, "1": True}.get, lambda chat: str(int(chat)), True
+    )  # False to skip the target's chat template
     system: str = links.said(
         "system",
         lambda text: text if len(text) <= LONGEST_SYSTEM else None,

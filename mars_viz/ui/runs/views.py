@@ -52,11 +52,6 @@ SHAPES = {"": ANY, search.CHAINS: "Chains", search.TREES: "Trees"}
 _KEYS = ("search", "sort", "rule", "drafter", "tree", "temperature", "tags", "whose")
 
 
-def typing(state: RunsPageState) -> bool:
-    """Return True while the user types in the search field."""
-    return bool(st.session_state.get("runs-search", state.view.words) != state.view.words)
-
-
 def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     left, middle, right = st.columns([6, 2.2, 2.6], vertical_alignment="bottom")
     view = state.view
