@@ -65,9 +65,18 @@ def _head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> No
         memory.look(across=across)
         memory.turned = True
 
-    tip = "Settings: every text on the run's dial map. Rules or models: all runs of the same prompt."
-    how = {"options": list(LABELS), "format_func": lambda each: LABELS[each], "required": True, "help": tip}
-    bound(st.segmented_control, "Compare", "across", memory.view.across, turn, **how, label_visibility="collapsed")
+    bound(
+        st.segmented_control,
+        "Compare",
+        "across",
+        memory.view.across,
+        turn,
+        options=list(LABELS),
+        format_func=lambda each: LABELS[each],
+        required=True,
+        label_visibility="collapsed",
+        help="Settings: every text on the run's dial map. Rules or models: all runs of the same prompt.",
+    )
 
 
 @faults.fragment
@@ -106,14 +115,22 @@ def _controls(session: Session, memory: Comparison, run: Run) -> None:
         _another_rule(session, run)
     if memory.view.across is not Across.SETTINGS or dial_map is None or len(dial_map.span.gammas) < 2:
         return
-    label, own = ("Nodes", "tree") if run.settings.drafts_trees else ("Draft length γ", "γ")
-    tip, form = f"Tokens drafted per round. The reference keeps its own {own}.", "{:d}".format
-    how = {"options": dial_map.span.gammas, "format_func": form, "required": True, "help": tip}
+    trees = run.settings.drafts_trees
 
     def turn(gamma: int) -> None:
         memory.look(gamma=None if gamma == own_gamma else gamma, shown=None)
 
-    bound(st.segmented_control, label, "compare-gamma", memory.view.gamma or own_gamma, turn, **how)
+    bound(
+        st.segmented_control,
+        "Nodes" if trees else "Draft length γ",
+        "compare-gamma",
+        memory.view.gamma or own_gamma,
+        turn,
+        options=dial_map.span.gammas,
+        format_func=lambda gamma: f"{gamma:d}",
+        required=True,
+        help=f"Tokens drafted per round. The reference keeps its own {'tree' if trees else 'γ'}.",
+    )
 
 
 def _another_rule(session: Session, run: Run) -> None:

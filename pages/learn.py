@@ -123,9 +123,17 @@ def _head(
 
     library.picker(right, labels, page_state.run, open_run)
     names = [WATCH, *(f"{number} · {lesson.name}" for number, lesson in enumerate(LESSONS, 1))]
-    how = {"options": range(len(names)), "format_func": lambda number: markdown(names[number]), "required": True}
-    now, turn = page_state.view.lesson, page_state.turn_to
-    bound(st.segmented_control, "Lesson", "learn-lesson", now, turn, **how, label_visibility="collapsed")
+    bound(
+        st.segmented_control,
+        "Lesson",
+        "learn-lesson",
+        page_state.view.lesson,
+        page_state.turn_to,
+        options=range(len(names)),
+        format_func=lambda number: markdown(names[number]),
+        required=True,
+        label_visibility="collapsed",
+    )
 
 
 def _teaching(page_state: LessonPageState) -> None:

@@ -129,16 +129,28 @@ def _controls(page_state: RulesPageState, panel: AllRules) -> str:
     choices = {
         name: one.title + (" (cannot judge)" if panel.opinions[name].lacks else "") for name, one in panel.rules.items()
     }
-    options = {"options": list(choices), "format_func": choices.__getitem__}
-    bound(left.selectbox, "Rule", "lab-rule", rule.name, lambda name: page_state.look(rule=name, dial=None), **options)
+    names, words = list(choices), choices.__getitem__
+
+    def choose(name: str) -> None:
+        page_state.look(rule=name, dial=None)
+
+    bound(left.selectbox, "Rule", "lab-rule", rule.name, choose, options=names, format_func=words)
     if rule.dial is None:
         middle.slider("This rule has no dial", 0.0, 1.0, 0.0, disabled=True, key="lab-no-dial", format=" ")
     else:
         dial, now = rule.dial, page_state.view.dial_on(panel.run)
-        label, key = markdown(f"{dial.name.capitalize()} {dial.symbol}"), f"lab-dial-{rule.name}"
-        form, tip = "%.0f" if dial.step >= 1 else "%.3f", f"Strict at {dial.strict:g}, default {dial.default:g}"
-        ends = {"min_value": dial.low, "max_value": dial.high, "step": dial.step, "format": form, "help": tip}
-        bound(middle.slider, label, key, now, lambda value: page_state.look(dial=value), **ends)
+        bound(
+            middle.slider,
+            markdown(f"{dial.name.capitalize()} {dial.symbol}"),
+            f"lab-dial-{rule.name}",
+            now,
+            lambda value: page_state.look(dial=value),
+            min_value=dial.low,
+            max_value=dial.high,
+            step=dial.step,
+            format="%.0f" if dial.step >= 1 else "%.3f",
+            help=f"Strict at {dial.strict:g}, default {dial.default:g}",
+        )
     others = right.segmented_control(
         "Other rules at", [DEFAULT, MATCHED], default=DEFAULT, required=True, key="lab-others", help=OTHERS_HELP
     )
@@ -154,9 +166,14 @@ def _table(
 ) -> None:
     theme.section("Rules in numbers")
     left, every, decode = st.columns([4.4, 3.7, 3.9], vertical_alignment="center", gap="medium")
-    tip, label = "In the tables and in the figure of verdicts", f"Show all {len(panel.rules)} rules"
-    listing = page_state.view.every
-    bound(every.toggle, label, "lab-every", listing, lambda on: page_state.change(every=on), help=tip)
+    bound(
+        every.toggle,
+        f"Show all {len(panel.rules)} rules",
+        "lab-every",
+        page_state.view.every,
+        lambda on: page_state.change(every=on),
+        help="In the tables and in the figure of verdicts",
+    )
     waiting = page_state.walking is not None and page_state.walking[0] == session.view.run
     if waiting:
         faults.fragment(_walking, run_every=tab_jobs.pace())(page_state)

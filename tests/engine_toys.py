@@ -88,9 +88,7 @@ class Look(Job[Seen]):
         self.tell(state=JobState.DONE)
 
 
-class Wait(Job[Seen]):
-    """Counts until it is stopped."""
-
+class Wait(Job[Seen]):  # counts until it is stopped
     def __init__(self) -> None:
         super().__init__(Seen(JobState.QUEUED))
 

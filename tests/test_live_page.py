@@ -172,9 +172,7 @@ class Room:
         return made
 
 
-class Sweeps(Job[Progress]):
-    """Keeps its pair between its steps, as a sweep does."""
-
+class Sweeps(Job[Progress]):  # keeps its pair between its steps, as a sweep does
     rank = Rank.LONG
 
     def __init__(self, steps: int = 3, fail: bool = False) -> None:

@@ -382,8 +382,8 @@ def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
         bounds = (kind(each.low), kind(each.high), kind(initial.values[each.key]), kind(each.step))
         label, name = f"{each.name[0].upper()}{each.name[1:]} {each.symbol}", f"{key}-{rule.family}-{each.key}"
         usual = f"{each.written(each.default)} unless said; fixed while the dial moves."
-        tip = markdown(f"{each.meaning[0].upper()}{each.meaning[1:]}. {usual}")
-        values[each.key] = float(st.number_input(markdown(label), *bounds, format=form, key=name, help=tip))
+        tip = f"{each.meaning[0].upper()}{each.meaning[1:]}. {usual}"
+        values[each.key] = float(st.number_input(markdown(label), *bounds, format=form, key=name, help=markdown(tip)))
     return rule.varied(values) if values else rule
 
 
@@ -392,6 +392,14 @@ def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | Non
     dial = rule.dial
     if dial is None:
         return None
-    label, tip = markdown(f"{dial.name.capitalize()} {dial.symbol}"), f"{dial.strict:g} is strict"
-    ends = (dial.low, dial.high, dial.default if start is None else start, dial.step)
-    return st.slider(label, *ends, key=key, help=tip, format="%.3f", disabled=disabled)
+    label, bounds = f"{dial.name.capitalize()} {dial.symbol}", (dial.low, dial.high)
+    return st.slider(
+        markdown(label),
+        *bounds,
+        dial.default if start is None else start,
+        dial.step,
+        key=key,
+        help=f"{dial.strict:g} is strict",
+        format="%.3f",
+        disabled=disabled,
+    )

@@ -312,9 +312,18 @@ def picker(
     disabled: bool = False,
 ) -> None:
     """Draw the select box for runs, with the id of the shown run. `chosen` is called with that of another one."""
-    how = {"format_func": lambda run_id: labels.get(run_id, run_id), "disabled": disabled or not labels}
-    hidden = {"placeholder": "No run yet", "label_visibility": "collapsed"}
-    bound(place.selectbox, "Run", "run", shown or None, chosen, options=list(labels), **how, **hidden)
+    bound(
+        place.selectbox,
+        "Run",
+        "run",
+        shown or None,
+        chosen,
+        options=list(labels),
+        format_func=lambda run_id: labels.get(run_id, run_id),
+        disabled=disabled or not labels,
+        placeholder="No run yet",
+        label_visibility="collapsed",
+    )
 
 
 def told_apart(labels: Mapping[str, str]) -> dict[str, str]:

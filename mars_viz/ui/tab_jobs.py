@@ -355,8 +355,9 @@ def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str 
         if running is not None:
             running.cancel()
 
-    tip = markdown(keeps) or None
-    place.button(markdown(words), key=key, on_click=stop, disabled=job.stopping, width="stretch", help=tip)
+    place.button(
+        markdown(words), key=key, on_click=stop, disabled=job.stopping, width="stretch", help=markdown(keeps) or None
+    )
 
 
 def progress_bar(
@@ -404,9 +405,14 @@ def measure_again(
         theme.small(why)
         if job is not None and job.progress.error:
             theme.note(job.progress.error)
-    label = "Measure costs" if job is None or job.progress.state is JobState.DONE else "Measure again"
-    tip = "Some seconds: what a pass costs here, until its interval is small"
-    button.button(label, key=f"measure-{key}", on_click=start, width="stretch", help=tip)
+    first = job is None or job.progress.state is JobState.DONE
+    button.button(
+        "Measure costs" if first else "Measure again",
+        key=f"measure-{key}",
+        on_click=start,
+        width="stretch",
+        help="Some seconds: what a pass costs here, until its interval is small",
+    )
 
 
 def _measuring(job: CostsJob, key: str) -> None:

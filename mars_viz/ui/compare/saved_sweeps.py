@@ -306,9 +306,16 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...])
     # the labels outlive the page
     parts = {name: (name, each.change.value, _clipped(both.texts[each.place])) for name, each in by_id.items()}
     labels = {name: visible(" · ".join(each).removesuffix(" · ")) for name, each in parts.items()}
-    tip = "Those whose answer changes come first; type to search"
-    how = {"options": list(by_id), "format_func": labels.__getitem__, "help": tip}
-    bound(st.selectbox, "Prompt", "compare-prompt", chosen, lambda name: memory.look(prompt=name), **how)
+    bound(
+        st.selectbox,
+        "Prompt",
+        "compare-prompt",
+        chosen,
+        lambda name: memory.look(prompt=name),
+        options=list(by_id),
+        format_func=labels.__getitem__,
+        help="Those whose answer changes come first; type to search",
+    )
     return by_id[chosen]
 
 
@@ -459,8 +466,8 @@ def chosen_sweep(
     def choose(sweep: str) -> None:
         memory.look(sweep=sweep, beside="", from_dial=None, to_dial=None, prompt="")
 
-    how = {"options": list(paths), "format_func": labels.__getitem__}
-    bound(column.selectbox, "Sweep", "compare-sweep", name, choose, **how)
+    words = labels.__getitem__
+    bound(column.selectbox, "Sweep", "compare-sweep", name, choose, options=list(paths), format_func=words)
     return paths[name], opened_sweep(paths[name])
 
 
@@ -475,13 +482,21 @@ def chosen_beside(
         theme.note("There is no other sweep of the link's second name here; two settings of one are shown instead.")
         chosen = ""
     words = {"": "the same sweep at another setting", **labels}
-    tip = "Another rule, controller, drafter or target over the same prompts, paired prompt by prompt"
-    how = {"options": ["", *others], "format_func": words.__getitem__, "disabled": not others, "help": tip}
 
     def choose(name: str) -> None:
         memory.look(beside=name, from_dial=None, to_dial=None)
 
-    bound(column.selectbox, "Compare with", "compare-beside", chosen, choose, **how)
+    bound(
+        column.selectbox,
+        "Compare with",
+        "compare-beside",
+        chosen,
+        choose,
+        options=["", *others],
+        format_func=words.__getitem__,
+        disabled=not others,
+        help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
+    )
     try:
         return (paths[chosen], opened_sweep(paths[chosen])) if chosen else None
     except BadInput as error:
@@ -500,9 +515,19 @@ def _dial_input(
             f"{exactly(plan.high)}; the nearest value is shown instead."
         )
     value = min(max(default if value is None else value, plan.low), plan.high)
-    label, ends = markdown(f"{dial.symbol}, {words}"), {"min_value": plan.low, "max_value": plan.high}
-    turn = partial(_turn, memory, name)
-    return float(bound(column.number_input, label, key, value, turn, **ends, step=dial.step, format="%g"))
+    return float(
+        bound(
+            column.number_input,
+            markdown(f"{dial.symbol}, {words}"),
+            key,
+            value,
+            partial(_turn, memory, name),
+            min_value=plan.low,
+            max_value=plan.high,
+            step=dial.step,
+            format="%g",
+        )
+    )
 
 
 def _turn(memory: Comparison, name: str, dial: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
@@ -20,9 +20,6 @@ from mars_viz.demo import SMOLLM2, is_built_in
 from mars_viz.errors import MarsVizError, TooLarge
 from mars_viz.run import Provenance
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Trigram, drafter_told
-
-if TYPE_CHECKING:
-    from mars_viz.ui.jobs.job import Job
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]  # receives a description of the current step and its progress from 0 to 1
@@ -97,6 +94,13 @@ class Status:
     costs: Costs | None = None  # costs of this pair's passes, if they were measured
 
 
+class Doable(Protocol):
+    """A job that uses models."""
+
+    def run(self, models: Models[Any]) -> None:
+        """Do the job."""
+
+
 class Models(Generic[Pair]):
     """Loads a pair on request, and keeps it until another one is requested or it is idle."""
 
@@ -126,7 +130,7 @@ class Models(Generic[Pair]):
         self._status = status
         self.on_status(status, self.recent)
 
-    def serve(self, job: Job[Any]) -> None:
+    def serve(self, job: Doable) -> None:
         """Run a job, or a step of a long one. Raises the job's DeviceLost."""
         job.run(self)
         self.look()

@@ -135,8 +135,9 @@ def race(page_state: LivePageState) -> None:
         return
     if replays.own(name):
         popover(actions, page_state, _race_item(replays.entries[name]))
-    how = {"options": list(replays.entries), "format_func": replays.label, "label_visibility": "collapsed"}
-    bound(left.selectbox, "Race", "race", name, partial(setattr, page_state, "shown"), **how)
+    show, names = partial(setattr, page_state, "shown"), list(replays.entries)
+    hidden, words = "collapsed", replays.label
+    bound(left.selectbox, "Race", "race", name, show, options=names, format_func=words, label_visibility=hidden)
     with above:
         try:
             opened = replays.opened(name)
@@ -196,8 +197,11 @@ def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: 
             if warning := disturbance(status.costs):
                 theme.note(warning)
         again = status.costs is not None or page_state.measured
-        tip = "Times the passes of the models here; takes a few seconds"
-        if st.button("Measure again" if again else "Measure passes", help=tip, key="measure-passes"):
+        if st.button(
+            "Measure again" if again else "Measure passes",
+            help="Times the passes of the models here; takes a few seconds",
+            key="measure-passes",
+        ):
             page_state.measure(settings, wanted)
             st.rerun()
         if page_state.measuring is not None:
@@ -231,9 +235,12 @@ def _check_area(page_state: LivePageState, settings: Callable[[], Settings], wan
     words, button = st.columns([6, 1.6], vertical_alignment="center")
     with words:
         theme.small(HEAD_CHECK)
-    tip = "Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair"
-    label = "Check the head" if done is None else "Check again"
-    if button.button(label, key="check-head", help=tip, width="stretch"):
+    if button.button(
+        "Check the head" if done is None else "Check again",
+        key="check-head",
+        help="Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair",
+        width="stretch",
+    ):
         page_state.check_head(settings, wanted)
         st.rerun()
     if done is None:
