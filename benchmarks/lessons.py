@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mars_viz import samples
-from mars_viz.samples import COSTS, GRADED, GradedExercises, as_json
+from mars_viz.samples import COSTS, GRADED, as_json
 from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_backend
 from mars_viz.ui.jobs.tasks import grade
@@ -38,10 +38,7 @@ def main() -> None:
         more = costs.passes[-1].seconds / costs.passes[0].seconds
         print(f"{len(costs.target_pass)} positions take {more:.2f} times as long as one, on {costs.device}")
     if options.exercises:
-        found: GradedExercises | None = None
-        for step in grade(pair, options.exercises):
-            found = step.result
-        assert found is not None
+        *_, (_, found) = grade(pair, options.exercises)
         write(options.out / GRADED, as_json(found))
         print(f"{found.exercises} exercises, right along θ: {as_json(found)}")
 

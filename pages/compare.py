@@ -16,11 +16,10 @@ from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import decode_form, faults, library, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
-from mars_viz.ui.compare import compare_tables, compare_view, compare_words, page_state, saved_sweeps
-from mars_viz.ui.compare.compare_view import Across
-from mars_viz.ui.compare.page_state import Comparison, line_up
+from mars_viz.ui.compare import compare_words, page_state, saved_sweeps
+from mars_viz.ui.compare.page_state import Across, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.session import Session, bound, current_session
 
 LABELS = {
     Across.SETTINGS: "Settings of one run",
@@ -31,116 +30,110 @@ LABELS = {
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the page."""
+def _page() -> None:
     navigation.through_app()
     session, memory = current_session(), Comparison.of_tab()
     memory.arrive(session, st.query_params.to_dict())
     page_state.settle_decode(session, memory)
     catalog, run, problem = library.in_view(session, memory.notices)
     memory.follow(session.view.run)
-    head(session, memory, catalog.labels)
+    _head(session, memory, catalog.labels)
     if memory.view.across is Across.SWEEP:
         saved_sweeps.over_a_sweep(memory)
         st.stop()
     library.second_line(catalog, session.view.run)
-    for sentence in filter(None, [catalog.error, problem]):
-        theme.note(sentence)
+    theme.note(catalog.error, problem)
     if session.job is not None:
         tab_jobs.decoding(session)
         st.stop()
     if run is None:
         st.stop()
     memory.begin_at(class_view(session.view.run), run)
-    look(session, memory, run, catalog)
+    _look(session, memory, run, catalog)
 
 
-def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
-    """Draw the title, the picker of runs and the choice of `across`."""
-    st.session_state["run"] = session.view.run or None
+def _head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
     left, right = st.columns([6.4, 5.3], vertical_alignment="center")
     with left:
         theme.title("Compare", "Where do two texts diverge, and what is that worth?")
-        compare_tables.style()
+        compare_words.style()
 
     if memory.view.across is not Across.SWEEP:  # sweeps are independent of the run
-        library.picker(right, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
-    st.session_state["across"] = memory.view.across
+        library.picker(right, labels, session.view.run, session.open, disabled=session.job is not None)
 
-    def across() -> None:
-        memory.look(across=st.session_state["across"])
+    def turn(across: Across) -> None:
+        memory.look(across=across)
         memory.turned = True
 
-    st.segmented_control(
+    bound(
+        st.segmented_control,
         "Compare",
-        list(LABELS),
+        "across",
+        memory.view.across,
+        turn,
+        options=list(LABELS),
         format_func=lambda each: LABELS[each],
-        key="across",
         required=True,
-        on_change=across,
         label_visibility="collapsed",
         help="Settings: every text on the run's dial map. Rules or models: all runs of the same prompt.",
     )
 
 
 @faults.fragment
-def look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue) -> None:
-    """Draw the texts side by side with their numbers."""
+def _look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue) -> None:
     if session.job is not None:
         st.rerun()  # a decode was started; the whole page shows it
-    controls(session, memory, run)
+    _controls(session, memory, run)
     try:
         lineup = line_up(memory, session.view.run, run, catalog)
     except BadInput as error:
         theme.note(str(error))
         return
-    for sentence in (*memory.notices, *session.notices, *lineup.unread):
-        theme.note(sentence)
+    theme.note(*memory.notices, *session.notices, *lineup.unread)
     left, right = lineup.left, lineup.right
     memory.view = memory.pinned(left.choice, right.choice)
-    navigation.write_link(compare_view.to_parameters(session.view.run, memory.view))
+    navigation.write_link(page_state.to_parameters(session.view.run, memory.view))
     names = compare_words.named(left, right)
     sentence = compare_words.finding(left, right, memory.alignment(left, right), names, memory.view.across)
     if left.choice == right.choice:
         theme.note(sentence)
         return
-    compare_tables.lead(sentence)
+    compare_words.lead(sentence)
     # holds no run, because Streamlit keeps it forever
     answer = partial(memory.answer, reference=left.choice, shown=right.choice)
-    compare(page_state.payload(memory, lineup), key="compare", on_ask=answer)
+    compare(compare_words.payload(memory, lineup), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
-    compare_tables.table(rows, names)
+    compare_words.table(rows, names)
     st.caption(markdown(compare_words.footnote(left, right)))
-    numbers = share.Table("Both texts in numbers", "compared", partial(compare_tables.frame, rows, names))
+    numbers = share.Table("Both texts in numbers", "compared", partial(compare_words.frame, rows, names))
     share.tables([numbers], [left.rule.name, right.rule.name], "compare")
 
 
-def controls(session: Session, memory: Comparison, run: Run) -> None:
-    """Draw the choice of the block length, or of another rule for the same prompt."""
+def _controls(session: Session, memory: Comparison, run: Run) -> None:
     dial_map, own_gamma = run.dial_map, run.settings.gamma
     if memory.view.across is Across.RULES:
-        another_rule(session, run)
+        _another_rule(session, run)
     if memory.view.across is not Across.SETTINGS or dial_map is None or len(dial_map.span.gammas) < 2:
         return
-    st.session_state["compare-gamma"] = memory.view.gamma or own_gamma
+    trees = run.settings.drafts_trees
 
-    def turn() -> None:
-        chosen = st.session_state["compare-gamma"]
-        memory.look(gamma=None if chosen == own_gamma else chosen, shown=None)
+    def turn(gamma: int) -> None:
+        memory.look(gamma=None if gamma == own_gamma else gamma, shown=None)
 
-    st.segmented_control(
-        "Nodes" if run.settings.drafts_trees else "Draft length γ",
-        dial_map.span.gammas,
-        key="compare-gamma",
+    bound(
+        st.segmented_control,
+        "Nodes" if trees else "Draft length γ",
+        "compare-gamma",
+        memory.view.gamma or own_gamma,
+        turn,
+        options=dial_map.span.gammas,
         format_func=lambda gamma: f"{gamma:d}",
         required=True,
-        on_change=turn,
-        help=f"Tokens drafted per round. The reference keeps its own {'tree' if run.settings.drafts_trees else 'γ'}.",
+        help=f"Tokens drafted per round. The reference keeps its own {'tree' if trees else 'γ'}.",
     )
 
 
-def another_rule(session: Session, run: Run) -> None:
-    """Draw the controls that decode the prompt with another rule."""
+def _another_rule(session: Session, run: Run) -> None:
     reason = tab_jobs.why_not_again(session, run)
     prompt, settings = run.prompt, run.settings  # the button must not hold the run
     chat, history = bool(run.provenance.chat), run.history
@@ -165,4 +158,4 @@ def another_rule(session: Session, run: Run) -> None:
     )
 
 
-page()
+_page()

@@ -88,11 +88,10 @@ def page() -> None:
 
 def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:
     """Draw the title and the picker of runs; return the popovers for a new prompt and for zips."""
-    st.session_state["run"] = session.view.run or None
     row = st.container(horizontal=True, vertical_alignment="center", key="explore-head")
     with row.container(width="content"):
         theme.title("Explore", "")
-    library.picker(row, labels, lambda: chosen(session), disabled=session.job is not None)
+    library.picker(row, labels, session.view.run, partial(chosen, session), disabled=session.job is not None)
     ready = tab_jobs.shared_worker().expect
     asking = row.popover("New prompt", key=f"new-prompt-{session.asked}", on_change=ready)  # a new key closes it
     zips = row.popover("Open or save")
@@ -111,10 +110,10 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
     return asking, zips
 
 
-def chosen(session: Session) -> None:
+def chosen(session: Session, run_id: str) -> None:
     """Open the picked run."""
     imported.close()
-    session.open(st.session_state["run"])
+    session.open(run_id)
 
 
 def prompt(session: Session, run: Run | None) -> None:

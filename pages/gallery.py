@@ -11,7 +11,7 @@ from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.components.guide import guide
 from mars_viz.escapes import Html, markdown
 from mars_viz.ui import faults, gallery, library, navigation, theme
-from mars_viz.ui.lessons.page_state import LessonPageState
+from mars_viz.ui.lessons.base import LessonPageState
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
 from mars_viz.ui.live import page_state
@@ -44,8 +44,7 @@ STYLE = """
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the introduction and the cards of runs, lessons, the race and other pages."""
+def _page() -> None:
     navigation.through_app()
     session, parameters = current_session(), st.query_params.to_dict()
     # Explore once was the start page; the browser's Back also leads here
@@ -55,29 +54,27 @@ def page() -> None:
     theme.title("MARS Viz", gallery.HERO)
     theme.show(Html(f"<style>{STYLE}</style>"))
     catalog = library.shelf(session)
-    hero(session, catalog)
+    _hero(session, catalog)
     if catalog.error:
         theme.note(catalog.error)
     elif not catalog.samples:
         theme.note(gallery.nothing_yet(catalog))
-    runs(session, catalog)
+    _runs(session, catalog)
     theme.section("Seven lessons, each with one thing to move")
-    in_cards("lessons", gallery.lesson_cards(catalog), "Open the lesson", lambda name: teach(session, int(name)))
-    more()
+    _in_cards("lessons", gallery.lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
+    _more()
 
 
-def hero(session: Session, catalog: RunCatalogue) -> None:
-    """Draw a recorded run with its dial and the guide; without samples a button to Explore."""
+def _hero(session: Session, catalog: RunCatalogue) -> None:
     if run_id := gallery.shown_first(catalog):
         with st.container(key="first-minute"):
-            first_minute(session, catalog, run_id)
+            _first_minute(session, catalog, run_id)
     elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
         st.switch_page("pages/explore.py")
 
 
 @faults.fragment
-def first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
-    """Draw the run's explorer, the guide, and the button that opens Explore at the current dial."""
+def _first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
     run = catalog.opened(run_id)
     left, right = st.columns([8.4, 3.6])
     key = f"first-{run_id}"
@@ -88,19 +85,18 @@ def first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
         opens = st.button("Open this run in Explore", type="primary", key="begin")
         theme.small(catalog.line(run_id))
     if lesson is not None:
-        teach(session, lesson)
+        _teach(session, lesson)
     if opens:
         session.land(run_id)
         session.view = replace(session.view, dial=state.dial, selected=state.selected)
         st.switch_page("pages/explore.py")
 
 
-def runs(session: Session, catalog: RunCatalogue) -> None:
-    """Draw the samples, then the saved runs: only the first ones until all are requested."""
+def _runs(session: Session, catalog: RunCatalogue) -> None:
 
     def row(kind: str, title: str, cards: Iterable[gallery.Card]) -> None:
         theme.section(title)
-        in_cards(kind, cards, "Open", lambda name: see(session, name))
+        _in_cards(kind, cards, "Open", lambda name: _see(session, name))
 
     if catalog.samples:
         row("runs", "Sample runs", gallery.run_cards(catalog, filter(catalog.samples.__contains__, catalog.recorded)))
@@ -114,8 +110,7 @@ def runs(session: Session, catalog: RunCatalogue) -> None:
         st.button(f"Show all {len(saved)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
 
 
-def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callable[[str], None]) -> None:
-    """Draw cards in columns, each with a button."""
+def _in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callable[[str], None]) -> None:
     with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
         for card in cards:
             with st.container(border=True):
@@ -124,21 +119,18 @@ def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callab
                     opened(card.name)
 
 
-def see(session: Session, run_id: str) -> None:
-    """Open a run on Explore."""
+def _see(session: Session, run_id: str) -> None:
     session.land(run_id)
     st.switch_page("pages/explore.py")
 
 
-def teach(session: Session, lesson: int) -> None:
-    """Open a lesson."""
+def _teach(session: Session, lesson: int) -> None:
     session.arrives()  # the tab's first link is handled
     LessonPageState.of_tab().turn_to(lesson)
     st.switch_page("pages/learn.py")
 
 
-def more() -> None:
-    """Draw the race and links to the pages without cards."""
+def _more() -> None:
     theme.section("Other pages")
     left, right = st.columns([4, 8], gap="large")
     card = gallery.race_card(page_state.course())
@@ -156,4 +148,4 @@ def more() -> None:
             right.caption(markdown(line))
 
 
-page()
+_page()

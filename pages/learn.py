@@ -11,23 +11,22 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.escapes import markdown
 from mars_viz.ui import faults, library, links, navigation, theme
 from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, base
-from mars_viz.ui.lessons.page_state import LessonPageState, write_address
+from mars_viz.ui.lessons.base import LessonPageState, write_address
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.session import Session, bound, current_session
 
 WATCH = "Watch a run"
 NARROWEST = 240  # minimum width of a lesson's card in pixels
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the page."""
+def _page() -> None:
     navigation.through_app()
     session, page_state = current_session(), LessonPageState.of_tab()
-    page_state.arrive(session, st.query_params.to_dict(), len(LESSONS))
+    page_state.arrive(session, st.query_params.to_dict())
     catalog = library.shelf(session)
     lesson = LESSONS[page_state.view.lesson - 1] if page_state.view.lesson else None
-    land(session, page_state, catalog, lesson)
+    _land(session, page_state, catalog, lesson)
     run, problem = catalog.tried(page_state.run, page_state.fit)
     if problem and not catalog.labels:
         problem = "There is no run here yet. Decode a prompt on Explore first."
@@ -37,12 +36,11 @@ def page() -> None:
             "one on Explore."
         )
     source = "" if run is None else catalog.described(page_state.run)
-    head(session, page_state, labels(catalog, lesson, page_state.run), lesson, source)
-    for sentence in filter(None, [catalog.error, *page_state.notices, problem]):
-        theme.note(sentence)
+    _head(session, page_state, _labels(catalog, lesson, page_state.run), lesson, source)
+    theme.note(catalog.error, *page_state.notices, problem)
     if run is None:
         if not page_state.view.teach:
-            name(page_state, lesson, source)
+            _name(page_state, lesson, source)
         st.stop()
     teach = page_state.view.teach
     context = LessonContext(
@@ -55,13 +53,12 @@ def page() -> None:
         theme=theme.figure_theme(),
         samples=lambda: library.samples_of(catalog),
     )
-    look(context, lesson, catalog, source)
+    _look(context, lesson, catalog, source)
     if lesson is None and not teach:
-        contents(page_state)
+        _contents(page_state)
 
 
-def contents(page_state: LessonPageState) -> None:
-    """Draw every lesson with its point and the button that opens it."""
+def _contents(page_state: LessonPageState) -> None:
     theme.section("Seven lessons, each with one thing to move")
     with st.grid(4, min_column_width=NARROWEST, key="lessons"):
         for number, lesson in enumerate(LESSONS, 1):
@@ -76,8 +73,7 @@ def contents(page_state: LessonPageState) -> None:
                 st.caption(markdown(lesson.point))
 
 
-def land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, lesson: Lesson | None) -> None:
-    """Choose the run: the tab's current run, or in a lesson its sample or the run chosen for it."""
+def _land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, lesson: Lesson | None) -> None:
     if lesson is None:
         session.view, lost = catalog.landed(session.view)
         page_state.run = session.view.run
@@ -89,8 +85,7 @@ def land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, l
     page_state.notices.extend(filter(None, [lost]))
 
 
-def labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
-    """Return the labels of the runs that may suit the lesson by their manifests, and of the shown run."""
+def _labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
     if lesson is None:
         return catalog.labels
     facts = {run_id: entry.facts for run_id, entry in catalog.recorded.items()} | dict(catalog.own)
@@ -102,49 +97,46 @@ def labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[
     return {run_id: label for run_id, label in catalog.labels.items() if serves(run_id)}
 
 
-def head(
+def _head(
     session: Session, page_state: LessonPageState, labels: Mapping[str, str], lesson: Lesson | None, source: str
 ) -> None:
-    """Draw the title with the choices of lesson and run; in teacher mode the lesson's title and navigation."""
     if page_state.view.teach:
         theme.title("Learn", "")
         base.style(large=True)
         left, right = st.columns([8.9, 2.1])
         with left:
-            name(page_state, lesson, source)
+            _name(page_state, lesson, source)
         with right:
-            teacher_bar(page_state)
+            _teacher_bar(page_state)
         return
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Learn", source or "Speculative decoding, for everybody")
         base.style(large=False)
-    st.session_state["run"] = page_state.run or None
 
-    def open_run() -> None:
+    def open_run(run_id: str) -> None:
         if lesson is None:
-            page_state.notices.clear()
-            page_state.change(frame=None, dial=None)
-            session.open(st.session_state["run"])
+            page_state.look(frame=None, dial=None)
+            session.open(run_id)
         else:
-            page_state.choose(st.session_state["run"])
+            page_state.choose(run_id)
 
-    library.picker(right, labels, open_run, disabled=False)
+    library.picker(right, labels, page_state.run, open_run)
     names = [WATCH, *(f"{number} · {lesson.name}" for number, lesson in enumerate(LESSONS, 1))]
-    st.session_state["learn-lesson"] = page_state.view.lesson
-    st.segmented_control(
+    bound(
+        st.segmented_control,
         "Lesson",
-        range(len(names)),
-        key="learn-lesson",
+        "learn-lesson",
+        page_state.view.lesson,
+        page_state.turn_to,
+        options=range(len(names)),
         format_func=lambda number: markdown(names[number]),
         required=True,
-        on_change=lambda: page_state.turn_to(st.session_state["learn-lesson"]),
         label_visibility="collapsed",
     )
 
 
-def teaching(page_state: LessonPageState) -> None:
-    """Draw the button for teacher mode, and a link to the current state."""
+def _teaching(page_state: LessonPageState) -> None:
     st.button(
         "Large type, no controls", key="learn-teach", on_click=lambda: page_state.change(teach=True), width="stretch"
     )
@@ -154,8 +146,7 @@ def teaching(page_state: LessonPageState) -> None:
     st.code(address, language=None, wrap_lines=True)
 
 
-def teacher_bar(page_state: LessonPageState) -> None:
-    """Draw the navigation in teacher mode."""
+def _teacher_bar(page_state: LessonPageState) -> None:
     now, last = page_state.view.lesson, len(LESSONS)
     with st.container(horizontal=True, horizontal_alignment="right", gap="xxsmall"):
         st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: page_state.turn_to(now - 1))
@@ -163,8 +154,7 @@ def teacher_bar(page_state: LessonPageState) -> None:
         st.button("Exit", help="Show the controls again", on_click=lambda: page_state.change(teach=False))
 
 
-def name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> None:
-    """Draw the lesson's title and point, with the description `source` of the run."""
+def _name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> None:
     if lesson is None:
         base.finding(WATCH)
     else:
@@ -172,8 +162,7 @@ def name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> Non
 
 
 @faults.fragment
-def look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, source: str) -> None:
-    """Draw the lesson on the run."""
+def _look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, source: str) -> None:
     if context.outdated:
         st.rerun()  # the whole page, not only this fragment
     write_address(context.desk)
@@ -184,28 +173,27 @@ def look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, s
             if lesson is None:
                 base.run_caption(context)
             else:
-                name(context.desk, lesson, source)
+                _name(context.desk, lesson, source)
     if lesson is None:
         base.show_steps(context)
     else:
-        give(context, lesson, catalog)
+        _give(context, lesson, catalog)
     if corner is not None:  # last, so that the link has the values of the lesson's controls
         with corner.popover("Teach"):
-            teaching(context.desk)
+            _teaching(context.desk)
 
 
-def give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
-    """Draw the lesson's picture, text and question; for an unsuitable run the reason and a sample."""
+def _give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
     number, lacks = context.desk.view.lesson, lesson.lacks(context.run)
     if warning := lacks or (lesson.caution(context.run) if lesson.caution else ""):
-        offer_sample(context, lesson, catalog, warning)
+        _offer_sample(context, lesson, catalog, warning)
     if lacks:
         return
     if context.steps_first:
-        step_by_step(context, lesson)
+        _step_by_step(context, lesson)
     picture, words, question = places(context, lesson)
     with picture:
-        lesson.show(context)
+        lesson.draw(context)
     with words:
         for paragraph in () if context.large else lesson.text:
             st.markdown(paragraph)
@@ -214,11 +202,10 @@ def give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
         if lesson.beside is not None:
             lesson.beside(context)
     if not context.steps_first:
-        step_by_step(context, lesson)
+        _step_by_step(context, lesson)
 
 
-def offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
-    """Draw a problem of this run, and a button that opens the lesson's sample."""
+def _offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
     left, button = st.columns([7.8, 4.2], vertical_alignment="center")
     with left:
         theme.note(warning)
@@ -241,8 +228,7 @@ def places(context: LessonContext, lesson: Lesson) -> tuple[DeltaGenerator, Delt
     return st.container(), words, question
 
 
-def step_by_step(context: LessonContext, lesson: Lesson) -> None:
-    """Draw the stepper in an expander, which is open if the link has a step."""
+def _step_by_step(context: LessonContext, lesson: Lesson) -> None:
     asked_for = context.desk.view.frame is not None
     key = f"watch-{context.desk.view.lesson}"
     words, show = lesson.steps or base.STEPS
@@ -252,4 +238,4 @@ def step_by_step(context: LessonContext, lesson: Lesson) -> None:
             show(context)
 
 
-page()
+_page()

@@ -16,8 +16,7 @@ from mars_viz.ui.session import current_session
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the page."""
+def _page() -> None:
     navigation.through_app()
     page_state = current_desk()
     if st.query_params.get("view") == SAVED and current_session().arrives():
@@ -28,8 +27,7 @@ def page() -> None:
     theme.title("Live", "Decode now, and see each round as it is verified")
     busy = page_state.waits_for is not None
     settings, wanted = ask(page_state)
-    for sentence in page_state.notices:
-        theme.note(sentence)
+    theme.note(*page_state.notices)
     show = Show.DECODE if view(page_state) == TEXT else Show.RACE
     if show is Show.DECODE:
         faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(page_state, busy)
@@ -82,4 +80,4 @@ def ask(page_state: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
     return settings, wanted
 
 
-page()
+_page()

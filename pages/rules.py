@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from weakref import ref
 
 import numpy as np
@@ -19,16 +18,15 @@ from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
-from mars_viz.ui.rule_lab import rule_tables, rule_words
-from mars_viz.ui.rule_lab.page_state import (
+from mars_viz.ui.rule_lab import rule_words
+from mars_viz.ui.rule_lab.rule_words import (
     RulesPageState,
-    finished_share,
     settle_walks,
     start_walks,
     walks_going_on,
     what_is_exact,
 )
-from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.session import Session, bound, current_session
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
 
@@ -41,18 +39,16 @@ DISPUTED_HELP = "Disputed: the rules disagree on it"
 
 
 @faults.drawn
-def page() -> None:
-    """Draw the page."""
+def _page() -> None:
     navigation.through_app()
     session, page_state = current_session(), RulesPageState.of_tab()
     tab_jobs.fill_in(session)
     settle_walks(page_state)
     page_state.arrive(session, st.query_params.to_dict())
     catalog, run, problem = library.in_view(session, page_state.notices, page_state.fit)
-    head(session, page_state, catalog.labels)
+    _head(session, page_state, catalog.labels)
     library.second_line(catalog, session.view.run)
-    for sentence in filter(None, [catalog.error, *page_state.notices, problem]):
-        theme.note(sentence)
+    theme.note(catalog.error, *page_state.notices, problem)
     if run is None:
         st.stop()
     page_state.begin_at(class_view(session.view.run), run)
@@ -61,28 +57,25 @@ def page() -> None:
     if not len(panel.drafted):
         theme.note("No token was drafted in this run, so there is nothing to judge. Choose another run.")
         st.stop()
-    look(session, page_state, panel)
+    _look(session, page_state, panel)
 
 
-def head(session: Session, page_state: RulesPageState, labels: Mapping[str, str]) -> None:
-    """Draw the title and the picker of runs."""
-    st.session_state["run"] = session.view.run or None
+def _head(session: Session, page_state: RulesPageState, labels: Mapping[str, str]) -> None:
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Rules", "Which rule keeps what, on one run?")
-        rule_tables.style()
+        rule_words.style()
 
-    def open_run() -> None:
+    def open_run(run_id: str) -> None:
         page_state.notices.clear()
-        session.open(st.session_state["run"])
+        session.open(run_id)
 
-    library.picker(right, labels, open_run, disabled=False)
+    library.picker(right, labels, session.view.run, open_run)
 
 
 @faults.fragment
-def look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
-    """Draw the verdicts of all rules on the run, at the chosen rule's dial."""
-    others = controls(page_state, panel)
+def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
+    others = _controls(page_state, panel)
     rule, dial = page_state.view.rule_on(panel.run), page_state.view.dial_on(panel.run)
     navigation.write_link(links.to_parameters(page_state.view, run=session.view.run))
     chosen = None if panel.opinions[rule.name].lacks else panel.ruling(rule.name, dial)
@@ -96,27 +89,27 @@ def look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
     else:
         row, strict, walked = panel.against_strict(rule.name, dial)
         is_exact = {row.basis, strict.basis} == {Basis.EXACT}
-        rule_tables.lead(rule_words.lead(row, strict, walked), Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
-    rule_tables.card(rule)
+        compared = rule_words.compared_with_strict(row, strict, walked)
+        rule_words.lead(compared, Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
+    rule_words.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
-    table(session, page_state, panel, listed, dials)
+    _table(session, page_state, panel, listed, dials)
     side_by_side = [rulings[name] for name in listed if name in rulings]
-    matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
-    plane(session, panel, rulings, chosen)
-    equivalents(panel, listed, rule, dials, matched)
-    branches(panel)
-    take_away(panel, dials, matched)
+    _matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
+    _plane(session, panel, rulings, chosen)
+    _equivalents(panel, listed, rule, dials, matched)
+    _branches(panel)
+    _take_away(panel, dials, matched)
 
 
-def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
-    """Draw the downloads of the page's tables for all rules, and the citations."""
+def _take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
     name, c = file_name(panel.run), float(st.session_state["lab-shift"])
 
     def rules() -> pd.DataFrame:
-        return rule_tables.rule_frame(panel, list(panel.rules), dials)
+        return rule_words.rule_frame(panel, list(panel.rules), dials)
 
     def like() -> pd.DataFrame:
-        return rule_tables.likeness_frame(dials, matched, shifts(panel, dials, c))
+        return rule_words.likeness_frame(dials, matched, _shifts(panel, dials, c))
 
     shared_tables = [
         share.Table("Every rule on this run", f"{name}-rules", rules),
@@ -125,38 +118,37 @@ def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mappi
     if not why_not(panel.run):
         branching = panel.branching(st.session_state["lab-children"])
         words = "Where a branch would pay, modelled"
-        shared_tables.append(share.Table(words, f"{name}-branches", lambda: rule_tables.branch_frame(branching)))
+        shared_tables.append(share.Table(words, f"{name}-branches", lambda: rule_words.branch_frame(branching)))
     share.tables(shared_tables, panel.able, "lab")
 
 
-def controls(page_state: RulesPageState, panel: AllRules) -> str:
-    """Draw the choices of the rule, its dial and the other rules' dials. Return the last."""
+def _controls(page_state: RulesPageState, panel: AllRules) -> str:
     left, middle, right = st.columns([3.5, 4.9, 3.6], vertical_alignment="bottom", gap="medium")
     rule = page_state.view.rule_on(panel.run)
-    st.session_state["lab-rule"] = rule.name
     choices = {
         name: one.title + (" (cannot judge)" if panel.opinions[name].lacks else "") for name, one in panel.rules.items()
     }
+    names, words = list(choices), choices.__getitem__
 
-    def choose() -> None:
-        page_state.choose(st.session_state["lab-rule"])
+    def choose(name: str) -> None:
+        page_state.look(rule=name, dial=None)
 
-    left.selectbox("Rule", list(choices), key="lab-rule", format_func=choices.__getitem__, on_change=choose)
-    rule = page_state.view.rule_on(panel.run)
+    bound(left.selectbox, "Rule", "lab-rule", rule.name, choose, options=names, format_func=words)
     if rule.dial is None:
         middle.slider("This rule has no dial", 0.0, 1.0, 0.0, disabled=True, key="lab-no-dial", format=" ")
     else:
-        key = f"lab-dial-{rule.name}"
-        st.session_state[key] = page_state.view.dial_on(panel.run)
-        middle.slider(
-            markdown(f"{rule.dial.name.capitalize()} {rule.dial.symbol}"),
-            rule.dial.low,
-            rule.dial.high,
-            step=rule.dial.step,
-            key=key,
-            format="%.0f" if rule.dial.step >= 1 else "%.3f",
-            help=f"Strict at {rule.dial.strict:g}, default {rule.dial.default:g}",
-            on_change=lambda: page_state.turn(st.session_state[key]),
+        dial, now = rule.dial, page_state.view.dial_on(panel.run)
+        bound(
+            middle.slider,
+            markdown(f"{dial.name.capitalize()} {dial.symbol}"),
+            f"lab-dial-{rule.name}",
+            now,
+            lambda value: page_state.look(dial=value),
+            min_value=dial.low,
+            max_value=dial.high,
+            step=dial.step,
+            format="%.0f" if dial.step >= 1 else "%.3f",
+            help=f"Strict at {dial.strict:g}, default {dial.default:g}",
         )
     others = right.segmented_control(
         "Other rules at", [DEFAULT, MATCHED], default=DEFAULT, required=True, key="lab-others", help=OTHERS_HELP
@@ -164,94 +156,89 @@ def controls(page_state: RulesPageState, panel: AllRules) -> str:
     return str(others)
 
 
-def table(
+def _table(
     session: Session,
     page_state: RulesPageState,
     panel: AllRules,
     listed: Sequence[str],
     dials: Mapping[str, float | None],
 ) -> None:
-    """Draw the table of rules, with the switch to list all and the button that decodes every rule."""
     theme.section("Rules in numbers")
     left, every, decode = st.columns([4.4, 3.7, 3.9], vertical_alignment="center", gap="medium")
-    st.session_state["lab-every"] = page_state.view.every
-    every.toggle(
+    bound(
+        every.toggle,
         f"Show all {len(panel.rules)} rules",
-        key="lab-every",
-        on_change=lambda: page_state.change(every=st.session_state["lab-every"]),
+        "lab-every",
+        page_state.view.every,
+        lambda on: page_state.change(every=on),
         help="In the tables and in the figure of verdicts",
     )
     waiting = page_state.walking is not None and page_state.walking[0] == session.view.run
     if waiting:
-        faults.fragment(walking, run_every=tab_jobs.pace())(page_state)
+        faults.fragment(_walking, run_every=tab_jobs.pace())(page_state)
     else:
         rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
         reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with left:
-            rule_tables.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
+            rule_words.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
+        panel_ref = ref(panel)  # weak, because Streamlit never forgets a button's callback
+
+        def decode_every_rule() -> None:
+            if (run_panel := panel_ref()) is not None:
+                start_walks(page_state, session, run_panel.run, run_panel.stands(dials))
+
         if missing:
             decode.button(
                 "Decode every rule on this prompt",
                 key="lab-every-rule",
                 disabled=bool(reason),
                 width="stretch",
-                on_click=partial(decode_every_rule, session, page_state, ref(panel), dials),
+                on_click=decode_every_rule,
                 help="Each rule writes its own text after this prompt, with the same seed and settings; its row then "
                 "counts that text",
             )
     chosen = page_state.view.rule_on(panel.run).name
-    rule_tables.table(rule_tables.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
+    rule_words.table(rule_words.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
 
 
-def decode_every_rule(
-    session: Session, page_state: RulesPageState, panel_ref: ref[AllRules], dials: Mapping[str, float | None]
-) -> None:
-    """Decode every rule. `panel_ref` is a weak reference, because Streamlit never forgets a button's callback."""
-    panel = panel_ref()
-    if panel is not None:
-        start_walks(page_state, session, panel.run, panel.stands(dials))
-
-
-def walking(page_state: RulesPageState) -> None:
-    """Draw the progress of the walks, with a stop button."""
+def _walking(page_state: RulesPageState) -> None:
     if page_state.walking is None or page_state.walking[1].progress.state.finished:
         st.rerun()
     job = page_state.walking[1]
     words = walks_going_on(job.progress, tab_jobs.shared_worker().ahead(job), job.stopping)
-    progress_bar(job, finished_share(job.progress), words, keeps="Keeps the rules that are done", key="lab-cancel")
+    together = job.progress.together
+    share = together.finished / len(together.walks) if together is not None and together.walks else 0.0
+    progress_bar(job, share, words, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
-def shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
-    """Return the effect of adding `c` to every logit on each rule's verdicts."""
+def _shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
     return {name: panel.shifted(name, dials[name], c) for name in panel.able}
 
 
-def equivalents(
+def _equivalents(
     panel: AllRules,
     listed: Sequence[str],
     rule: Rule,
     dials: Mapping[str, float | None],
     matched: Mapping[str, Equivalent],
 ) -> None:
-    """Draw the equivalent settings and the shift test."""
     theme.section("Which settings are equivalent?")
-    rule_tables.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
+    rule_words.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
-    shifted = shifts(panel, dials, float(c))
+    shifted = _shifts(panel, dials, float(c))
     with right:
-        rule_tables.sentence(rule_words.shift_words(float(c), shifted.values()))
+        rule_words.sentence(rule_words.shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
     if folded.open:
         rows = {name: shifted[name] for name in listed if name in shifted}
         with folded:
-            rule_tables.table(rule_tables.likeness_frame(dials, matched, rows), rule.name, "Equivalent settings")
+            rule_words.table(rule_words.likeness_frame(dials, matched, rows), rule.name, "Equivalent settings")
     st.caption("Block-local: verdicts on the drafted positions of the recorded text, each rule at the table's dial.")
 
 
-def matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling | None) -> None:
-    """Draw the figure of the rules' verdicts."""
+def _matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling | None) -> None:
     theme.section("Verdicts, token by token")
     rounds = int(panel.drafted.round_index.max()) + 1
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
@@ -273,8 +260,7 @@ def matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling 
     )
 
 
-def plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
-    """Draw the rules' decision boundaries."""
+def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
     theme.section("Decision boundaries")
     others = [name for name in rulings if panel.rules[name].dial is not None and rulings[name] is not chosen]
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
@@ -306,11 +292,10 @@ def plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chos
     )
 
 
-def branches(panel: AllRules) -> None:
-    """Draw the effect of several children at each depth."""
+def _branches(panel: AllRules) -> None:
     theme.section("Where would a branch pay?")
     if reason := why_not(panel.run):
-        rule_tables.sentence(reason)
+        rule_words.sentence(reason)
         return
     children = st.segmented_control(
         "Children of a node",
@@ -330,4 +315,4 @@ def _title(name: str) -> str:
     return rule_named(name).title
 
 
-page()
+_page()

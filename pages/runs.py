@@ -11,10 +11,8 @@ from mars_viz.errors import BadInput
 from mars_viz.runlist import listed_runs
 from mars_viz.ui import faults, library, navigation, theme
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.runs import run_list
 from mars_viz.ui.runs.page_state import RunsPageState
-from mars_viz.ui.runs.run_details import shown
-from mars_viz.ui.runs.run_list import listed
+from mars_viz.ui.runs.views import listed, shown
 from mars_viz.ui.session import current_session
 
 
@@ -26,7 +24,8 @@ def page() -> None:
     state.arrive(session, st.query_params.to_dict())
     theme.title("Runs", "Every run here: what made it, and how it is made again")
     try:
-        if state.listed is None or not run_list.typing(state):
+        typing = st.session_state.get("runs-search", state.view.words) != state.view.words
+        if state.listed is None or not typing:
             state.listed = listed_runs(default_folders.runs(), samples.runs_folder())
     except BadInput as error:
         theme.note(str(error))
@@ -36,8 +35,7 @@ def page() -> None:
     if state.view.run and selected_run is None:
         state.view = replace(state.view, run="")
         state.notices = state.notices or ["There is no run of that name here; choose another from the list."]
-    for sentence in state.notices:
-        theme.note(sentence)
+    theme.note(*state.notices)
     if selected_run is None:
         listed(session, state, runs)
     else:

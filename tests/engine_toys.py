@@ -13,7 +13,7 @@ from typing import Any
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, DeviceLost
 from mars_viz.run import Settings
-from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import Device, Models, Tell
 from tests.factories import ToyRecorder, toy_run
 
@@ -88,9 +88,7 @@ class Look(Job[Seen]):
         self.tell(state=JobState.DONE)
 
 
-class Wait(Job[Seen]):
-    """Counts until it is stopped."""
-
+class Wait(Job[Seen]):  # counts until it is stopped
     def __init__(self) -> None:
         super().__init__(Seen(JobState.QUEUED))
 
@@ -103,13 +101,13 @@ class Wait(Job[Seen]):
         self.tell(state=JobState.CANCELLED)
 
 
-class Steps(LongJob[Seen]):
-    """Takes three steps, and holds what cannot travel in between."""
+class Steps(Job[Seen]):  # takes three steps, and holds what cannot travel in between
+    rank = Rank.LONG
 
     def __init__(self) -> None:
         super().__init__(Seen(JobState.QUEUED))
 
-    def steps(self, models: Models[Any]) -> Iterator[None]:
+    def work(self, models: Models[Any]) -> Iterator[None]:
         held = models.pair(BackendChoice("long"), holder=self)
         for step in range(1, 4):
             time.sleep(0.05)

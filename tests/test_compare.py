@@ -20,9 +20,8 @@ from mars_viz.prompts import recognised
 from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece
-from mars_viz.ui.compare import compare_view, compare_words, sweep_pair
-from mars_viz.ui.compare.compare_view import Across, Choice, CompareView
-from mars_viz.ui.compare.page_state import Comparison, line_up
+from mars_viz.ui.compare import compare_words, page_state, saved_sweeps
+from mars_viz.ui.compare.page_state import Across, Choice, CompareView, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run, toy_tree
@@ -47,27 +46,27 @@ def shelf_of(**runs):
 def test_contenders_are_the_exact_texts_of_the_map(run):
     shelf, memory = shelf_of(a=run), Comparison()
     for gamma, segments in ((None, run.dial_map.segments), (2, run.dial_map.segments_for(2))):
-        choices = compare_view.settings_of("a", run, *([gamma] if gamma else []))
-        found = [compare_view.contender(choice, shelf).run for choice in choices]
+        choices = page_state.settings_of("a", run, *([gamma] if gamma else []))
+        found = [page_state.contender(choice, shelf).run for choice in choices]
         assert [each.token_ids for each in found] == [segment.token_ids for segment in segments]
         assert len(set(choices)) == len(choices) > 2
         assert {each.settings.gamma for each in found} == {gamma or run.settings.gamma}
-    own, strict = (compare_view.contender(Choice("a", dial), shelf) for dial in (None, 1.0))
+    own, strict = (page_state.contender(Choice("a", dial), shelf) for dial in (None, 1.0))
     assert own.recorded and not strict.recorded and strict.run.dial_map is None
     found = [memory.contender(choice, shelf) for choice in (Choice("a"), Choice("a", 0.9), Choice("a", None, 6))]
     assert found[0] is found[1] is found[2] and list(memory.known) == [Choice("a")]
     for choice in (Choice("b"), Choice("a", 0.2), Choice("a", 3.0), Choice("a", 0.9, 5)):
         with pytest.raises(BadInput):
-            compare_view.contender(choice, shelf)
-    assert compare_view.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
-    assert compare_view.first_pair("a", charted(dial=1.0)) == (Choice("a"), Choice("a", 0.9))
+            page_state.contender(choice, shelf)
+    assert page_state.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
+    assert page_state.first_pair("a", charted(dial=1.0)) == (Choice("a"), Choice("a", 0.9))
     runs = {"a": toy_run(), "b": toy_run(rule="strict"), "c": replace(toy_run(), prompt="another")}
-    assert compare_view.first_pair("b", runs["b"]) == (Choice("b"), Choice("b"))
-    assert compare_view.field(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
-    assert len(compare_view.field(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
-    assert [compare_view.roundest(*ends) for ends in ((0.8731, 0.8912), (0.5, 0.6), (0.3, 0.3))] == [0.88, 0.5, 0.3]
+    assert page_state.first_pair("b", runs["b"]) == (Choice("b"), Choice("b"))
+    assert page_state.choices_across(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
+    assert len(page_state.choices_across(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
+    assert [page_state.roundest(*ends) for ends in ((0.8731, 0.8912), (0.5, 0.6), (0.3, 0.3))] == [0.88, 0.5, 0.3]
     for count, at in ((60, 0), (60, 30), (60, 59), (5, 4)):
-        seen = compare_view.window([Choice("a")] * count, at, 24)
+        seen = page_state.window([Choice("a")] * count, at, 24)
         assert at in seen and len(seen) == min(count, 24) and seen[0] >= 0 and seen[-1] < count
     assert not any(map(Choice.read, ("", "~0.9~", "a~much~", "a~0.9~six", "a~nan~", "a~~²")))
 
@@ -113,9 +112,9 @@ def test_differences_and_shares(run):
     share = replace(rows["τ"], left=0.3, right=0.2, is_share=True)
     assert compare_words.change(share) == "−10.0\u202fpoints"
     share = Interval(0.5, 0.4, 0.625, 0.95, Method.PERCENTILE)
-    assert sweep_pair.words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62)"
-    assert sweep_pair.words(share) == "0.50 (0.40 to 0.62)"
-    assert sweep_pair.words(replace(share, low=math.nan, high=math.nan), percent=True) == "50\u202f%"
+    assert saved_sweeps.interval_words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62)"
+    assert saved_sweeps.interval_words(share) == "0.50 (0.40 to 0.62)"
+    assert saved_sweeps.interval_words(replace(share, low=math.nan, high=math.nan), percent=True) == "50\u202f%"
 
 
 def test_exercises_alone_are_recognised_and_graded():
@@ -130,7 +129,7 @@ def test_exercises_alone_are_recognised_and_graded():
     pieces = {i: b" 5" for i in range(1, 32)} | {1: b"Answer: 5\n"}
     run = replace(toy_run(pieces=pieces), prompt="Add 2 and 3.\n")
     texts = {"a": run, "b": replace(run, prompt="Add 2 and 4.\n"), "c": replace(run, prompt="A story")}
-    right = [compare_view.contender(Choice(name), shelf_of(**texts)).right for name in texts]
+    right = [page_state.contender(Choice(name), shelf_of(**texts)).right for name in texts]
     assert right == [final_line("5", run.text), False, None]
 
 
@@ -141,7 +140,7 @@ def sentence(left, right):
 
 def names_of(*runs):
     shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
-    return compare_words.named(*(compare_view.contender(Choice(each), shelf) for each in "ab"))
+    return compare_words.named(*(page_state.contender(Choice(each), shelf) for each in "ab"))
 
 
 def with_models(run, target, drafter, **changed):
@@ -151,15 +150,15 @@ def with_models(run, target, drafter, **changed):
 def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     other = replace(toy_run(), pieces={i: Piece(f" w{i} ".encode()) for i in range(32)})
     shelf = shelf_of(a=run, b=other, c=replace(run, title="Full"), d=replace(run, rounds=(), title="Empty"))
-    strict, own, blocks = (compare_view.contender(Choice("a", *at), shelf) for at in ((1.0,), (None,), (1.0, 2)))
+    strict, own, blocks = (page_state.contender(Choice("a", *at), shelf) for at in ((1.0,), (None,), (1.0, 2)))
     found, text = align_runs(strict.run, own.run), sentence(strict, own)
     for one in (own, strict):
         assert f"writes “{compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
     assert f"{number(own.run.tau)} against {number(strict.run.tau)}" in text
     assert compare_words.named(strict, blocks).right == "strict, γ = 2"
     assert "same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
-    assert "by characters" in sentence(own, compare_view.contender(Choice("b"), shelf))
-    full, none = (compare_view.contender(Choice(each), shelf) for each in "cd")
+    assert "by characters" in sentence(own, page_state.contender(Choice("b"), shelf))
+    full, none = (page_state.contender(Choice(each), shelf) for each in "cd")
     assert "writes nothing" in sentence(full, none) and "τ" not in sentence(full, none)
     assert "Both write nothing" in sentence(none, replace(none, choice=Choice("c")))
     said = compare_words.quoted(Piece("\u202eevil\u2069".encode()))
@@ -188,7 +187,7 @@ def test_names_of_runs_without_a_common_dial():
         asked = zip(prompts, seeds, strict=True)
         made = [replace(toy_run(rule="strict", seed=seed), title="One title", prompt=prompt) for prompt, seed in asked]
         shelf = shelf_of(**dict(zip(keys, made, strict=True)))
-        lanes = [compare_view.contender(Choice(key), shelf) for key in keys]
+        lanes = [page_state.contender(Choice(key), shelf) for key in keys]
         called = compare_words.lane_names(*lanes[:2], lanes)
         assert len(set(called)) == 4 and all(name.count("One title") <= 1 for name in called)
 
@@ -198,7 +197,7 @@ def test_no_two_texts_of_the_strip_have_one_name():
     runs = {"a": replace(toy_run(), title="One")} | {name: replace(strict, title=f"Run {name}") for name in "bcd"}
     alike = {"a": toy_run()} | {f"{20 * 'long'}-{name}": replace(strict, title="One title") for name in "bcde"}
     for shelf, names in ((shelf_of(**runs), runs), (shelf_of(**alike), alike)):
-        left, right, *others = (compare_view.contender(Choice(name), shelf) for name in names)
+        left, right, *others = (page_state.contender(Choice(name), shelf) for name in names)
         called = compare_words.lane_names(left, right, [left, right, *others])
         assert len(set(called)) == len(names) and all(name.count("One title") <= 1 for name in called)
         pair = compare_words.named(left, right)

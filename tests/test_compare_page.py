@@ -14,7 +14,7 @@ from mars_viz.components.compare import Ask, Asked
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
-from mars_viz.ui.compare.compare_view import Across, Choice
+from mars_viz.ui.compare.page_state import Across, Choice
 from mars_viz.words import setting
 from tests import tabs, test_pages
 from tests.staged import changed, of_the_pair

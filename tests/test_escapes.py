@@ -62,7 +62,11 @@ def calls(file: Path) -> Iterator[tuple[ast.Call, str]]:
         for alias in each.names
     }
     for each in ast.walk(tree):
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+        if isinstance(each, ast.Call) and ast.unparse(each.func) == "bound":  # draws the widget that it is called with
+            assert isinstance(each.args[0], ast.Attribute) and all(word.arg for word in each.keywords), each.lineno
+            options = [word.value for word in each.keywords if word.arg == "options"]
+            yield ast.Call(each.args[0], [each.args[1], *options], each.keywords, lineno=each.lineno), each.args[0].attr
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
             place = each.func.value
             if not (isinstance(place, ast.Name) and place.id in modules):
                 yield each, each.func.attr

@@ -21,11 +21,10 @@ from mars_viz.run import Run
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta
-from mars_viz.ui.lessons.page_state import LessonView, fitted, from_parameters
+from mars_viz.ui.lessons import LESSONS, base, ratio, theta
+from mars_viz.ui.lessons.base import LessonView, fitted, from_parameters
 from mars_viz.ui.links import to_parameters
 from tests import tabs
 from tests.factories import toy_map, toy_run
@@ -143,7 +142,7 @@ def test_maps_that_are_cut_short_or_begin_off_the_dials_steps(tmp_path, monkeypa
 def test_a_link_opens_the_same_lesson_step_dial_and_knobs(link):
     tab = opened(**link)
     assert address(tab) == link
-    knobs = {name: float(value) for name, value in link.items() if name in page_state.KNOBS or name == "dial"}
+    knobs = {name: float(value) for name, value in link.items() if name in base.KNOBS or name == "dial"}
     assert element(tab)["position"] == knobs
 
 
@@ -166,8 +165,8 @@ def test_knobs_of_a_link_are_those_of_the_lesson_and_teacher_mode_hides_the_cont
     moved = LessonView(1, knobs={"alpha": 0.4, "block": 3.0})
     for view in (LessonView(), LessonView(3, 7, 0.925, True), LessonView(0, 0, None, False), moved):
         assert from_parameters(to_parameters(view, run="x"), len(LESSONS)).view == view
-    every = LessonView(1, 1, 0.5, True, dict.fromkeys(page_state.KNOBS, 1.0))
-    assert set(to_parameters(every, run="x")) == set(page_state.OWN)
+    every = LessonView(1, 1, 0.5, True, dict.fromkeys(base.KNOBS, 1.0))
+    assert set(to_parameters(every, run="x")) == set(base.OWN)
     assert fitted(LessonView(2, 4, 0.3), toy_run()).view == LessonView(2, 4, 0.3)
 
 
@@ -193,7 +192,7 @@ def test_costs_are_measured_on_request_and_drawn(monkeypatch):
     monkeypatch.setattr(tasks, "measure", Mock(side_effect=BadInput("The models are missing")))
     tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "The models are missing" in said(tab) and len(titles(tab)) == 1
-    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([TaskStep(1.0, COSTS)]))
+    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([(1.0, COSTS)]))
     tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
     assert "The built-in pair, measured here, a device" in said(tab)

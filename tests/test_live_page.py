@@ -29,10 +29,10 @@ from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Raced, RaceJob, Ways
-from mars_viz.ui.jobs.job import JobState, LongJob, Progress, TaskStep
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, TaskStep
 from mars_viz.ui.jobs.models import Device, Models, Status
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.live import live_words
+from mars_viz.ui.live import views
 from tests.factories import toy_run, until
 from tests.tab_tools import labels, notes, press, wait
 from tests.tabs import APP, PATIENCE, captions, sent, settled, titles
@@ -172,14 +172,14 @@ class Room:
         return made
 
 
-class Sweeps(LongJob[Progress]):
-    """Keeps its pair between its steps, as a sweep does."""
+class Sweeps(Job[Progress]):  # keeps its pair between its steps, as a sweep does
+    rank = Rank.LONG
 
     def __init__(self, steps: int = 3, fail: bool = False) -> None:
         super().__init__(Progress(JobState.QUEUED))
         self.count, self.fails = steps, fail
 
-    def steps(self, models: Models[Any]) -> Iterator[None]:
+    def work(self, models: Models[Any]) -> Iterator[None]:
         pair = models.pair(SWEPT, holder=self)
         for _ in range(self.count):
             yield
@@ -242,15 +242,15 @@ def test_a_decode_that_fails_shows_its_error_and_loading_stops_when_it_is_cancel
     assert "Rolled back" not in notes(tab) and RunStore(folder).list() == []
     models = Models(lambda choice, tell: [tell("Reading", share) for share in (0.1, 0.2)])
     step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
-    assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
+    assert views.race_words(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
     job = RaceJob(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
     job._progress = Raced(JobState.LOADING)
     job._stop.set()
     job.run(models)
     assert (job.progress.state, models.status) == (JobState.CANCELLED, Status())
     reading = Status(doing="Reading org/name", share=0.5)
-    assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), reading, 0)
-    assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), reading, 2)
+    assert "Reading org/name" in views.waiting(Raced(JobState.LOADING), reading, 0)
+    assert "2 other jobs" in views.waiting(Raced(JobState.QUEUED), reading, 2)
 
 
 def test_a_cancelled_race_is_not_saved_and_the_shown_one_stays(folder):
@@ -320,10 +320,10 @@ class Check:
 
     @classmethod
     def steps(cls, pair: object) -> Iterator[TaskStep]:
-        yield TaskStep(0.25)
-        yield TaskStep(0.5, replace(cls.found, texts=6))
+        yield 0.25, None
+        yield 0.5, replace(cls.found, texts=6)
         assert cls.held.wait(60)
-        yield TaskStep(1.0, cls.found)
+        yield 1.0, cls.found
 
 
 @pytest.fixture

@@ -30,9 +30,8 @@ from mars_viz.speculators.drafter_names import DRAFTERS, drafter_named
 from mars_viz.sweep.engine_settings import EngineSetting, engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView
-from mars_viz.ui.rule_lab.page_state import RuleView
-from mars_viz.ui.rule_lab.page_state import fitted as rule_fitted
-from mars_viz.ui.rule_lab.page_state import from_parameters as rule_link
+from mars_viz.ui.rule_lab.rule_words import RulesPageState, RuleView
+from mars_viz.ui.rule_lab.rule_words import fitted as rule_fitted
 
 CASCADE = "cascade-token-acceptance"
 RULE = RULES[CASCADE]
@@ -223,10 +222,10 @@ def test_runs_maps_and_rule_lists_of_a_variant_are_its_own(run: Run, tmp_path: P
 def test_links_may_name_the_runs_variant_only(run: Run) -> None:
     assert RuleView().rule_on(run).name == NAME
     for text in (NAME, "vllm-thinking:k=5.0", "vllm-thinking: K = 5"):
-        assert rule_fitted(rule_link({"rule": text}).view, run).view.rule == NAME
-    assert rule_fitted(rule_link({"rule": "vllm-thinking:k=3"}).view, run).view.rule == "vllm-thinking"
+        assert rule_fitted(RulesPageState().opened({"rule": text}).view, run).view.rule == NAME
+    assert rule_fitted(RulesPageState().opened({"rule": "vllm-thinking:k=3"}).view, run).view.rule == "vllm-thinking"
     for other in ("vllm-thinking:k=7", "vllm-thinking:k=<img>"):
-        opened = rule_fitted(rule_link({"rule": other}).view, run)
+        opened = rule_fitted(RulesPageState().opened({"rule": other}).view, run)
         assert opened.view.rule == "" and opened.complaints
     view = LiveView(settings=replace(Settings(), rule=NAME, dial=0.3))
     written = to_parameters(view)

@@ -28,8 +28,8 @@ from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
-from mars_viz.ui.rule_lab import page_state, rule_tables, rule_words
-from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
+from mars_viz.ui.rule_lab import rule_words
+from mars_viz.ui.rule_lab.rule_words import FIRST, RulesPageState, RuleView, fitted
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
 from tests.staged import of_the_pair
@@ -65,8 +65,8 @@ SHOWN: dict[str, pd.DataFrame] = {}
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remembers the numbers of tables, which the page writes as HTML."""
-    draw = rule_tables.table
-    monkeypatch.setattr(rule_tables, "table", lambda frame, *rest: (SHOWN.update({rest[1]: frame}), draw(frame, *rest)))
+    draw = rule_words.table
+    monkeypatch.setattr(rule_words, "table", lambda frame, *rest: (SHOWN.update({rest[1]: frame}), draw(frame, *rest)))
 
 
 def table(tab: AppTest) -> pd.DataFrame:
@@ -92,8 +92,8 @@ def test_a_table_is_written_out_and_escaped(folder):
     assert f'<td class="number">{frame.loc["mars", "τ"]:.2f}</td>' in written and "nan" not in written
     assert written.count('class="chosen') == 1 and '<tr class="chosen grey"><th scope="row">Min-p set' in written
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule_tables.st, "html", (shown := []).append)
-        rule_tables.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
+        patch.setattr(rule_words.st, "html", (shown := []).append)
+        rule_words.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
     assert "<b>" not in shown[0] and "<i>" not in shown[0] and "–</td>" in shown[0]
 
 
@@ -127,7 +127,7 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
 
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(page_state, "walk", walks)
+    monkeypatch.setattr(rule_words, "walk", walks)
     yield go
     go.set()
 
@@ -171,7 +171,7 @@ def test_walks_that_are_cancelled_or_fail(own, monkeypatch):
     assert "You stopped the walks" in said(wait(tab)) and EVERY_RULE in labels(tab)
     assert "exact" in set(table(tab)["basis"])
 
-    monkeypatch.setattr(page_state, "walk", Mock(side_effect=BadInput("made with other weights")))
+    monkeypatch.setattr(rule_words, "walk", Mock(side_effect=BadInput("made with other weights")))
     wait(press(tab, EVERY_RULE))
     assert "made with other weights" in said(tab) and len(titles(tab)) == 3
 
@@ -278,12 +278,12 @@ def test_tables_and_links_hold_the_same_and_a_sentence_counts_changed_verdicts()
         "Adding 20 to every logit changes no probability, but 2 verdicts of MARS at θ = 0.90."
     )
     found = branching(node_laws(toy_run(temperature=1.0, gamma=3)), 2)
-    frame = rule_tables.branch_frame(found)
+    frame = rule_words.branch_frame(found)
     assert frame["depth"].tolist() == [1, 2, 3] and frame["children"].tolist() == [2, 2, 2]
     for name, values in ({"one child": found.alone} | found.acceptance).items():
         assert frame[name].tolist() == values.tolist()
     for view in (RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)):
-        assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
+        assert RulesPageState().opened(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
 
 
 RATIO_RULES = {"mars", "mars-code", "mars-sampling"}  # they read z2/z1

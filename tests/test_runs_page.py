@@ -17,10 +17,10 @@ from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runlist import Order
 from mars_viz.runstore import RunStore
 from mars_viz.ui import library, navigation, visitors
-from mars_viz.ui.compare.compare_view import Across, Choice
+from mars_viz.ui.compare.page_state import Across, Choice
 from mars_viz.ui.links import from_parameters, to_parameters
-from mars_viz.ui.live import changing
 from mars_viz.ui.live.page_state import SAVED
+from mars_viz.ui.runs import page_state
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import KEY, Session
 from tests import tabs
@@ -140,14 +140,14 @@ def test_selected_runs_are_opened_compared_and_downloaded(store, tmp_path_factor
     assert press(select(opened(), first), "runs-explore").selectbox(key="run").value == first
     shelf, runs = library.shelf(Session()), store.list()
     folder = tmp_path_factory.mktemp("zips")
-    assert read_zip(changing.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
-    with zipfile.ZipFile(io.BytesIO(changing.zipped(runs, shelf))) as archive:
+    assert read_zip(page_state.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
+    with zipfile.ZipFile(io.BytesIO(page_state.zipped(runs, shelf))) as archive:
         assert set(archive.namelist()) == {f"{first}.zip", f"{second}.zip"}
         assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
-    assert not changing.too_large(runs)
-    monkeypatch.setattr(changing, "MOST_BYTES", 1000)
+    assert not page_state.too_large(runs)
+    monkeypatch.setattr(page_state, "MOST_BYTES", 1000)
     (download,) = select(opened(), first, second).get("download_button")
-    assert changing.too_large(runs) and download.proto.disabled and "select fewer" in download.proto.help
+    assert page_state.too_large(runs) and download.proto.disabled and "select fewer" in download.proto.help
 
 
 def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
@@ -166,7 +166,7 @@ def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
     press(tab, "runs-delete")
     assert len(store.list()) == 2 and (samples.RUNS / "1-story-mars").is_dir()
     tab = select(opened(), "1-story-mars")
-    assert tab.button(key="runs-delete").disabled and changing.SAMPLE in tab.button(key="runs-delete").help
+    assert tab.button(key="runs-delete").disabled and page_state.SAMPLE in tab.button(key="runs-delete").help
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,11 @@ def test_who_may_change_runs_is_shown_and_enforced(store, monkeypatch, setting, 
     button = listed.button(key="runs-delete")
     assert button.disabled == (not may) and fragment in captions(listed) + button.help.replace("\\", "")
     state, run = RunsPageState(), store.find(name)
-    changing.tag_runs(state, [run], ["a"], [])
-    changing.attempt(state, changing.item_of(run), lambda: store.rename(name, "Bear"))
+    page_state.tag_runs(state, [run], ["a"], [])
+    page_state.attempt(state, page_state.item_of(run), lambda: store.rename(name, "Bear"))
     found = store.find(name)
     assert (found.heading, found.tags) == (("Bear", ("a",)) if may else ("Fox", ()))
-    changing.delete_runs(state, [run])
+    page_state.delete_runs(state, [run])
     assert [entry.name for entry in store.list()] == ([] if may else [name]) and bool(state.notices) == (not may)
 
 
@@ -207,9 +207,9 @@ def test_only_the_browser_that_made_a_run_restores_it_and_an_unknown_one_stays(s
     for browser in ("mine", "other"):
         monkeypatch.setattr(visitors, "mark", lambda browser=browser: browser)
         assert rows(opened(**{"from": "mine"})) == ([mine] if browser == "mine" else [])
-        changing.delete_runs(state, [run, store.find(unknown)])
+        page_state.delete_runs(state, [run, store.find(unknown)])
         assert "not known which browser" in state.notices[0] and [entry.name for entry in store.list()] == [unknown]
-    changing.restore_runs(state, [changing.item_of(run)])
+    page_state.restore_runs(state, [page_state.item_of(run)])
     assert [entry.name for entry in store.list()] == [unknown] and state.refused
 
 

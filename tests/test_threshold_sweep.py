@@ -28,7 +28,7 @@ from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
-from mars_viz.ui.compare import sweep_pair
+from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.tune import words
 from tests.sweep_cases import timing, toy_sweep
@@ -220,10 +220,12 @@ def test_two_thresholds_are_compared_as_the_sweep_compares_them(swept):
     assert found == ["tau", "accuracy", "speed_up", "drafted"]
     assert divergence(settings(confidence, 0.5, svip, 0.5)) is not None
     assert divergence(settings(theta, 0.5, confidence, 0.5)) is None, "MARS at θ = 0.8 is not strict"
-    assert sweep_pair.names(both) == Names("fixed γ", "λ = 0.60")
-    assert sweep_pair.names(settings(confidence, 0.6, svip, 1.5)) == Names("Confidence at λ = 0.60", "fixed γ")
+    assert saved_sweeps.setting_names(both) == Names("fixed γ", "λ = 0.60")
+    assert saved_sweeps.setting_names(settings(confidence, 0.6, svip, 1.5)) == Names(
+        "Confidence at λ = 0.60", "fixed γ"
+    )
     mixed = Names("MARS at θ = 0.90", "SVIP at λ = 0.30, MARS at θ = 0.80")
-    assert sweep_pair.names(settings(theta, 0.9, svip, 0.3)) == mixed
+    assert saved_sweeps.setting_names(settings(theta, 0.9, svip, 0.3)) == mixed
 
 
 @pytest.mark.parametrize("beside", ["svip", "theta"])

@@ -17,7 +17,7 @@ from mars_viz.records import emitted
 from mars_viz.sweep import difference_at, load_sweep, measures, pairing, value_at
 from mars_viz.sweep.pairing import Change, SweepSetting, compared, divergence, pair, turned
 from mars_viz.sweep.plan import same_answers
-from mars_viz.ui.compare import saved_sweeps, sweep_pair
+from mars_viz.ui.compare import saved_sweeps
 from tests.factories import toy_run
 from tests.sweep_cases import COSTS, SETTINGS, alone, conversations, first_turns, sweep_over, toy_prompts, toy_sweep
 from tests.test_compare_page import folder, link, opened, recorded  # noqa: F401
@@ -235,9 +235,9 @@ def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(one, tmp
     (found,) = compared(both := costing(), ("speed_up",))
     assert (found.change.estimate, found.left) == (0, found.right)
     assert found.left == value_at(one.result, measures(one.result)["speed_up"], one.dial)
-    assert "the reference measured" in sweep_pair.costs(both) and sweep_pair.costs(pair(one, one)) == ""
+    assert "the reference measured" in saved_sweeps.costs_basis(both) and saved_sweeps.costs_basis(pair(one, one)) == ""
     longer = pair(swept_pairing(tmp_path / "short", gamma=2), one)  # whose costs cover both
     assert longer.costs == (COSTS, COSTS) and len(compared(longer, ("speed_up",))) == 1
     for other in ("device", "dtype", "target", "drafter"):
         both = costing(**{other: "another"})
-        assert compared(both, ("speed_up",))[0].change.estimate < 0 and "for itself" in sweep_pair.costs(both)
+        assert compared(both, ("speed_up",))[0].change.estimate < 0 and "for itself" in saved_sweeps.costs_basis(both)

@@ -30,7 +30,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest, list_runs, load_run, read_zip
 from mars_viz.ui.compare import compare_words
-from mars_viz.ui.compare.compare_view import Across, Candidate, Choice, right_answer
+from mars_viz.ui.compare.page_state import Across, Candidate, Choice, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture

@@ -37,7 +37,6 @@ _FAMILIES = {LIKELIEST: shapes.DYNAMIC, PLANNED: shapes.STATIC, DRAWN: IID, AFTE
 _AT_ZERO = (LIKELIEST, PLANNED)
 _LONGEST_CHANCES = 200  # maximum length of the text with a static tree's chances
 POLICIES = {Policy.STRICT_FIRST: "Strict first", Policy.DRAFT_ORDER: "Draft order", Policy.LONGEST: "Longest"}
-"""Labels of the policies for several accepted siblings."""
 
 
 def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
@@ -71,9 +70,8 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
 
 def _family(prefix: str, initial: Shape, temperature: float) -> str:
     """Draw the choice of a tree's family and return it. Drawn paths need a temperature above 0."""
-    greedy = st.session_state.get(f"{prefix}temperature", temperature) == 0
+    greedy, key = st.session_state.get(f"{prefix}temperature", temperature) == 0, f"{prefix}family"
     first = AFTER_TRUNK if initial.trunk else DRAWN if initial.drawn else PLANNED if initial.accept else LIKELIEST
-    key = f"{prefix}family"
     now = st.session_state.get(key, first)
     chosen = st.segmented_control(
         "Its paths",
@@ -104,43 +102,38 @@ def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[
         help="How often a node's first, second, … child is kept, each from 0 to 1 and none above the one before it. "
         "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey.",
     )
-    name = shapes.static_name(written if written.strip() else measured or shapes.BUILT_IN_CHANCES, depth)
-    try:
-        shape_named(name)
-    except SettingError as error:  # a request for such a tree gives the same error
-        st.caption(markdown(str(error)))
-        return name
     if written.strip():
-        st.caption("The chances that are written here.")
+        words = "The chances that are written here."
     elif measured:
         shares = ", ".join(f"{100 * chance:.3g}" for chance in measured)
-        places = f"{shares} % of {counted(places_read, 'place')} (exact)"
         drafter = "As in the run that is shown: its drafter's first, second, … choice was the target's token at"
-        st.caption(markdown(f"{drafter} {places}."))
+        words = f"{drafter} {shares} % of {counted(places_read, 'place')} (exact)."
     else:
-        st.caption("About as the built-in pair has them in greedy stories.")
-    return name
+        words = "About as the built-in pair has them in greedy stories."
+    chosen = written if written.strip() else measured or shapes.BUILT_IN_CHANCES
+    return _captioned(shapes.static_name(chosen, depth), words)
 
 
 def _drawn_name(family: str, prefix: str, initial: Shape) -> str:
     left, right = st.columns(2)
     meaning = "Paths drawn from the drafter's law, each by itself; where two begin alike they are one."
     paths = _integer(left, shapes.PATHS, "Paths K", initial.children, f"{prefix}paths", meaning)
-    tip = "Tokens of each path, after the trunk if it has one."
-    depth = _integer(
-        right, shapes.DRAWN_DEPTH, "Depth of each", initial.depth - initial.trunk, f"{prefix}drawn-depth", tip
-    )
+    tip, start = "Tokens of each path, after the trunk if it has one.", initial.depth - initial.trunk
+    depth = _integer(right, shapes.DRAWN_DEPTH, "Depth of each", start, f"{prefix}drawn-depth", tip)
     if family == IID:
-        name = f"{IID}:paths={paths},depth={depth}"
-    else:
-        first = initial.trunk or int(shapes.TRUNK.default)
-        trunk = _integer(
-            left, shapes.TRUNK, "Trunk", first, f"{prefix}trunk", "Tokens of the path that all begin with."
-        )
-        name = f"{DELAYED}:trunk={trunk},paths={paths},depth={depth}"
+        return _captioned(f"{IID}:paths={paths},depth={depth}")
+    first, tip = initial.trunk or int(shapes.TRUNK.default), "Tokens of the path that all begin with."
+    trunk = _integer(left, shapes.TRUNK, "Trunk", first, f"{prefix}trunk", tip)
+    return _captioned(f"{DELAYED}:trunk={trunk},paths={paths},depth={depth}")
+
+
+def _captioned(name: str, words: str = "") -> str:
+    """Draw a caption about a tree, by default its number of nodes, and return its name. A request for a tree that is
+    impossible gives the same error as the caption."""
     try:
-        st.caption(markdown(f"Up to {shape_named(name).nodes} nodes."))
-    except SettingError as error:  # a request for such a tree gives the same error
+        nodes = shape_named(name).nodes
+        st.caption(markdown(words or f"Up to {nodes} nodes."))
+    except SettingError as error:
         st.caption(markdown(str(error)))
     return name
 
@@ -161,13 +154,12 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
     if tree != CHAIN:
         st.caption("Trees are drafted whole: draft-length controllers cut chains.")
         return NONE
-    initial = start.control
-    known = [each for each in CONTROLLERS.values() if not each.counts or (initial and initial.controller is each)]
-    choices = [NONE, *(each.name for each in known)]
+    now = start.control
+    choices = [name for name, each in CONTROLLERS.items() if not each.counts or (now and now.controller is each)]
     chosen = st.selectbox(
         LENGTH,
-        choices,
-        0 if initial is None else choices.index(initial.controller.name),
+        [NONE, *choices],
+        0 if now is None else 1 + choices.index(now.controller.name),
         format_func=lambda name: FIXED if name == NONE else CONTROLLERS[name].title,
         key=f"{prefix}controller",
         help="γ tokens in every round, or fewer if a controller stops the drafter",
@@ -176,8 +168,8 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
         return NONE
     controller = CONTROLLERS[chosen]
     st.caption(markdown(about(controller)))
-    dial, is_initial = controller.dial, initial is not None and initial.controller is controller
-    first = initial.threshold if is_initial and initial is not None else dial.default
+    dial = controller.dial
+    first = now.threshold if now is not None and now.controller is controller else dial.default
     label, key = f"{dial.name.capitalize()} {dial.symbol}", f"{prefix}threshold-{chosen}"
     tip = f"{dial.low:g} to {dial.high:g}; {controller.longest:g} drafts the most"
     bounds = (float(dial.low), float(dial.high), first, float(dial.step))
@@ -190,22 +182,16 @@ def about(controller: Controller) -> str:
     return f"{controller.summary} Stops where {controller.formula}."
 
 
-def sized(tree: str, count: int) -> str:
-    """Return the shape's full name, which for trees includes the number of nodes."""
-    return tree if tree == CHAIN else with_nodes(tree, count)
-
-
 def among_siblings(rules: Sequence[Rule], prefix: str, start: Policy | None = None) -> Policy | None:
     """Draw the choice among several accepted siblings. Returns None if no rule has a choice."""
-    free = [rule.policies for rule in rules if len(rule.policies) > 1]
-    choices = [policy for policy in POLICIES if any(policy in each for each in free)]
+    free = {policy for rule in rules if len(rule.policies) > 1 for policy in rule.policies}
+    choices = [policy for policy in POLICIES if policy in free]
     if not choices:
         return None
-    initial = start if start in choices else choices[0]
     return st.selectbox(
         "Among kept siblings",
         choices,
-        choices.index(initial),
+        choices.index(start) if start in choices else 0,
         format_func=POLICIES.__getitem__,
         key=f"{prefix}siblings",
         help="Of several kept children of one node: one that strict keeps too, the first drafted, or the one with the "
@@ -228,8 +214,6 @@ START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
 ONE_AT_A_TIME = "One thing at a time: cancel the running job, or wait until it has ended."
-
-
 LONGEST_SYSTEM = 4000  # maximum length of a system prompt
 LONGEST_STOPS = 4000  # maximum length of all stop strings together
 
@@ -307,7 +291,12 @@ def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2) -> C
     numbers = {name: _number(place, name, start, prefix) for name, place in zip(_WIDE, places[1:], strict=False)}
     lines, key = "\n".join(start.stop), f"{prefix}stop"
     stop = st.text_area("Stop strings", lines, key=key, height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
-    return lambda: {"gamma": count, "tree": sized(tree, count), "stop": stop_lines(stop), **numbers}
+    return lambda: {
+        "gamma": count,
+        "tree": tree if tree == CHAIN else with_nodes(tree, count),
+        "stop": stop_lines(stop),
+        **numbers,
+    }
 
 
 def _number(place: DeltaGenerator, name: str, start: Settings, prefix: str) -> float:
@@ -386,19 +375,15 @@ def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
     """Draw the rule's fixed settings, initially those of `start` if it is of the same family, and return the rule with
     them."""
-    initial = start if start is not None and start.family == rule.family else rule
-    values = {each.key: _fixed_input(each, initial.values[each.key], f"{key}-{rule.family}") for each in rule.fixed}
+    initial, values = start if start is not None and start.family == rule.family else rule, {}
+    for each in rule.fixed:
+        kind, form = (int, "%d") if each.whole else (float, "%.3g")
+        bounds = (kind(each.low), kind(each.high), kind(initial.values[each.key]), kind(each.step))
+        label, name = f"{each.name[0].upper()}{each.name[1:]} {each.symbol}", f"{key}-{rule.family}-{each.key}"
+        usual = f"{each.written(each.default)} unless said; fixed while the dial moves."
+        tip = f"{each.meaning[0].upper()}{each.meaning[1:]}. {usual}"
+        values[each.key] = float(st.number_input(markdown(label), *bounds, format=form, key=name, help=markdown(tip)))
     return rule.varied(values) if values else rule
-
-
-def _fixed_input(setting: Fixed, start: float, key: str) -> float:
-    kind = int if setting.whole else float
-    bounds = (kind(setting.low), kind(setting.high), kind(start), kind(setting.step))
-    meaning = f"{setting.meaning[0].upper()}{setting.meaning[1:]}"
-    tip = f"{meaning}. {setting.written(setting.default)} unless said; fixed while the dial moves."
-    label, form = f"{setting.name[0].upper()}{setting.name[1:]} {setting.symbol}", "%d" if setting.whole else "%.3g"
-    name = f"{key}-{setting.key}"
-    return float(st.number_input(markdown(label), *bounds, format=form, key=name, help=markdown(tip)))
 
 
 def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | None = None) -> float | None:
@@ -406,10 +391,10 @@ def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | Non
     dial = rule.dial
     if dial is None:
         return None
+    label, bounds = f"{dial.name.capitalize()} {dial.symbol}", (dial.low, dial.high)
     return st.slider(
-        markdown(f"{dial.name.capitalize()} {dial.symbol}"),
-        dial.low,
-        dial.high,
+        markdown(label),
+        *bounds,
         dial.default if start is None else start,
         dial.step,
         key=key,

@@ -33,7 +33,7 @@ from mars_viz.ui import theme
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.links import View
-from mars_viz.ui.session import Session
+from mars_viz.ui.session import Session, bound
 
 BUDGET = 256 << 20
 """Maximum size in bytes of all runs together. The last requested run always stays. Two runs of 100,000 tokens fit. A
@@ -121,7 +121,6 @@ class RunCatalogue:
     samples: frozenset[str] = frozenset()  # ids of the samples, which are shown when no run was chosen
     shown: View | None = None  # the run that a class is shown; it takes precedence over samples when no run was chosen
     missing: str = "There is no run of the link's name here; choose another from the list."
-    """Message for a link to a missing run."""
     kept_title: str = "Runs recorded on this server"  # heading for saved runs
 
     @property
@@ -225,7 +224,7 @@ def shelf(session: Session) -> RunCatalogue:
         if not os.environ.get(default_folders.RUNS):
             entries.reverse()  # without a chosen folder, list the newest first
         makers = Makers(folder).seen_by(rights.sees())
-        by_name = {entry.name: entry for entry in entries} | interrupted(folder)
+        by_name = {entry.name: entry for entry in entries} | _interrupted(folder)
         visible = {name: entry for name, entry in by_name.items() if makers.shows(name)}
         sample_folder = samples.runs_folder()
         shipped = {} if sample_folder is None else {entry.name: entry for entry in list_runs(sample_folder)}
@@ -257,8 +256,7 @@ def in_view(
     return catalog, run, problem if catalog.labels or not problem else NO_RUN
 
 
-def interrupted(folder: Path) -> dict[str, ListedRun]:
-    """Return runs in a store that were interrupted by the end of their process."""
+def _interrupted(folder: Path) -> dict[str, ListedRun]:
     return {
         run.name: replace(run, facts=replace(run.facts, title=f"{run.heading} (interrupted)"))
         for run in started(folder)
@@ -305,16 +303,24 @@ def add_upload(session: Session, data: bytes) -> bool:
     return True
 
 
-def picker(place: DeltaGenerator, labels: Mapping[str, str], chosen: Callable[[], None], *, disabled: bool) -> None:
-    """Draw the select box for runs with the key 'run', whose value the page sets first. `chosen` is called after a
-    change."""
-    place.selectbox(
+def picker(
+    place: DeltaGenerator,
+    labels: Mapping[str, str],
+    shown: str,
+    chosen: Callable[[str], object],
+    *,
+    disabled: bool = False,
+) -> None:
+    """Draw the select box for runs, with the id of the shown run. `chosen` is called with that of another one."""
+    bound(
+        place.selectbox,
         "Run",
-        list(labels),
-        key="run",
+        "run",
+        shown or None,
+        chosen,
+        options=list(labels),
         format_func=lambda run_id: labels.get(run_id, run_id),
         disabled=disabled or not labels,
-        on_change=chosen,
         placeholder="No run yet",
         label_visibility="collapsed",
     )

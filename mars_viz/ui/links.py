@@ -83,11 +83,6 @@ def flag(name: str, on: str = "1") -> Any:
     return said(name, lambda text: text == on or None, lambda value: on, False)
 
 
-def switch(name: str) -> Any:
-    """Return a field that is True unless the parameter is 0."""
-    return said(name, {"0": False, "1": True}.get, lambda value: str(int(value)), True)
-
-
 def one_of(name: str, texts: Collection[str], default: str, wrong: str) -> Any:
     """Return a field for one of these texts."""
     return said(name, lambda text: text if text in texts else None, str, default, wrong)
@@ -146,8 +141,7 @@ class View:
     """Tokens per block, if the run has a dial map; None for the run's own."""
     cuts: bool = flag("cuts")  # True if the dial is a draft-length controller's threshold, on a run with a map of it
     pin_token: PinnedToken | None = _pin("pin_token", PinnedToken, "token")  # token to compare with the selected one
-    pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")
-    """Setting to compare with the current one."""
+    pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")  # setting to compare with the current
     pin_run: PinnedRun | None = _pin("pin_run", PinnedRun, "run")  # run shown next to this one
 
 

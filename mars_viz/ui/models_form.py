@@ -25,10 +25,10 @@ from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
 from mars_viz.ui.links import clipped
-from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import progress_bar
-from mars_viz.words import counted
+from mars_viz.ui.theme import Tile
+from mars_viz.words import THIN_SPACE, counted, number, short_device
 from mars_viz.writer import make_folder, write_file
 
 LONGEST_NAME = 300  # maximum length of a model's name in a link
@@ -100,19 +100,17 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
 def _is_valid(target: str, drafter: str) -> bool:
     if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
         return False
-    try:
+    with suppress(BadInput):
         server_named(target)
         drafting = drafter_for(target or None, drafter or None)
-    except BadInput:
-        return False
-    return bool(target) or not drafter or isinstance(drafting, NamedDrafter)
+        return bool(target) or not drafter or isinstance(drafting, NamedDrafter)
+    return False
 
 
 def _server(target: str) -> bool:
-    try:
+    with suppress(BadInput):
         return bool(server_named(target))
-    except BadInput:
-        return False
+    return False
 
 
 RECENT_FILE = ".recent-models.json"
@@ -204,8 +202,7 @@ def draw() -> None:
                 _choose(session)
             loading = session.models_job is not None and not session.models_job.progress.state.finished
             faults.fragment(_loaded, run_every=tab_jobs.pace() if loading else None)(session)
-    for sentence in session.models_notices:
-        theme.note(sentence)
+    theme.note(*session.models_notices)
 
 
 def _arrive(session: Session) -> None:
@@ -312,9 +309,23 @@ def _status(session: Session, status: Status) -> None:
         return
     is_chosen = status.choice == session.models.models
     theme.small(f"Loaded: {in_words(status.choice)}." + ("" if is_chosen else " Yours are loaded by your next decode."))
-    theme.numbers(live_words.device_tiles(status.device))
-    for sentence in status.device.notes:
-        theme.note(sentence)
+    device = status.device
+    used, free = _bytes(device.used), _bytes(device.free)
+    theme.numbers(
+        [
+            Tile("Device", short_device(device.name), f"The models run on {device.name}"),
+            Tile("Dtype", device.dtype, "Of weights and computation"),
+            Tile("Memory used, measured", used, "On a GPU by the models, on a CPU by the whole process"),
+            Tile("Memory free, measured", free, "Still available to this server"),
+        ]
+    )
+    theme.note(*device.notes)
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "–"
+    return f"{number(count / 1e9)}{THIN_SPACE}GB" if count >= 1e9 else f"{number(round(count / 1e6))}{THIN_SPACE}MB"
 
 
 def in_words(choice: BackendChoice) -> str:

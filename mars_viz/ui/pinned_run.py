@@ -12,8 +12,7 @@ from mars_viz.components.explorer.pins import PinnedRun
 from mars_viz.escapes import markdown
 from mars_viz.run import Run
 from mars_viz.ui import faults, links, tab_jobs
-from mars_viz.ui.compare.compare_view import Across, Choice
-from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.ui.compare.page_state import Across, Choice, Comparison
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.navigation import leave_for
 from mars_viz.ui.session import Session
@@ -29,7 +28,7 @@ def offer(place: DeltaGenerator, session: Session) -> None:
         "Unpin this run" if pinned else "Pin this run",
         key="pin-run",
         width="stretch",
-        on_click=unpin if pinned else _pin,
+        on_click=_unpin if pinned else _pin,
         args=(session,),
         help="A pinned run is shown next to the one that you open after it, each with its own dials",
     )
@@ -42,8 +41,7 @@ def _pin(session: Session) -> None:
     session.view = replace(view, pin_run=PinnedRun(view.run, view.dial, view.gamma))
 
 
-def unpin(session: Session) -> None:
-    """Unpin the run."""
+def _unpin(session: Session) -> None:
     session.view = replace(session.view, pin_run=None)
 
 
@@ -54,12 +52,12 @@ def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
         return None
     if not catalog.has(pinned.run):
         session.notices.append("The pinned run is not here any more, so it is unpinned; pin another one.")
-        unpin(session)
+        _unpin(session)
         return None
     run, problem = catalog.tried(pinned.run)
     if run is None:
         session.notices.append(f"The pinned run is unpinned, for it cannot be read: {problem}")
-        unpin(session)
+        _unpin(session)
         return None
     fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
     session.notices.extend(f"The pinned run: {complaint}" for complaint in fitting.complaints)
@@ -74,7 +72,7 @@ def columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenera
     if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
         _compare(session)
     if row.button("Unpin the run", key="pinned-unpin", help="Show the other run alone again"):
-        unpin(session)
+        _unpin(session)
         st.rerun()
     left, right = st.columns(2, gap="medium")
     return left, right

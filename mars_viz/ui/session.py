@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 from uuid import uuid4
 
 import streamlit as st
@@ -26,8 +26,7 @@ class Filling:
 
     run_id: str
     job: DecodeJob  # job whose text is complete
-    then: View | None = None
-    """View to open when the map is complete, if the tab still shows this run; None to keep the current view."""
+    then: View | None = None  # view to open when the map is complete, if the tab still shows this run
 
 
 @dataclass(slots=True)
@@ -51,8 +50,7 @@ class Session:
     chose: bool = False  # True after the models of the tab's first link were read
     models_job: Job[Any] | None = None
     models_error: str = ""  # error of the last loading, if any
-    models_notices: list[str] = field(default_factory=list)
-    """Sentences about the link's models, shown until the choice of models is opened."""
+    models_notices: list[str] = field(default_factory=list)  # shown until the choice of models is opened
     shows_text: bool = False  # True after the browser has shown a run's text; the figures wait for it
 
     def arrive(self, parameters: Mapping[str, str]) -> None:
@@ -69,12 +67,6 @@ class Session:
     def arrives(self) -> bool:
         """Return True on the first call, which the first page of the tab makes."""
         first, self.arrived = not self.arrived, True
-        return first
-
-    def arrives_at_run(self, parameters: Mapping[str, str]) -> bool:
-        """Return `arrives`, and take the run from the link on the first call."""
-        if first := self.arrives():
-            self.view = View(run=parameters.get("run", ""))
         return first
 
     def fit(self, run: Run) -> tuple[str, ...]:
@@ -123,6 +115,15 @@ def remembered(key: str, begin: Callable[[], M]) -> M:
     return memory
 
 
+def bound(
+    widget: Callable[..., Any], label: str, key: str, value: object, changed: Callable[[Any], object], **how: Any
+) -> Any:
+    """Draw a widget that shows `value`, and return its value. `changed` is called with a new value; Streamlit holds it
+    forever."""
+    st.session_state[key] = value
+    return widget(label, key=key, on_change=lambda: changed(st.session_state[key]), **how)
+
+
 @dataclass(slots=True)
 class PageState:
     """State of one page in a tab."""
@@ -135,10 +136,22 @@ class PageState:
         """Return this tab's state."""
         return remembered(f"mars_viz_{cls.__name__}", cls)
 
-    def open_link(self, opened: Opened[Any]) -> None:
-        """Show the view of a link."""
+    names_run: ClassVar[bool] = True  # True if the link's run is the one that the tab shows on all pages
+
+    def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
+        """Open the link and return True if this page is the first of the tab; see `Session.arrive`."""
+        if not session.arrives():
+            return False
+        if self.names_run:
+            session.view = View(run=parameters.get("run", ""))
+        opened = self.opened(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints
+        return True
+
+    def opened(self, parameters: Mapping[str, str]) -> Opened[Any]:
+        """Return the view of a link. Unreadable parts take their default and add a complaint."""
+        return from_parameters(type(self.view), parameters)
 
     def settle_on(self, opened: Opened[Any]) -> None:
         """Show the valid part of a view, and add the complaints to the notices."""
@@ -148,3 +161,8 @@ class PageState:
     def change(self, **parts: object) -> None:
         """Change parts of the view."""
         self.view = replace(self.view, **parts)
+
+    def look(self, **parts: object) -> None:
+        """Change parts of the view, and clear the notices."""
+        self.notices.clear()
+        self.change(**parts)

@@ -39,30 +39,21 @@ def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:
         for table in shown:
             st.caption(markdown(table.title))
             with st.container(horizontal=True):
-                place = (table.name, f"{key}-{table.name}")
-                _button("CSV", "csv", partial(_contents, csv_table, table), "For a spreadsheet.", *place)
-                _button(
-                    "Parquet", "parquet", partial(_contents, parquet_table, table), "With the columns' types.", *place
-                )
+                place, typed = (table.name, f"{key}-{table.name}"), partial(_contents, parquet_table, table.make)
+                _button("CSV", "csv", partial(_contents, csv_table, table.make), "For a spreadsheet.", *place)
+                _button("Parquet", "parquet", typed, "With the columns' types.", *place)
         st.caption("To cite")
         st.code(bibtex(*rules), language="bibtex", wrap_lines=True)
 
 
-def _contents(write: Callable[[pd.DataFrame], bytes], table: Table) -> bytes:
-    return write(table.make())
+def _contents(write: Callable[[pd.DataFrame], bytes], make: Callable[[], pd.DataFrame]) -> bytes:
+    return write(make())
 
 
 def _button(label: str, ending: str, make: Callable[[], bytes | str], says: str, name: str, key: str) -> None:
     """Draw the button that downloads the file that `make` returns, with `says` as its tooltip."""
-    st.download_button(
-        markdown(label),
-        make,
-        f"{name}.{ending}",
-        MIME[ending],
-        on_click="ignore",
-        help=markdown(says),
-        key=f"{key}-{ending}",
-    )
+    file, key = f"{name}.{ending}", f"{key}-{ending}"
+    st.download_button(markdown(label), make, file, MIME[ending], on_click="ignore", help=markdown(says), key=key)
 
 
 MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": "text/html", "svg": "image/svg+xml"}
@@ -71,9 +62,21 @@ MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": 
 def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None:
     """Draw Explore's popover. All files are of the run at its current setting."""
     with st.popover("Share"):
-        st.caption(markdown(_setting(run, dial, gamma)))
-        for download in _downloads(run, dial, gamma, overlay):
-            _button(*download, file_name(run, dial, gamma), "share")
+        rule = rule_named(run.settings.rule)
+        at = rule.checked_dial(run.settings.dial if dial is None else dial)
+        parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]
+        parts.append(run.settings.draft_of(checked_gamma(run, gamma)))
+        st.caption(markdown(f"All of {', '.join(parts)}, as shown."))
+        name = file_name(run, dial, gamma)
+        whole = "Dial, text, inspector and figures; opens anywhere, without a network. Takes some seconds to make."
+        report = partial(report_html, run, dial=dial, gamma=gamma, overlay=overlay)
+        _button("Report, one HTML file", "html", report, whole, name, "share")
+        strip, tip = partial(token_strip, run, dial, gamma), "Every token at the present dial value, for a paper."
+        _button("The text with its outcomes, SVG", "svg", strip, tip, name, "share")
+        rows = "One row per drafted position, correction and bonus, at the present dial value."
+        table, typed = partial(token_table, run, dial, gamma), "The same table with the types of its columns."
+        _button("Table of tokens, CSV", "csv", partial(_contents, csv_table, table), rows, name, "share")
+        _button("Table of tokens, Parquet", "parquet", partial(_contents, parquet_table, table), typed, name, "share")
         st.segmented_control(
             "A figure's camera button saves",
             FORMATS,
@@ -84,13 +87,6 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
         )
         with st.expander("To cite"):
             st.code(bibtex(run.settings.rule), language="bibtex", wrap_lines=True)
-
-
-def _setting(run: Run, dial: float | None, gamma: int | None) -> str:
-    rule = rule_named(run.settings.rule)
-    at = rule.checked_dial(run.settings.dial if dial is None else dial)
-    parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]
-    return f"All of {', '.join([*parts, run.settings.draft_of(checked_gamma(run, gamma))])}, as shown."
 
 
 def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame:
@@ -107,35 +103,3 @@ def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame
     frame.insert(1, "gamma", gamma)
     frame.insert(2, "basis", basis(run_at.trace, run_at.trace.settled(dial_at)).value)
     return frame
-
-
-def _downloads(
-    run: Run, dial: float | None, gamma: int | None, overlay: str
-) -> tuple[tuple[str, str, Callable[[], bytes | str], str], ...]:
-    """Return label, file ending, function that makes the file, and tooltip of each of Explore's downloads."""
-    return (
-        (
-            "Report, one HTML file",
-            "html",
-            lambda: report_html(run, dial=dial, gamma=gamma, overlay=overlay),
-            "Dial, text, inspector and figures; opens anywhere, without a network. Takes some seconds to make.",
-        ),
-        (
-            "The text with its outcomes, SVG",
-            "svg",
-            lambda: token_strip(run, dial, gamma),
-            "Every token at the present dial value, for a paper.",
-        ),
-        (
-            "Table of tokens, CSV",
-            "csv",
-            lambda: csv_table(token_table(run, dial, gamma)),
-            "One row per drafted position, correction and bonus, at the present dial value.",
-        ),
-        (
-            "Table of tokens, Parquet",
-            "parquet",
-            lambda: parquet_table(token_table(run, dial, gamma)),
-            "The same table with the types of its columns.",
-        ),
-    )

@@ -154,15 +154,14 @@ def follow_up(session: Session, run: Run) -> tuple[str, BackendChoice]:
     return place.chat_input("Continue the conversation", key="follow-up") or "", models
 
 
-def map_of(run_id: str) -> tuple[str, ...]:
-    """Return the name of the job that maps a run, by which other tabs find it."""
+def _map_of(run_id: str) -> tuple[str, ...]:
     return "map", run_id, *rights.apart()
 
 
 def find_map(session: Session) -> None:
     """Join the job that maps the shown run, if there is one."""
     run_id = session.view.run
-    job = shared_worker().find(map_of(run_id))
+    job = shared_worker().find(_map_of(run_id))
     if not isinstance(job, DecodeJob) or job.progress.state.finished:
         return
     if session.filling is not None and session.filling.job is job:
@@ -198,7 +197,7 @@ def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
     over = over if run.map is None else run.map.span.over or over
     job = DecodeJob.mapping(run, saved, mapped_over(over), models_for(session, run) or BUILT_IN)
     session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)
-    shared_worker().submit(job, map_of(run_id))
+    shared_worker().submit(job, _map_of(run_id))
 
 
 def why_no_threshold(session: Session, run: Run) -> str:
@@ -231,23 +230,25 @@ def map_threshold(session: Session, run: Run, name: str) -> None:
     control, settings = run.settings.control, replace(run.settings, controller=NONE)
     is_same = control is not None and control.controller.name == name
     then = View(dial=control.threshold if is_same and control is not None else None, cuts=True)
-    options: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
-    start(session, run.prompt, lambda: settings, models_for(session, run) or BUILT_IN, over=name, then=then, **options)
+    _decode_again(session, run, settings, over=name, then=then)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
     """Decode the run's prompt again at this dial value and draft length; None means the run's own. With `cuts`, `dial`
     is the threshold of the mapped controller. If that is impossible, give a notice."""
-    reason = why_not_again(session, run)
-    if reason:
+    if reason := why_not_again(session, run):
         session.notices[:] = [reason]
         return
     if cuts and run.map is not None and dial is not None:
         chosen = run.map.axis.apply(run.settings, dial)
     else:
         chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    options: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history}
-    start(session, run.prompt, lambda: chosen, models_for(session, run) or BUILT_IN, **options)
+    _decode_again(session, run, chosen)
+
+
+def _decode_again(session: Session, run: Run, settings: Settings, **how: Any) -> None:
+    models, chat = models_for(session, run) or BUILT_IN, bool(run.provenance.chat)
+    start(session, run.prompt, lambda: settings, models, chat=chat, history=run.history, **how)
 
 
 def why_not_again(session: Session, run: Run) -> str:
@@ -276,7 +277,7 @@ def settle(session: Session) -> None:
         session.open(run_id)
         session.filling = None
         if not progress.state.finished:
-            shared_worker().name(job, map_of(run_id))
+            shared_worker().name(job, _map_of(run_id))
         if not progress.state.finished or (then is not None and progress.state is JobState.DONE):
             session.filling = Filling(run_id, job, then and replace(then, run=run_id))
     session.notices[:] = filter(None, [how_it_ended(progress), progress.unsaved])
@@ -308,8 +309,7 @@ def how_it_ended(progress: Decoded) -> str:
     return ""
 
 
-def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> str:
-    """Return a sentence about an unfinished decode."""
+def _what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> str:
     if stopping:
         return "Stopping after this round …"
     if progress.state is JobState.QUEUED:
@@ -377,7 +377,7 @@ def _decoding(session: Session) -> None:
     if job is None or job.progress.state.readable:
         st.rerun()
     progress, limit = job.progress, job.settings.max_new_tokens
-    words = what_goes_on(progress, limit, shared_worker().ahead(job), job.stopping)
+    words = _what_goes_on(progress, limit, shared_worker().ahead(job), job.stopping)
     progress_bar(job, progress.tokens / limit, words, keeps="Keeps what was decoded")
     theme.live_text(job.prompt, progress.text)
 
@@ -414,9 +414,15 @@ def measure_again(
 
 
 def _measuring(job: CostsJob, key: str) -> None:
+    watch(job, job.progress.share, "Measuring what a pass costs …", key=f"stop-{key}")
+
+
+def watch(job: Job[Any], share: float, doing: str, *, key: str, stopping: str = "") -> None:
+    """Draw the progress of a job, from 0 to 1, in a fragment, and rerun the page at its end. `doing` and `stopping` are
+    sentences about the running and the stopped job."""
     if job.progress.state.finished:
         st.rerun(scope="app")
     ahead = shared_worker().ahead(job)
-    queued = job.progress.state is JobState.QUEUED and ahead
-    words = f"Waiting for {counted(ahead, 'other job')} on this server …" if queued else "Measuring what a pass costs …"
-    progress_bar(job, job.progress.share, words, "Stop", key=f"stop-{key}")
+    if job.progress.state is JobState.QUEUED and ahead:
+        doing = f"Waiting for {counted(ahead, 'other job')} on this server …"
+    progress_bar(job, share, stopping if stopping and job.stopping else doing, "Stop", key=key)

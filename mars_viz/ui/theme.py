@@ -98,9 +98,10 @@ def section(question: str) -> None:
     show(Html(f'<h2 class="mv-section">{html(question)}</h2>'))
 
 
-def note(sentence: str) -> None:
-    """Draw a sentence that needs attention."""
-    show(Html(f'<p class="mv-note" role="status">{html(visitors.told(sentence))}</p>'))
+def note(*sentences: str) -> None:
+    """Draw sentences that need attention; empty ones are left out."""
+    for sentence in filter(None, sentences):
+        show(Html(f'<p class="mv-note" role="status">{html(visitors.told(sentence))}</p>'))
 
 
 def live_text(prompt: str, text: str) -> None:

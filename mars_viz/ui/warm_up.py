@@ -57,13 +57,10 @@ def _print_classroom() -> None:
         class_limits()
     except BadInput as error:
         print(error, file=sys.stderr)
-    limits = classroom.limits
-    print(
-        f"Classroom: a student's browser has {counted(limits.jobs, 'job')} at once, {limits.tokens} new tokens each. "
-        f"Anyone who opens this link becomes a teacher, so keep it to yourself:\n{door.link(address(), classroom)}",
-        file=sys.stderr,
-        flush=True,
-    )
+    jobs, tokens = counted(classroom.limits.jobs, "job"), classroom.limits.tokens
+    words = f"Classroom: a student's browser has {jobs} at once, {tokens} new tokens each. Anyone who opens this link"
+    link = door.link(address(), classroom)
+    print(f"{words} becomes a teacher, so keep it to yourself:\n{link}", file=sys.stderr, flush=True)
 
 
 def address() -> str:

@@ -31,10 +31,10 @@ from mars_viz.sweep import curve, load_sweep, measures
 from mars_viz.sweep.evidence import evidence_of
 from mars_viz.sweep.result import chosen_dial, recommended
 from mars_viz.ui import links, models_form
-from mars_viz.ui.compare import compare_view
-from mars_viz.ui.lessons import page_state as learn
+from mars_viz.ui.compare import page_state
+from mars_viz.ui.lessons import base as learn
 from mars_viz.ui.live.page_state import LiveView
-from mars_viz.ui.rule_lab import page_state as rule_page
+from mars_viz.ui.rule_lab import rule_words as rule_page
 from mars_viz.ui.runs.page_state import RunsView
 from mars_viz.ui.tune.catalogue import TuneView
 from tests.golden.store import Columns, flat
@@ -224,7 +224,7 @@ def opened_link(page: str, link: Mapping[str, str]) -> dict[str, Any]:
         fitted = fit(view, _sample())
         if fitted.view != view or fitted.complaints:
             found["on_sample"] = {"opens": _changed(fitted.view, blank), "complaints": len(fitted.complaints)}
-    to_link = compare_view.to_parameters(run["run"], view) if page == "compare" else links.to_parameters(view, **run)
+    to_link = page_state.to_parameters(run["run"], view) if page == "compare" else links.to_parameters(view, **run)
     if to_link != {name: said for name, said in link.items() if said}:
         found["link"] = to_link
     return found
@@ -234,8 +234,8 @@ def _opened(page: str, link: Mapping[str, str]) -> links.Opened[Any]:
     if page == "learn":
         return learn.from_parameters(link, LESSONS)
     if page == "rules":
-        return rule_page.from_parameters(link)
-    kinds = {"explore": links.View, "compare": compare_view.CompareView, "tune": TuneView, "live": LiveView}
+        return rule_page.RulesPageState().opened(link)
+    kinds = {"explore": links.View, "compare": page_state.CompareView, "tune": TuneView, "live": LiveView}
     return links.from_parameters((kinds | {"runs": RunsView})[page], link)
 
 

@@ -1,18 +1,22 @@
-"""Sentences about a comparison, as plain text that the caller escapes."""
+"""A comparison in words and tables. Sentences are plain text that the caller escapes; tables are escaped here."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import pandas as pd
 
 from mars_viz.analysis.alignment import Alignment, Difference, Unit
+from mars_viz.components.compare import Payload, lane_payload, pair_payload, whole_payload
 from mars_viz.demo import BUILT_IN
-from mars_viz.escapes import isolated
+from mars_viz.escapes import Html, html, isolated, joined
 from mars_viz.run import Piece, Run, Settings
-from mars_viz.ui.compare import compare_view
-from mars_viz.ui.compare.compare_view import Across, Candidate
+from mars_viz.ui import theme
+from mars_viz.ui.compare import page_state
+from mars_viz.ui.compare.page_state import Across, Candidate, Comparison, Lineup
 from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
@@ -21,24 +25,20 @@ MODEL = 48  # maximum number of characters of a model's name
 MOST_IDS = 12  # maximum number of prompts named in a line
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(NamedTuple):
     """Names of two compared texts."""
 
     left: str
     right: str
-    ruled: bool = field(default=False, kw_only=True)  # True if both names contain rule and dial
+    ruled: bool = False  # True if both names contain rule and dial
 
 
 SIDES = Names("reference", "compared")
-
-
 MEANING = {
     "exact": "Exact: counted on the text that its own setting generates.",
     "measured": "Measured: wall clock of the recorded decoding, on its device.",
     "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
 }
-"""Explanation of each basis of a number."""
 LONG = 24  # maximum length of a name that is repeated with every number on a narrow screen
 
 
@@ -56,22 +56,19 @@ def named(left: Candidate, right: Candidate) -> Names:
         if names.left != names.right:
             return names
     same = _by_lines(left, right)
-    return replace(same, right=_with_key(right, same.right))
+    return same._replace(right=_with_key(right, same.right))
 
 
 def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
     """Yield pairs of names, the shortest first. Texts with different prompts are named by their runs' labels."""
     left_run, right_run = left.run, right.run
-    if compare_view.same_prompt(left_run, right_run):
-        if _models(left_run) != _models(right_run):
-            yield _by_models(left, right)
-        else:
-            same = (getattr(left_run.settings, name) == getattr(right_run.settings, name) for name in _BUT_THE_DIAL)
-            if all(same):
-                # a rule without a dial is named itself
-                yield Names(_by_dial(left), _by_dial(right), ruled=left.dial is None)
-            yield Names(_by_rule(left), _by_rule(right), ruled=True)
-            yield Names(left_run.settings.draft, right_run.settings.draft)
+    if page_state.same_prompt(left_run, right_run) and _models(left_run) != _models(right_run):
+        yield _by_models(left, right)
+    elif page_state.same_prompt(left_run, right_run):
+        if all(getattr(left_run.settings, name) == getattr(right_run.settings, name) for name in _BUT_THE_DIAL):
+            yield Names(_by_dial(left), _by_dial(right), left.dial is None)  # a rule without a dial is named itself
+        yield Names(_by_rule(left), _by_rule(right), ruled=True)
+        yield Names(left_run.settings.draft, right_run.settings.draft)
     yield _by_lines(left, right)
 
 
@@ -111,11 +108,10 @@ def _by_dial(one: Candidate) -> str:
     """Return the dial, like 'strict' or 'θ = 0.90', with γ if it differs from the source's own."""
     alike = one.run.settings.drafts_like(one.source.settings)
     block = "" if alike else f", {one.run.settings.draft}"
-    return setting_words(one) + block
+    return _setting_words(one) + block
 
 
-def setting_words(one: Candidate) -> str:
-    """Return the dial's value in words."""
+def _setting_words(one: Candidate) -> str:
     dial = one.rule.dial
     if dial is None or one.dial is None:
         return one.rule.title
@@ -136,8 +132,8 @@ def _by_models(left: Candidate, right: Candidate) -> Names:
         parts.append(Names(f"drafted by {distinct.left}", f"drafted by {distinct.right}"))
     if _by_rule(left) != _by_rule(right):
         parts.append(Names(_by_rule(left), _by_rule(right), ruled=True))
-    joined_names = [", ".join(names) for names in ([each.left for each in parts], [each.right for each in parts])]
-    return Names(*joined_names, ruled=parts[-1].ruled)
+    left_names, right_names, ruled = zip(*parts, strict=True)
+    return Names(", ".join(left_names), ", ".join(right_names), ruled[-1])
 
 
 def _distinct_models(left: str, right: str, unnamed: str) -> Names:
@@ -147,7 +143,8 @@ def _distinct_models(left: str, right: str, unnamed: str) -> Names:
         for first, _, last in (name.rstrip("/").rpartition("/") for name in (left, right))
     ]
     model_names = short if short[0] != short[1] else [left, right]
-    return Names(*(_isolated(name, MODEL) if name else unnamed for name in model_names))
+    first, second = (_isolated(name, MODEL) if name else unnamed for name in model_names)
+    return Names(first, second)
 
 
 def _by_lines(left: Candidate, right: Candidate) -> Names:
@@ -158,7 +155,7 @@ def _by_line(one: Candidate) -> str:
     if not one.label:
         return _by_rule(one)
     is_own = one.choice.dial is None and one.choice.gamma is None
-    return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {setting_words(one)}")
+    return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {_setting_words(one)}")
 
 
 def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Names, across: Across) -> str:
@@ -168,7 +165,7 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
         return f"Nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
     first = _piece(left.run, alignment.left.parts), _piece(right.run, alignment.right.parts)
     parts = [parting(alignment, names, *first)]
-    if left.run.prompt_ids != right.run.prompt_ids and not compare_view.same_prompt(left.run, right.run):
+    if left.run.prompt_ids != right.run.prompt_ids and not page_state.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
     if alignment.unit is Unit.CHARACTERS:
         characters = "Their tokenizers differ, so they are compared by characters"
@@ -201,14 +198,12 @@ def parting(alignment: Alignment, names: Names, left: Piece | None, right: Piece
         if alignment.prefix
         else f"They differ from the first {alignment.unit.value} on: "
     )
-    if not alignment.prefix and (left is None or right is None):
-        silent, other, token = (names.right, names.left, left) if right is None else (names.left, names.right, right)
+    if left is not None and right is not None:
+        return f"{begin}{names.right} writes {_quoted_token(right)}, {names.left} writes {_quoted_token(left)}."
+    silent, other, token = (names.right, names.left, left) if right is None else (names.left, names.right, right)
+    if not alignment.prefix:
         return f"{_capital(silent)} writes nothing, {other} begins with {_quoted_token(token)}."
-    if right is None:
-        return f"{begin}{names.right} ends, and {names.left} goes on with {_quoted_token(left)}."
-    if left is None:
-        return f"{begin}{names.left} ends, and {names.right} goes on with {_quoted_token(right)}."
-    return f"{begin}{names.right} writes {_quoted_token(right)}, {names.left} writes {_quoted_token(left)}."
+    return f"{begin}{silent} ends, and {other} goes on with {_quoted_token(token)}."
 
 
 def _piece(run: Run, index: int | None) -> Piece | None:
@@ -288,19 +283,114 @@ def footnote(left: Candidate, right: Candidate) -> str:
     )
 
 
-def sweep_footnote(
-    confidence: float, worse: Sequence[str], better: Sequence[str], *, turns: bool = False, costs: str = ""
-) -> str:
+def sweep_footnote(confidence: float, worse: Sequence[str], better: Sequence[str], *, turns: bool, costs: str) -> str:
     """Return a footnote about the intervals and the prompts whose answers changed. `turns` is True if prompts are turns
     of questions; `costs` is a sentence on the basis of modelled figures."""
     drawn = "questions, each with all of its turns" if turns else "prompts"
-    sentence = (
-        f"Exact unless called modelled. In brackets: {number(100 * confidence)} % intervals, paired bootstrap over "
-        f"{drawn}."
-    )
-    sentence += f" {costs}" if costs else ""
+    sentence = f"Exact unless called modelled. In brackets: {number(100 * confidence)} % intervals, paired bootstrap"
+    sentence += f" over {drawn}. {costs}".rstrip()
     for ids, turn in ((worse, "wrong"), (better, "right")):
         if ids:
             more = f" and {number(len(ids) - MOST_IDS)} more" if len(ids) > MOST_IDS else ""
             sentence += f" Became {turn}: {', '.join(ids[:MOST_IDS])}{more}."
     return sentence
+
+
+def payload(memory: Comparison, shown: Lineup) -> Payload:
+    """Return all data for the browser."""
+    left, right, view = shown.left, shown.right, memory.view
+    names = named(left, right)
+    left_pane, right_pane = (
+        (one.choice.key, name, detail(one, ruled=names.ruled), one.run)
+        for one, name in ((left, names.left), (right, names.right))
+    )
+    data = memory.payload(left), memory.payload(right)
+    pair = pair_payload(left_pane, right_pane, memory.alignment(left, right), data)
+    lanes = [
+        lane_payload(one.choice.key, name, one.run, memory.alignment(left, one).right, one.right)
+        for one, name in zip(shown.lanes, lane_names(left, right, shown.lanes), strict=True)
+    ]
+    order = [choice.key for choice in shown.order]
+    return whole_payload(pair, lanes, order, left.choice.key, right.choice.key, view.colour.value, view.token)
+
+
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
+.mv-scroll { overflow-x: auto; }
+.mv-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
+.mv-table :is(th, td) { padding: .28rem .7rem; text-align: right; font-weight: 400; border: 0;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+.mv-table :is(th, td):first-child { text-align: left; padding-left: 0; }
+.mv-table thead th { opacity: .75; font-size: .85rem; vertical-align: bottom; overflow-wrap: anywhere; }
+.mv-table tbody th { cursor: help; white-space: nowrap; }
+.mv-table td { white-space: nowrap; }
+.mv-table .change { font-weight: 600; }
+@media (max-width: 1000px) { /* intervals are wide: names take two lines before a column is lost */
+  .mv-table tbody th { white-space: normal; }
+  .mv-table :is(th, td) { padding-left: .3rem; padding-right: .3rem; }
+  .mv-table :is(th, td):last-child { padding-right: 0; }
+}
+@media (max-width: 700px) {
+  .mv-table, .mv-table tbody { display: block; }
+  .mv-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .mv-table tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 1rem; padding: .35rem 0;
+    border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+  .mv-table tbody :is(th, td) { border: 0; padding: .05rem 0; text-align: left; white-space: normal; }
+  .mv-table tbody th { font-weight: 600; }
+  .mv-table tbody td:last-child { grid-row: 1; grid-column: 2; text-align: right; }
+  .mv-table tbody .change { grid-column: 1 / -1; }
+  .mv-table td[data-name]::before { content: attr(data-name) ": "; opacity: .75; font-weight: 400; }
+  .mv-table.intervals td[data-name]:not(.change)::before { content: attr(data-name); display: block;
+    font-size: .85rem; }
+}
+"""
+
+
+def style() -> None:
+    """Draw the page's style sheet."""
+    theme.show(Html(f"<style>{_STYLE}</style>"))
+
+
+def lead(sentence: str, stands: str = "exact") -> None:
+    """Draw the main result and its basis."""
+    tag = theme.tag(stands, MEANING[stands])
+    theme.show(Html(f'<p class="mv-lead" role="status">{html(sentence)} {html(tag)}</p>'))
+
+
+def table(rows: Sequence[Difference], names: Names) -> None:
+    """Draw the numbers of both texts."""
+    lines = []
+    for row in rows:
+        left, right = (written(value, row.is_share) for value in (row.left, row.right))
+        lines.append((row.name, row.meaning, left, right, change(row), row.stands))
+    draw_table("Both texts in numbers", names, lines)
+
+
+def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
+    """Return the same numbers for a file; shares are fractions."""
+    columns = ("number", names.left, names.right, "difference", "stands on")
+    lines = [(row.name, row.left, row.right, row.change, row.stands) for row in rows]
+    return pd.DataFrame([dict(zip(columns, line, strict=True)) for line in lines])
+
+
+def draw_table(label: str, names: Names, lines: Sequence[tuple[str, str, str, str, str, str]], kind: str = "") -> None:
+    """Draw lines of name, meaning, both values, their change and its basis."""
+    left, right = short_names(names)
+    body = joined(
+        Html(
+            f'<tr><th scope="row" title="{html(meaning)}">{html(name)}</th>'
+            f'<td data-name="{html(left)}">{html(left_value)}</td>'
+            f'<td data-name="{html(right)}">{html(right_value)}</td>'
+            f'<td class="change" data-name="difference">{html(difference)}</td>'
+            f"<td>{html(theme.tag(stands, MEANING[stands]))}</td></tr>"
+        )
+        for name, meaning, left_value, right_value, difference, stands in lines
+    )
+    heads = joined(Html(f'<th scope="col">{html(name)}</th>') for name in (names.left, names.right))
+    theme.show(
+        Html(
+            f'<div class="mv-scroll"><table class="mv-table {html(kind)}" aria-label="{html(label)}"><thead><tr>'
+            f'<th scope="col">number</th>{html(heads)}<th scope="col">difference</th><th scope="col">basis</th></tr>'
+            f"</thead><tbody>{html(body)}</tbody></table></div>"
+        )
+    )

@@ -1,34 +1,265 @@
-"""Comparison of saved sweeps on the Compare page: two settings of one sweep, or two sweeps paired by prompt, and the
+"""Saved sweeps on the Compare page: two settings of one sweep, or two sweeps paired by prompt, with intervals, and the
 two texts of one prompt."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
 from mars_viz.analysis.alignment import Side, Unit, Written
+from mars_viz.analysis.intervals import Interval
 from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.components.compare import two_texts as show
-from mars_viz.errors import BadInput
+from mars_viz.controllers import CONTROLLERS
+from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import markdown, visible
 from mars_viz.run import Piece
-from mars_viz.sweep import SweepResult, pairing
-from mars_viz.sweep.columns import RIGHT, UNGRADED
-from mars_viz.sweep.pairing import Change, KeptTexts, Pairing, PromptEntry, SweepSetting, TwoTexts, divergence
+from mars_viz.sweep import SweepResult, load_sweep, pairing
+from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
+from mars_viz.sweep.measures import DRAFTED, PERCENT
+from mars_viz.sweep.pairing import (
+    Change,
+    Divergence,
+    KeptTexts,
+    Paired,
+    Pairing,
+    PromptEntry,
+    SweepSetting,
+    TwoTexts,
+    at_settings,
+    divergence,
+    pair,
+)
 from mars_viz.ui import faults, navigation, share, theme
-from mars_viz.ui.compare import compare_tables, compare_view, compare_words, sweep_pair
-from mars_viz.ui.compare.compare_words import Names
+from mars_viz.ui.compare import compare_words, page_state
+from mars_viz.ui.compare.compare_words import SIDES, Names
 from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.ui.session import bound
 from mars_viz.ui.tune.catalogue import shelf
-from mars_viz.words import counted, exactly, number
+from mars_viz.words import THIN_SPACE, counted, exactly, number, ranged, setting
+
+# figures of the table in order, as far as a sweep has them
+COMPARED = (
+    "tau",
+    "accuracy",
+    "speed_up",
+    "drafted",
+    "acceptance",
+    "relaxed",
+    "rolled_back",
+    "passes",
+    "tokens",
+    "same",
+)
+PROMPT_LENGTH = 80  # maximum number of characters of a prompt in the table
+
+
+def _id_of(path: Path) -> str:
+    return path.relative_to(default_folders.sweeps()).as_posix()
+
+
+def opened_sweep(path: Path) -> SweepResult:
+    """Return the sweep in a folder, read again if it has grown. Raises BadInput if it cannot be read."""
+    with contained(f"The sweep {path.name}"):
+        return _loaded(path, _changed(path))
+
+
+def _changed(path: Path) -> int:
+    """Return the time of the last write in a sweep's folder, in nanoseconds."""
+    try:
+        return max(part.stat().st_mtime_ns for part in [path, *path.rglob("*")])
+    except OSError as error:
+        raise RunFileError(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
+
+
+def _settings_key(both: Pairing, state: str) -> str:
+    return f"{state}&{both.left.dial!r}&{both.right.dial!r}"
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _paired(_left: SweepSetting, _right: SweepSetting, state: str) -> Pairing:
+    return pair(_left, _right)
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _loaded(path: Path, changed: int) -> SweepResult:
+    return load_sweep(path)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _compared_figures(_both: Pairing, settings: str) -> tuple[Paired, ...]:
+    return tuple(pairing.compared(_both, COMPARED))
+
+
+def setting_names(both: Pairing) -> Names:
+    """Return the shortest distinct names: for one sweep by dial; otherwise by rule or controller and dial, draft,
+    drafter or target, and folder."""
+    settings = (both.left, both.right)
+    plans = [each.result.plan for each in settings]
+    if both.one_sweep:  # 'strict', for drafts of full length 'fixed γ', otherwise 'θ = 0.90'
+        plan, dials = plans[0], (both.left.dial, both.right.dial)
+        first, second = (plan.against if dial == plan.strict else setting(plan.symbol, dial) for dial in dials)
+        return Names(first, second)
+    same_rule = all(plan.over for plan in plans) and plans[0].judged == plans[1].judged
+    labels = [_by_rule(each, alone=same_rule) for each in settings]
+    same_target = plans[0].provenance.target == plans[1].provenance.target
+    models = [plan.provenance.drafter if same_target else plan.provenance.target for plan in plans]
+    parts = [plan.settings.draft for plan in plans], [visible(name or "an unnamed model") for name in models]
+    for part, differ in zip(parts, (parts[0][0] != parts[0][1], models[0] != models[1]), strict=True):
+        if differ:
+            labels = [f"{label} with {each}" for label, each in zip(labels, part, strict=True)]
+    if labels[0] == labels[1]:
+        labels = [f"{name}, {visible(each.result.folder.name)}" for name, each in zip(labels, settings, strict=True)]
+    return Names(labels[0], labels[1])
+
+
+def _by_rule(one: SweepSetting, *, alone: bool) -> str:
+    """Return 'MARS at θ = 0.90', or for a controller 'SVIP at λ = 0.30, MARS at θ = 0.9'. With `alone`, the rule is
+    left out."""
+    plan = one.result.plan
+    at = f"{plan.axis.title} at {setting(plan.symbol, one.dial)}"
+    if not plan.over:
+        return at
+    cut = plan.against if one.dial == plan.strict else at
+    return cut if alone else f"{cut}, {plan.judged}"
+
+
+def _controllers_basis(both: Pairing) -> str:
+    stops, judges = [], []
+    for side in (both.left, both.right):
+        plan = side.result.plan
+        if plan.over:
+            stops.append(f"{plan.axis.title} stops where {CONTROLLERS[plan.over].formula}.")
+            judges.append(f"{plan.judged} judges, of drafts of γ = {plan.settings.gamma} at most.")
+        elif plan.settings.control is not None:
+            stops.append(f"{plan.rule.title} judges {plan.settings.draft}.")
+    return " ".join(dict.fromkeys(stops + judges))
+
+
+def turned_answers(both: Pairing) -> tuple[list[str], list[str]]:
+    """Return the ids of prompts whose answer only the first setting has right, and only the second."""
+    ids = np.array(both.ids, object)
+    worse, better = (list(map(str, ids[changed])) for changed in pairing.turned(both))
+    return worse, better
+
+
+def interval_words(interval: Interval, *, signed: bool = False, percent: bool = False) -> str:
+    """Format an interval as 'a (b to c)', or only the estimate if the range is unknown. `signed` adds a plus sign to
+    positive values and shows shares in percentage points, as for differences."""
+    unit = f"{THIN_SPACE}{'points' if signed else '%'}" if percent and np.isfinite(interval.estimate) else ""
+    return ranged(interval.scaled(100 if percent else 1), unit, signed=signed)
+
+
+def sweep_finding(both: Pairing, table: Sequence[Paired], worse: int, better: int, called: Names) -> str:
+    """Return the main result; `worse` and `better` are the numbers of changed answers."""
+    tau, over = table[0], counted(len(both.ids), "prompt" if both.one_sweep else "shared prompt")
+    if both.one_setting:
+        return (
+            f"Both are at {called.right}, so nothing differs: τ {number(tau.right.estimate)} over {over}. "
+            "Choose another value for one of them."
+        )
+    sentence = (
+        f"τ (tokens per target pass) over {over}: {number(tau.right.estimate)} ({called.right}) against "
+        f"{number(tau.left.estimate)} ({called.left}), difference {interval_words(tau.change, signed=True)}."
+    )
+    if (drafted := next((row for row in table if row.measure.name == DRAFTED.name), None)) is not None:
+        ends = (number(side.estimate) for side in (drafted.right, drafted.left))
+        change = interval_words(drafted.change, signed=True)
+        sentence += f" Drafted tokens per prompt: {' against '.join(ends)}, difference {change}."
+    if not both.graded.any():
+        return sentence
+    sentence += f" Of {counted(int(both.graded.sum()), 'graded answer')}, {number(worse)} "
+    if both.one_sweep:
+        return f"{sentence}{'becomes' if worse == 1 else 'become'} wrong and {number(better)} right."
+    verb = "is" if worse == 1 else "are"
+    return f"{sentence}{verb} wrong only with {called.right}, and {number(better)} only with {called.left}."
+
+
+def costs_basis(both: Pairing) -> str:
+    """Return a sentence about which sweep's costs the modelled speed-ups use; empty if both have the same."""
+    own_costs, used_costs = (both.left.result.costs, both.right.result.costs), both.costs
+    if None in own_costs or own_costs[0] == own_costs[1]:
+        return ""
+    if used_costs[0] == used_costs[1]:
+        whose = "reference" if used_costs[0] is own_costs[0] else "other sweep"
+        return f"Both speed-ups over the target alone are modelled with the costs of passes that the {whose} measured."
+    return (
+        "The speed-ups over the target alone are modelled with the costs of passes that each sweep measured for "
+        "itself, of other models or on another device."
+    )
+
+
+def _divergence_words(both: Pairing, differences: Divergence | None) -> str:
+    references = {each.result.plan.against for each in (both.left, both.right)}
+    listed = " or ".join(sorted(references))
+    if differences is None:
+        reference_text = "strict text" if references == {"strict"} else f"sweep's text at {listed}"
+        return (
+            "Where the texts diverge is known of one prompt at a time: a sweep's figures say where each text diverges "
+            f"from its own {reference_text}, and these two differ in that."
+        )
+    same, unsure = int((differences.first < 0).sum()), int((~differences.exact).sum())
+    sentence = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
+    if not unsure:
+        return sentence
+    return (
+        f"{sentence} {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from {listed} at the same "
+        "token in both sweeps; they differ from there or later, or not at all."
+    )
+
+
+def _prompt_table(both: Pairing, differences: Divergence | None) -> pd.DataFrame:
+    names = (SIDES.left, SIDES.right)
+    frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
+    if both.graded.any():
+        for name, grades in zip(names, both.at("right"), strict=True):
+            frame[f"answer, {name}"] = [_GRADES.get(int(value), "") for value in grades]
+    for name, tokens, passes in zip(names, both.at("tokens"), both.at("rounds"), strict=True):
+        frame[f"tokens, {name}"] = tokens
+        frame[f"τ, {name}"] = np.divide(tokens, passes, out=np.full(len(frame), np.nan), where=passes > 0)
+    if any(each.result.plan.cut_by is not None for each in (both.left, both.right)):
+        for name, drafted in zip(names, both.at("drafted"), strict=True):
+            frame[f"drafted, {name}"] = drafted
+    if differences is not None:
+        frame["first differs at token"] = [
+            "never" if first < 0 else f"{first + 1}" if exact else f"{first + 1} or later"
+            for first, exact in zip(differences.first.tolist(), differences.exact.tolist(), strict=True)
+        ]
+    return frame
+
+
+def _figure_table(table: Sequence[Paired], called: Names) -> pd.DataFrame:
+    lines = []
+    for row in table:
+        basis = "modelled" if row.measure.modelled else "exact"
+        line: dict[str, float | str] = {"figure": row.measure.title, "stands on": basis}
+        sides = {called.left: row.left, called.right: row.right, "difference": row.change}
+        for name, interval in sides.items():
+            line |= {name: interval.estimate, f"{name}, from": interval.low, f"{name}, to": interval.high}
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+_GRADES = {UNGRADED: "", WRONG: "wrong", RIGHT: "right"}
+
+
+def _sweep_table(rows: Sequence[Paired], names: Names) -> None:
+    lines = []
+    for row in rows:
+        percent, kind = row.measure.name in PERCENT, "modelled" if row.measure.modelled else "exact"
+        cells = (interval_words(row.left, percent=percent), interval_words(row.right, percent=percent))
+        lines.append((row.measure.title, "", *cells, interval_words(row.change, signed=True, percent=percent), kind))
+    compare_words.draw_table("Both dial values over all prompts", names, lines, "intervals")
+
 
 LABEL_LENGTH = 60  # maximum number of characters of a prompt in the list
 _LOOKED_AT = 8 * LABEL_LENGTH  # may include blanks
@@ -37,9 +268,11 @@ _LOOKED_AT = 8 * LABEL_LENGTH  # may include blanks
 def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
     """Draw the choice of a prompt and its two texts. `state` identifies the sweeps and their versions."""
     theme.section("Both texts of one prompt")
-    state = sweep_pair.settings_key(both, state)
+    state = _settings_key(both, state)
     entries = _entries(both, state)
-    theme.small(summary(entries))
+    counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
+    parts = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
+    theme.small(f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(parts)}.")
     entry = _chosen(memory, both, entries)
     try:
         texts = _kept(both, state, entry.place)
@@ -49,7 +282,7 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
     if texts.both is None:
         theme.note(missing(both, texts))
         return
-    compare_tables.lead(finding(texts.both, names, _grades(both, entry.place)))
+    compare_words.lead(_text_finding(texts.both, names, _grades(both, entry.place)))
     details, alignment = _details(both, entry.place), texts.both.found
     left = text_pane(names.left, details[0], texts.both.left, alignment.left)
     right = text_pane(names.right, details[1], texts.both.right, alignment.right)
@@ -73,50 +306,40 @@ _COUNTED = {
     Change.PERHAPS: ("may differ", "may differ"),
     Change.SAME: ("is identical", "are identical"),
 }
-"""Verbs for each kind of change, singular and plural."""
-
-
-def summary(entries: tuple[PromptEntry, ...]) -> str:
-    """Return a sentence with the number of prompts of each kind."""
-    counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
-    parts = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
-    return f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(parts)}."
 
 
 def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...]) -> PromptEntry:
     by_id = {entry.id: entry for entry in entries}
     requested = memory.view.prompt
     if requested and requested not in by_id:
-        theme.note(f"The prompt “{clipped(requested)}” is not among those compared; another one is shown instead.")
+        theme.note(f"The prompt “{_clipped(requested)}” is not among those compared; another one is shown instead.")
         memory.view = replace(memory.view, prompt="")
-        navigation.write_link(compare_view.to_parameters("", memory.view))
+        navigation.write_link(page_state.to_parameters("", memory.view))
     chosen = requested if requested in by_id else entries[0].id
-    st.session_state["compare-prompt"] = chosen
-
     # the labels outlive the page
-    parts = {name: (name, each.change.value, clipped(both.texts[each.place])) for name, each in by_id.items()}
+    parts = {name: (name, each.change.value, _clipped(both.texts[each.place])) for name, each in by_id.items()}
     labels = {name: visible(" · ".join(each).removesuffix(" · ")) for name, each in parts.items()}
-    st.selectbox(
+    bound(
+        st.selectbox,
         "Prompt",
-        list(by_id),
-        key="compare-prompt",
+        "compare-prompt",
+        chosen,
+        lambda name: memory.look(prompt=name),
+        options=list(by_id),
         format_func=labels.__getitem__,
-        on_change=lambda: memory.look(prompt=st.session_state["compare-prompt"]),
         help="Those whose answer changes come first; type to search",
     )
     return by_id[chosen]
 
 
-def clipped(text: str) -> str:
-    """Return the end of a prompt, which usually contains the question, on one line."""
+def _clipped(text: str) -> str:
     end = text.rstrip()[-_LOOKED_AT:]  # prompts may be long, and there may be thousands
     line = " ".join(end.split())
     is_complete = len(line) <= LABEL_LENGTH and len(end) < _LOOKED_AT
     return line if is_complete else f"…{line[-LABEL_LENGTH + 1 :]}"
 
 
-def finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None]) -> str:
-    """Return a sentence about the first difference and the grades."""
+def _text_finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None]) -> str:
     sentence = compare_words.parting(
         both.found, names, _next(both.left, both.found.left), _next(both.right, both.found.right)
     )
@@ -139,22 +362,21 @@ def _details(both: Pairing, place: int) -> list[str]:
     for lengths, passes, right in zip(both.at("tokens"), both.at("rounds"), _grades(both, place), strict=True):
         tokens, rounds = int(lengths[place]), int(passes[place])
         tau = number(tokens / rounds if rounds else math.nan)
-        parts = f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}{compare_words.answer(right)}"
-        details.append(parts)
+        counts = f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}"
+        details.append(counts + compare_words.answer(right))
     return details
 
 
 def missing(both: Pairing, kept: KeptTexts) -> str:
     """Return which sweep has no text of a prompt, and the remedy."""
     if both.one_sweep:
-        whose = "This sweep"
+        who = "This sweep holds no"
     elif kept.left is None:
-        whose = "Neither sweep" if kept.right is None else "The reference sweep"
+        who = "Neither sweep holds a" if kept.right is None else "The reference sweep holds no"
     else:
-        whose = "The compared sweep"
-    verb = "holds a" if whose == "Neither sweep" else "holds no"
+        who = "The compared sweep holds no"
     return (
-        f"{whose} {verb} text of this prompt (older sweeps kept none). Sweep again into a new folder to read both, or "
+        f"{who} text of this prompt (older sweeps kept none). Sweep again into a new folder to read both, or "
         "decode the prompt under Rules or models on one prompt. The figures above need no texts."
     )
 
@@ -167,8 +389,7 @@ def over_a_sweep(memory: Comparison) -> None:
     """Draw the comparison of two settings over many prompts."""
     catalog = shelf(default_folders.sweeps())
     paths = {name: entry.path for name, entry in catalog.entries.items()}
-    for sentence in filter(None, [catalog.error, *memory.notices]):
-        theme.note(sentence)
+    theme.note(catalog.error, *memory.notices)
     if catalog.error:
         return
     if not paths:
@@ -180,63 +401,60 @@ def over_a_sweep(memory: Comparison) -> None:
     try:
         left, right = st.columns(2, gap="medium")
         one = chosen_sweep(memory, left, paths, catalog.labels)
-        other = chosen_beside(memory, right, paths, catalog.labels, sweep_pair.id_of(one[0]))
-        over_sweeps(memory, one, other)
+        other = chosen_beside(memory, right, paths, catalog.labels, _id_of(one[0]))
+        _over_sweeps(memory, one, other)
     except BadInput as error:
         theme.note(str(error))
 
 
-def over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult] | None) -> None:
-    """Draw the comparison of two dial values of one sweep, or of two sweeps, each with its own dial."""
+def _over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult] | None) -> None:
     sweeps, sides = (one, other or one), (compare_words.SIDES.left, compare_words.SIDES.right)
     columns, settings = st.columns(2, gap="medium"), []
     for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, sweeps, strict=True):
         default = result.plan.strict if other is None and name == "from_dial" else result.plan.axis.dial.default
         label = words if other is None else f"{words}: {result.plan.title}"
-        settings.append(SweepSetting(result, dial_input(memory, column, result, name, default, label)))
+        settings.append(SweepSetting(result, _dial_input(memory, column, result, name, default, label)))
     left, right = settings
-    sweep, beside = sweep_pair.id_of(one[0]), "" if other is None else sweep_pair.id_of(other[0])
+    sweep, beside = _id_of(one[0]), "" if other is None else _id_of(other[0])
     memory.view = replace(memory.view, sweep=sweep, beside=beside, from_dial=left.dial, to_dial=right.dial)
-    state = "&".join(sweep_pair.place(*each) for each in sweeps[: 1 if other is None else 2])
-    over_both(memory, left, right, state)
+    versions = [  # keys of the sweeps and their versions; raises BadInput if a sweep is gone
+        f"{path}@{result.plan.provenance.created}@{result.finished}@{_changed(path)}"
+        for path, result in sweeps[: 1 if other is None else 2]
+    ]
+    over_both(memory, left, right, "&".join(versions))
 
 
 def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state: str) -> None:
     """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts. `state`
     identifies the sweeps and their versions."""
-    navigation.write_link(compare_view.to_parameters("", memory.view))
-    both = sweep_pair.paired(left, right, state)
+    navigation.write_link(page_state.to_parameters("", memory.view))
+    both = at_settings(_paired(left, right, state), left, right)  # matches prompts once for all dial values
     with st.spinner("Computing the intervals"):
-        rows = sweep_pair.rows(both, sweep_pair.settings_key(both, state))
-    names, turned = sweep_pair.names(both), sweep_pair.turned(both)
-    compare_tables.lead(sweep_pair.finding(both, rows, turned, names))
-    for sentence in filter(None, [sweep_pair.stands(both), "" if both.one_sweep else both.coverage]):
+        rows = _compared_figures(both, _settings_key(both, state))
+    names, (worse, better) = setting_names(both), turned_answers(both)
+    compare_words.lead(sweep_finding(both, rows, len(worse), len(better), names))
+    for sentence in filter(None, [_controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
-    compare_tables.sweep_table(rows, names)
-    confidence, turns, costs = rows[0].change.confidence, both.units is not None, sweep_pair.costs(both)
-    st.caption(
-        markdown(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns, costs=costs))
-    )
+    _sweep_table(rows, names)
+    confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
+    st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
     both_texts(memory, both, names, state)
-    figures = partial(sweep_pair.figures, rows, names)
+    figures, rules = partial(_figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
     if both.one_sweep:
         numbers = share.Table("Both settings in numbers", "settings-compared", figures)
-        share.tables([numbers], [left.result.plan.rule.name], "compare-sweep")
+        share.tables([numbers], rules[:1], "compare-sweep")
         return
-    prompts = prompt_by_prompt(both)
-    shared_tables = [
-        share.Table("Both sweeps in numbers", "sweeps-compared", figures),
-        share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts),
-    ]
-    share.tables(shared_tables, [side.result.plan.rule.name for side in (left, right)], "compare-sweeps")
+    prompts = _prompt_by_prompt(both)
+    numbers = share.Table("Both sweeps in numbers", "sweeps-compared", figures)
+    by_prompt = share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts)
+    share.tables([numbers, by_prompt], rules, "compare-sweeps")
 
 
-def prompt_by_prompt(both: Pairing) -> pd.DataFrame:
-    """Draw and return the table of shared prompts."""
+def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
     parted = divergence(both)
-    prompts = sweep_pair.prompts(both, parted)
+    prompts = _prompt_table(both, parted)
     theme.section("Prompt by prompt")
-    theme.small(sweep_pair.parting(both, parted))
+    theme.small(_divergence_words(both, parted))
     st.dataframe(
         prompts,
         hide_index=True,
@@ -252,16 +470,18 @@ def chosen_sweep(
     memory: Comparison, column: DeltaGenerator, paths: Mapping[str, Path], labels: Mapping[str, str]
 ) -> tuple[Path, SweepResult]:
     """Draw the picker of sweeps and return the chosen one. Raises BadInput if it cannot be read."""
-    if memory.view.sweep and memory.view.sweep not in paths:
-        theme.note("There is no sweep of the link's name here; the newest is shown.")
-    name = memory.view.sweep if memory.view.sweep in paths else next(iter(paths))
-    st.session_state["compare-sweep"] = name
+    name = memory.view.sweep
+    if name not in paths:
+        if name:
+            theme.note("There is no sweep of the link's name here; the newest is shown.")
+        name = next(iter(paths))
 
-    def choose() -> None:
-        memory.look(sweep=st.session_state["compare-sweep"], beside="", from_dial=None, to_dial=None, prompt="")
+    def choose(sweep: str) -> None:
+        memory.look(sweep=sweep, beside="", from_dial=None, to_dial=None, prompt="")
 
-    column.selectbox("Sweep", list(paths), key="compare-sweep", format_func=labels.__getitem__, on_change=choose)
-    return paths[name], sweep_pair.opened(paths[name])
+    words = labels.__getitem__
+    bound(column.selectbox, "Sweep", "compare-sweep", name, choose, options=list(paths), format_func=words)
+    return paths[name], opened_sweep(paths[name])
 
 
 def chosen_beside(
@@ -270,51 +490,58 @@ def chosen_beside(
     """Draw the picker of the other sweep and return it; None for the same sweep, or with an error message if it cannot
     be read."""
     others = [name for name in paths if name != sweep_id]
-    if memory.view.beside and memory.view.beside not in others:
+    chosen = memory.view.beside
+    if chosen and chosen not in others:
         theme.note("There is no other sweep of the link's second name here; two settings of one are shown instead.")
-    chosen = memory.view.beside if memory.view.beside in others else ""
-    st.session_state["compare-beside"] = chosen
+        chosen = ""
+    words = {"": "the same sweep at another setting", **labels}
 
-    def choose() -> None:
-        memory.look(beside=st.session_state["compare-beside"], from_dial=None, to_dial=None)
+    def choose(name: str) -> None:
+        memory.look(beside=name, from_dial=None, to_dial=None)
 
-    column.selectbox(
+    bound(
+        column.selectbox,
         "Compare with",
-        ["", *others],
-        key="compare-beside",
-        format_func=lambda name: labels[name] if name else "the same sweep at another setting",
-        on_change=choose,
+        "compare-beside",
+        chosen,
+        choose,
+        options=["", *others],
+        format_func=words.__getitem__,
         disabled=not others,
         help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
     )
     try:
-        return (paths[chosen], sweep_pair.opened(paths[chosen])) if chosen else None
+        return (paths[chosen], opened_sweep(paths[chosen])) if chosen else None
     except BadInput as error:
         theme.note(f"{error} Two settings of one sweep are shown instead.")
         return None
 
 
-def dial_input(
+def _dial_input(
     memory: Comparison, column: DeltaGenerator, result: SweepResult, name: str, default: float, words: str
 ) -> float:
-    """Draw the input for a dial value within the sweep's range; `name` is the view's field."""
-    plan, value = result.plan, getattr(memory.view, name)
+    plan, value, key = result.plan, getattr(memory.view, name), f"compare-{name}"
     dial = plan.axis.dial
-    key = f"compare-{name}"
     if value is not None and not plan.low <= value <= plan.high:
         theme.note(
             f"{dial.symbol} = {exactly(value)} is not among what this sweep covers, {exactly(plan.low)} to "
             f"{exactly(plan.high)}; the nearest value is shown instead."
         )
-    st.session_state[key] = min(max(default if value is None else value, plan.low), plan.high)
+    value = min(max(default if value is None else value, plan.low), plan.high)
     return float(
-        column.number_input(
+        bound(
+            column.number_input,
             markdown(f"{dial.symbol}, {words}"),
-            plan.low,
-            plan.high,
+            key,
+            value,
+            partial(_turn, memory, name),
+            min_value=plan.low,
+            max_value=plan.high,
             step=dial.step,
-            key=key,
             format="%g",
-            on_change=lambda: memory.look(**{name: st.session_state[key]}),
         )
     )
+
+
+def _turn(memory: Comparison, name: str, dial: float) -> None:
+    memory.look(**{name: dial})

@@ -10,22 +10,20 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput, MarsVizError
-from mars_viz.exploration import MapProgress as Mapped
 from mars_viz.exploration import Stand, Together
 from mars_viz.race import Race
 from mars_viz.race.files import RaceStore
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.run import Run, Settings
-from mars_viz.runstore import Journal, RunStore, new_name, read
-from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, Throttle
+from mars_viz.runstore import RunStore, new_name, read
+from mars_viz.ui.jobs.job import Job, JobState, P, Progress, Rank, Throttle
 from mars_viz.ui.jobs.models import Models
 
 if TYPE_CHECKING:
@@ -39,6 +37,7 @@ times."""
 TURN = 0.25  # seconds of mapping after which waiting decodes run first
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +69,51 @@ class Decoded(Progress):
         return "" if self.so_far is None else self.so_far.text
 
 
-def since(before: Run | None, run: Run) -> Run:
-    """Return `run` with only the rounds and pieces that `before` lacks."""
-    if before is None:
-        return run
-    pieces = {token: piece for token, piece in run.pieces.items() if token not in before.pieces}
-    return replace(run, rounds=run.rounds[len(before.rounds) :], pieces=pieces)
+def since(before: Any, now: Any) -> Any:
+    """Return a run, walks or the texts of a race with only the rounds, pieces and tokens that `before` lacks."""
+    if before is None or now is None:
+        return now
+    if isinstance(now, Together):
+        return Together(tuple(map(since, before.walks, now.walks)), now.passes)
+    if isinstance(now, RaceTexts):
+        alone = now.alone[len(before.alone) :]
+        return RaceTexts(alone, since(before.strict, now.strict), since(before.relaxed, now.relaxed))
+    now = replace(now, rounds=now.rounds[len(before.rounds) :])
+    if isinstance(now, Run):
+        pieces = {token: piece for token, piece in now.pieces.items() if token not in before.pieces}
+        now = replace(now, pieces=pieces)
+    return now
 
 
-def grown(before: Run | None, more: Run) -> Run:
-    """Return `before` extended by the rounds and pieces of `more`."""
-    if before is None:
-        return more
-    return replace(more, rounds=(*before.rounds, *more.rounds), pieces={**before.pieces, **more.pieces})
+def grown(before: Any, more: Any) -> Any:
+    """Return `before` extended by `more`, which is from `since`."""
+    if before is None or more is None:
+        return more if before is None else before
+    if isinstance(more, Together):
+        return Together(tuple(map(grown, before.walks, more.walks)), more.passes)
+    if isinstance(more, RaceTexts):
+        alone = (*before.alone, *more.alone)
+        return RaceTexts(alone, grown(before.strict, more.strict), grown(before.relaxed, more.relaxed))
+    more = replace(more, rounds=(*before.rounds, *more.rounds))
+    return replace(more, pieces={**before.pieces, **more.pieces}) if isinstance(more, Run) else more
+
+
+class GrowingJob(Job[P]):
+    """Job of one session, whose snapshot has a field that grows. Only its new parts are sent, as `more`."""
+
+    private: ClassVar[bool] = True
+    grows: ClassVar[str]  # name of the field
+
+    def tell_more(self, now: Any, **news: object) -> None:
+        """Update the growing field to `now`, and other fields."""
+        self.tell(more=since(getattr(self.progress, self.grows), now), **news)
+
+    def after(self, news: Mapping[str, Any]) -> P:
+        """Append the new parts."""
+        if "more" in news:
+            more = grown(getattr(self.progress, self.grows), news["more"])
+            news = {name: value for name, value in news.items() if name != "more"} | {self.grows: more}
+        return super().after(news)
 
 
 def unmapped(pair: Any, run: Run) -> None:
@@ -94,18 +125,17 @@ class Ways:
     """How a decode job records, maps and saves."""
 
     record: Callable[..., Recording]  # takes a pair, a prompt and settings, and `chat` as a keyword
-    chart: Callable[[Any, Run], Mapper | None] = unmapped
-    """Makes the mapper for a finished run; returns None if there is nothing to map."""
+    chart: Callable[[Any, Run], Mapper | None] = unmapped  # makes the mapper; None if there is nothing to map
     store: RunStore | None = None  # store that saves the run from its first round on; None to save nothing
     name: str = ""  # name of the saved run; empty for a new name
     maker: str = ""  # mark of the browser that started the run, saved with it
     over: str = ""  # name of the controller whose threshold is mapped; empty to map the rule's dial
 
 
-class DecodeJob(Job[Decoded]):
+class DecodeJob(GrowingJob[Decoded]):
     """Decodes one prompt, then maps the run's dial. Waiting decodes run before the map."""
 
-    private: ClassVar[bool] = True
+    grows = "so_far"
 
     def __init__(self, prompt: str, settings: Settings, ways: Ways, choice: BackendChoice = BUILT_IN) -> None:
         """`choice` selects the models."""
@@ -115,9 +145,6 @@ class DecodeJob(Job[Decoded]):
         self.over = ways.over  # name of the controller whose threshold is mapped; empty for the rule's dial
         self.maker = ways.maker  # mark of the browser that started the run
         self._ways = ways
-        self._mapper: Mapper | None = None  # the unfinished map, kept between turns
-        self._steps: Iterator[Mapped] = iter(())
-        self._spent = 0.0  # seconds of mapping
 
     @classmethod
     def mapping(cls, run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> DecodeJob:
@@ -132,39 +159,15 @@ class DecodeJob(Job[Decoded]):
         """SHORT while decoding, MAP afterwards."""
         return Rank.SHORT if self.progress.run is None else Rank.MAP
 
-    def work(self, models: Models[Any]) -> None:
-        """Decode and start the map, or continue it for one turn."""
-        run = self.progress.run
-        if run is not None and self._mapper is not None:
-            self._map(run, self._mapper)
-            return
+    def work(self, models: Models[Any]) -> Iterator[None]:
+        """Decode to the end of the text, then map in turns."""
         pair = models.pair(self.choice, lambda: self.stopping)
-        run = self._decoded(pair) if run is None else run
-        self._mapper = None if run is None or self.stopping else self._ways.chart(pair, run)
-        if self._mapper is not None:
-            self._steps = iter(self._mapper)
+        run = self._decoded(pair) if self.progress.run is None else self.progress.run
+        mapper = None if run is None or self.stopping else self._ways.chart(pair, run)
+        if run is not None and mapper is not None:
             self.tell(state=JobState.MAPPING)
-        elif not self.progress.state.finished:
-            self.tell(state=JobState.DONE)
-
-    def after(self, news: Mapping[str, Any]) -> Decoded:
-        """Append the new rounds, sent as `more`."""
-        if "more" in news:
-            news = {**news, "so_far": grown(self.progress.so_far, news["more"])}
-        return super().after({name: value for name, value in news.items() if name != "more"})
-
-    def let_go(self) -> None:
-        """Drop the map and its caches."""
-        super().let_go()
-        self._mapper, self._steps = None, iter(())
-
-    def _decoded(self, pair: Any) -> Run | None:
-        recorder = self._ways.record(pair, self.prompt, self.settings)
-        keeping = Keeping(self._ways.store, self._ways.name, self._ways.maker)
-        try:
-            return self._decode(recorder, keeping)
-        finally:
-            keeping.leave()
+            yield
+            yield from self._map(run, mapper)
 
     def fail(self, error: str) -> None:
         """End the job as FAILED, but keep the decoded rounds."""
@@ -174,44 +177,48 @@ class DecodeJob(Job[Decoded]):
             _log.exception("The progress of a failed decode could not be reported.")
         super().fail(error)
 
-    def _decode(self, recorder: Recording, keeping: Keeping) -> Run | None:
-        """Decode to the end of the text; return None if cancelled."""
-        self.tell(state=JobState.DECODING)
-        rounds, looks, writes = 0, Throttle(), Throttle()
-        for rounds, _ in enumerate(() if self.stopping else recorder, start=1):
-            self.tell(tokens=len(recorder.token_ids), rounds=rounds)
-            if self.stopping:
-                break
-            if looks.due:
-                with looks:
-                    self.tell(more=since(self.progress.so_far, recorder.run()))
-            if writes.due and self.progress.so_far is not None:
-                with writes:
-                    keeping.write(self.progress.so_far)
-        run = recorder.run() if rounds else None
-        if run is not None:
-            keeping.finish(run)
-            self.tell(more=since(self.progress.so_far, run), complete=True)
-        self.tell(saved=keeping.name, unsaved=keeping.error)
-        if self.stopping or run is None:
-            self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
-            return None
-        return run
-
-    def _map(self, run: Run, mapper: Mapper) -> None:
-        """Map for one turn of up to TURN seconds; each step is a batched pass. If the map ends, is cancelled or fails,
-        or has used MAPPING_SECONDS, keep the run with the map so far: in the store, or as progress if the run is not
-        stored."""
-        began, complete = time.monotonic(), True
+    def _decoded(self, pair: Any) -> Run | None:
+        """Decode to the end of the text, and save the run while it grows. Return None if cancelled."""
+        recorder = self._ways.record(pair, self.prompt, self.settings)
+        keeping = Keeping(self._ways.store, self._ways.name, self._ways.maker)
         try:
-            while not self.stopping and (step := next(self._steps, None)) is not None:
-                self.tell(exact=step.exact, open=step.open)
-                spent = time.monotonic() - began
-                if spent >= TURN:
-                    self._spent, complete = self._spent + spent, False
+            self.tell(state=JobState.DECODING)
+            rounds, looks, writes = 0, Throttle(), Throttle()
+            for rounds, _ in enumerate(() if self.stopping else recorder, start=1):
+                self.tell(tokens=len(recorder.token_ids), rounds=rounds)
+                if self.stopping:
                     break
-            if not (complete or self.stopping) and self._spent < MAPPING_SECONDS:
-                return
+                if looks.due:
+                    with looks:
+                        self.tell_more(recorder.run())
+                if writes.due and self.progress.so_far is not None:
+                    with writes:
+                        keeping.write(self.progress.so_far)
+            run = recorder.run() if rounds else None
+            if run is not None:
+                keeping.finish(run)
+                self.tell_more(run, complete=True)
+            self.tell(saved=keeping.name, unsaved=keeping.error)
+            return None if self.stopping else run
+        finally:
+            keeping.leave()
+
+    def _map(self, run: Run, mapper: Mapper) -> Iterator[None]:
+        """Map in turns of TURN seconds; each step is a batched pass. If the map ends, is cancelled or fails, or has
+        used MAPPING_SECONDS, keep the run with the map so far: in the store, or as progress if the run is not
+        stored."""
+        spent, began = 0.0, time.monotonic()
+        try:
+            steps = iter(mapper)
+            while not self.stopping and (step := next(steps, None)) is not None:
+                self.tell(exact=step.exact, open=step.open)
+                turn = time.monotonic() - began
+                if turn >= TURN:
+                    spent += turn
+                    if spent >= MAPPING_SECONDS and not self.stopping:
+                        break
+                    yield
+                    began = time.monotonic()
             mapped_run = mapped(run, mapper.map())
             if self._ways.store is None or not self.progress.saved:
                 self.tell(so_far=mapped_run)
@@ -233,35 +240,29 @@ class Keeping:
         """Begin a journal under `name`, or under a new name if it is empty. No-op if `store` is None."""
         self.name = ""  # the run's name in the store; empty until it is saved
         self.error = ""
-        self._store = store
-        self._journal: Journal | None = None
-        if store is not None:
-            with self._recording_error():
-                self._journal = store.begin(name, maker)
+        self._store, self._journal = store, None if store is None else self._tried(store.begin, name, maker)
 
     def write(self, run: Run) -> None:
         """Save the rounds so far."""
         if self._journal is not None and not self.error:
-            with self._recording_error():
-                self._journal.write(run)
+            self._tried(self._journal.write, run)
 
     def finish(self, run: Run) -> None:
         """Save the finished run."""
         if self._store is not None and self._journal is not None:
-            with self._recording_error():
-                self.name = self._store.finish(self._journal, run)
+            self.name = self._tried(self._store.finish, self._journal, run) or ""
 
     def leave(self) -> None:
         """Close the journal. An unfinished run stays in the store as interrupted, unless it has no rounds."""
         if self._store is not None and self._journal is not None and not self.name:
             self._store.leave(self._journal)
 
-    @contextmanager
-    def _recording_error(self) -> Iterator[None]:
+    def _tried(self, save: Callable[..., T], *what: object) -> T | None:
         try:
-            yield
+            return save(*what)
         except BadInput as error:
             self.error = f"The run is not saved: {error}"
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +276,10 @@ class Raced(Progress):
     unsaved: str = ""  # why the race could not be saved, in a sentence
 
 
-class RaceJob(Job[Raced]):
+class RaceJob(GrowingJob[Raced]):
     """Decodes one race."""
 
-    private: ClassVar[bool] = True
+    grows = "texts"
 
     def __init__(
         self,
@@ -297,19 +298,9 @@ class RaceJob(Job[Raced]):
         self._make, self._folder, self._name, self.maker = make, folder, name, maker
         self.new_tokens = settings.max_new_tokens
 
-    def after(self, news: Mapping[str, Any]) -> Raced:
-        """Append the new parts of the texts, sent as `more`."""
-        if "more" in news:
-            before, more = self.progress.texts, news["more"]
-            strict = before.strict if more.strict is None else grown(before.strict, more.strict)
-            relaxed = before.relaxed if more.relaxed is None else grown(before.relaxed, more.relaxed)
-            news = {"texts": RaceTexts((*before.alone, *more.alone), strict, relaxed)}
-        return super().after(news)
-
     def work(self, models: Models[Any]) -> None:
         """Race to the end. A cancelled race is discarded."""
-        pair = models.pair(self.choice, lambda: self.stopping)
-        racer = self._make(pair)
+        racer = self._make(models.pair(self.choice, lambda: self.stopping))
         self.tell(state=JobState.DECODING)
         looks, complete = Throttle(), False
         for step in () if self.stopping else racer:
@@ -319,15 +310,10 @@ class RaceJob(Job[Raced]):
             if not complete and (looks.due or step.turn != RECORDED):
                 complete = step.turn != RECORDED  # the texts are complete
                 with looks:
-                    before, texts = self.progress.texts, racer.texts()
-                    strict = None if texts.strict is None else since(before.strict, texts.strict)
-                    relaxed = None if texts.relaxed is None else since(before.relaxed, texts.relaxed)
-                    self.tell(more=RaceTexts(texts.alone[len(before.alone) :], strict, relaxed))
+                    self.tell_more(racer.texts())
         if self.stopping:
-            self.tell(state=JobState.CANCELLED)
             return
-        race = racer.race()
-        saved, unsaved = "", ""
+        race, saved, unsaved = racer.race(), "", ""
         if self._folder is not None:
             try:
                 saved = RaceStore(self._folder).save(race, self._name or new_name("race"), self.maker)
@@ -336,8 +322,7 @@ class RaceJob(Job[Raced]):
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
 
 
-Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
-"""Walks rules from a run's prompt with a pair; each step is a batched pass."""
+Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]  # each step is a batched pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,10 +332,10 @@ class Walked(Progress):
     together: Together | None = None  # the walks so far; None before the first pass
 
 
-class WalkJob(Job[Walked]):
+class WalkJob(GrowingJob[Walked]):
     """Walks several rules from one run."""
 
-    private: ClassVar[bool] = True
+    grows = "together"
 
     def __init__(
         self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: BackendChoice = BUILT_IN
@@ -374,28 +359,8 @@ class WalkJob(Job[Walked]):
         for together in () if self.stopping else self._walk(pair, run, self.stands):
             if looks.due:
                 with looks:
-                    self._tell(together)
+                    self.tell_more(together)
             if self.stopping:
                 break
         if together is not None:
-            self._tell(together)
-        self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
-
-    def after(self, news: Mapping[str, Any]) -> Walked:
-        """Append the new rounds, sent as `more`."""
-        if "more" in news:
-            more, current = news["more"], self.progress.together
-            if current is not None:
-                pairs = zip(current.walks, more.walks, strict=True)
-                walks = tuple(replace(walk, rounds=(*before.rounds, *walk.rounds)) for before, walk in pairs)
-                more = Together(walks, more.passes)
-            news = {"together": more}
-        return super().after(news)
-
-    def _tell(self, together: Together) -> None:
-        sent = self.progress.together
-        walks = together.walks
-        if sent is not None:
-            pairs = zip(sent.walks, walks, strict=True)
-            walks = tuple(replace(walk, rounds=walk.rounds[len(before.rounds) :]) for before, walk in pairs)
-        self.tell(more=Together(walks, together.passes))
+            self.tell_more(together)

@@ -83,15 +83,14 @@ class Job(ABC, Generic[P]):
     def __init__(self, progress: P) -> None:
         self._progress = progress
         self.number = 0  # order of submission to the worker; 0 before that
+        self._steps: Iterator[None] | None = None  # the rest of `work`, between two steps
         self._begin()
 
     def _begin(self) -> None:
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self.on_news: Callable[[Mapping[str, object]], None] = _ignore
-        """Receives each update, in the process that runs the job."""
-        self.on_cancel: Callable[[], None] = _ignore
-        """Passes `cancel` on to the process that runs the job."""
+        self.on_news: Callable[[Mapping[str, object]], None] = _ignore  # called in the job's process
+        self.on_cancel: Callable[[], None] = _ignore  # passes `cancel` on to the process that runs the job
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the fields that belong to this process."""
@@ -106,16 +105,17 @@ class Job(ABC, Generic[P]):
 
     @property
     def rank(self) -> Rank:
-        """Priority in the queue. Jobs of any rank but SHORT may return from `work` unfinished; they run again after
-        jobs with a higher priority."""
+        """Priority in the queue."""
         return Rank.SHORT
 
     @abstractmethod
-    def work(self, models: Models[Any]) -> None:
-        """Do the work, starting in the state LOADING and ending in a final state.
+    def work(self, models: Models[Any]) -> Iterator[None] | None:
+        """Do the work, starting in the state LOADING. Unless it sets a final state, it ends as CANCELLED if it was
+        stopped, otherwise as DONE.
 
         Get a pair from `models`, check `stopping` between steps and report progress with `tell`. An exception ends the
-        job as FAILED, with the message of a MarsVizError.
+        job as FAILED, with the message of a MarsVizError. In a generator, jobs of higher priority run after each yield;
+        a job that yields gets its pair with itself as `holder`.
         """
 
     @property
@@ -173,7 +173,11 @@ class Job(ABC, Generic[P]):
         if not self.begin():
             return
         try:
-            self.work(models)
+            if self._steps is None:
+                self._steps = iter(self.work(models) or ())
+            is_cut_short = self.stopping and self.rank is Rank.LONG  # which saves its results in each step
+            if (is_cut_short or next(self._steps, True)) and not self._progress.state.finished:
+                self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
         except Interrupted:
             self.tell(state=JobState.CANCELLED)
         except MarsVizError as error:
@@ -185,6 +189,8 @@ class Job(ABC, Generic[P]):
             self.fail(FAULT)
         finally:
             if self._progress.state.finished:
+                self._steps = None  # dropping the generator drops the objects that it holds
+                models.given_back(self)
                 self.let_go()
 
     def let_go(self) -> None:
@@ -194,46 +200,6 @@ class Job(ABC, Generic[P]):
 
 def _ignore(*news: object) -> None:
     """No-op callback."""
-
-
-class LongJob(Job[P]):
-    """Job that may take hours and runs in steps, with other jobs in between.
-
-    It continues when its tab is closed; any session can find and stop it.
-    """
-
-    rank = Rank.LONG  # behind all other jobs
-
-    def __init__(self, progress: P) -> None:
-        super().__init__(progress)
-        self._left: Iterator[None] | None = None
-
-    @abstractmethod
-    def steps(self, models: Models[Any]) -> Iterator[None]:
-        """Do the work. Other jobs may run after each yield, so get the pair from `models` with this job as `holder`."""
-
-    def work(self, models: Models[Any]) -> None:
-        """Run one step, or end the job."""
-        if self._left is None:
-            self._left = self.steps(models)
-        ended = None
-        try:
-            if self.stopping:
-                ended = JobState.CANCELLED
-            elif next(self._left, True):
-                ended = JobState.DONE
-        except BaseException:
-            self._close_steps(models)
-            raise
-        if ended is not None:
-            self._close_steps(models)
-            self.tell(state=ended)
-
-    def _close_steps(self, models: Models[Any]) -> None:
-        left, self._left = self._left, None  # dropping the generator drops the objects that it holds
-        if left is not None and hasattr(left, "close"):
-            left.close()
-        models.given_back(self)
 
 
 class Throttle:
@@ -255,20 +221,15 @@ class Throttle:
         self._next_time = now + max(LOOK_EVERY, 10 * (now - self._began))
 
 
+TaskStep = tuple[float, Any]  # finished share of a background task, from 0 to 1, and its latest result
+
+
 @dataclass(frozen=True, slots=True)
 class Report(Progress):
     """Snapshot of a background task's progress."""
 
     share: float = 0.0  # finished share of the work, from 0 to 1
     result: Any = None  # latest result; None before the first
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStep:
-    """One step of a background task."""
-
-    share: float  # finished share of the work, from 0 to 1
-    result: Any = None  # latest result
 
 
 class BackgroundTask(Job[Report]):
@@ -286,16 +247,10 @@ class BackgroundTask(Job[Report]):
         """Run the function until it ends or the job is cancelled."""
         pair = models.pair(self.choice, lambda: self.stopping)
         self.tell(state=JobState.DECODING)
-        for step in () if self.stopping else self._find(pair):
-            self.tell(share=step.share, result=step.result)
+        for share, result in () if self.stopping else self._find(pair):
+            self.tell(share=share, result=result)
             if self.stopping:
                 break
-        if not self.stopping:
-            self.found(models)
-        self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
-
-    def found(self, models: Models[Any]) -> None:
-        """Hook for subclasses, called after the last step."""
 
 
 class CostsJob(BackgroundTask):
@@ -313,8 +268,10 @@ class CostsJob(BackgroundTask):
         super().__init__(measure, choice)
         self._keep = keep
 
-    def found(self, models: Models[Any]) -> None:
-        """Store the costs with the models, and pass them to `keep`."""
-        models.measured(self.progress.result)
-        if self._keep is not None:
-            self._keep(self.progress.result)
+    def work(self, models: Models[Any]) -> None:
+        """Measure the costs, store them with the models, and pass them to `keep`."""
+        super().work(models)
+        if not self.stopping:
+            models.measured(self.progress.result)
+            if self._keep is not None:
+                self._keep(self.progress.result)

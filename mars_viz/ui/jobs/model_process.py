@@ -1,8 +1,13 @@
 """Runs jobs and their models in a separate process.
 
 Pages don't compete with a decode for the interpreter, and the server survives if the process is killed. The process
-runs `model_process_main`. `multiprocessing` is not used: its children import the parent's main module, which is the
-page under Streamlit.
+runs this module as its main program, until its standard input is closed. It imports no Streamlit, and no torch until a
+pair is loaded. `multiprocessing` is not used: its children import the parent's main module, which is the page under
+Streamlit.
+
+Requests are ("ready",) to import the model libraries, ("do", number, job) to run a job, or a step of it if `job` is
+None, and ("stop", number) to cancel a job at once. Answers are ("news", changed fields of the job's snapshot),
+("models", status, recent models) after each change, and ("over", whether the process ends) at the end of a step.
 """
 
 from __future__ import annotations
@@ -11,13 +16,14 @@ import itertools
 import logging
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -27,10 +33,11 @@ from weakref import WeakKeyDictionary
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.records import Round, Speculation
 from mars_viz.run import Run
+from mars_viz.terminal import shown_logs, shown_streams
 from mars_viz.ui.jobs.job import FAULT, Job
 from mars_viz.ui.jobs.models import Models, Status
 
-PROGRAM = "mars_viz.ui.jobs.model_process_main"
+PROGRAM = "mars_viz.ui.jobs.model_process"
 GIVEN_UP = (
     "The process that runs the models could not ask their device any more, and has ended. Try again; if the "
     "fault comes back, check the device and its driver, or decode on the CPU."
@@ -38,48 +45,6 @@ GIVEN_UP = (
 PATIENCE = 5.0  # seconds that the process has to end by itself before it is killed
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class GetReady:
-    """Request to import the model libraries; has no answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Do:
-    """Request to run a job, or a step of a long one."""
-
-    number: int  # identifies the job
-    job: Job[Any] | None  # None for another step
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Request to cancel a job at once."""
-
-    number: int  # number of the job, which may have ended
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Answer with changed fields of a job's snapshot."""
-
-    news: dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Holds:
-    """Answer with the models' status, sent after each change."""
-
-    status: Status
-    recent: tuple[BackendChoice, ...]  # recently loaded models, newest first
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """Answer at the end of a job or step."""
-
-    last: bool = False  # True if the process has lost its device and ends
 
 
 class Wire:
@@ -139,7 +104,7 @@ class ModelProcess:
         """Start the process, if it is not running, and have it import its libraries. Raises OSError if it does not
         start."""
         if self._running() is None:
-            self._start().put(GetReady())
+            self._start().put(("ready",))
 
     def serve(self, job: Job[Any]) -> None:
         """Run a job, or a step of a long one, and apply its updates to `job` here."""
@@ -175,19 +140,19 @@ class ModelProcess:
         number = self._numbers_by_job.get(job)
         if number is None:
             number = self._numbers_by_job[job] = next(self._numbers)
-            wire.put(Do(number, job))
+            wire.put(("do", number, job))
             job.on_cancel = partial(_stop, wire, number)
             if job.stopping:  # cancelled before the process knew the job
                 _stop(wire, number)
         else:
-            wire.put(Do(number, None))
+            wire.put(("do", number, None))
         while True:
             match wire.take():
-                case Told(news):
+                case "news", news:
                     job.tell(**news)
-                case Holds(status, recent):
+                case "models", status, recent:
                     self._status, self.recent = status, recent
-                case Over(last):
+                case "over", last:
                     return not last
 
     def _running(self) -> Wire | None:
@@ -236,4 +201,86 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 def _stop(wire: Wire, number: int) -> None:
     with suppress(OSError, ValueError):  # the process and the job have ended
-        wire.put(Stop(number))
+        wire.put(("stop", number))
+
+
+MODEST = 5  # niceness of the model process, so that pages stay responsive
+EXPENDABLE = 500  # linux's oom_score_adj of this process: it is killed before the server when memory runs out
+
+
+def main() -> None:
+    """Serve the parent process until it closes the pipe."""
+    shown_logs()
+    with shown_streams():
+        _serve(_wire())
+
+
+def _serve(wire: Wire) -> None:
+    models: Models[Any] = wire.take()()
+    models.on_status = lambda status, recent: wire.put(("models", status, recent))
+    requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    jobs: dict[int, Job[Any]] = {}
+    threading.Thread(target=_listen, args=(wire, requests, jobs), daemon=True).start()
+    while True:
+        number = requests.get()
+        if number is None:
+            models.get_ready()
+            continue
+        job = jobs[number]
+        job.on_news = lambda news: wire.put(("news", dict(news)))
+        last = False
+        try:
+            models.serve(job)
+        except Exception:  # the device does not respond; a new process may be able to use it
+            sys.excepthook(*sys.exc_info())
+            last = True
+        if job.progress.state.finished:
+            del jobs[number]
+        del job
+        wire.put(("over", last))
+        if last:
+            os._exit(1)  # skip cleanup on the device
+
+
+def _wire() -> Wire:
+    """Return a wire over the standard streams. Printed output goes to standard error instead."""
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which ends this process
+    with suppress(AttributeError, OSError):  # no such system call
+        os.nice(MODEST)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(EXPENDABLE), "ascii")
+    return Wire(incoming, outgoing)
+
+
+def _listen(wire: Wire, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
+    try:
+        while True:
+            _handle(wire.take(), requests, jobs)
+    except EOFError:
+        os._exit(0)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+
+def _handle(message: tuple[Any, ...], requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
+    """Handle one message. A separate function, so that no local variable keeps the job alive."""
+    match message:
+        case ("ready",):
+            requests.put(None)
+        case "do", number, job:
+            if job is not None:
+                jobs[number] = job
+            requests.put(number)
+        case "stop", number:
+            job_to_stop = jobs.get(number)  # a single lookup, because the job may end at any time
+            if job_to_stop is not None:
+                job_to_stop.cancel()
+
+
+if __name__ == "__main__":
+    main()

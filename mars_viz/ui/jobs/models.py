@@ -116,7 +116,6 @@ class Models(Generic[Pair]):
         raises the same errors."""
         self._load, self._look, self._release, self._prepare = load, look, release, prepare
         self.on_status: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
-        """Receives each new snapshot and the recent choices."""
         self._pair: Pair | None = None
         self._status = Status()
         self._loan: tuple[object, BackendChoice, Pair] | None = None  # a long job, its models and their pair

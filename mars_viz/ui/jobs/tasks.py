@@ -47,7 +47,7 @@ BRANCHES = 48  # maximum number of branches decoded at once for a map, which lim
 
 def models() -> Models[Any]:
     """Return a `Models` for real backends, with nothing loaded yet."""
-    return Models(load, look, release, libraries)
+    return Models(load, _look, _release, libraries)
 
 
 def load(choice: BackendChoice, tell: Tell) -> Any:
@@ -80,8 +80,7 @@ def _forget_libraries() -> None:
     gc.freeze()
 
 
-def look(backend: Any) -> Device:
-    """Return the backend's device and its memory use."""
+def _look(backend: Any) -> Device:
     from mars_viz.speculators.devices import bytes_free, bytes_used
 
     place, weights = backend.place, backend.target.weights + backend.drafter.weights
@@ -90,8 +89,7 @@ def look(backend: Any) -> Device:
     return Device(backend.device, backend.dtype, bytes_used(place), free, weights, names, backend.notes, template)
 
 
-def release() -> None:
-    """Free the memory of dropped pairs."""
+def _release() -> None:
     from mars_viz.speculators.devices import give_back
 
     give_back()
@@ -143,8 +141,8 @@ def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
 
     measuring = Measuring(backend, settings.gamma, settings=settings)
     for share in measuring:
-        yield TaskStep(share)
-    yield TaskStep(1.0, measuring.costs())
+        yield share, None
+    yield 1.0, measuring.costs()
 
 
 def check_head(backend: Any) -> Iterator[TaskStep]:
@@ -153,8 +151,8 @@ def check_head(backend: Any) -> Iterator[TaskStep]:
 
     checking = CheckingHead(backend, STORIES)
     for share in checking:
-        yield TaskStep(share, checking.result() if checking.tells else None)
-    yield TaskStep(1.0, checking.result())
+        yield share, checking.result() if checking.tells else None
+    yield 1.0, checking.result()
 
 
 def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
@@ -233,7 +231,7 @@ def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
         dial_map = Mapping(pair, item.prompt, settings, span).finish()
         if dial_map.complete:  # 1 where the text answers the exercise correctly and 0 elsewhere, along the dial
             grades.append(along_dial(dial_map.segments, partial(_right, item, dial_map.frame)))
-        yield TaskStep(done / len(items), GradedExercises(len(grades), total(grades)) if grades else None)
+        yield done / len(items), GradedExercises(len(grades), total(grades)) if grades else None
 
 
 def _right(item: PromptItem, frame: Run, segment: Segment) -> float:

@@ -30,7 +30,6 @@ GRACE = 60.0
 """Seconds that a session may be disconnected before its jobs are cancelled. A page that is reloaded in this time keeps
 its session."""
 LEFT = "This page was away for more than a minute, so its job was stopped"
-"""Message for a session that returns after its job was cancelled."""
 LOOKS = 12  # number of attendance checks per grace period
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,6 @@ class UnloadJob(Job[Progress]):
     def work(self, models: Models[Any]) -> None:
         """Drop the models."""
         models.drop()
-        self.tell(state=JobState.DONE)
 
 
 class LoadJob(Job[Progress]):
@@ -60,7 +58,6 @@ class LoadJob(Job[Progress]):
     def work(self, models: Models[Any]) -> None:
         """Load the models."""
         models.pair(self.choice, lambda: self.stopping)
-        self.tell(state=JobState.DONE)
 
 
 class Worker:

@@ -1,15 +1,14 @@
-"""Common parts of the lessons: requirements for a run, the Lesson class, page elements, figures with controls,
-background tasks, and the stepper.
+"""Common parts of the lessons: the page's state and link, requirements for a run, the Lesson class, page elements,
+figures with controls, background tasks, and the stepper.
 
-Foreign text is escaped. Requirements on the manifest are checked before the records are read.
-"""
+Foreign text is escaped. Requirements on the manifest are checked before the records are read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
 
 import streamlit as st
 from plotly.graph_objects import Figure
@@ -29,17 +28,103 @@ from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest
-from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui import faults, links, tab_jobs, theme
 from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
-from mars_viz.ui.lessons.page_state import LessonPageState, write_address
+from mars_viz.ui.links import Opened, clipped, misplaced_on
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.rule_lab.rule_words import standing
-from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.tab_jobs import progress_bar
+from mars_viz.ui.session import PageState, Session, current_session
 from mars_viz.ui.theme import chart
-from mars_viz.words import counted, setting
+from mars_viz.words import number_in, setting, whole_in
 
+KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")  # the run's dial is not one
+LESSONS = 7  # number of lessons
+OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
+
+
+def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
+    values = {name: number_in(parameters.get(name, "")) for name in KNOBS}
+    return {name: at for name, at in values.items() if at is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class LessonView:
+    """State of the Learn page; the run is separate."""
+
+    lesson: int = links.whole("lesson", "", below=10**7, default=0)  # number of the lesson; 0 is the stepper alone
+    frame: int | None = links.whole(
+        "frame", "The link's step {} is no whole number, so the run begins at its start.", below=10**7
+    )  # None before the stepper is moved
+    dial: float | None = links.number("dial", "The link's dial {} is no number; the run's own value is shown.")
+    """Value of the run's dial; None for the lesson's or the run's default."""
+    teach: bool = links.flag("teach")  # True for large type without the page's controls
+    knobs: Mapping[str, float] = links.part(
+        _knobs, lambda knobs: {name: f"{value:.10g}" for name, value in knobs.items()}, default_factory=dict
+    )
+    """Values of moved controls, by names in KNOBS. The lesson checks their range."""
+
+
+def from_parameters(parameters: Mapping[str, str], lessons: int = LESSONS) -> Opened[LessonView]:
+    """Return the view of a link, given the number of lessons."""
+    lesson = parameters.get("lesson", "")
+    number = whole_in(lesson, 10**7)
+    if not lesson or (number is not None and number <= lessons):
+        return links.from_parameters(LessonView, parameters)
+    opened = links.from_parameters(LessonView, {**parameters, "lesson": ""})
+    complaint = f"There is no lesson “{clipped(lesson)}”; they go from 1 to {lessons}. The stepper is shown."
+    return Opened(opened.view, (complaint, *opened.complaints))
+
+
+def fitted(view: LessonView, run: Run) -> Opened[LessonView]:
+    """Return the view with an invalid dial value reset, and a complaint."""
+    wrong = misplaced_on(run, view.dial)
+    return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
+
+
+@dataclass(slots=True)
+class LessonPageState(PageState):
+    """State of one tab's Learn page."""
+
+    view: LessonView = field(default_factory=LessonView)
+    run: str = ""  # id of the shown run; empty for none
+    chosen: dict[int, str] = field(default_factory=dict)  # by lesson number; other lessons show their samples
+    tasks: dict[str, BackgroundTask] = field(default_factory=dict)  # background tasks of this tab by name
+
+    def opened(self, parameters: Mapping[str, str]) -> Opened[LessonView]:
+        """Return the view of a link, and choose the link's run for its lesson."""
+        link = from_parameters(parameters)
+        if link.view.lesson and (run := parameters.get("run")):
+            self.chosen[link.view.lesson] = run
+        return link
+
+    def fit(self, run: Run) -> None:
+        """Reset parts of the view that the run does not have, with a notice."""
+        self.settle_on(fitted(self.view, run))
+
+    def turn_to(self, lesson: int) -> None:
+        """Go to another lesson."""
+        self.notices.clear()
+        self.view = LessonView(lesson, teach=self.view.teach)
+
+    def choose(self, run_id: str) -> None:
+        """Show another run in this lesson."""
+        self.notices.clear()
+        self.run = self.chosen[self.view.lesson] = run_id
+        self.change(frame=None, dial=None)
+
+
+def write_address(page_state: LessonPageState) -> None:
+    """Write the page's own parameters to the address if they changed. Parameters bound to widgets are left alone."""
+    parameters = links.to_parameters(page_state.view, run=page_state.run)
+    for name in OWN:
+        if name in parameters and st.query_params.get(name) != parameters[name]:
+            st.query_params[name] = parameters[name]
+        elif name not in parameters and name in st.query_params:
+            del st.query_params[name]
+
+
+T = TypeVar("T")
 Facts: TypeAlias = Run | Manifest  # provides a run's settings, and whether it has rounds and a dial map
 
 
@@ -72,19 +157,9 @@ def is_lossless(facts: Facts) -> bool:
     return exact_there and settings.dial == rule.dial.strict
 
 
-def _theta_counts(facts: Facts) -> bool:
-    rule = rule_named(facts.settings.rule)
-    return rule.dial == THETA and not (facts.settings.temperature == 0 and rule.name == MarsCode.name)
-
-
 def _strict_known(facts: Facts) -> bool:
     dial = rule_named(facts.settings.rule).dial
     return dial is None or facts.settings.dial == dial.strict or facts.dial_map is not None
-
-
-def _has_texts(run: Run) -> bool:
-    dial_map = run.dial_map
-    return dial_map is not None and len(dial_map.segments_for(mapped_gamma(run))) > 1
 
 
 def mapped_gamma(run: Run) -> int:
@@ -131,7 +206,12 @@ BOTH_KNOWN = Need(
     of_records=lambda run: bool(lesson_sums.places(run)),
 )
 THETA_DIAL = Need(
-    "a MARS rule whose θ decides", "The rule of this run has no ratio threshold θ to move.", _theta_counts
+    "a MARS rule whose θ decides",
+    "The rule of this run has no ratio threshold θ to move.",
+    lambda facts: (
+        rule_named(facts.settings.rule).dial == THETA
+        and not (facts.settings.temperature == 0 and rule_named(facts.settings.rule).name == MarsCode.name)
+    ),
 )
 RUNNER_UP = Need(
     "a drafted runner-up of the target",
@@ -147,12 +227,11 @@ TEXTS = Need(
     "a dial map of at least two texts",
     "This run has no dial map of two texts or more: what other settings write is unknown, or always the same.",
     lambda facts: facts.dial_map is not None,
-    _has_texts,
+    lambda run: run.dial_map is not None and len(run.dial_map.segments_for(mapped_gamma(run))) > 1,
 )
 
 
-BUILT_IN_PAIR = "The built-in pair"
-"""Name of the models for measurements and grades that are included with the product, at the beginning of a sentence."""
+BUILT_IN_PAIR = "The built-in pair"  # models of the included measurements, at the beginning of a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +259,7 @@ class LessonContext:
     run: Run
     run_id: str
     large: bool  # True for type that is readable from the back row
-    steps_first: bool
-    """True if the stepper precedes the picture, because a link opened one of its steps in teacher mode."""
+    steps_first: bool  # in teacher mode, if a link opened one of the steps
     session: Session
     desk: LessonPageState
     theme: Theme
@@ -205,18 +283,16 @@ class Lesson:
     answer: str  # trusted Markdown
     sample: str  # id of the lesson's sample run
     needs: tuple[Need, ...]  # requirements for other runs
-    show: Callable[[LessonContext], None]  # draws the picture and its control
     thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
+    show: Callable[[LessonContext], None] | None = None  # draws the picture and its control; None for `picture`
     beside: Callable[[LessonContext], None] | None = None  # draws the content below the text
-    steps: tuple[str, Callable[[LessonContext], None]] | None = None
-    """Label and contents of the expander at the bottom, in full width; None for the run's stepper."""
+    steps: tuple[str, Callable[[LessonContext], None]] | None = None  # expander at the bottom; None: the run's
     whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
     """Returns the figure of a suitable run, given all other runs, for use without a server; None if it cannot be drawn.
     None for a lesson shown by the explorer."""
     told: Callable[[Run], str] | None = None  # returns the figure's result for a run, as a sentence
-    aside: Callable[[Run, Theme], LessonAside | None] | None = None
-    """Returns a figure next to it, for use without a server."""
+    aside: Callable[[Run, Theme], LessonAside | None] | None = None  # figure next to it, without a server
     played: Callable[[Run], Run | None] | None = None  # returns the run that the stepper plays; None for the run itself
     caution: Callable[[Run], str] | None = None  # returns a warning about a suitable run, as a sentence; may be empty
 
@@ -232,6 +308,26 @@ class Lesson:
     def wanted(self) -> str:
         """Requirements for a run, in words."""
         return ", ".join(need.words for need in self.needs)
+
+    def draw(self, context: LessonContext) -> None:
+        """Draw the picture and its control."""
+        if self.show is not None:
+            self.show(context)
+        elif (make := self.picture) is not None:
+            shown = once("learn-picture", context.run, lambda: make(context.run, context.samples()), self.name)
+            if shown is None:
+                theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
+            else:
+                moving(context, shown)
+
+
+def once(key: str, run: Run, make: Callable[[], T], *more: object) -> T:
+    """Return `make()`. The tab keeps it under `key` until another run or `more` is given."""
+    kept = st.session_state.get(key)
+    if kept is None or kept[0] is not run or kept[1] != more:
+        kept = st.session_state[key] = run, more, make()
+    result: T = kept[2]
+    return result
 
 
 _STYLE = """
@@ -351,18 +447,8 @@ def asked(context: LessonContext, name: str, words: str, doing: str, find: Calla
 
 @faults.fragment(run_every=POLL)
 def _waiting(page_state: LessonPageState, name: str, doing: str) -> None:
-    task = page_state.tasks[name]
-    report = task.progress
-    if report.state.finished:
-        st.rerun()
-    ahead = tab_jobs.shared_worker().ahead(task)
-    if task.stopping:
-        words = "Stopping after this step …"
-    elif report.state is JobState.QUEUED and ahead:
-        words = f"Waiting for {counted(ahead, 'other job')} on this server …"
-    else:
-        words = doing
-    progress_bar(task, report.share, words, "Stop", key=f"stop-{name}")
+    task, stopping = page_state.tasks[name], "Stopping after this step …"
+    tab_jobs.watch(task, task.progress.share, doing, key=f"stop-{name}", stopping=stopping)
 
 
 STEP_KEYS = (
@@ -381,8 +467,8 @@ def watch(context: LessonContext, run: Run, key: str) -> None:
 
 def run_caption(context: LessonContext) -> None:
     """Draw a run_caption about the run, with the keys as its tooltip."""
-    run, _ = played_run(context)
-    settings, rule = run.settings, standing(rule_named(run.settings.rule), run.settings.dial)
+    settings = played_run(context)[0].settings
+    rule = standing(rule_named(settings.rule), settings.dial)
     drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
     words = f"{rule}, {drafts}, temperature {settings.temperature:g}. Exact: the decisions of this text."
     st.caption(markdown(words), help=STEP_KEYS)
@@ -403,13 +489,10 @@ def played_run(context: LessonContext) -> tuple[Run, str]:
     """Return the run at the page's dial and no message, cached so that the stepper's data need not be computed again.
     If that text is unknown, return the recorded run and a message."""
     run, dial = context.run, context.desk.view.dial
-    cache = st.session_state.get("learn-played")
-    if cache is None or cache[0] != (context.run_id, dial) or cache[1] is not run:
-        played, message = run, ""
-        if dial is not None and dial != run.settings.dial:
-            played, _ = shown(run, dial, run.settings.gamma)
-            if played is run:
-                symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # ensured by `fitted`
-                message = f"The text at {setting(symbol, dial)} is not known here, so the recorded text is played."
-        cache = st.session_state["learn-played"] = (context.run_id, dial), run, (played, message)
-    return cache[2]
+    if dial is None or dial == run.settings.dial:
+        return run, ""
+    played = once("learn-played", run, lambda: shown(run, dial, run.settings.gamma)[0], dial)
+    if played is not run:
+        return played, ""
+    symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # ensured by `fitted`
+    return run, f"The text at {setting(symbol, dial)} is not known here, so the recorded text is played."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from mars_viz.words import number, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
 SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().astype(int).tolist()}))
-"""Numbers of trials at which the animation shows a result."""
 MOST = 40  # maximum number of positions to choose from
 
 
@@ -31,21 +29,15 @@ def show(context: LessonContext) -> None:
     if st.session_state.get("place", labels[0]) not in labels:  # of another run
         del st.session_state["place"]
     chosen = st.selectbox(
-        "Drafted token", labels, positions.index(telling(context.run)), key="place", bind="query-params"
+        "Drafted token", labels, positions.index(_telling(context.run)), key="place", bind="query-params"
     )
     laws = overlap(context.run, positions[labels.index(chosen)])
     base.moving(context, _pictured(context.run, laws))
-    base.finding(finding(laws))
+    base.finding(_finding(laws))
 
 
-def telling(run: Run) -> Place:
-    """Return the most instructive position."""
+def _telling(run: Run) -> Place:
     return max(places(run)[:MOST], key=lambda place: overlap(run, place).telling)
-
-
-def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
-    """Return the figure of the most instructive position."""
-    return _pictured(run, overlap(run, telling(run)))
 
 
 def _pictured(run: Run, laws: Overlap) -> LessonPicture:
@@ -55,8 +47,7 @@ def _pictured(run: Run, laws: Overlap) -> LessonPicture:
     return LessonPicture(Kind.LOSSLESS, (knob,), told(laws, names), label)
 
 
-def finding(laws: Overlap) -> str:
-    """Return a sentence about drafts at this position."""
+def _finding(laws: Overlap) -> str:
     apart = 1 - laws.acceptance
     return (
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
@@ -66,8 +57,8 @@ def finding(laws: Overlap) -> str:
 
 def finding_where(run: Run) -> str:
     """Return `finding` of the most instructive position, with the position's label."""
-    place = telling(run)
-    return f"At {_label(run, place)}. {finding(overlap(run, place))}"
+    place = _telling(run)
+    return f"At {_label(run, place)}. {_finding(overlap(run, place))}"
 
 
 def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
@@ -90,7 +81,7 @@ def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
 
 def thumbnail(run: Run) -> str:
     """Return both distributions at the most instructive position: shared, target only and drafter only."""
-    laws = overlap(run, telling(run))
+    laws = overlap(run, _telling(run))
     return stacked_bars(
         [
             ((float(shared), QUIET), (float(residual), BLUE), (float(q - shared), RED))
@@ -139,6 +130,6 @@ LESSON = Lesson(
     caution=caution,
     show=show,
     thumbnail=thumbnail,
-    picture=picture,
+    picture=lambda run, other_runs: _pictured(run, overlap(run, _telling(run))),
     told=finding_where,
 )

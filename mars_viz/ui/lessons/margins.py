@@ -8,15 +8,13 @@ from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.figures.svg import AMBER, QUIET, stacked_bars
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonContext
-from mars_viz.ui.lessons.page_state import write_address
+from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonContext, write_address
 
 _POSITIONS = 64  # maximum number of positions in the thumbnail
 _FLOOR = 0.5  # start of its axis: few ratios are below
 
 
-def show(context: LessonContext) -> None:
-    """Draw the explorer with the ratio overlay and its dial."""
+def _show(context: LessonContext) -> None:
     key, look = f"learn-explorer-{context.run_id}", Look.LARGE if context.large else Look.LEAN
     state = explorer(context.run, dial=context.desk.view.dial, overlay="ratio", selected=None, key=key, look=look)
     moved = None if state.dial == context.run.settings.dial else state.dial
@@ -55,7 +53,7 @@ LESSON = Lesson(
     ),
     sample="1-story-mars",
     needs=(GREEDY, THETA_DIAL, RUNNER_UP),
-    show=show,
+    show=_show,
     thumbnail=thumbnail,
     whole_width=True,
 )

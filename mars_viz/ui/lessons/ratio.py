@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import streamlit as st
 
 from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
 from mars_viz.analysis.rulings import compared, moved, opinion, own_dial, ruling
@@ -15,7 +14,7 @@ from mars_viz.figures.svg import AMBER, BLUE, lines
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonContext, LessonPicture, moving
+from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonPicture
 from mars_viz.ui.rule_lab.rule_words import standing
 
 REACH = 40  # range of the constant, in both directions
@@ -25,16 +24,7 @@ DRAWN = 12  # maximum number of curves, the closest runner-ups first
 STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])  # points of a curve, relative to its start
 
 
-def show(context: LessonContext) -> None:
-    """Draw the control for the constant, the ratios and the changed verdicts."""
-    cached = st.session_state.get("learn-shift")
-    if cached is None or cached[0] is not context.run:  # computed once per run
-        cached = st.session_state["learn-shift"] = (context.run, picture(context.run, ()))
-    moving(context, cached[1])
-
-
-def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
-    """Return the figure."""
+def _picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     calls, run_theta = close_calls(run), own_dial(run, RULES["mars"])
     theta = THETA.default if run_theta is None else run_theta
     figure = curves(calls, theta) | verdicts(run, calls) | {"theta": theta, "reach": REACH}
@@ -112,7 +102,6 @@ LESSON = Lesson(
     ),
     sample="1-story-mars",
     needs=(RUNNER_UP,),
-    show=show,
     thumbnail=thumbnail,
-    picture=picture,
+    picture=_picture,
 )

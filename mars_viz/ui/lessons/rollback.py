@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import streamlit as st
-
 from mars_viz.analysis.lesson_sums import Price, gain, prices, strict_run
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import QUIET, RED, stacked_bars
 from mars_viz.run import Run
-from mars_viz.ui import theme
 from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import Lesson, LessonContext, LessonPicture
 from mars_viz.words import counted, number
 
 
-def show(context: LessonContext) -> None:
-    """Draw the control for the block length, and the cost."""
-    lesson_picture = _pictured(context.run, _prices(context.run))
-    if lesson_picture is None:
-        theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
-        return
-    base.moving(context, lesson_picture)
-
-
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture | None:
-    """Return the figure with the cost of every mapped block length."""
-    return _pictured(run, prices(run))
-
-
-def _pictured(run: Run, price_list: tuple[Price, ...]) -> LessonPicture | None:
+    """Return the figure with the cost of every mapped block length; None if the strict text is unknown."""
+    price_list = prices(run)
     if not price_list:
         return None
     price_data = [
@@ -40,7 +25,7 @@ def _pictured(run: Run, price_list: tuple[Price, ...]) -> LessonPicture | None:
             "lost": price.rolled_back,
             "passes": price.passes,
             "title": heading(price),
-            "words": words(price, run),
+            "words": _words(price, run),
         }
         for price in price_list
     ]
@@ -51,18 +36,20 @@ def _pictured(run: Run, price_list: tuple[Price, ...]) -> LessonPicture | None:
     )
 
 
-def strict_steps(context: LessonContext) -> None:
-    """Draw the stepper of the strict text at the chosen block length."""
-    gammas = tuple(price.gamma for price in _prices(context.run))
+def _strict_steps(context: LessonContext) -> None:
+    run, drafted = context.run, context.desk.view.knobs.get("drafted")
+    gammas = base.once("learn-gammas", run, lambda: tuple(price.gamma for price in prices(run)))
     if gammas:
-        drafted = context.desk.view.knobs.get("drafted")
-        gamma = int(drafted) if drafted in gammas else _own(context.run, gammas)
-        # cached so that the stepper's data need not be computed again
-        cache = st.session_state.setdefault("learn-strict", {})
-        key = (id(context.run), gamma)
-        if key not in cache:
-            cache[key] = (context.run, strict_run(context.run, gamma))
-        base.watch(context, cache[key][1], f"strict-{context.run_id}-{gamma}")
+        gamma = int(drafted) if drafted in gammas else _own(run, gammas)
+        base.watch(context, _strict_runs(run, gamma), f"strict-{context.run_id}-{gamma}")
+
+
+def _strict_runs(run: Run, gamma: int) -> Run:
+    """Return the strict run, the same object each time, so that the stepper's data need not be computed again."""
+    kept: dict[int, Run] = base.once("learn-strict", run, dict)
+    if gamma not in kept:
+        kept[gamma] = strict_run(run, gamma)
+    return kept[gamma]
 
 
 def strict_text(run: Run) -> Run | None:
@@ -81,8 +68,7 @@ def heading(price: Price) -> str:
     )
 
 
-def words(price: Price, run: Run) -> str:
-    """Return a sentence about the cost."""
+def _words(price: Price, run: Run) -> str:
     gains, time = gain(run), ""
     if gains.timed:
         spent = number(1000 * price.rolled_back * gains.draft_step)
@@ -95,14 +81,6 @@ def words(price: Price, run: Run) -> str:
 
 def _own(run: Run, gammas: tuple[int, ...]) -> int:
     return run.settings.gamma if run.settings.gamma in gammas else gammas[-1]
-
-
-def _prices(run: Run) -> tuple[Price, ...]:
-    cached = st.session_state.get("learn-prices")
-    if cached is None or cached[0] is not run:
-        cached = st.session_state["learn-prices"] = (run, prices(run))
-    run_prices: tuple[Price, ...] = cached[1]
-    return run_prices
 
 
 def thumbnail(run: Run) -> str:
@@ -128,9 +106,8 @@ LESSON = Lesson(
     ),
     sample="2-story-strict",
     needs=(base.CHAINS, base.GREEDY, base.ROUNDS, base.STRICT_KNOWN),
-    show=show,
     thumbnail=thumbnail,
-    steps=("Watch the strict text step by step", strict_steps),
+    steps=("Watch the strict text step by step", _strict_steps),
     picture=picture,
     played=strict_text,
 )

@@ -23,19 +23,15 @@ from mars_viz.samples import GradedExercises, recorded_grades
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import PER_TASK, grade
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonContext, LessonPicture
-from mars_viz.ui.lessons.page_state import write_address
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonContext, LessonPicture, write_address
 
 
-def show(context: LessonContext) -> None:
-    """Draw the dial with the speed-up and the text at each value."""
+def _show(context: LessonContext) -> None:
     dial_map, view, drawn = context.run.dial_map, context.desk.view, picture(context.run, ())
     assert dial_map is not None  # required by the lesson
     position = {} if view.dial is None else {"dial": _inside(dial_map, view.dial)}
-    key = f"lesson-choosing-{context.run_id}"
-    at = lesson_figure(
-        drawn.kind, drawn.knobs, drawn.figure, position, key=key, label=drawn.label, large=context.large
-    )["dial"]
+    how: dict[str, Any] = {"key": f"lesson-choosing-{context.run_id}", "label": drawn.label, "large": context.large}
+    at = lesson_figure(drawn.kind, drawn.knobs, drawn.figure, position, **how)["dial"]
     if at != _standing(context, dial_map):
         context.desk.change(dial=at, frame=None)
     write_address(context.desk)
@@ -62,8 +58,7 @@ def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     return LessonPicture(Kind.CHOOSING, (knob,), figure, "What every setting of the dial writes")
 
 
-def accuracy(context: LessonContext) -> None:
-    """Draw the accuracy over θ, from the included grades or graded on request."""
+def _accuracy(context: LessonContext) -> None:
     dial_map = context.run.dial_map
     assert dial_map is not None and dial_map.rule.dial is not None
     if dial_map.rule.name != Mars.name:  # other rules decide differently at the same θ
@@ -84,8 +79,7 @@ def _stands_on(graded: str) -> str:
     return f"{graded}, {Mars.title}, greedy, on held-out exercises in free wording."
 
 
-def recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
-    """Return the figure of the accuracy at the run's own setting, from the included grades."""
+def _recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
     dial_map, graded = run.dial_map, recorded_grades()
     assert dial_map is not None and dial_map.rule.dial is not None  # required by the lesson
     at = _inside(dial_map, dial_map.rule.dial.checked(run.settings.dial))
@@ -166,9 +160,9 @@ LESSON = Lesson(
     ),
     sample="6-counting-damaged",
     needs=(base.THETA_DIAL, base.TEXTS),
-    show=show,
+    show=_show,
     thumbnail=thumbnail,
-    beside=accuracy,
+    beside=_accuracy,
     picture=picture,
-    aside=recorded_accuracy,
+    aside=_recorded_accuracy,
 )

@@ -13,7 +13,7 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run
 from mars_viz.samples import recorded_costs
-from mars_viz.ui.lessons.base import GREEDY, SECOND_CHOICE, Lesson, LessonContext, LessonPicture, moving
+from mars_viz.ui.lessons.base import GREEDY, SECOND_CHOICE, Lesson, LessonPicture
 from mars_viz.words import counted, number
 
 MOST = 32  # maximum number of nodes in a draft
@@ -22,15 +22,10 @@ SECONDS = tuple(round(0.1 * step, 1) for step in range(11))
 WIDEST = 0.2  # maximum cost of an additional position, in target passes over one position
 
 
-def show(context: LessonContext) -> None:
-    """Draw the speed-up of trees and chains by number of nodes, with three controls."""
-    moving(context, picture(context.run, ()))
-
-
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     """Return the figure, with the run's own values as initial ones."""
     drafter_choices = choices(run)
-    figure = {**theory(), "widest": WIDEST, "own": words(drafter_choices)}
+    figure = {**theory(), "widest": WIDEST, "own": _words(drafter_choices)}
     return LessonPicture(Kind.BRANCHING, dials(drafter_choices), figure, "Speed-up of trees and of chains")
 
 
@@ -70,8 +65,7 @@ def measured() -> float:
     return min(WIDEST, max(0.0, round(increase, 3)))
 
 
-def words(drafter_choices: Choices) -> str:
-    """Return a sentence about the drafter's choices in the run."""
+def _words(drafter_choices: Choices) -> str:
     missed = drafter_choices.places - drafter_choices.first
     return (
         f"In this run the drafter's first choice was the target's token at {number(drafter_choices.first)} of "
@@ -88,8 +82,7 @@ def _nearest(value: float, stops: tuple[float, ...]) -> float:
     return min(stops, key=lambda stop: abs(stop - (value if np.isfinite(value) else 0.0)))
 
 
-def caution(run: Run) -> str:
-    """Return a warning if the run has few positions."""
+def _caution(run: Run) -> str:
     places = choices(run).places
     return f"Only {counted(places, 'place')} of this run say how good its drafter is." if places < 20 else ""
 
@@ -123,8 +116,7 @@ LESSON = Lesson(
     ),
     sample="1-story-mars",
     needs=(GREEDY, SECOND_CHOICE),
-    caution=caution,
-    show=show,
+    caution=_caution,
     thumbnail=thumbnail,
     picture=picture,
 )

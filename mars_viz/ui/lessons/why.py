@@ -28,14 +28,8 @@ STEPS = 100  # number of steps of α's control
 MEASURED = 8  # γ of the measured passes
 
 
-def show(context: LessonContext) -> None:
-    """Draw the formula with three controls, and the measurements of the samples. Timings of other runs may have been
-    disturbed."""
-    base.moving(context, picture(context.run, context.samples()))
-
-
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
-    """Return the figure with the formula and the gain of each run."""
+    """Return the figure with the formula and the gain of each run. Timings of other runs may have been disturbed."""
     gains = gain(run)
     runs = {each.title or each.prompt[:40]: gain(each) for each in other_runs}
     figure = {
@@ -97,8 +91,7 @@ def thumbnail(run: Run) -> str:
     return lines([(alpha, np.ones(61), QUIET, True), (alpha, curve, BLUE, False)], top)
 
 
-def recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
-    """Return the figure of the included costs of passes."""
+def _recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
     costs = recorded_costs()
     return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, base.BUILT_IN_PAIR))
 
@@ -132,9 +125,8 @@ LESSON = Lesson(
     ),
     sample="1-story-mars",
     needs=(base.CHAINS, base.JUDGED),
-    show=show,
     thumbnail=thumbnail,
     beside=passes,
     picture=picture,
-    aside=recorded_passes,
+    aside=_recorded_passes,
 )

@@ -19,7 +19,7 @@ from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.race import Race, RaceEntry, list_races, load_race
-from mars_viz.race.files import ABOUT, RaceStore, write_zip
+from mars_viz.race.files import ABOUT, RaceStore
 from mars_viz.race.records import BY_THE_CLOCK
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -46,13 +46,12 @@ class Replay:
 
     def label(self, name: str) -> str:
         """Return a unique line for a list."""
-        return told_apart({other: self._line(other) for other in self.entries})[name]
-
-    def _line(self, name: str) -> str:
-        entry = self.entries[name]
-        if entry.manifest is None:
-            return f"{entry.title} (cannot be read)"
-        return f"{entry.title} · {entry.manifest.target} on {short_device(entry.manifest.device)}"
+        lines = {}
+        for other, entry in self.entries.items():
+            about = entry.manifest
+            made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
+            lines[other] = f"{entry.title}{made}"
+        return told_apart(lines)[name]
 
     def landed(self, name: str) -> str:
         """Return `name` if it exists, otherwise a sample, otherwise any race; empty if there is none."""
@@ -66,10 +65,6 @@ class Replay:
             raise RunFileError(entry.error)
         with contained(f"The race {name}"):
             return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
-
-    def zipped(self, name: str) -> bytes:
-        """Return the race's folder as a zip, which this page can open."""
-        return write_zip(self.entries[name].path)
 
     def own(self, name: str) -> bool:
         """Return True if the race is in this server's folder and not a sample."""
@@ -112,60 +107,49 @@ class Show(Enum):
 
 
 def _settings_in_link(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
-    rule = parameters.get("rule", _DEFAULT.rule)
+    def tried(read: Callable[[], dict[str, Any]], complaint: str) -> dict[str, Any]:
+        try:
+            return read()
+        except BadInput as error:
+            complaints.append(f"{complaint} {error}")
+            return {}
+
+    rule, given = parameters.get("rule", _DEFAULT.rule), parameters.get("dial", "")
     try:
         chosen = rule_named(rule)
     except BadInput:
         complaints.append(f"There is no rule “{clipped(rule)}”, so the default is chosen; see the list in Settings.")
         chosen = rule_named(_DEFAULT.rule)
     values: dict[str, Any] = {"rule": chosen.name}
-    dial = chosen.dial
-    if given := parameters.get("dial", ""):
-        value = number_in(given)
-        if dial is not None and value is not None and dial.low <= value <= dial.high:
-            values["dial"] = value
-        else:
-            complaints.append(f"{chosen.title} takes no dial “{clipped(given)}”; its default is shown.")
+    value = number_in(given)
+    if chosen.dial is not None and value is not None and chosen.dial.low <= value <= chosen.dial.high:
+        values["dial"] = value
+    elif given:
+        complaints.append(f"{chosen.title} takes no dial “{clipped(given)}”; its default is shown.")
     values |= options.from_link(Settings, parameters, complaints)
-    values |= _draft(parameters, values.get("gamma"), complaints)
-    values |= _controller(parameters, values.get("tree", CHAIN), complaints)
-    return replace(_DEFAULT, **values, stop=_stop(parameters.get("stop", ""), complaints))
+    if (tree := parameters.get("tree", CHAIN)) not in ("", CHAIN):
+        complaint = f"The link's tree “{clipped(tree)}” cannot be drafted, so chains are set."
+        values |= tried(lambda: _draft(tree, values.get("gamma")), complaint)
+    if (controller := parameters.get("controller", NONE)) not in ("", NONE):
+        drafted, complaint = values.get("tree", CHAIN), f"The link's controller “{clipped(controller)}” cannot be had"
+        control = {"tree": drafted, "controller": controller}
+        values |= tried(lambda: {"controller": Settings(**control).controller}, f"{complaint}, so none is set.")
+    stop = parameters.get("stop", "")
+    values |= tried(lambda: {"stop": _stop(stop)}, "The link's stop strings cannot be used, so none is set.")
+    return replace(_DEFAULT, **values)
 
 
-def _draft(parameters: Mapping[str, str], gamma: int | None, complaints: list[str]) -> dict[str, Any]:
-    """Return the link's tree, if any. Its number of nodes defaults to γ or the usual number."""
-    name = parameters.get("tree", "")
-    if name in ("", CHAIN):
-        return {}
-    try:
-        drafted = shape_named(name).nodes or drafted_tokens(gamma, name)
-        settings = Settings(tree=with_nodes(name, drafted))
-    except BadInput as error:
-        complaints.append(f"The link's tree “{clipped(name)}” cannot be drafted, so chains are set. {error}")
-        return {}
+def _draft(tree: str, gamma: int | None) -> dict[str, Any]:
+    """Return the link's tree. Its number of nodes defaults to γ or the usual number."""
+    settings = Settings(tree=with_nodes(tree, shape_named(tree).nodes or drafted_tokens(gamma, tree)))
     return {"tree": settings.tree, "gamma": settings.gamma}
 
 
-def _controller(parameters: Mapping[str, str], tree: str, complaints: list[str]) -> dict[str, str]:
-    name = parameters.get("controller", "")
-    if name in ("", NONE):
-        return {}
-    try:
-        return {"controller": Settings(tree=tree, controller=name).controller}
-    except BadInput as error:
-        complaints.append(f"The link's controller “{clipped(name)}” cannot be had, so none is set. {error}")
-        return {}
-
-
-def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
-    """Return the link's stop strings, one per line as in the form; empty if they are invalid."""
-    try:
-        if len(text) > LONGEST_STOPS or "\r" in text:  # a form would turn it into a line break
-            raise SettingError(f"They have more than {LONGEST_STOPS} characters, or a carriage return.")
-        return Settings(stop=stop_lines(text)).stop
-    except BadInput as error:
-        complaints.append(f"The link's stop strings cannot be used, so none is set. {error}")
-        return ()
+def _stop(text: str) -> tuple[str, ...]:
+    """Return the link's stop strings, one per line as in the form."""
+    if len(text) > LONGEST_STOPS or "\r" in text:  # a form would turn it into a line break
+        raise SettingError(f"They have more than {LONGEST_STOPS} characters, or a carriage return.")
+    return Settings(stop=stop_lines(text)).stop
 
 
 def _written(settings: Settings) -> dict[str, str]:
@@ -192,7 +176,9 @@ class LiveView:
     settings: Settings = links.part(
         _settings_in_link, _written, default_factory=Settings
     )  # settings of the next decode
-    chat: bool = links.switch("chat")  # False to skip the target's chat template
+    chat: bool = links.said(
+        "chat", {"0": False, "1": True}.get, lambda chat: str(int(chat)), True
+    )  # False to skip the target's chat template
     system: str = links.said(
         "system",
         lambda text: text if len(text) <= LONGEST_SYSTEM else None,
@@ -200,7 +186,6 @@ class LiveView:
         "",
         f"The link's system prompt {{}} has more than {LONGEST_SYSTEM} characters, so there is none.",
     )
-    """System prompt; empty for none."""
 
 
 TEXT, RACES = "Live text", "Races"  # labels of the page's views
@@ -232,12 +217,10 @@ class LivePageState:
     link: LiveView = field(default_factory=LiveView)
     """Values of the forms, initially from the link. The forms are filled from it on each visit, because Streamlit drops
     their values while another page is open."""
-    opening: str = decode_form.EXAMPLE
-    """Initial prompt of the form: the last one written, initially that of the link's run, if any."""
+    opening: str = decode_form.EXAMPLE  # the last prompt written, initially that of the link's run, if any
     uploaded: str = ""  # uploader's id of the last upload that was read, so that a rerun does not read it again
     deleted: set[str] = field(default_factory=set)  # items deleted in this tab, by `Item.key`
-    refused: dict[str, str] = field(default_factory=dict)
-    """Why the last change of a saved run or race was refused, by `Item.key`."""
+    refused: dict[str, str] = field(default_factory=dict)  # by `Item.key`
     notices: list[str] = field(default_factory=list)  # sentences shown until the next action
 
     @property
@@ -289,17 +272,12 @@ class LivePageState:
         """The shown run: the last decode after its end, or a saved run."""
         return self.recalled if self.job is None else self.job.progress.run
 
-    @property
-    def address(self) -> str:
-        """Name of the decode for a link; empty if it has ended without being saved."""
-        lost = self.job is not None and self.job.progress.state.finished and not self.job.progress.saved
-        return "" if lost else self.run
-
     def address_of(self, show: Show) -> LiveView:
         """Return the link of a view: its content, and any unfinished job, because a reloaded tab finds its job by the
         link. The view is named only if there is another one."""
         decodes = self.job is not None and not self.job.progress.state.finished
-        run = self.address if decodes or show is Show.DECODE else ""
+        lost = self.job is not None and not decodes and not self.job.progress.saved
+        run = self.run if decodes or (show is Show.DECODE and not lost) else ""
         shown_race = self.shown if show is Show.RACE else ""
         race = self.racing if self.race is not None else shown_race
         is_empty = self.job is None and self.recalled is None
@@ -384,8 +362,8 @@ class LivePageState:
                 why = LEFT if over.abandoned else "You stopped the race"
                 self.notices.append(f"{why}; an unfinished race is not saved.")
         if self.measuring is not None and self.measuring.progress.state.finished:
-            over_too, self.measuring = self.measuring.progress, None
-            self.notices.extend(filter(None, [over_too.error]))
+            error, self.measuring = self.measuring.progress.error, None
+            self.notices.extend(filter(None, [error]))
 
     def _checked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> Settings | None:
         under_way = self.waits_for is not None

@@ -1,8 +1,10 @@
-"""Draws the Live page: the decode, the races, the measurements of the models and the check of an EAGLE-3 head."""
+"""The Live page: the decode, the races, the measurements of the models and the check of an EAGLE-3 head."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -12,24 +14,29 @@ from mars_viz.analysis.intervals import Interval
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.components.race import growing, replay
 from mars_viz.components.race import racing as lanes_so_far
-from mars_viz.costs import disturbance
+from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.engines import head_agreement
 from mars_viz.race import Race, RaceEntry
-from mars_viz.race.records import race_frame
+from mars_viz.race.files import write_zip
+from mars_viz.race.records import RaceLane, race_frame
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import MAX_ZIP
+from mars_viz.shapes import draft_words
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
 from mars_viz.ui import faults, navigation, share, tab_jobs, theme
-from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS
-from mars_viz.ui.live import changing, live_words
+from mars_viz.ui.jobs.decode_job import Decoded, Raced
+from mars_viz.ui.jobs.job import JobState, Progress
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Status
+from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.live.page_state import LivePageState, Replay, Wanted, course, race_store
 from mars_viz.ui.models_form import in_words
-from mars_viz.ui.session import current_session
+from mars_viz.ui.runs.page_state import Item, bin_of, deleted, lost, popover
+from mars_viz.ui.session import bound, current_session
 from mars_viz.ui.tab_jobs import progress_bar, stop_button
+from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number
 
 EXAMPLE = "**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours."
@@ -41,51 +48,50 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     job = page_state.job
     if job is None:
         if page_state.recalled is not None:
-            recalled(page_state, page_state.recalled)
+            _recalled(page_state, page_state.recalled)
         return
     progress = job.progress
     state = progress.state
     words, button = st.columns([6, 1], vertical_alignment="center")
     if state in (JobState.QUEUED, JobState.LOADING):
         worker = tab_jobs.shared_worker()
-        sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
+        sentence = waiting(progress, worker.models.status, worker.ahead(job))
         words.progress(worker.models.status.share if state is JobState.LOADING else 0.0, markdown(sentence))
     else:
-        sentence = live_words.decoding(progress, job.settings.max_new_tokens, job.stopping)
-        is_done = state is JobState.DONE  # the text may end before the limit
-        words.progress(1.0 if is_done else min(1.0, progress.tokens / job.settings.max_new_tokens), markdown(sentence))
+        limit = job.settings.max_new_tokens
+        share = (
+            1.0 if state is JobState.DONE else min(1.0, progress.tokens / limit)
+        )  # the text may end before the limit
+        words.progress(share, markdown(decoding(progress, limit, job.stopping)))
     if not state.finished:
         stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
     elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
         explore(progress.saved and page_state.run, progress.run)
-    for problem in filter(None, [progress.error, progress.unsaved]):
-        theme.note(problem)
+    theme.note(progress.error, progress.unsaved)
     run = progress.so_far
     if run is not None or not state.finished:
-        theme.numbers(live_words.tiles(run))
+        theme.numbers(tiles(run))
         growing(run, job.prompt, job=page_state.run, key="live-stream")
     if progress.run is not None:
-        follow_up(page_state, progress.run)
+        _follow_up(page_state, progress.run)
     released(page_state, busy)
 
 
-def follow_up(page_state: LivePageState, run: Run) -> None:
-    """Decode the next turn of the run's conversation, if the user wrote one."""
+def _follow_up(page_state: LivePageState, run: Run) -> None:
     text, models = tab_jobs.follow_up(current_session(), run)
     if text:
         page_state.decode(text, lambda: run.settings, Wanted(models, run.provenance.chat, run.conversation))
         st.rerun(scope="app")
 
 
-def recalled(page_state: LivePageState, run: Run) -> None:
-    """Draw a saved run from the link."""
+def _recalled(page_state: LivePageState, run: Run) -> None:
     words, button = st.columns([6, 1], vertical_alignment="center")
-    words.caption(markdown(live_words.kept(run)))
+    words.caption(f"Decoded earlier: {counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')}.")
     if button.button("Explore", width="stretch", help="Open this run in Explore"):
         explore(page_state.run, run)
-    theme.numbers(live_words.tiles(run))
+    theme.numbers(tiles(run))
     growing(run, run.prompt, job=page_state.run, key="live-stream")
-    follow_up(page_state, run)
+    _follow_up(page_state, run)
 
 
 def released(page_state: LivePageState, busy: bool) -> None:
@@ -104,7 +110,7 @@ def explore(name: str, run: Run) -> None:
 def race(page_state: LivePageState) -> None:
     """Draw the unfinished race, or a recorded one."""
     if page_state.race is not None:
-        faults.fragment(racing, run_every=tab_jobs.pace())(page_state)
+        faults.fragment(_racing, run_every=tab_jobs.pace())(page_state)
         return
     replays = course()
     name = replays.landed(page_state.shown)
@@ -123,30 +129,29 @@ def race(page_state: LivePageState) -> None:
         name_of_zip = upload.name.removesuffix(".zip")
         if page_state.bring_race(upload.file_id, upload.getvalue(), name_of_zip):
             st.rerun()
-    gone(page_state)
+    _gone(page_state)
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
-    st.session_state["race"] = name
     if replays.own(name):
-        changing.popover(actions, page_state, race_item(replays.entries[name]))
-    left.selectbox(
-        "Race", list(replays.entries), key="race", format_func=replays.label, label_visibility="collapsed",
-        on_change=lambda: setattr(page_state, "shown", st.session_state["race"]),
-    )  # fmt: skip
+        popover(actions, page_state, _race_item(replays.entries[name]))
+    show, names = partial(setattr, page_state, "shown"), list(replays.entries)
+    hidden, words = "collapsed", replays.label
+    bound(left.selectbox, "Race", "race", name, show, options=names, format_func=words, label_visibility=hidden)
     with above:
         try:
             opened = replays.opened(name)
         except BadInput as error:
             theme.note(str(error))
             return
-        raced(opened, name, actions, replays, play=not page_state.shown)
+        _raced(opened, name, actions, replays, play=not page_state.shown)
 
 
 @faults.drawn
-def raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, play: bool) -> None:
-    """Draw a recorded race with its actions."""
-    deeds.download_button("Download", lambda: replays.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
+def _raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, play: bool) -> None:
+    deeds.download_button(
+        "Download", lambda: write_zip(replays.entries[name].path), f"{name}.zip", "application/zip", on_click="ignore"
+    )
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay", play=play)
@@ -154,34 +159,31 @@ def raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, pl
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
 
-def race_item(entry: RaceEntry) -> changing.Item:
-    """Return the race as an item that can be renamed and deleted."""
+def _race_item(entry: RaceEntry) -> Item:
     title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
-    return changing.Item(race_store(), entry.path.name, entry.title, title, "race", entry.manifest is not None)
+    return Item(race_store(), entry.path.name, entry.title, title, "race", entry.manifest is not None)
 
 
-def gone(page_state: LivePageState) -> None:
-    """Draw deleted races and the bin."""
+def _gone(page_state: LivePageState) -> None:
     store = race_store()
-    items = [race_item(entry) for entry in reversed(store.deleted())]
-    changing.lost(page_state, "race", [*items, *(race_item(entry) for entry in store.list())])
+    items = [_race_item(entry) for entry in reversed(store.deleted())]
+    lost(page_state, "race", [*items, *(_race_item(entry) for entry in store.list())])
     deleted_in_tab = [each for each in items if each.key in page_state.deleted]
     for each in deleted_in_tab:
-        changing.deleted(page_state, each)
-    changing.bin_of(page_state, [each for each in items if each not in deleted_in_tab])
+        deleted(page_state, each)
+    bin_of(page_state, [each for each in items if each not in deleted_in_tab])
 
 
-def racing(page_state: LivePageState) -> None:
-    """Draw the progress of a race and its cancel button."""
+def _racing(page_state: LivePageState) -> None:
     job = page_state.race
     if job is None or job.progress.state.finished:
         st.rerun(scope="app")
     progress, worker = job.progress, tab_jobs.shared_worker()
     if progress.state is JobState.DECODING:
-        share, words = live_words.raced(progress), live_words.racing(progress, job.stopping)
+        share, words = _raced_share(progress), race_words(progress, job.stopping)
     else:
         status = worker.models.status
-        share, words = status.share, live_words.waiting(progress, status, worker.ahead(job))
+        share, words = status.share, waiting(progress, status, worker.ahead(job))
     progress_bar(job, share, words, key="cancel-race")
     lanes_so_far(progress.texts, job.prompt, job.settings, job=page_state.racing, key="race-lanes")
 
@@ -191,7 +193,7 @@ def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: 
     status = tab_jobs.shared_worker().models.status
     with st.expander("Measure these models", expanded=status.device is not None):
         if status.costs is not None:
-            theme.numbers(live_words.cost_tiles(status.costs, status.costs.gamma))
+            theme.numbers(_cost_tiles(status.costs, status.costs.gamma))
             if warning := disturbance(status.costs):
                 theme.note(warning)
         again = status.costs is not None or page_state.measured
@@ -203,12 +205,11 @@ def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: 
             page_state.measure(settings, wanted)
             st.rerun()
         if page_state.measuring is not None:
-            faults.fragment(measuring, run_every=tab_jobs.pace())(page_state)
-        check_area(page_state, settings, wanted)
+            faults.fragment(_measuring, run_every=tab_jobs.pace())(page_state)
+        _check_area(page_state, settings, wanted)
 
 
-def measuring(page_state: LivePageState) -> None:
-    """Draw the progress of a measurement."""
+def _measuring(page_state: LivePageState) -> None:
     if page_state.measuring is None or page_state.measuring.progress.state.finished:
         st.rerun(scope="app")
     job, words = page_state.measuring, "Measuring what a pass costs, until its interval is small …"
@@ -218,8 +219,7 @@ def measuring(page_state: LivePageState) -> None:
 HEAD_CHECK = "Is an EAGLE-3 head accepted less than hoped? A check says at which depth, and why."
 
 
-def check_area(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
-    """Draw the check of the chosen head, or how to choose one."""
+def _check_area(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
     choice = _chosen(wanted)
     job = page_state.checking
     if job is not None and not job.progress.state.finished:
@@ -257,11 +257,9 @@ def check_area(page_state: LivePageState, settings: Callable[[], Settings], want
 def _chosen(wanted: Wanted) -> BackendChoice | None:
     """Return the chosen models if an EAGLE-3 head drafts, otherwise None."""
     choice = wanted.choice
-    try:
-        drafting = drafter_for(choice.target or None, choice.drafter or None)
-    except BadInput:  # the buttons above report it
-        return None
-    return choice if isinstance(drafting, Eagle3) else None
+    with suppress(BadInput):  # the buttons above report it
+        return choice if isinstance(drafter_for(choice.target or None, choice.drafter or None), Eagle3) else None
+    return None
 
 
 def _checking(page_state: LivePageState) -> None:
@@ -274,7 +272,7 @@ def _checking(page_state: LivePageState) -> None:
     elif progress.state is JobState.DECODING:
         words = "Checking the head along texts of the target's own …"
     else:
-        words = live_words.waiting(progress, worker.models.status, worker.ahead(job))
+        words = waiting(progress, worker.models.status, worker.ahead(job))
     progress_bar(job, progress.share, words, "Stop", keeps="Keeps what the texts so far tell", key="stop-check")
     if progress.result is not None:
         _results(progress.result)
@@ -305,3 +303,88 @@ def percent(interval: Interval) -> str:
     """Return a percentage with its interval, like '98.2 % (97.0 to 98.7)'."""
     low, high = number(100 * interval.low), number(100 * interval.high)
     return f"{number(100 * interval.estimate)}{THIN_SPACE}% ({low} to {high})"
+
+
+LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
+
+
+def waiting(progress: Progress, status: Status, ahead: int) -> str:
+    """Return a sentence about a job that has not begun."""
+    if progress.state is JobState.QUEUED:
+        return f"Waiting for {counted(ahead, 'other job')} on this server …"
+    return f"{status.doing or 'Loading the models'} …"
+
+
+def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
+    """Return a sentence about a decode."""
+    if stopping and not progress.state.finished:
+        return "Stopping after this round …"
+    if progress.state is JobState.DECODING:
+        return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}"
+    after = f" after {counted(progress.tokens, 'token')}" if progress.run else ""
+    if progress.state is JobState.FAILED:
+        return f"The decode failed{after or ' before the first token'}."
+    if progress.state is JobState.CANCELLED:
+        return f"{LEFT if progress.abandoned else 'You stopped it'}{after}."
+    return f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
+
+
+def race_words(progress: Raced, stopping: bool) -> str:
+    """Return a sentence about a race."""
+    if stopping:
+        return "Stopping after this pass …"
+    if progress.step is None:
+        return "The race begins …"
+    step = progress.step
+    how = f"turn {step.turn} of {step.turns} by the clock" if step.turn else "untimed, what is decided is recorded"
+    return f"Race, {how}: {LANES[step.lane]}, {counted(step.tokens, 'token')}"
+
+
+def _raced_share(progress: Raced) -> float:
+    step = progress.step
+    if step is None:
+        return 0.0
+    return (step.turn * len(RaceLane) + list(RaceLane).index(step.lane)) / ((step.turns + 1) * len(RaceLane))
+
+
+def tiles(run: Run | None) -> list[Tile]:
+    """Return tiles with the current numbers of a decode."""
+    rounds = () if run is None else run.rounds
+    tokens = 0 if run is None else len(run.token_ids)
+    drafted, kept = sum(len(each.speculation) for each in rounds), sum(each.kept for each in rounds)
+    seconds = 0.0 if run is None else run.provenance.seconds
+    note = "" if run is None or run.settings.control is None else ", all γ tokens drafted in every round"
+    tau, pace = (number(tokens / count) if count else "–" for count in (len(rounds), seconds))
+    timed = f"Over the wall clock of the decode, without the prompt's pass and with recording{note}"
+    accepted = f"{number(100 * kept / drafted)}{THIN_SPACE}%" if drafted else "–"
+    return [
+        Tile("Tokens", number(tokens), "Emitted so far; exact"),
+        Tile("τ, tokens per round", tau, "Tokens per target pass; exact"),
+        Tile("Tokens/s, measured", pace, timed),
+        Tile("Accepted", accepted, "Drafted tokens that were kept, of all drafted; exact"),
+        Tile("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
+    ]
+
+
+def _cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
+    gamma = min(gamma, costs.gamma)
+    if costs.drafting:
+        verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
+        drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
+    else:
+        verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
+        passes = "" if costs.passes_per_token == 1 else f", {number(costs.passes_per_token)} passes of the drafter"
+        drafting = ("Drafter, 1 token", costs.drafter_step, f"One drafted token{passes}; measured")
+    one = ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured")
+    words = "Drafting, verifying and the rest; from these costs"
+    a_round = (f"A round, {draft_words(gamma, costs.tree)}", round_cost(costs, gamma), words)
+    tiles = []
+    for name, cost, help in (one, verifying, drafting, a_round):
+        between = f"95 % interval {number(1000 * cost.low)} to {number(1000 * cost.high)}{THIN_SPACE}ms"
+        tiles.append(Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {between}"))
+    factor = per_token(costs, gamma)
+    words = (
+        "Tokens per round from which speculation is faster than the target alone; modelled from measured costs, "
+        f"{number(1 / factor.high)} to {number(1 / factor.low)}"
+    )
+    return [*tiles, Tile("Break-even τ, modelled", number(1 / factor.estimate), words)]

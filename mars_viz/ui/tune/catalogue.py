@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 import streamlit as st
@@ -35,7 +35,7 @@ from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import Opened, clipped
-from mars_viz.ui.session import PageState, Session
+from mars_viz.ui.session import PageState
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.words import exactly, number, number_in
 
@@ -233,15 +233,11 @@ class ShownResults:
 class TunePageState(PageState):
     """State of one tab's Tune page."""
 
+    names_run: ClassVar[bool] = False
     view: TuneView = field(default_factory=TuneView)
     folder: Path = field(default_factory=default_folders.sweeps)  # folder of the results
     drawn: ShownResults = ShownResults("", 0, 0.0, 0.0)
     begun: int = 0  # number of sweeps started with the form, which closes the form
-
-    def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
-        """Open the link if this page is the first of the tab; see `Session.arrive`."""
-        if session.arrives():
-            self.open_link(links.from_parameters(TuneView, parameters))
 
     def fit(self, plan: Plan) -> None:
         """Reset parts of the view that the sweep does not have, with a notice."""

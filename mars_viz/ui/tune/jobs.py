@@ -16,7 +16,7 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.sweep.sweep import GridSweep, SweepLoop
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock
-from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import Models
 
 Begin = Callable[[Any], SweepLoop | GridSweep]
@@ -48,10 +48,12 @@ class Sweeping(Progress):
         return math.nan if done < 1 else (self.prompts - self.finished) * self.seconds / done
 
 
-class SweepJob(LongJob[Sweeping]):
-    """Runs one sweep or the sweeps of a grid. Named by their folders. Finished prompts are saved at once."""
+class SweepJob(Job[Sweeping]):
+    """Runs one sweep or the sweeps of a grid, in steps with other jobs in between. Named by their folders. Finished
+    prompts are saved at once. Continues when its tab is closed; any session can find and stop it."""
 
     remembered: ClassVar[bool] = True
+    rank = Rank.LONG
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class SweepJob(LongJob[Sweeping]):
         super().let_go()
         self._make = None
 
-    def steps(self, models: Models[Any]) -> Iterator[None]:
+    def work(self, models: Models[Any]) -> Iterator[None]:
         """Run the sweep; each step is one batched pass."""
         pair = None if self._elsewhere else models.pair(self.choice, lambda: self.stopping, holder=self)
         assert self._make is not None  # set until the job ends
@@ -93,6 +95,7 @@ class SweepJob(LongJob[Sweeping]):
             self.tell(**updates, seconds=spent)
             yield
             began = time.perf_counter()
+        self.tell(state=JobState.DONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,6 @@ class ClockJob(Job[Clocking]):
         for done, _ in clock:
             self.tell(done=done)
             if self.stopping:
-                self.tell(state=JobState.CANCELLED)
                 return
         check, error = clock.check(), ""
         try:
