@@ -19,6 +19,7 @@ from mars_viz.analysis.metrics import Basis, basis, judged_rounds, positions
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.dialmap import mapped, shown
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures import spoken_title
 from mars_viz.figures.svg import token_bars, token_strip
 from mars_viz.records import Outcome
@@ -36,10 +37,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.mark.parametrize(("dial", "gamma"), [(0.9853, 2), (0.2, None)])
 @pytest.mark.usefixtures("small_reports")
-def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial, gamma):
-    run = mapped_toy()
+def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial, gamma, monkeypatch):
+    run, made, captions = mapped_toy(), {}, []
     own = run.settings.gamma if gamma is None else gamma
-    made = {ending: make() for _, ending, make, _ in share._downloads(run, dial, gamma, "outcome")}
+    monkeypatch.setattr(share, "_button", lambda label, ending, make, *more: made.update({ending: make()}))
+    monkeypatch.setattr(share.st, "caption", captions.append)
+    share.offer(run, dial, gamma, "outcome")
     at, value = shown(run, dial, own)
     judged = judged_rounds(at, value)
     frames = [pd.read_csv(io.BytesIO(made["csv"])), pd.read_parquet(io.BytesIO(made["parquet"]))]
@@ -52,7 +55,7 @@ def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial, gamma):
     assert re.search(rf"{re.escape(exact_setting('θ', dial))}, γ = {own}\b", texts(made["svg"])[-1])
     assert f"<dt>γ</dt><dd><bdi>{own}{'' if gamma is None else ' (recorded with 4)'}</bdi>" in made["html"]
     assert made["html"] == report_html(run, dial=dial, gamma=gamma)
-    assert share._setting(run, dial, gamma) == f"All of {exact_setting('θ', dial)}, γ = {own}, as shown."
+    assert captions == [markdown(f"All of {exact_setting('θ', dial)}, γ = {own}, as shown.")]
 
 
 def texts(svg: str) -> list[str]:
