@@ -41,8 +41,8 @@ def write_site(
     """Write a static site of these runs and return its folder, for a browser or any web host.
 
     Names in addresses are the keys of a mapping, or else the runs' titles. An earlier site in the folder is replaced
-    atomically. `told` receives progress lines. Raises BadInput for no runs or too many, as `check_site_place` does, and
-    on disk errors.
+    atomically. Progress lines are passed to the last function. Raises BadInput for no runs or too many, as
+    `check_site_place` does, and on disk errors.
     """
     folder, named = check_site_place(folder, force=force), named_runs(runs)
     with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:

@@ -51,8 +51,8 @@ class Arrival:
     """One model's loading: reports its libraries' progress bars, of bytes and then of tensors, as sentences."""
 
     def __init__(self, name: str, span: tuple[float, float], tell: Callable[[str, float], None]) -> None:
-        """`span` are the shares of the complete loading at its start and its end. `tell` receives a description and
-        a share from 0 to 1; an exception that it raises ends the loading."""
+        """`span` are the shares of the complete loading at its start and its end. A description and a share from 0 to 1
+        are reported; an exception that the function raises ends the loading."""
         self._name, self._span, self._tell = name, span, tell
         self._files: list[_Bar] = []
         self._share = self._read = 0.0

@@ -51,8 +51,7 @@ def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
 
 
 def curves(calls: RunnerUps, theta: float) -> dict[str, Any]:
-    """Return the ratios of the closest runner-ups over the constant, and in `told` the one whose ratio is closest
-    to θ."""
+    """Return the ratios of the closest runner-ups over the constant, and in particular the one closest to θ."""
     near = int(np.nanargmin(np.abs(np.nan_to_num(calls.ratio(0.0), nan=np.inf) - theta)))
     logits = {"z1": float(calls.z1[near]), "z2": float(calls.z2[near])}
     return {"curves": [_curve(calls, i) for i in range(len(calls))[:DRAWN]], "told": logits | _curve(calls, near)}
