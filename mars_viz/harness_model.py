@@ -27,7 +27,7 @@ from mars_viz.prompts.harness import cut
 from mars_viz.recording import record_all
 from mars_viz.rules import rule_named
 from mars_viz.run import LAW, Run, Settings, settings_from, stops
-from mars_viz.speculators.names import check_controller, check_names, check_trees
+from mars_viz.speculators.names import check_names, pair_named
 from mars_viz.words import counted, number
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
         self._prompts = self._tokens = self._rounds = 0  # decoded so far
         self._seconds = 0.0  # of decoding, without prefill
         self._batch = None if batch_size in (None, 1, "1", "auto") else int(batch_size)
-        check_trees(self._settings, target, drafter)
-        check_controller(self._settings, target, drafter)
+        pair_named(target, drafter).check(self._settings)
         check_names(target, drafter, device=device, dtype=dtype)
         from mars_viz.speculators.loading import load_backend
 

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBa
 import mars_viz
 from mars_viz.axis import Span
 from mars_viz.costs import costs_from, drafts_seconds
-from mars_viz.demo import DRAFTER, SMOLLM2, TARGET
+from mars_viz.demo import DRAFTER, EAGLE3, PAIR, SMOLLM2, TARGET
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import Settings
@@ -143,15 +143,10 @@ def test_strict_writes_the_targets_text_and_batches_are_separate_runs(each: Back
     ("drafter", "reason"),
     [
         ("ngram:n=0", "1 to 16"),
-        ("ngram:n=2.5", "whole number"),
-        ("ngram:x=1", "'x'.* ngram:n=3"),
-        ("ngram:", "drafter ngram has no setting"),
-        ("ngram:n=1,n=2", "twice"),
         ("suffix:n=0", "1 to 64"),
         ("suffix:n=2,text=no-such-file", "no file"),
         ("trigram:n=3", "trigram:text=FILE"),
         ("trimmed:m=0", "from 1 to"),
-        ("trimmed:n=9", "no setting"),
         ("trimmed:m=9,of=ngram", "no distribution"),
         ("trimmed:m=9,text=no-such-file", "no file"),
         ("trimmed:m=9,of=no-such-model/here", "without a target"),
@@ -196,7 +191,7 @@ def test_the_most_frequent_tokens_of_a_text_are_kept_then_those_of_low_ids() -> 
             most_frequent([], count, 20, [19])
 
 
-def test_a_name_is_written_as_it_is_read_and_may_name_no_file_of_a_server(tmp_path: Path) -> None:
+def test_a_name_is_written_as_it_is_read() -> None:
     for name in ("ngram:n=2", "suffix:n=3", "trigram", "layers:skip=3-5", "trimmed:m=9,of=layers:exit=4"):
         drafter = drafter_named(name)
         assert drafter is not None and drafter.name == name
@@ -204,11 +199,32 @@ def test_a_name_is_written_as_it_is_read_and_may_name_no_file_of_a_server(tmp_pa
     assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")
     assert drafter_for(None, None) == "" and drafter_for(TARGET, None) == Ngram(3)
     assert drafter_for(SMOLLM2, None) == Eagle3() and drafter_for(TARGET, DRAFTER) == str(DRAFTER)
-    with pytest.raises(SettingError, match="which drafter"):
-        load_backend(TARGET, "trimmed:m=9", device="cpu")
-    for file in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(SettingError, match="visitors may not"):
-            check_names(None, f"suffix:text={file}", device="cpu", dtype="float32", folders=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter", "folders", "reason"),
+    [
+        ("nowhere.gguf", None, True, "no folder or file"),
+        ("./small.gguf", None, False, "not the id of a model"),
+        ("http://host:99999", None, True, "no server's address"),
+        ("http://host/v2", None, True, "no server's address"),
+        ("http://me:word@host:8000", None, True, "no user and no password"),
+        ("http://host:8000", None, False, "may name folders"),
+        *(("http://host:8000", drafter, True, "does not tell") for drafter in ("eagle3:HEAD", "layers:exit=4")),
+        ("http://host:8000", "http://other:8000", True, "drafts nothing"),
+        *(("org/other", drafter, True, "eagle3:HEADDIR") for drafter in ("eagle3:", "eagle3")),
+        (TARGET, f"eagle3:{TARGET}/none", True, "no folder"),
+        (TARGET, f"eagle3:{PAIR}", True, "config.json"),
+        (None, f"eagle3:{EAGLE3}", False, "not the id of a model"),
+        (TARGET, "trimmed:m=9", True, "which drafter"),
+        *((None, f"suffix:text={TARGET}/{file}", False, "visitors may not") for file in ("", "missing")),
+    ],
+)
+def test_names_that_cannot_work_are_refused_before_anything_is_read(
+    target: Any, drafter: str | None, folders: bool, reason: str
+) -> None:
+    with pytest.raises(BadInput, match=reason):
+        check_names(target, drafter, device="auto", dtype="auto", folders=folders)
 
 
 STORY = "Once upon a time there was a little fox"

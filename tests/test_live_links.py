@@ -29,7 +29,7 @@ from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStore
-from mars_viz.speculators.names import check_controller
+from mars_viz.speculators.names import pair_named
 from mars_viz.ui import models_form, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
@@ -310,7 +310,7 @@ def test_what_does_not_go_with_a_controller_is_refused(folder: Path, tmp_path: P
     with pytest.raises(BadInput, match="race without one"):
         Racing(None, "a", Settings(controller="svip"))  # type: ignore[arg-type]
     for drafter in (None, "layers:exit=4", "eagle3"):
-        check_controller(Settings(controller="svip"), None, drafter)
+        pair_named(None, drafter).check(Settings(controller="svip"))
     asked = ["record", "--prompt", "a", "--controller", "svip", "--drafter", "trigram", "--out", str(tmp_path / "a")]
     assert cli.main(asked) == 2 and "trigram drafts without probabilities" in capsys.readouterr().err
 

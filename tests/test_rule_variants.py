@@ -177,17 +177,11 @@ def test_a_variant_has_one_name(written: str, name: str, title: str) -> None:
     ("written", "message"),
     [
         ("vllm:k=5", "Choose one of strict"),
-        ("vllm-thinking:", "Write vllm-thinking:k=3"),
-        ("vllm-thinking:k", "has no setting 'k'"),
-        ("vllm-thinking:n=5", "'n'"),
+        ("vllm-thinking:n=5", "'n'.* Write vllm-thinking:k=3"),
         ("vllm-thinking:k=17", "k is 17; .* from 1 to 16"),
-        ("vllm-thinking:k=2.5", "whole number"),
-        ("vllm-thinking:k=five", "'five'"),
-        ("vllm-thinking:k=2,k=5", "twice"),
         ("fly:w=64", "from 1 to 63"),
         ("typical:c=0", "from 0.1 to 10"),
         ("mars:k=2", "Write mars:siblings=longest"),
-        ("strict:", "no setting ':'"),
     ],
 )
 def test_impossible_names_are_refused(written: str, message: str) -> None:

@@ -26,7 +26,7 @@ from mars_viz.recording import Mapping, Recording
 from mars_viz.records import Round
 from mars_viz.run import Settings
 from mars_viz.runfiles import save_run
-from mars_viz.speculators import audits, names, vllm_http
+from mars_viz.speculators import audits, vllm_http
 from mars_viz.speculators.audits import CheckingServer, WatchingServer, decoded
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import backend_of, load_backend
@@ -397,17 +397,3 @@ def test_unusable_servers_are_refused(address, manners, monkeypatch, tmp_path, c
     command = ["record", "--prompt", STORIES[0], "--drafter", DRAFTER, "--out", str(tmp_path / "run")]
     assert main([*command, "--target", "http://127.0.0.1:9"]) == 2
     assert "No vLLM server answers" in capsys.readouterr().err and not (tmp_path / "run").exists()
-
-
-def test_impossible_names_are_refused_before_a_request():
-    for target, drafter, folders, words in (
-        ("http://host:99999", None, True, "no server's address"),
-        ("http://host/v2", None, True, "no server's address"),
-        ("http://me:word@host:8000", None, True, "no user and no password"),
-        ("http://host:8000", "eagle3:HEAD", True, "does not tell"),
-        ("http://host:8000", "layers:exit=4", True, "does not tell"),
-        ("http://host:8000", "http://other:8000", True, "drafts nothing"),
-        ("http://host:8000", None, False, "may name folders"),
-    ):
-        with pytest.raises(BadInput, match=words):
-            names.check_names(target, drafter, device="auto", dtype="auto", folders=folders)

@@ -30,7 +30,7 @@ from mars_viz.runfiles import check_free, load_run
 from mars_viz.runstore import new_name
 from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE
 from mars_viz.speculators.drafter_names import Ngram
-from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees, drafter_for
+from mars_viz.speculators.names import check_device_map, check_names, drafter_for, pair_named
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import raw, say
 from mars_viz.words import counted, number, setting
@@ -228,8 +228,7 @@ def wish(options: argparse.Namespace) -> DecodeRequest:
     history = checked_history(prompt, options.system, _history(options.history), options.chat)
     settings = settings_of(options)
     rule_named(settings.rule).checked_dial(settings.dial)
-    check_trees(settings, options.target, options.drafter)
-    check_controller(settings, options.target, options.drafter)
+    pair_named(options.target, options.drafter).check(settings)
     return DecodeRequest(prompt, settings, history)
 
 

@@ -36,7 +36,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
 from mars_viz.shapes import drafted_tokens
-from mars_viz.speculators.names import check_controller, check_trees
+from mars_viz.speculators.names import pair_named
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.evidence import dial_grid, write_evidence
@@ -126,8 +126,7 @@ def run(options: argparse.Namespace) -> None:
     """Check all options before loading the models; then sweep and print the results."""
     options.out = options.out or str(_new_folder(options))
     requested = decoding.settings_of(options, dial=None if options.over == OVER_DIAL else options.dial)
-    check_trees(requested, options.target, options.drafter)
-    check_controller(requested, options.target, options.drafter)
+    pair_named(options.target, options.drafter).check(requested)
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
     _check(options, span)
     asked_ray = _ray_request(options)

@@ -32,7 +32,7 @@ from mars_viz.speculators.draft import (
     TopLogits,
     scored_by,
 )
-from mars_viz.speculators.drafter_names import by_text_alone, chains_alone
+from mars_viz.speculators.drafter_names import chains_alone
 from mars_viz.speculators.evidence import Waiting, gather_evidence, record_top_logits
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.sampling import best, draw, law, on_device
@@ -245,7 +245,11 @@ class Backend:
     def check(self, settings: Settings) -> None:
         """Raise BadInput if these models do not support the settings."""
         if self.drafter.by_text and (settings.temperature > 0 or settings.drafts_trees):
-            raise SettingError(by_text_alone(self.drafter.name, self.target.name))
+            raise SettingError(
+                f"{self.drafter.name} has another tokenizer than {self.target.name}, so it drafts by text: chains at "
+                "temperature 0 (--temperature 0, --tree chain). Take a drafter of the target's family for anything "
+                "else."
+            )
         if settings.drafts_trees and not self.drafter.drafts_trees:
             raise SettingError(chains_alone(self.drafter.name))
 

@@ -210,14 +210,6 @@ def chains_alone(drafter: str) -> str:
     return f"{drafter} drafts chains; {remedy}."
 
 
-def by_text_alone(drafter: str, target: str) -> str:
-    """Return a sentence, with a remedy, about the limits of a drafter with another tokenizer."""
-    return (
-        f"{drafter} has another tokenizer than {target}, so it drafts by text: chains at temperature 0 "
-        "(--temperature 0, --tree chain). Take a drafter of the target's family for anything else."
-    )
-
-
 def has_no_model(drafter: str) -> bool:
     """Return True for the name of a drafter without a cache; False for an invalid name."""
     drafter_settings = drafter_told(drafter)

@@ -48,7 +48,6 @@ from mars_viz.speculators.vllm_http import Server
 
 LARGEST_TEXT = 64 << 20  # bytes of the text that a drafter is given, at most
 DrafterPart = Part[Callable[[Settings], Drafter]]
-Named = NamedDrafter | str  # a drafter without a model of its own, or a model's name
 Tell = Callable[[str, float], None]  # receives a description and the finished share
 
 
@@ -74,17 +73,17 @@ def load_backend(
     receives a description and the finished share from 0 to 1; an exception that it raises ends the loading. Raises
     BadInput with a remedy if the models cannot be used, TooLarge if they do not fit.
     """
-    names.check_names(target, drafter, device=device, dtype=dtype, folders=folders)
+    pair = names.check_names(target, drafter, device=device, dtype=dtype, folders=folders)
     if device_map is not None:
         names.check_device_map(target, device)
-    named, drafting = names.drafter_for(target, drafter), names.whole_drafter(target, drafter)
-    if address := names.server_named(target):
-        return _with_server(address, named, drafting, device, dtype, cuda_graphs=cuda_graphs, tell=tell)
+    drafting = pair.whole
+    if pair.server:
+        return _with_server(pair, device, dtype, cuda_graphs=cuda_graphs, tell=tell)
     model_names = [str(target or demo.TARGET)]
     if isinstance(drafting, str):
         model_names.append(drafting or str(demo.DRAFTER))
     if not folders:
-        for name in names.models_named(target, drafter):
+        for name in pair.models:
             files.check_no_folder(name)
     place = files.device_named(device)
     tell("Reading the tokenizers", 0.0)
@@ -92,7 +91,7 @@ def load_backend(
     arrivals = [Arrival(files.short_name(name), span, tell) for name, span in zip(model_names, spans, strict=False)]
     tokenizers = [files.tokenizer_of(name, arrival.bar) for name, arrival in zip(model_names, arrivals, strict=True)]
     apart = files.other_added_tokens(*tokenizers) if len(model_names) > 1 else []
-    if apart is None and isinstance(named, Trimmed):
+    if apart is None and pair.trimmed:
         raise ModelError(
             f"{model_names[1]} has another tokenizer than {model_names[0]}, so it drafts by text and has no tokens of "
             "the target's to be trimmed to; take it whole, or a drafter of the target's family."
@@ -104,11 +103,10 @@ def load_backend(
         head = _read_head(drafting, files.short_name(model_names[0]), files.config_of(model_names[0]), folders)
     kind = dtype_of(dtype, place, model_names)
     check_fit(model_names if device_map is None else model_names[1:], place, kind)
-    models = [files.loaded_model(model_names[0], place, kind, arrivals[0], device_map)]
-    for name, arrival in zip(model_names[1:], arrivals[1:], strict=True):
-        models.append(files.loaded_model(name, place_of(models[0]), kind, arrival))
-    loaded = []
-    for name, tokenizer, model in zip(model_names, tokenizers, models, strict=True):
+    loaded: list[Loaded] = []
+    for name, tokenizer, arrival in zip(model_names, tokenizers, arrivals, strict=True):
+        there, spread = (place_of(loaded[0].model), None) if loaded else (place, device_map)
+        model = files.loaded_model(name, there, kind, arrival, spread)
         files.check_outputs(name, tokenizer, files.output_size(model))
         loaded.append(Loaded(model, files.short_name(name), files.revision_of(name), note=files.gguf_note(name, model)))
     if apart is None:
@@ -116,8 +114,7 @@ def load_backend(
     elif len(loaded) > 1:
         loaded[1] = replace(loaded[1], note=_joined(loaded[1].note, files.note_of(apart)))
     drafter_loaded = head or (loaded[1] if isinstance(drafting, str) else drafting)
-    trimmed = named if isinstance(named, Trimmed) else None
-    return backend_of(tokenizers[0], loaded[0], drafter_loaded, trimmed=trimmed, cuda_graphs=cuda_graphs)
+    return backend_of(tokenizers[0], loaded[0], drafter_loaded, trimmed=pair.trimmed, cuda_graphs=cuda_graphs)
 
 
 def backend_of(
@@ -231,12 +228,11 @@ def model_drafter(
     return Part(name, opened, revision, passes.batching, passes.lack, passes=passes, drafts_trees=True)
 
 
-def _with_server(
-    address: str, named: Named, drafting: Named, device: str, dtype: str, *, cuda_graphs: bool, tell: Tell
-) -> Backend:
+def _with_server(pair: names.Pair, device: str, dtype: str, *, cuda_graphs: bool, tell: Tell) -> Backend:
     """Return a backend with a vLLM server as target and a local drafter. Raises ModelError if they do not match."""
-    tell(f"Asking {address}", 0.0)
-    server, place = Server.at(address), files.device_named(device)
+    tell(f"Asking {pair.server}", 0.0)
+    drafting, trimmed = pair.whole, pair.trimmed
+    server, place = Server.at(pair.server), files.device_named(device)
     display_name = PurePath(files.short_name(server.model)).name if server.model.startswith("/") else server.model
     source, tokenizer = server.root, None
     with suppress(BadInput):
@@ -259,7 +255,6 @@ def _with_server(
     size = int(files.config_of(source).get_text_config().vocab_size)
     server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], size)
     context, ends = server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
-    trimmed = named if isinstance(named, Trimmed) else None
     if isinstance(drafting, str):
         if place.type == "cpu":
             fit_cores()
@@ -306,10 +301,8 @@ def _read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: b
         folder = Path(wanted.head) if wanted.head else demo.head_for(target) or demo.EAGLE3
         named = wanted if not wanted.head else replace(wanted, head=files.short_name(wanted.head))
     else:
-        try:
+        with files.refusals(wanted.head, "head"):
             folder = files.fetched(wanted.head, ["config.json", "*.safetensors"])
-        except Exception as error:  # the hub's library and its client raise what they like
-            raise ModelError(files.cannot_load(wanted.head, "head", error)) from error
         named = wanted
         if not list(folder.glob("*.safetensors")):
             fetch = f"hf download {wanted.head} --local-dir DIR"

@@ -282,14 +282,29 @@ def _place(name: str, bars: Callable[..., Any] = silent) -> Path:
     return fetched(repository, [file], bars) / file
 
 
-def config_of(name: str) -> PreTrainedConfig:
-    """Return a model's configuration, before its weights are read."""
+@contextmanager
+def refusals(name: str, what: str) -> Iterator[None]:
+    """Raise ModelError, with a remedy, for errors while this part of a model is fetched and read."""
     try:
-        return _config_at(_place(name))
+        yield
     except MarsVizError:
         raise
-    except Exception as error:  # the hub's library, its client and transformers raise what they like
-        raise ModelError(cannot_load(name, "configuration", error)) from error
+    except Exception as error:  # the hub's library, its client, tokenizers and transformers raise what they like
+        remedy = "Check the id or folder, and the network for a hub id."
+        with suppress(ModelError):
+            if gguf_here(name) is not None:
+                remedy = (
+                    "transformers reads GGUF files, but not this one: name the model's original repository, or a "
+                    "folder of safetensors."
+                )
+        reason = f"The {what} of {name} cannot be loaded ({devices.first_line(error)}). {remedy}"
+        raise ModelError(reason) from error
+
+
+def config_of(name: str) -> PreTrainedConfig:
+    """Return a model's configuration, before its weights are read."""
+    with refusals(name, "configuration"):
+        return _config_at(_place(name))
 
 
 def _config_at(place: Path) -> PreTrainedConfig:
@@ -301,21 +316,19 @@ def tokenizer_of(name: str, bars: Callable[..., Any] = silent) -> PreTrainedToke
     `bars` report the download."""
     if local_place(name) is None:
         check_hub(name)
-    place = None
-    try:
+    with refusals(name, "tokenizer"):
         place = _place(name, bars)
         if place.is_file():
             return tokenizer_in(place)
-        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    except MarsVizError:
-        raise
-    except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
-        if place and find_spec("sentencepiece") is None and (file := _sentencepiece_file(place)):
+        try:
+            return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
+            if find_spec("sentencepiece") is not None or not (file := _sentencepiece_file(place)):
+                raise
             raise ModelError(
                 f"The tokenizer of {name} is in SentencePiece's format ({file}), which needs sentencepiece. Run: pip "
                 "install sentencepiece"
             ) from error
-        raise ModelError(cannot_load(name, "tokenizer", error)) from error
 
 
 def _sentencepiece_file(folder: Path) -> str:
@@ -344,23 +357,9 @@ def check_no_folder(name: str) -> None:
 def check_hub(name: str) -> None:
     """Check the hub once, silently, because the libraries would retry for a minute with messages."""
     repository, file = hub_gguf(name) or (name, "config.json")
-    try:
+    with refusals(name, "configuration"):
         if not isinstance(try_to_load_from_cache(repository, file), str):
             get_hf_file_metadata(hf_hub_url(repository, file))
-    except Exception as error:  # the hub's library and its client raise what they like
-        raise ModelError(cannot_load(name, "configuration", error)) from error
-
-
-def cannot_load(name: str, what: str, error: Exception) -> str:
-    """Return a sentence about a model that cannot be loaded."""
-    remedy = "Check the id or folder, and the network for a hub id."
-    with suppress(ModelError):
-        if gguf_here(name) is not None:
-            remedy = (
-                "transformers reads GGUF files, but not this one: name the model's original repository, or a folder of "
-                "safetensors."
-            )
-    return f"The {what} of {name} cannot be loaded ({devices.first_line(error)}). {remedy}"
 
 
 def vocabulary_end(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -454,31 +453,31 @@ def loaded_model(
     """Load the model of a hub id or folder onto a device, or as in the device map. Raises BadInput if it is
     unavailable, does not fit, lacks weights or cannot continue a text."""
     transformers_logging.disable_progress_bar()  # the arrival reports instead
-    try:
-        with arrival.reading():
-            place = fetched_model(name, arrival.bar)
-            with parsed_once() if place.is_file() else nullcontext():
-                load = partial(_read_model, name, place, dtype)
-                model: PreTrainedModel = load() if device_map is None else devices.loaded_over(device_map, load)
-        if device_map is None:
-            model.to(device)
-        model.requires_grad_(False)
-        _check_reads_text(name, model)
-        return model
-    except MarsVizError:
-        raise
-    except Exception as error:  # the hub's library, its client and transformers raise what they like
-        if devices.lacks_memory(error):
-            raise devices.too_large([name], device, dtype) from error
-        if devices.is_gone(error):
-            raise devices.lost(error) from error
-        raise ModelError(cannot_load(name, "model", error)) from error
+    with refusals(name, "model"):
+        try:
+            with arrival.reading():
+                place = fetched_model(name, arrival.bar)
+                with parsed_once() if place.is_file() else nullcontext():
+                    load = partial(_read_model, name, place, dtype)
+                    model: PreTrainedModel = load() if device_map is None else devices.loaded_over(device_map, load)
+            if device_map is None:
+                model.to(device)
+            model.requires_grad_(False)
+            _check_reads_text(name, model)
+            return model
+        except Exception as error:
+            if devices.lacks_memory(error):
+                raise devices.too_large([name], device, dtype) from error
+            if devices.is_gone(error):
+                raise devices.lost(error) from error
+            raise
 
 
 def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any) -> PreTrainedModel:
     config = _config_at(place)
-    folder: dict[str, Any] = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
-    what = arguments(place, config, dtype) if place.is_file() else folder
+    what: dict[str, Any] = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
+    if place.is_file():
+        what = arguments(place, config, dtype)
     auto = AutoModelForCausalLM
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         multimodal, auto = MODEL_FOR_MULTIMODAL_LM_MAPPING.get(type(config), None), AutoModelForMultimodalLM

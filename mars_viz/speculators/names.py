@@ -73,50 +73,102 @@ def drafter_for(target: ModelName, drafter: ModelName) -> NamedDrafter | str:
     return drafter_named(str(drafter)) or str(drafter)
 
 
-def whole_drafter(target: ModelName, drafter: ModelName) -> NamedDrafter | str:
-    """Return `drafter_for`, or the drafter that it trims. Raises BadInput if it names none to trim."""
-    trimmed = drafter_for(target, drafter)
-    if not isinstance(trimmed, Trimmed):
-        return trimmed
-    whole = drafter_for(target, trimmed.of or None)
-    if isinstance(whole, Ngram):
-        raise SettingError(
-            f"{trimmed.name} does not say which drafter is trimmed; write trimmed:m={trimmed.m},of=MODEL, a hub id or "
-            "a folder."
-        )
-    return whole
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target and a drafter by name. Properties raise BadInput for a name that cannot be one of theirs."""
 
+    target: ModelName  # None for the built-in one
+    drafter: NamedDrafter | str  # as in `drafter_for`
 
-def models_named(target: ModelName, drafter: ModelName) -> list[str]:
-    """Return the names of models to load here, without the built-in ones. Raises BadInput."""
-    named = (None if server_named(target) else target, whole_drafter(target, drafter))
-    return [str(name) for name in named if name and not isinstance(name, NamedDrafter)]
+    @property
+    def server(self) -> str:
+        """The address of a served target; empty for others."""
+        return server_named(self.target)
 
+    @property
+    def trimmed(self) -> Trimmed | None:
+        """The drafter if it trims another one."""
+        return self.drafter if isinstance(self.drafter, Trimmed) else None
 
-def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: str, folders: bool = True) -> None:
-    """Raise BadInput, with the remedy, for names that cannot work on any machine. None is the built-in model. Without
-    `folders` only ids on the hub are taken, and no folder is looked for."""
-    named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
-    if server_named(target):
-        if not folders:
-            raise SettingError(NO_SERVER)
-        if isinstance(drafting, Eagle3 | Layers):
+    @property
+    def whole(self) -> NamedDrafter | str:
+        """The drafter, or the one that it trims."""
+        trimmed = self.trimmed
+        if trimmed is None:
+            return self.drafter
+        whole = drafter_for(self.target, trimmed.of or None)
+        if isinstance(whole, Ngram):
             raise SettingError(
-                f"{drafting.name} reads what happens inside the target, which a server does not tell; take a drafter "
-                "that is a model, or ngram:n=3."
+                f"{trimmed.name} does not say which drafter is trimmed; write trimmed:m={trimmed.m},of=MODEL, a hub id "
+                "or a folder."
             )
-    if isinstance(drafting, str) and server_named(drafting):
+        return whole
+
+    @property
+    def models(self) -> list[str]:
+        """The names of models to load here, without the built-in ones."""
+        named = (None if self.server else self.target, self.whole)
+        return [str(name) for name in named if name and not isinstance(name, NamedDrafter)]
+
+    @property
+    def never_stopped(self) -> str:
+        """The reason why no controller ever stops the drafter, with the remedy; empty if one may."""
+        if not isinstance(self.drafter, NamedDrafter) or self.drafter.keeps_cache:
+            return ""
+        return (
+            f"{self.drafter.name} drafts without probabilities, so a draft-length controller would never stop it; take "
+            "a drafter that is a model or an EAGLE-3 head, or no controller."
+        )
+
+    def check(self, settings: Settings) -> None:
+        """Raise BadInput if drafts are to be trees, and the rule or the drafter takes none, or if a controller would
+        never stop the drafter."""
+        if settings.refused_draft:
+            raise SettingError(settings.refused_draft)
+        if settings.drafts_trees and isinstance(self.drafter, NamedDrafter) and not self.drafter.keeps_cache:
+            raise SettingError(chains_alone(self.drafter.name))
+        if settings.control is not None and self.never_stopped:
+            raise SettingError(self.never_stopped)
+
+
+def pair_named(target: ModelName, drafter: ModelName) -> Pair:
+    """Return the pair of these names; None or an empty text is the default. Raises BadInput for a drafter with invalid
+    settings."""
+    return Pair(target or None, drafter_for(target or None, drafter or None))
+
+
+def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: str, folders: bool = True) -> Pair:
+    """Return the pair of these names. Raises BadInput, with the remedy, if it cannot work on any machine. None is the
+    built-in model. Without `folders` only ids on the hub are taken, and no folder is looked for."""
+    pair = Pair(target, drafter_for(target, drafter))
+    named, whole, server = pair.drafter, pair.whole, pair.server
+    head = whole.head if isinstance(whole, Eagle3) else None
+    model = "" if isinstance(whole, NamedDrafter) else whole
+    if server and not folders:
+        raise SettingError(NO_SERVER)
+    if server and isinstance(whole, Eagle3 | Layers):
+        raise SettingError(
+            f"{whole.name} reads what happens inside the target, which a server does not tell; take a drafter that is "
+            "a model, or ngram:n=3."
+        )
+    if server_named(model):
         raise ModelError("A server can be the target, and drafts nothing; name a drafter of this machine.")
-    if target is None and drafting and isinstance(drafting, str):
+    if target is None and model:
         raise ModelError("A drafter was given without a target; name both, or neither for the built-in pair.")
-    if device not in DEVICES:
-        raise SettingError(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
-    if dtype not in DTYPES:
-        raise SettingError(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
-    for name in models_named(target, drafter):
+    for what, name, known in (("device", device, DEVICES), ("dtype", dtype, DTYPES)):
+        if name not in known:
+            raise SettingError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
+    for name in pair.models:
         local_place(name) if folders else check_id(name)
-    if isinstance(drafting, Eagle3):
-        _check_head(drafting.head, target, folders)
+    if head == "" and demo.head_for(None if target is None else str(target)) is None:
+        raise ModelError(
+            "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was trained "
+            f"for {shortened(str(target))}: eagle3:HEADDIR."
+        )
+    if head and not folders:
+        check_id(head)
+    elif head and is_place(head) and not (Path(head) / "config.json").is_file():
+        raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
     if isinstance(named, ReadsText) and named.text:
         if not folders:
             raise SettingError(
@@ -127,6 +179,7 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
             raise SettingError(
                 f"There is no file {shortened(named.text)}. Give the drafter a text file that can be read."
             )
+    return pair
 
 
 def check_device_map(target: ModelName, device: str) -> None:
@@ -137,51 +190,6 @@ def check_device_map(target: ModelName, device: str) -> None:
         raise SettingError(f"A device map chooses the devices itself, and {device} was asked for; leave --device out.")
     if importlib.util.find_spec("accelerate") is None:
         raise ModelError("A device map needs accelerate, which is not installed. Run: pip install accelerate")
-
-
-def check_trees(settings: Settings, target: ModelName, drafter: ModelName) -> None:
-    """Raise BadInput if drafts are to be trees, and the rule or the drafter of these names takes none."""
-    if not settings.drafts_trees:
-        return
-    if settings.refused_draft:
-        raise SettingError(settings.refused_draft)
-    drafting = drafter_for(target, drafter)
-    if isinstance(drafting, NamedDrafter) and not drafting.keeps_cache:
-        raise SettingError(chains_alone(drafting.name))
-
-
-def check_controller(settings: Settings, target: ModelName, drafter: ModelName) -> None:
-    """Raise BadInput if a controller is to cut the drafts of a drafter without a distribution."""
-    if settings.control is not None and (reason := never_stopped(target, drafter)):
-        raise SettingError(reason)
-
-
-def never_stopped(target: ModelName, drafter: ModelName) -> str:
-    """Return why no controller ever stops the drafter of these names, with the remedy; empty if one may. Raises
-    BadInput for invalid names."""
-    drafting = drafter_for(target, drafter)
-    if not isinstance(drafting, NamedDrafter) or drafting.keeps_cache:
-        return ""
-    return (
-        f"{drafting.name} drafts without probabilities, so a draft-length controller would never stop it; take a "
-        "drafter that is a model or an EAGLE-3 head, or no controller."
-    )
-
-
-def _check_head(head: str, target: ModelName, folders: bool) -> None:
-    if not head:
-        folder = demo.head_for(None if target is None else str(target))
-        if folder is None:
-            raise ModelError(
-                "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was "
-                f"trained for {shortened(str(target))}: eagle3:HEADDIR."
-            )
-        head = str(folder)
-    elif not folders:
-        check_id(head)
-        return
-    if is_place(head) and not (Path(head) / "config.json").is_file():
-        raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
 
 
 def check_id(name: str) -> None:

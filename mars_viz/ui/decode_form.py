@@ -333,8 +333,7 @@ def checked(
         chosen = settings()
         rule_named(chosen.rule).checked_dial(chosen.dial)
         rights.check_tokens(chosen.max_new_tokens)
-        names.check_trees(chosen, choice.target or None, choice.drafter or None)
-        names.check_controller(chosen, choice.target or None, choice.drafter or None)
+        names.pair_named(choice.target, choice.drafter).check(chosen)
     except BadInput as error:
         notices.append(str(error))
         return None
@@ -360,9 +359,8 @@ def keep_shape(settings: Callable[[], Settings]) -> None:
 def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> BackendChoice:
     """Return the models with these names; an empty name means the default. Raises BadInput for names that visitors may
     not use."""
-    drafting = names.drafter_for(target.strip() or None, drafter.strip() or None)
-    models = names.models_named(target.strip() or None, drafter.strip() or None)
-    server = names.server_named(target.strip())
+    pair = names.pair_named(target.strip(), drafter.strip())
+    models, server, drafting = pair.models, pair.server, pair.drafter
     folders = bool(set(models) - {SMOLLM2} or server) and visitors.may_name_paths()
     if server and not folders:
         raise SettingError(names.NO_SERVER)

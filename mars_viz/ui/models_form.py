@@ -18,7 +18,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, drafter_named
-from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_named, server_named
+from mars_viz.speculators.names import DEVICES, DTYPES, pair_named, server_named
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
@@ -87,8 +87,8 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
     except BadInput as error:
         complaints.append(str(error))
         return None
-    drafting = drafter_for(target or None, drafter or None)
-    models = set(models_named(target or None, drafter or None)) - {SMOLLM2}
+    pair = pair_named(target, drafter)
+    drafting, models = pair.drafter, set(pair.models) - {SMOLLM2}
     if models or (isinstance(drafting, Eagle3) and drafting.head):  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
@@ -101,9 +101,8 @@ def _is_valid(target: str, drafter: str) -> bool:
     if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
         return False
     with suppress(BadInput):
-        server_named(target)
-        drafting = drafter_for(target or None, drafter or None)
-        return bool(target) or not drafter or isinstance(drafting, NamedDrafter)
+        pair = pair_named(target, drafter)
+        return bool(pair.server or target or not drafter or isinstance(pair.drafter, NamedDrafter))
     return False
 
 

@@ -27,7 +27,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
 from mars_viz.speculators import names
-from mars_viz.speculators.names import never_stopped
+from mars_viz.speculators.names import pair_named
 from mars_viz.ui import decode_form, faults, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
@@ -209,7 +209,7 @@ def why_no_threshold(session: Session, run: Run) -> str:
     if reason := why_not_again(session, run):
         return reason
     models = models_for(session, run) or BUILT_IN
-    return never_stopped(models.target or None, models.drafter or None)
+    return pair_named(models.target, models.drafter).never_stopped
 
 
 def threshold_in_place(run: Run) -> bool:

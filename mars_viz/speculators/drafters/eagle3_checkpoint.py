@@ -184,7 +184,7 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     unused = last_alone and not needs_fc and shapes.pop("fc.weight", None) is not None
     _check_shapes(shapes, shape, target, features, head)
     rotary = _rotary(dims, shape, head)
-    _check_feature_norms(config, layout, shapes, features, head)
+    normed_output = _normed_output(config, layout, shapes, features, head)
     residual = config.get("norm_before_residual") if layout == SPECULATORS else False
     if not isinstance(residual, bool):
         raise ModelError(
@@ -204,8 +204,15 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
         vocabulary, order = vocabulary.sort()
         tensors["lm_head.weight"] = tensors["lm_head.weight"][order]
     remarks = [_remark(config), "its fc is left out, as in vLLM (use_aux_hidden_state)" * unused]
-    remark, output = "; ".join(filter(None, remarks)), _normed_output(config, layout, head)
-    return Checkpoint(layout, reading, shape, rotary, residual, output, vocabulary, tensors, remark)
+    remark = "; ".join(filter(None, remarks))
+    return Checkpoint(layout, reading, shape, rotary, residual, normed_output, vocabulary, tensors, remark)
+
+
+def _refuse(sentences: Mapping[str, object]) -> None:
+    """Raise ModelError with the first sentence whose value is true."""
+    for sentence, wrong in sentences.items():
+        if wrong:
+            raise ModelError(sentence)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -276,50 +283,33 @@ def _flag(config: Config, name: str, head: str) -> bool | None:
     return value
 
 
-def _check_feature_norms(config: Config, layout: str, shapes: Shapes, features: int, head: str) -> None:
-    """Raise ModelError unless the norms of features match the configuration."""
+def _normed_output(config: Config, layout: str, shapes: Shapes, features: int, head: str) -> bool:
+    """Return whether the normed output is fed back. Raises ModelError if the layout has no such setting, and unless the
+    norms of features match the configuration."""
     norms = {name for name in shapes if FEATURE_NORM.fullmatch(name)}
-    configured = bool(_flag(config, "fc_norm", head))
-    if layout == SAFEAILAB and (configured or norms):
-        raise ModelError(
-            f"{head} has norms of its features (fc_norm), which SafeAILab's layout does not have; give it in "
-            "the layout that it was saved in, with architectures in its config.json."
-        )
-    if configured != bool(norms) or (norms and norms != {f"fc_norm.{i}.weight" for i in range(features)}):
-        raise ModelError(
+    configured, joint = bool(_flag(config, "fc_norm", head)), "input_norm.weight" in shapes
+    named, normed = _flag(config, "norm_before_fc", head), _flag(config, "norm_output", head)
+    expected = {f"fc_norm.{i}.weight" for i in range(features)} if configured else set[str]()
+    here, lacks_fc = layout == SAFEAILAB, (norms or joint) and "fc.weight" not in shapes
+    _refuse(
+        {
+            f"{head} has norms of its features (fc_norm), which SafeAILab's layout does not have; give it in the "
+            "layout that it was saved in, with architectures in its config.json.": here and (configured or norms),
             f"{head} holds {len(norms)} norms of features, but by its config.json (fc_norm) it has "
-            f"{features if configured else 'none'}; give config.json and weights of one head."
-        )
-    if norms and "input_norm.weight" in shapes:
-        raise ModelError(
-            f"{head} has a norm of all its features (norm_before_fc) and one of each (fc_norm), which exclude "
-            "each other; save the head with the one that it was trained with."
-        )
-    joint, named = "input_norm.weight" in shapes, _flag(config, "norm_before_fc", head)
-    if joint != bool(named):
-        raise ModelError(
-            f"{head} {'has' if joint else 'lacks'} input_norm.weight, a norm of all its features, but "
-            f"norm_before_fc in its config.json is {'missing' if named is None else str(named).lower()}; give "
-            f'config.json and weights of one head, or write "norm_before_fc": {str(joint).lower()} if it was trained '
-            "so."
-        )
-    if (norms or joint) and "fc.weight" not in shapes:
-        raise ModelError(f"{head} has norms for its fc, but no fc.weight; fetch the whole checkpoint.")
-
-
-def _normed_output(config: Config, layout: str, head: str) -> bool:
-    normed = _flag(config, "norm_output", head)
-    if normed is not None and layout == SPECFORGE:
-        raise ModelError(
-            f"norm_output in the config.json of {head} means a norm before lm_head where SpecForge trains, and "
-            "that the normed output is fed back where SGLang and vLLM serve. Leave it out if the head was trained on "
-            "its output without the norm; else save it in speculators' layout."
-        )
-    if normed and layout == SAFEAILAB:
-        raise ModelError(
-            f"{head} feeds its normed output back (norm_output), which SafeAILab's layout does not have; save "
-            "it in the layout of speculators."
-        )
+            f"{len(expected) or 'none'}; give config.json and weights of one head.": norms != expected,
+            f"{head} has a norm of all its features (norm_before_fc) and one of each (fc_norm), which exclude each "
+            "other; save the head with the one that it was trained with.": norms and joint,
+            f"{head} {'has' if joint else 'lacks'} input_norm.weight, a norm of all its features, but norm_before_fc "
+            f"in its config.json is {'missing' if named is None else str(named).lower()}; give config.json and weights "
+            f'of one head, or write "norm_before_fc": {str(joint).lower()} if it was trained so.': joint != bool(named),
+            f"{head} has norms for its fc, but no fc.weight; fetch the whole checkpoint.": lacks_fc,
+            f"norm_output in the config.json of {head} means a norm before lm_head where SpecForge trains, and that "
+            "the normed output is fed back where SGLang and vLLM serve. Leave it out if the head was trained on its "
+            "output without the norm; else save it in speculators' layout.": normed is not None and layout == SPECFORGE,
+            f"{head} feeds its normed output back (norm_output), which SafeAILab's layout does not have; save it in "
+            "the layout of speculators.": normed and here,
+        }
+    )
     return bool(normed)
 
 
@@ -327,37 +317,34 @@ def _vocabulary(
     offsets: Tensor | None, kept: Tensor | None, drafted: int, target: TargetShape, head: str
 ) -> Tensor | None:
     """Return the target's ids of the head's tokens, int64 [Vd], from d2t (id minus place) and t2d (marks of ids)."""
-    if kept is not None and len(kept) != target.vocabulary:
-        raise ModelError(
-            f"{head} was made for a vocabulary of {len(kept)} tokens, {target.name} scores {target.vocabulary}; "
-            "take the target that the head was trained for."
-        )
+    size = target.vocabulary
+    marks = size if kept is None else len(kept)
+    _refuse(
+        {
+            f"{head} was made for a vocabulary of {marks} tokens, {target.name} scores {size}; take the target that "
+            "the head was trained for.": marks != size,
+            f"{head} drafts {drafted} of the {size} tokens of {target.name}, but does not say which: d2t is missing; "
+            "fetch the whole checkpoint.": offsets is None and drafted != size,
+        }
+    )
     if offsets is None:
-        if drafted != target.vocabulary:
-            raise ModelError(
-                f"{head} drafts {drafted} of the {target.vocabulary} tokens of {target.name}, but does not say "
-                "which: d2t is missing; fetch the whole checkpoint."
-            )
         return None
     ids = offsets.long() + torch.arange(drafted)
-    marked = None if kept is None else kept.bool().nonzero().squeeze(-1)
-    if marked is not None and torch.equal(marked, offsets.long()):
-        raise ModelError(
-            f"d2t of {head} holds token ids where offsets are held, id minus place; subtract arange({drafted})."
-        )
-    outside = bool(((ids < 0) | (ids >= target.vocabulary)).any())
-    if outside or len(set(ids.tolist())) < drafted:
-        what = "leaves the target's vocabulary" if outside else "gives one token twice"
-        raise ModelError(
-            f"d2t of {head}, offsets of the head's tokens, {what} of {target.vocabulary}; take the target that "
-            "the head was trained for, and d2t as it was saved with it."
-        )
-    if marked is not None and not torch.equal(marked, ids.sort().values):
-        raise ModelError(
-            f"d2t and t2d of {head} name different tokens ({len(marked)} are marked, {drafted} drafted); they "
-            "were not saved together, or never filled in: save the head with both."
-        )
-    return None if torch.equal(ids, torch.arange(target.vocabulary)) else ids
+    ascending = ids.sort().values
+    marked = ascending if kept is None else kept.bool().nonzero().squeeze(-1)
+    outside = bool(((ids < 0) | (ids >= size)).any())
+    plain = kept is not None and torch.equal(marked, offsets.long())
+    what = "leaves the target's vocabulary" if outside else "gives one token twice"
+    _refuse(
+        {
+            f"d2t of {head} holds token ids where offsets are held, id minus place; subtract arange({drafted}).": plain,
+            f"d2t of {head}, offsets of the head's tokens, {what} of {size}; take the target that the head was trained "
+            "for, and d2t as it was saved with it.": outside or len(set(ids.tolist())) < drafted,
+            f"d2t and t2d of {head} name different tokens ({len(marked)} are marked, {drafted} drafted); they were not "
+            "saved together, or never filled in: save the head with both.": not torch.equal(marked, ascending),
+        }
+    )
+    return None if torch.equal(ids, torch.arange(size)) else ids
 
 
 def _remark(config: Config) -> str:
@@ -384,11 +371,6 @@ def _reading(config: Config, last_alone: bool, target: TargetShape, head: str) -
     following = tuple(layer + 1 for layer in inner)  # inputs, if the list names outputs
     if outer:
         layers = outer
-        if inner and outer not in (inner, following):
-            raise ModelError(
-                f"The config.json of {head} names layers {list(outer)} ({KEY}), but its eagle_config names "
-                f"{list(inner)}; leave the list out that the head was not trained with."
-            )
     elif inner:
         layers = inner if max(following) > count or inner == _usual(count) else following
         if layers == following != _usual(count):
@@ -398,14 +380,18 @@ def _reading(config: Config, last_alone: bool, target: TargetShape, head: str) -
             )
     else:
         layers, guess = _usual(count), "its config.json names none, and these are EAGLE-3's own choice"
-    if len(set(layers)) < len(layers):
-        raise ModelError(f"The config.json of {head} names the layers {list(layers)}; name different ones.")
-    if wrong := [layer for layer in layers if not 0 <= layer <= count]:
-        raise ModelError(
-            f"{head} reads the input of layer {wrong[0]}, but {target.name} has {count} layers (0 to {count - 1}, and "
+    wrong = next((layer for layer in layers if not 0 <= layer <= count), None)
+    conflict, repeated = outer and inner and outer not in (inner, following), len(set(layers)) < len(layers)
+    _refuse(
+        {
+            f"The config.json of {head} names layers {list(outer)} ({KEY}), but its eagle_config names {list(inner)}; "
+            "leave the list out that the head was not trained with.": conflict,
+            f"The config.json of {head} names the layers {list(layers)}; name different ones.": repeated,
+            f"{head} reads the input of layer {wrong}, but {target.name} has {count} layers (0 to {count - 1}, and "
             f"{count} for the last one's output); take the target that the head was trained for, or name its layers in "
-            f"its config.json ({KEY})."
-        )
+            f"its config.json ({KEY}).": wrong is not None,
+        }
+    )
     return Reading(layers, count, guess)
 
 
@@ -435,33 +421,27 @@ def _shape(dims: Config, config: Config, shapes: Shapes, target: TargetShape, he
     """Return the shape by configuration and weights; `dims` is the layer's part. Raises ModelError."""
     heads = _number(dims, "num_attention_heads", head)
     groups = _number({"num_key_value_heads": heads, **dims}, "num_key_value_heads", head)
-    if dims.get("num_hidden_layers", 1) != 1:
-        raise ModelError(
-            f"{head} has {dims['num_hidden_layers']} layers; heads of one layer are taken, so take another."
-        )
-    if dims.get("hidden_act", "silu") != "silu":
-        raise ModelError(f"{head} has the activation {str(dims['hidden_act'])[:40]!r}; only silu is taken.")
+    layers, activation, epsilon = (
+        dims.get(name, usual)
+        for name, usual in (("num_hidden_layers", 1), ("hidden_act", "silu"), ("rms_norm_eps", 1e-6))
+    )
+    own = "lm_head.weight" in shapes
+    rows, query_rows = shapes.get("lm_head.weight", (target.vocabulary,))[0], shapes["self_attn.q_proj.weight"][0]
     drafted = config.get("draft_vocab_size")
-    if "lm_head.weight" in shapes:
-        rows = shapes["lm_head.weight"][0]
-        if isinstance(drafted, int) and drafted != rows:
-            raise ModelError(
-                f"{head} is to draft {drafted} tokens (draft_vocab_size), but its lm_head has {rows} rows; one "
-                "of them is from another head."
-            )
-    else:
-        rows = target.vocabulary
-        if isinstance(drafted, int) and drafted != rows:
-            raise ModelError(f"{head} has no lm_head.weight; fetch the whole checkpoint.")
-    query_rows = shapes["self_attn.q_proj.weight"][0]
-    if query_rows % heads or heads % groups:
-        raise ModelError(
-            f"{head} has {heads} heads of queries and {groups} of keys by its config.json, which its weights do "
-            "not fit; mend config.json."
-        )
-    epsilon = dims.get("rms_norm_eps", 1e-6)
-    if not isinstance(epsilon, float) or not 0 < epsilon < 1:
-        raise ModelError(f"The config.json of {head} has no usable rms_norm_eps ({str(epsilon)[:40]}); mend it.")
+    differs = isinstance(drafted, int) and drafted != rows
+    unusable = not isinstance(epsilon, float) or not 0 < epsilon < 1
+    _refuse(
+        {
+            f"{head} has {layers} layers; heads of one layer are taken, so take another.": layers != 1,
+            f"{head} has the activation {str(activation)[:40]!r}; only silu is taken.": activation != "silu",
+            f"{head} is to draft {drafted} tokens (draft_vocab_size), but its lm_head has {rows} rows; one of them is "
+            "from another head.": own and differs,
+            f"{head} has no lm_head.weight; fetch the whole checkpoint.": not own and differs,
+            f"{head} has {heads} heads of queries and {groups} of keys by its config.json, which its weights do not "
+            "fit; mend config.json.": query_rows % heads or heads % groups,
+            f"The config.json of {head} has no usable rms_norm_eps ({str(epsilon)[:40]}); mend it.": unusable,
+        }
+    )
     return HeadShape(
         width=_number(dims, "hidden_size", head),
         inner=_number(dims, "intermediate_size", head),
@@ -473,29 +453,33 @@ def _shape(dims: Config, config: Config, shapes: Shapes, target: TargetShape, he
 
 def _check_names(found: Shapes, head: str, layout: str) -> None:
     """Raise ModelError for the names of an incomplete head, or of more than one."""
-    if missing := sorted(name for name in MUST if name not in found):
-        raise ModelError(
-            f"{head} is no whole EAGLE-3 head in the {layout} layout: it lacks {_some(missing)}. Give the "
-            "folder of an EAGLE-3 head; EAGLE-1 and 2 have another layer."
-        )
+    missing = sorted(name for name in MUST if name not in found)
     others = (name for name in found if name not in (*MUST, *MAY) and not name.endswith(IGNORED))
-    if unknown := sorted(name for name in others if not FEATURE_NORM.fullmatch(name)):
-        raise ModelError(
-            f"{head} holds {_some(unknown)}, which heads of one plain layer do not have, so it would draft "
-            "otherwise than it was trained to; take another head."
-        )
+    unknown = sorted(name for name in others if not FEATURE_NORM.fullmatch(name))
+    _refuse(
+        {
+            f"{head} is no whole EAGLE-3 head in the {layout} layout: it lacks {_some(missing)}. Give the folder of an "
+            "EAGLE-3 head; EAGLE-1 and 2 have another layer.": missing,
+            f"{head} holds {_some(unknown)}, which heads of one plain layer do not have, so it would draft otherwise "
+            "than it was trained to; take another head.": unknown,
+        }
+    )
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
+def _fits(size: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    return len(size) == len(expected) and all(want in (-1, have) for want, have in zip(expected, size, strict=True))
+
+
 def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features: int, head: str) -> None:
     """Raise ModelError if the weights do not match the head's size, or the features of the target."""
-    h, size_of_head = shape.width, shape.heads.size
+    h, size_of_head, wide = shape.width, shape.heads.size, features * target.width
     queries, keys = shape.heads.queries * size_of_head, shape.heads.keys * size_of_head
     sizes: dict[str, tuple[int, ...]] = {  # by the configuration; -1 for any size
-        "fc.weight": (h, features * target.width),
+        "fc.weight": (h, wide),
         "self_attn.q_proj.weight": (queries, 2 * h),
         **dict.fromkeys(("self_attn.k_proj.weight", "self_attn.v_proj.weight"), (keys, 2 * h)),
         "self_attn.o_proj.weight": (h, queries),
@@ -505,33 +489,27 @@ def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features
         "d2t": (shape.vocabulary,),
         "t2d": (-1,),
         **dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (size_of_head,)),
-        "input_norm.weight": (features * target.width,),
+        "input_norm.weight": (wide,),
         "embed_tokens.weight": (-1, h),
     }
     sizes |= {name: (target.width,) for name in found if FEATURE_NORM.fullmatch(name)}
     expected = {name: sizes.get(name, (h,)) for name in found if not name.endswith(IGNORED)}
-    fc, fc_expected = found.get("fc.weight"), expected.get("fc.weight")
-    if fc and fc_expected and fc != fc_expected and len(fc) == 2 and fc[0] == fc_expected[0]:
-        raise ModelError(
-            f"{head} reads {fc[1]} numbers of each token, but {features} layers of {target.name}, "
-            f"{target.width} wide, give {fc_expected[1]}; take the target that the head was trained for, or name the "
-            "layers in its config.json (eagle_aux_hidden_state_layer_ids)."
-        )
-    for name, size in expected.items():
-        got = found[name]
-        if len(got) != len(size) or any(want not in (-1, have) for want, have in zip(size, got, strict=True)):
-            raise ModelError(
-                f"{name} of {head} is {list(got)} large, but by its config.json it would be {list(size)}; give "
-                "config.json and weights of one head."
-            )
-    width = expected["norm.weight"][0]
-    if width != target.width and not {"embed_tokens.weight", "lm_head.weight"} <= set(found):
-        raise ModelError(
-            f"{head} is {width} wide and {target.name} {target.width}, so it cannot share the target's "
-            "embeddings; take the target that the head was trained for."
-        )
-    if "embed_tokens.weight" in found and found["embed_tokens.weight"][0] < target.vocabulary:
-        raise ModelError(
-            f"{head} has embeddings of {found['embed_tokens.weight'][0]} tokens, {target.name} scores "
-            f"{target.vocabulary}; take the target that the head was trained for."
-        )
+    fc, embeddings = found.get("fc.weight", ()), next(iter(found.get("embed_tokens.weight", (target.vocabulary,))), 0)
+    unshared = h != target.width and not {"embed_tokens.weight", "lm_head.weight"} <= set(found)
+    read = fc[1] if len(fc) == 2 else wide
+    _refuse(
+        {
+            f"{head} reads {read} numbers of each token, but {features} layers of {target.name}, {target.width} wide, "
+            f"give {wide}; take the target that the head was trained for, or name the layers in its config.json "
+            f"({KEY}).": fc == (h, read) and read != wide,
+            **{
+                f"{name} of {head} is {list(found[name])} large, but by its config.json it would be {list(size)}; give "
+                "config.json and weights of one head.": not _fits(found[name], size)
+                for name, size in expected.items()
+            },
+            f"{head} is {h} wide and {target.name} {target.width}, so it cannot share the target's embeddings; take "
+            "the target that the head was trained for.": unshared,
+            f"{head} has embeddings of {embeddings} tokens, {target.name} scores {target.vocabulary}; take the target "
+            "that the head was trained for.": embeddings < target.vocabulary,
+        }
+    )

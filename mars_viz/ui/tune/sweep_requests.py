@@ -20,7 +20,7 @@ from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
 from mars_viz.samples import is_sample_sweep
-from mars_viz.speculators.names import check_controller, check_trees
+from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.on_ray import RayRequest, check_ray
@@ -166,9 +166,9 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
                 "one value each."
             )
     for name in request.rules:
-        models = request.choice.target or None, request.choice.drafter or None
-        check_trees(replace(request.settings, rule=name), *models)
-        check_controller(replace(request.settings, controller=request.over or request.settings.controller), *models)
+        pair, settings = pair_named(request.choice.target, request.choice.drafter), replace(request.settings, rule=name)
+        pair.check(settings)
+        pair.check(replace(request.settings, controller=request.over or request.settings.controller))
     into = into or results
     if into != results:
         check_listed(into, len(request.rules) * len(_cut(request)))
