@@ -10,7 +10,7 @@ from typing import Any
 
 from mars_viz.axis import Span, axis_of
 from mars_viz.commands import decoding
-from mars_viz.commands.decoding import facts, sentence
+from mars_viz.commands.decoding import add, facts, sentence
 from mars_viz.dialmap import DialMap, Segment, mapped
 from mars_viz.errors import SettingError
 from mars_viz.exploration import Budget
@@ -33,19 +33,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     default = Budget()
     decoding.over_argument(parser, "mapped")
     decoding.range_arguments(parser, " to map")
-    parser.add_argument(
-        "--gammas",
-        help="draft lengths, or numbers of a tree's nodes, to map, such as 1,2,6, or all (default: the run's)",
-    )
-    parser.add_argument(
-        "--budget-seconds", type=float, default=default.seconds, help="stop mapping after so long (default: no limit)"
-    )
-    parser.add_argument(
-        "--budget-passes", type=int, default=default.passes, help="target passes at most (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--budget-branches", type=int, default=default.branches, help="branches decoded at once (default: %(default)s)"
-    )
+    about = "draft lengths, or numbers of a tree's nodes, to map, such as 1,2,6, or all (default: the run's)"
+    add(parser, "--gammas", about)
+    about = "stop mapping after so long (default: no limit)"
+    parser.add_argument("--budget-seconds", type=float, default=default.seconds, help=about)
+    add(parser, "--budget-passes", "target passes at most", default.passes)
+    add(parser, "--budget-branches", "branches decoded at once", default.branches)
 
 
 def run(options: argparse.Namespace) -> None:
