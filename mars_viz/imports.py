@@ -51,9 +51,9 @@ def import_run(
 ) -> ImportedRun:
     """Return the run, with the target's rows from the log, or from `backend`'s target at one pass per round.
 
-    The engine is assumed to match the target's best token; `rule` adds its verdicts for comparison. `tell` receives the
-    number of completed rounds. Raises BadInput, with the remedy, if the log lacks rows and there is no backend, if the
-    engine's tokens differ from the target's best, and for a rule that needs missing evidence.
+    The engine is assumed to match the target's best token; `rule` adds its verdicts for comparison. The callback
+    receives the number of completed rounds. Raises BadInput, with the remedy, if the log lacks rows and there is no
+    backend, if the engine's tokens differ from the target's best, and for a rule that needs missing evidence.
     """
     from mars_viz.speculators.backend import DraftAndScore
     from mars_viz.speculators.targets import AgreeingTarget, LoggedDrafter, LoggedTarget

@@ -26,7 +26,7 @@ from mars_viz.commands import prompt_sets
 from mars_viz.commands.decoding import add, json_argument, model_arguments, note, opened_backend, progress_bar
 from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.names import server_named
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
 from mars_viz.words import number
 
@@ -152,18 +152,15 @@ def watch(options: argparse.Namespace) -> None:
     watching = WatchingServer(server, backend, prompts, **keywords)
     for sentence in () if backend is None else backend.notes:
         note(sentence)
-    received = 0
+    received, bar_hidden = 0, {} if options.json else {"disable": True}
     try:
-        if options.json:
-            with progress_bar()(desc="Watching", total=len(watching), unit=" prompts") as bar:
-                for _ in watching:
-                    received += 1
-                    bar.update()
-        else:
+        with progress_bar()(desc="Watching", total=len(watching), unit=" prompts", **bar_hidden) as bar:
             for watched in watching:
                 received += 1
-                say(*lines_of(watched, len(watching)))
-                sys.stdout.flush()
+                bar.update()
+                if not options.json:
+                    say(*lines_of(watched, len(watching)))
+                    sys.stdout.flush()
     except KeyboardInterrupt:
         if received:
             _print_watch(watching.result(), options.json)
@@ -243,12 +240,12 @@ def _plain(interval: Interval) -> str:
 def _facts(found: ServerWatch) -> dict[str, Any]:
     """Return the JSON fields; counts of each side are in vLLM's format."""
     names = ("server", "version", "gamma", "asked", "target", "drafter", "dtype", "gamma_here")
-    fields: dict[str, Any] = {name: getattr(found, name) for name in names}
+    fields = picked(found, *names)
     fields |= {"complete": len(found.prompts) == found.asked, "accepts": found.accepts.name.lower()}
-    fields |= {name: getattr(found, name) for name in ("sentence", "findings", "ties", "served", "here")}
+    fields |= picked(found, "sentence", "findings", "ties", "served", "here")
     fields |= {"tau_difference": found.apart, "prompts": []}
     for each in found.prompts:
-        prompt: dict[str, Any] = {name: getattr(each, name) for name in ("number", "prompt", "tokens")}
+        prompt = picked(each, "number", "prompt", "tokens")
         prompt |= {"served": vllm_metrics(each.served), "here": each.here and vllm_metrics(each.here)}
         prompt |= {"rounds": each.rounds, "same_rounds": each.same_rounds, "difference": None}
         if each.difference is not None:

@@ -31,7 +31,7 @@ from mars_viz.runstore import new_name
 from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE
 from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_controller, check_device_map, check_names, check_trees, drafter_for
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import raw, say
 from mars_viz.words import counted, number, setting
 
@@ -289,7 +289,7 @@ def tell(run: Run, path: Path, as_json: bool) -> None:
 def facts(run: Run, path: Path) -> dict[str, Any]:
     """Return the JSON fields of a run."""
     names = ("title", "prompt", "text", "prompt_ids", "token_ids", "settings", "provenance", "history")
-    fields: dict[str, Any] = {"path": str(path), "ending": ending(run)} | {name: getattr(run, name) for name in names}
+    fields = {"path": str(path), "ending": ending(run)} | picked(run, *names)
     return fields | {"summary": summary(run), "speed": speed(run)}
 
 

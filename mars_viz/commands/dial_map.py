@@ -20,7 +20,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import draft_words
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import printable, say
 from mars_viz.words import counted, number, setting
 
@@ -106,36 +106,17 @@ def _mapping(settings: Settings, options: argparse.Namespace) -> tuple[Settings,
 
 def map_facts(made: DialMap) -> dict[str, Any]:
     """Return the JSON fields of a map."""
-    return {
-        "over": made.span.over or OVER_DIAL,
-        "low": made.span.low,
-        "high": made.span.high,
-        "gammas": made.span.gammas,
-        "passes": made.passes,
-        "seconds": made.seconds,
-        "complete": made.complete,
-        "exact_ranges": [
-            {"gamma": gamma, "low": low, "high": high}
-            for gamma in made.span.gammas
-            for low, high in made.exact_ranges(gamma)
-        ],
-        "segments": [
-            {
-                "gamma": gamma,
-                "low": segment.low,
-                "high": segment.high,
-                "tau": segment.tau,
-                "rounds": len(segment.rounds),
-                "tokens": len(segment.token_ids),
-                "drafted": segment.drafted,
-                "relaxed": segment.relaxed,
-                "complete": segment.complete,
-                "differs_at": differs_at(segment, made.segment(made.reference, gamma)),
-            }
-            for gamma in made.span.gammas
-            for segment in made.segments_for(gamma)
-        ],
-    }
+    ranges, segments = list[dict[str, Any]](), list[dict[str, Any]]()
+    for gamma in made.span.gammas:
+        ranges += [{"gamma": gamma, "low": low, "high": high} for low, high in made.exact_ranges(gamma)]
+        for segment in made.segments_for(gamma):
+            sizes = {"rounds": len(segment.rounds), "tokens": len(segment.token_ids)}
+            facts = {"gamma": gamma} | picked(segment, "low", "high", "tau") | sizes
+            facts |= picked(segment, "drafted", "relaxed", "complete")
+            segments.append(facts | {"differs_at": differs_at(segment, made.segment(made.reference, gamma))})
+    facts = {"over": made.span.over or OVER_DIAL} | picked(made.span, "low", "high", "gammas")
+    facts |= picked(made, "passes", "seconds", "complete")
+    return facts | {"exact_ranges": ranges, "segments": segments}
 
 
 def differs_at(segment: Segment, other: Segment) -> int | None:

@@ -19,7 +19,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.names import check_names
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
 
@@ -158,7 +158,6 @@ def _facts(
     found: EngineFile, rows: Sequence[EngineRow], made: Sequence[ImportedRun], paths: Sequence[Path]
 ) -> dict[str, Any]:
     counts = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens", "summed")
-    arrays = ("drafted", "corrected", "margin", "ratio")
     bound: dict[str, Any] | None = None
     if found.served:
         rejected = rejection_bound(found.served)
@@ -171,14 +170,11 @@ def _facts(
         acceptance.append({"engine": row.definition.engine, "rate_within": row.rate_within.interval, **figures})
     rounds = []
     for served in found.served:
-        text = {"name": served.name, "model": served.model, "tau": served.tau, "text": served.texts}
-        columns = {"round": served.round_index} | {name: getattr(served, name) for name in arrays}
-        text |= {"token_ids": served.token_ids}
+        text = picked(served, "name", "model", "tau") | {"text": served.texts, "token_ids": served.token_ids}
+        columns = {"round": served.round_index} | picked(served, "drafted", "corrected", "margin", "ratio")
         rounds.append(text | {name: column.tolist() for name, column in columns.items()})
     return {
-        "requests": [
-            {"engine": engine} | {name: getattr(each, name) for name in counts} for engine, each in found.requests
-        ],
+        "requests": [{"engine": engine} | picked(each, *counts) for engine, each in found.requests],
         "without_counts": found.without,
         "scrapes": found.scrapes,
         "acceptance": acceptance,

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
@@ -266,18 +266,18 @@ def _print(
     if options.json:
         facts = {
             "folder": str(result.folder),
-            "plan": asdict(result.plan),
-            "costs": None if result.costs is None else asdict(result.costs),
+            "plan": result.plan,
+            "costs": result.costs,
             "costs_objection": missing(result.costs, result.folder),
             "prompts": len(result),
-            "failures": [asdict(failure) for failure in result.failures],
+            "failures": result.failures,
             "positions": result.positions,
             "off_is_strict": int(result.prompts["off_is_strict"].sum()),
             "dial": dial,
             "terms": terms.facts(),
             "table": table_of(result, dial, terms.how),
             "by_task": [row.facts() for row in by_task(result, dial, terms.how)],
-            "recommendation": None if found is None else asdict(found),
+            "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
         }
         print(json_of(facts))
@@ -297,11 +297,8 @@ def _say_advice(
 
 
 def _ray_request(options: argparse.Namespace) -> RayRequest | None:
-    sized = {
-        name: getattr(options, f"ray_{name}")
-        for name in ("workers", "cpus", "gpus")
-        if getattr(options, f"ray_{name}") is not None
-    }
+    sized = {name: getattr(options, f"ray_{name}") for name in ("workers", "cpus", "gpus")}
+    sized = {name: value for name, value in sized.items() if value is not None}
     if options.ray is None:
         if sized:
             raise SettingError(f"--ray-{next(iter(sized))} says how workers on Ray are; add --ray, or leave it out.")
@@ -464,10 +461,10 @@ def _run_grid(options: argparse.Namespace, grid: Grid, settings: Settings, span:
     if options.json:
         facts = {
             "folder": str(best.result.folder),
-            "plan": asdict(best.result.plan),
+            "plan": best.result.plan,
             "dial": dial,
             "terms": terms.facts(),
-            "recommendation": None if best.found is None else asdict(best.found),
+            "recommendation": best.found,
             "setting_grid": None if table is None else table.facts(terms.how),
         }
         print(json_of(facts))
