@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mars_viz import __version__, backend_choice, classroom, permissions, samples
+from mars_viz import __version__, backend_choice, permissions, samples
 from mars_viz.commands import checks, decoding, dial_map, evaluate, imports, runs, sweep
 from mars_viz.commands.decoding import add, tell
 from mars_viz.errors import MarsVizError, ModelError, RunFileError, SettingError
 from mars_viz.report import check_place, report_html, write_report
 from mars_viz.rules import RULES, OnTrees, Rule
 from mars_viz.runfiles import load_run, save_run
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say, shown_streams
 from mars_viz.words import counted, number
 
@@ -149,9 +149,11 @@ def _app_arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--paths", about, choices=[each.value for each in permissions.MayNamePaths])
     about = f"a backend.toml with the models that every tab begins with (default: {backend_choice.FILE}, else the "
     add(parser, "--backend", f"{about}built-in pair)", metavar="FILE")
-    about = f"for one class: everybody sees their own runs and what the teacher shows (default: {classroom.CLASSROOM})"
+    about = (
+        f"for one class: everybody sees their own runs and what the teacher shows (default: {permissions.CLASSROOM})"
+    )
     parser.add_argument("--classroom", action="store_true", help=about)
-    limits = classroom.ClassLimits()
+    limits = permissions.ClassLimits()
     about = f"new tokens of a student's decode (default: {limits.tokens})"
     add(parser, "--class-tokens", about, type=int, metavar="N")
     about = f"jobs of a student's browser at once (default: {limits.jobs})"
@@ -171,7 +173,7 @@ def _record(options: argparse.Namespace) -> None:
 def _rules(options: argparse.Namespace) -> None:
     if options.json:
         names = ("name", "title", "summary", "formula", "source", "lossless", "dial", "fixed")
-        print(json_of([{name: getattr(rule, name) for name in names} for rule in RULES.values()]))
+        print(json_of([picked(rule, *names) for rule in RULES.values()]))
         return
     for rule in RULES.values():
         dial = rule.dial
@@ -248,12 +250,12 @@ def _app(options: argparse.Namespace) -> None:
         os.environ[permissions.PATHS] = options.paths
     if options.backend is not None:
         os.environ[backend_choice.FILE] = os.path.abspath(options.backend)
-    limits = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
+    limits = {permissions.TOKENS: options.class_tokens, permissions.QUEUE: options.class_queue}
     limits = {variable: str(value) for variable, value in limits.items() if value is not None}
     if options.classroom:
-        os.environ[classroom.CLASSROOM] = "1"
+        os.environ[permissions.CLASSROOM] = "1"
     os.environ.update(limits)
-    if classroom.class_limits() is None and limits:
+    if permissions.class_limits() is None and limits:
         raise SettingError("--class-tokens and --class-queue are for a classroom. Add --classroom, or leave them out.")
     backend_choice.first_choice()
     permissions.who_may_delete()
