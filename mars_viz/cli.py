@@ -162,8 +162,8 @@ def _app_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _record(options: argparse.Namespace) -> None:
-    request = decoding.wish(options)
-    run = decoding.decoded(decoding.opened_backend(options), request, options)
+    request = decoding.requested(options)
+    run = decoding.decoded(decoding.opened_backend(options), *request, options)
     path = save_run(run, options.out)
     tell(run, path, options.json)
     if not options.json:

@@ -9,7 +9,6 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +38,6 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 VARIANT = "vllm-thinking:k=5"  # example of a rule with another fixed setting
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeRequest:
-    """A prompt to decode."""
-
-    prompt: str  # as the user entered it
-    settings: Settings  # with a valid dial, or None
-    history: History  # the system prompt and the earlier turns
 
 
 def add(parser: argparse.ArgumentParser, name: str, about: str, default: Any = None, **how: Any) -> None:
@@ -178,8 +168,9 @@ def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
     return settings_from(given)  # type: ignore[arg-type]
 
 
-def wish(options: argparse.Namespace) -> DecodeRequest:
-    """Return the request of the options. Raises BadInput if it is impossible, or if the run's folder exists already."""
+def requested(options: argparse.Namespace) -> tuple[str, Settings, History]:
+    """Return the prompt as entered, the settings, and the messages before the prompt. Raises BadInput if they are
+    impossible, or if the run's folder exists already."""
     options.out = options.out or str(default_folders.runs() / new_name())
     check_free(options.out)
     prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
@@ -188,7 +179,7 @@ def wish(options: argparse.Namespace) -> DecodeRequest:
     rule_named(settings.rule).checked_dial(settings.dial)
     check_trees(settings, options.target, options.drafter)
     check_controller(settings, options.target, options.drafter)
-    return DecodeRequest(prompt, settings, history)
+    return prompt, settings, history
 
 
 def _history(source: str) -> History:
@@ -246,14 +237,12 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
     return load_backend(**named)
 
 
-def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) -> Run:
-    """Decode the request with a progress bar, and return the run."""
+def decoded(backend: Backend, prompt: str, settings: Settings, history: History, options: argparse.Namespace) -> Run:
+    """Decode a prompt with a progress bar, and return the run."""
     from mars_viz.recording import Recording
 
-    recording = Recording(
-        backend, wish.prompt, wish.settings, chat=options.chat, title=options.title, history=wish.history
-    )
-    with progress_bar()(desc="Decoding", total=wish.settings.max_new_tokens, unit=" tokens") as bar:
+    recording = Recording(backend, prompt, settings, chat=options.chat, title=options.title, history=history)
+    with progress_bar()(desc="Decoding", total=settings.max_new_tokens, unit=" tokens") as bar:
         for round_ in recording:
             bar.update(len(round_.token_ids))
     run = recording.run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from mars_viz.axis import Span, axis_of
@@ -43,16 +42,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check all options before loading the models; then decode, map, save and print."""
-    request = decoding.wish(options)
-    settings, span = _mapping(request.settings, options)
-    request = replace(request, settings=settings)
+    prompt, settings, history = decoding.requested(options)
+    settings, span = _mapping(settings, options)
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
     pair = decoding.opened_backend(options)
-    alone = decoding.decoded(pair, request, options)
+    alone = decoding.decoded(pair, prompt, settings, history, options)
     from mars_viz.recording import Mapping
 
-    keywords = {"chat": options.chat, "history": request.history, "title": options.title, "budget": budget}
-    mapping = Mapping(pair, request.prompt, request.settings, span, run=alone, **keywords)
+    keywords = {"chat": options.chat, "history": history, "title": options.title, "budget": budget}
+    mapping = Mapping(pair, prompt, settings, span, run=alone, **keywords)
     with decoding.progress_bar()(desc="Mapping", unit=" passes") as bar:
         for progress in mapping:
             bar.update(progress.passes - bar.n)
