@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mars_viz import __version__, backend_choice, classroom, permissions, samples
+from mars_viz import __version__, backend_choice, permissions, samples
 from mars_viz.commands import checks, decoding, dial_map, evaluate, imports, runs, sweep
-from mars_viz.commands.decoding import tell
+from mars_viz.commands.decoding import add, tell
 from mars_viz.errors import MarsVizError, ModelError, RunFileError, SettingError
 from mars_viz.report import check_place, report_html, write_report
 from mars_viz.rules import RULES, OnTrees, Rule
 from mars_viz.runfiles import load_run, save_run
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say, shown_streams
 from mars_viz.words import counted, number
 
@@ -81,81 +81,89 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(
-        name: str, run: Callable[[argparse.Namespace], None], about: str, **how: Any
-    ) -> argparse.ArgumentParser:
+        name: str,
+        run: Callable[[argparse.Namespace], None],
+        arguments: Callable[[argparse.ArgumentParser], None],
+        about: str,
+        **how: Any,
+    ) -> None:
         added = commands.add_parser(name, help=about, description=about, allow_abbrev=False, **how)
         added.set_defaults(run=run)
-        return added
+        arguments(added)
 
-    decoding.arguments(command("record", _record, "Decode a prompt and save the run to a new folder."))
+    command("record", _record, decoding.arguments, "Decode a prompt and save the run to a new folder.")
     about = "Decode a prompt, map every text that the rule's dial can reach, and save both to a new folder."
-    dial_map.arguments(command("map", dial_map.run, about))
+    command("map", dial_map.run, dial_map.arguments, about)
     about = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
-    sweep.arguments(command("sweep", sweep.run, about))
+    command("sweep", sweep.run, sweep.arguments, about)
     about = "Evaluate decoding by a rule with lm-evaluation-harness: `lm_eval run`, with mars-viz as the model."
     how = {"prefix_chars": evaluate.NO_PREFIX, "add_help": False}
-    evaluate.arguments(command("eval", evaluate.run, about, **how))
+    command("eval", evaluate.run, evaluate.arguments, about, **how)
     about = "Check an EAGLE-3 head against its target: agreement at each depth, and what its vocabulary holds."
-    checks.head_arguments(command("heads", checks.heads, about))
+    command("heads", checks.heads, checks.head_arguments, about)
     about = "Check whether a vLLM server runs the same model as this machine: how far its logits are off."
-    checks.server_arguments(command("server", checks.server, about))
+    command("server", checks.server, checks.server_arguments, about)
     about = "Watch what a vLLM server accepts of its own drafts, round by round, next to strict speculation here."
-    checks.watch_arguments(command("watch", checks.watch, about))
+    command("watch", checks.watch, checks.watch_arguments, about)
     about = "Read what an engine reports of its own speculation: counts, rounds, or with its drafts whole runs."
-    imports.arguments(command("import", imports.run, about))
+    command("import", imports.run, imports.arguments, about)
     about = "List the runs that are kept, searched, filtered and sorted; show, title, tag, delete or restore some."
-    runs.arguments(command("runs", runs.run, about))
-    rules = command("rules", _rules, "List the verification rules with their dials and sources.")
-    show = command("show", _show, "Summarise a recorded run, and print its text.")
-    show.add_argument("path", metavar="RUN", help="folder of a run")
-    report = command("report", _report, "Write a run as one HTML file that opens offline.")
-    report.add_argument("path", metavar="RUN", help="folder of a run")
-    report.add_argument("-o", "--out", metavar="FILE", default="report.html", help="the report (default: %(default)s)")
-    report.add_argument("--dial", type=float, help="dial value that it opens at (default: the run's)")
-    report.add_argument("--gamma", type=int, help="draft length that it shows (default: the run's)")
-    report.add_argument("--force", action="store_true", help="replace the file even if it is no report")
+    command("runs", runs.run, runs.arguments, about)
+    about = "List the verification rules with their dials and sources."
+    command("rules", _rules, decoding.json_argument, about)
+    command("show", _show, _show_arguments, "Summarise a recorded run, and print its text.")
+    command("report", _report, _report_arguments, "Write a run as one HTML file that opens offline.")
     about = "Write runs as a static site: a gallery, every run with its live dial, comparisons and lessons."
-    site = command("site", _site, about)
-    site.add_argument(
-        "runs", metavar="RUN", nargs="*", help="folder or zip of a run, or a folder of runs (default: the sample runs)"
-    )
-    site.add_argument("-o", "--out", metavar="DIR", required=True, help="folder for the site")
-    site.add_argument("--force", action="store_true", help="replace the folder even if it is no site")
-    for each in (rules, show):
-        decoding.json_argument(each)
-    app = command("app", _app, "Serve the app to this machine and open it in the browser.")
-    app.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
-    app.add_argument(
-        "--address", default="localhost", help="0.0.0.0 serves the network, without a login (default: %(default)s)"
-    )
-    app.add_argument(
-        "--paths",
-        choices=[each.value for each in permissions.MayNamePaths],
-        help=f"who may name folders of this machine, for results and as models (default: {permissions.PATHS}, else "
-        "local: this machine's browsers, if no other machine reaches the app)",
-    )
-    app.add_argument(
-        "--backend",
-        metavar="FILE",
-        help=f"a backend.toml with the models that every tab begins with (default: {backend_choice.FILE}, else the "
-        "built-in pair)",
-    )
-    about = f"for one class: everybody sees their own runs and what the teacher shows (default: {classroom.CLASSROOM})"
-    app.add_argument("--classroom", action="store_true", help=about)
-    limits = classroom.ClassLimits()
-    app.add_argument(
-        "--class-tokens", type=int, metavar="N", help=f"new tokens of a student's decode (default: {limits.tokens})"
-    )
-    app.add_argument(
-        "--class-queue", type=int, metavar="N", help=f"jobs of a student's browser at once (default: {limits.jobs})"
-    )
-    app.add_argument("--no-browser", action="store_true", help="do not open the browser")
+    command("site", _site, _site_arguments, about)
+    command("app", _app, _app_arguments, "Serve the app to this machine and open it in the browser.")
     return parser
 
 
+def _report_arguments(parser: argparse.ArgumentParser) -> None:
+    add(parser, "path", "folder of a run", metavar="RUN")
+    parser.add_argument("-o", "--out", metavar="FILE", default="report.html", help="the report (default: %(default)s)")
+    add(parser, "--dial", "dial value that it opens at (default: the run's)", type=float)
+    add(parser, "--gamma", "draft length that it shows (default: the run's)", type=int)
+    parser.add_argument("--force", action="store_true", help="replace the file even if it is no report")
+
+
+def _site_arguments(parser: argparse.ArgumentParser) -> None:
+    about = "folder or zip of a run, or a folder of runs (default: the sample runs)"
+    add(parser, "runs", about, metavar="RUN", nargs="*")
+    parser.add_argument("-o", "--out", metavar="DIR", required=True, help="folder for the site")
+    parser.add_argument("--force", action="store_true", help="replace the folder even if it is no site")
+
+
+def _show_arguments(parser: argparse.ArgumentParser) -> None:
+    add(parser, "path", "folder of a run", metavar="RUN")
+    decoding.json_argument(parser)
+
+
+def _app_arguments(parser: argparse.ArgumentParser) -> None:
+    add(parser, "--port", "port", 8501)
+    add(parser, "--address", "0.0.0.0 serves the network, without a login", "localhost")
+    about = (
+        f"who may name folders of this machine, for results and as models (default: {permissions.PATHS}, else local: "
+    )
+    about += "this machine's browsers, if no other machine reaches the app)"
+    add(parser, "--paths", about, choices=[each.value for each in permissions.MayNamePaths])
+    about = f"a backend.toml with the models that every tab begins with (default: {backend_choice.FILE}, else the "
+    add(parser, "--backend", f"{about}built-in pair)", metavar="FILE")
+    about = (
+        f"for one class: everybody sees their own runs and what the teacher shows (default: {permissions.CLASSROOM})"
+    )
+    parser.add_argument("--classroom", action="store_true", help=about)
+    limits = permissions.ClassLimits()
+    about = f"new tokens of a student's decode (default: {limits.tokens})"
+    add(parser, "--class-tokens", about, type=int, metavar="N")
+    about = f"jobs of a student's browser at once (default: {limits.jobs})"
+    add(parser, "--class-queue", about, type=int, metavar="N")
+    parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
+
+
 def _record(options: argparse.Namespace) -> None:
-    request = decoding.wish(options)
-    run = decoding.decoded(decoding.opened_backend(options), request, options)
+    request = decoding.requested(options)
+    run = decoding.decoded(decoding.opened_backend(options), *request, options)
     path = save_run(run, options.out)
     tell(run, path, options.json)
     if not options.json:
@@ -165,7 +173,7 @@ def _record(options: argparse.Namespace) -> None:
 def _rules(options: argparse.Namespace) -> None:
     if options.json:
         names = ("name", "title", "summary", "formula", "source", "lossless", "dial", "fixed")
-        print(json_of([{name: getattr(rule, name) for name in names} for rule in RULES.values()]))
+        print(json_of([picked(rule, *names) for rule in RULES.values()]))
         return
     for rule in RULES.values():
         dial = rule.dial
@@ -242,12 +250,12 @@ def _app(options: argparse.Namespace) -> None:
         os.environ[permissions.PATHS] = options.paths
     if options.backend is not None:
         os.environ[backend_choice.FILE] = os.path.abspath(options.backend)
-    limits = {classroom.TOKENS: options.class_tokens, classroom.QUEUE: options.class_queue}
+    limits = {permissions.TOKENS: options.class_tokens, permissions.QUEUE: options.class_queue}
     limits = {variable: str(value) for variable, value in limits.items() if value is not None}
     if options.classroom:
-        os.environ[classroom.CLASSROOM] = "1"
+        os.environ[permissions.CLASSROOM] = "1"
     os.environ.update(limits)
-    if classroom.class_limits() is None and limits:
+    if permissions.class_limits() is None and limits:
         raise SettingError("--class-tokens and --class-queue are for a classroom. Add --classroom, or leave them out.")
     backend_choice.first_choice()
     permissions.who_may_delete()

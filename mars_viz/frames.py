@@ -7,6 +7,7 @@ import pandas as pd
 
 from mars_viz.records import Outcome
 from mars_viz.run import Run
+from mars_viz.strict_formats import picked
 from mars_viz.trace import OUTCOMES, Trace
 
 Table = dict[str, np.ndarray]  # columns by name
@@ -97,7 +98,7 @@ def _drafted(trace: Trace) -> Table:
         "node": np.arange(len(nodes)) - np.repeat(trace.firsts, trace.lengths),
         "parent": trace.parents,
         "sibling": known.siblings,
-        **{name: getattr(known, name) for name in _DIVERGENCES},
+        **picked(known, *_DIVERGENCES),
         **{name: column for name, column in known.extras.items() if len(column) == len(nodes)},
     }
     return {name: values[nodes] for name, values in columns.items()} | _laws(trace, trace.judging_rows[nodes])
@@ -131,14 +132,6 @@ def _emitted(trace: Trace) -> Table:
 def _laws(trace: Trace, rows: np.ndarray) -> Table:
     """Return the columns that describe the target at these rows."""
     known = trace.speculations.whole
-    columns = {
-        "z1": known.z1,
-        "z2": known.z2,
-        "ratio": known.ratio,
-        "margin": known.margin,
-        "tie": known.z1 == known.z2,
-        "logsumexp": known.logsumexp,
-        "entropy": known.entropy,
-        **{name: column for name, column in known.extras.items() if len(column) == len(known.top_ids)},
-    }
+    columns = picked(known, "z1", "z2", "ratio", "margin", "logsumexp", "entropy") | {"tie": known.z1 == known.z2}
+    columns |= {name: column for name, column in known.extras.items() if len(column) == len(known.top_ids)}
     return {name: values[rows] for name, values in columns.items()}

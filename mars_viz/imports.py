@@ -51,7 +51,7 @@ def import_run(
 ) -> ImportedRun:
     """Return the run, with the target's rows from the log, or from `backend`'s target at one pass per round.
 
-    The engine is assumed to match the target's best token; `rule` adds its verdicts for comparison. The last function
+    The engine is assumed to match the target's best token; `rule` adds its verdicts for comparison. The callback
     receives the number of completed rounds. Raises BadInput, with the remedy, if the log lacks rows and there is no
     backend, if the engine's tokens differ from the target's best, and for a rule that needs missing evidence.
     """

@@ -30,6 +30,11 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def picked(record: object, *names: str) -> dict[str, Any]:
+    """Return these attributes by name, for JSON."""
+    return {name: getattr(record, name) for name in names}
+
+
 def json_of(value: object, *, indent: int = 2, escaped: bool = True) -> str:
     """Return the value as JSON text; `escaped` limits it to ASCII, for terminals."""
     return json.dumps(plain(value), ensure_ascii=escaped, allow_nan=False, indent=indent)

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from mars_viz import cli, demo
+from mars_viz import cli, demo, permissions
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.classroom import CLASSROOM, QUEUE, TOKENS, ClassLimits, class_limits
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.permissions import DELETE, PATHS, MayDelete, MayNamePaths, about_paths, is_this_machine
+from mars_viz.permissions import DELETE, PATHS, ClassLimits, MayDelete, MayNamePaths, class_limits, is_this_machine
 from mars_viz.permissions import who_may_delete as deletes
 from mars_viz.permissions import who_may_name_paths as names_paths
 from mars_viz.run import Run
@@ -60,7 +59,7 @@ def run_with_map(title: str = "") -> Run:
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in (DELETE, PATHS, CLASSROOM, TOKENS, QUEUE):
+    for variable in (DELETE, PATHS, permissions.CLASSROOM, permissions.TOKENS, permissions.QUEUE):
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -76,9 +75,9 @@ def test_the_default_is_the_careful_choice(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_only_this_machine_by_its_own_address_may_name_paths_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for host in ("localhost", "127.0.0.1", "127.8.0.3", "::1", "[::1]", "a.localhost"):
-        assert is_this_machine(host) and about_paths(host) == ""
+        assert is_this_machine(host) and permissions.about_paths(host) == ""
     for host in ("", "0.0.0.0", "::", "10.0.0.1", "localhost.example", "example.org", "unix:/x"):
-        assert not is_this_machine(host) and about_paths(host)
+        assert not is_this_machine(host) and permissions.about_paths(host)
     for host in ("localhost:8501", "[::1]:8501", "127.0.0.1"):
         assert visitors._asks_itself({"Host": host})
     for headers in ({}, {"Host": "viz.example.org"}, {"Host": "[::1"}):
@@ -351,7 +350,8 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     makers = {"anna": visitors.mark_of(ANNA), "ben": visitors.mark_of(BEN), "nobody": ""}
     names = {maker: store.keep(run_with_map(f"The run of {maker}"), mark) for maker, mark in makers.items()}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"MARS_VIZ_RUNS": str(folder), CLASSROOM: "1", TOKENS: str(MOST_TOKENS)}.items():
+        limited = {permissions.CLASSROOM: "1", permissions.TOKENS: str(MOST_TOKENS)}
+        for name, value in {"MARS_VIZ_RUNS": str(folder), **limited}.items():
             patch.setenv(name, value)
         with serving(ROOT / "app.py") as server:
             until(lambda: f"?{door.PARAMETER}=" in server.said())

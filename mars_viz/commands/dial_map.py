@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from mars_viz.axis import Span, axis_of
 from mars_viz.commands import decoding
-from mars_viz.commands.decoding import facts, sentence
+from mars_viz.commands.decoding import add, facts, sentence
 from mars_viz.dialmap import DialMap, Segment, mapped
 from mars_viz.errors import SettingError
 from mars_viz.exploration import Budget
@@ -20,7 +19,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import draft_words
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import printable, say
 from mars_viz.words import counted, number, setting
 
@@ -33,33 +32,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     default = Budget()
     decoding.over_argument(parser, "mapped")
     decoding.range_arguments(parser, " to map")
-    parser.add_argument(
-        "--gammas",
-        help="draft lengths, or numbers of a tree's nodes, to map, such as 1,2,6, or all (default: the run's)",
-    )
-    parser.add_argument(
-        "--budget-seconds", type=float, default=default.seconds, help="stop mapping after so long (default: no limit)"
-    )
-    parser.add_argument(
-        "--budget-passes", type=int, default=default.passes, help="target passes at most (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--budget-branches", type=int, default=default.branches, help="branches decoded at once (default: %(default)s)"
-    )
+    about = "draft lengths, or numbers of a tree's nodes, to map, such as 1,2,6, or all (default: the run's)"
+    add(parser, "--gammas", about)
+    about = "stop mapping after so long (default: no limit)"
+    parser.add_argument("--budget-seconds", type=float, default=default.seconds, help=about)
+    add(parser, "--budget-passes", "target passes at most", default.passes)
+    add(parser, "--budget-branches", "branches decoded at once", default.branches)
 
 
 def run(options: argparse.Namespace) -> None:
     """Check all options before loading the models; then decode, map, save and print."""
-    request = decoding.wish(options)
-    settings, span = _mapping(request.settings, options)
-    request = replace(request, settings=settings)
+    prompt, settings, history = decoding.requested(options)
+    settings, span = _mapping(settings, options)
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
     pair = decoding.opened_backend(options)
-    alone = decoding.decoded(pair, request, options)
+    alone = decoding.decoded(pair, prompt, settings, history, options)
     from mars_viz.recording import Mapping
 
-    keywords = {"chat": options.chat, "history": request.history, "title": options.title, "budget": budget}
-    mapping = Mapping(pair, request.prompt, request.settings, span, run=alone, **keywords)
+    keywords = {"chat": options.chat, "history": history, "title": options.title, "budget": budget}
+    mapping = Mapping(pair, prompt, settings, span, run=alone, **keywords)
     with decoding.progress_bar()(desc="Mapping", unit=" passes") as bar:
         for progress in mapping:
             bar.update(progress.passes - bar.n)
@@ -113,36 +104,17 @@ def _mapping(settings: Settings, options: argparse.Namespace) -> tuple[Settings,
 
 def map_facts(made: DialMap) -> dict[str, Any]:
     """Return the JSON fields of a map."""
-    return {
-        "over": made.span.over or OVER_DIAL,
-        "low": made.span.low,
-        "high": made.span.high,
-        "gammas": made.span.gammas,
-        "passes": made.passes,
-        "seconds": made.seconds,
-        "complete": made.complete,
-        "exact_ranges": [
-            {"gamma": gamma, "low": low, "high": high}
-            for gamma in made.span.gammas
-            for low, high in made.exact_ranges(gamma)
-        ],
-        "segments": [
-            {
-                "gamma": gamma,
-                "low": segment.low,
-                "high": segment.high,
-                "tau": segment.tau,
-                "rounds": len(segment.rounds),
-                "tokens": len(segment.token_ids),
-                "drafted": segment.drafted,
-                "relaxed": segment.relaxed,
-                "complete": segment.complete,
-                "differs_at": differs_at(segment, made.segment(made.reference, gamma)),
-            }
-            for gamma in made.span.gammas
-            for segment in made.segments_for(gamma)
-        ],
-    }
+    ranges, segments = list[dict[str, Any]](), list[dict[str, Any]]()
+    for gamma in made.span.gammas:
+        ranges += [{"gamma": gamma, "low": low, "high": high} for low, high in made.exact_ranges(gamma)]
+        for segment in made.segments_for(gamma):
+            sizes = {"rounds": len(segment.rounds), "tokens": len(segment.token_ids)}
+            facts = {"gamma": gamma} | picked(segment, "low", "high", "tau") | sizes
+            facts |= picked(segment, "drafted", "relaxed", "complete")
+            segments.append(facts | {"differs_at": differs_at(segment, made.segment(made.reference, gamma))})
+    facts = {"over": made.span.over or OVER_DIAL} | picked(made.span, "low", "high", "gammas")
+    facts |= picked(made, "passes", "seconds", "complete")
+    return facts | {"exact_ranges": ranges, "segments": segments}
 
 
 def differs_at(segment: Segment, other: Segment) -> int | None:

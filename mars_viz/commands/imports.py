@@ -11,13 +11,15 @@ import numpy as np
 
 from mars_viz.analysis.engine_file import EngineFile, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.commands.decoding import json_argument, note, progress_bar
+from mars_viz.backend_choice import AUTO
+from mars_viz.commands.decoding import add, json_argument, note, progress_bar
 from mars_viz.errors import RunFileError, disk_refusals
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
 from mars_viz.rules import rule_named
+from mars_viz.run import Settings
 from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.names import check_names
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
 
@@ -31,29 +33,19 @@ _DIALS = {True: (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98), False: (0.25, 0.5, 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="an engine's responses (JSON, an object a line, or a captured stream), the text of its /metrics, or a log "
-        "of whole rounds",
+    about = (
+        "an engine's responses (JSON, an object a line, or a captured stream), the text of its /metrics, or a log of "
     )
-    parser.add_argument("--drafts", metavar="LOG", help="log of the drafts behind vLLM's responses, an object a line")
-    parser.add_argument(
-        "--target",
-        metavar="MODEL",
-        help=f"the target, which is asked for what the engine does not tell: hub id, folder, a vLLM server's address, "
-        f"or {BUILTIN}",
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
-    parser.add_argument("--rule", default="mars", help="rule whose verdicts runs show (default: %(default)s)")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=TOLERANCE,
-        help="logits; the engine's choice is taken where two tokens are as near (default: %(default)s)",
-    )
-    parser.add_argument("--out", metavar="DIR", help="new folder for the run, of several texts a folder in it for each")
+    add(parser, "file", f"{about}whole rounds", metavar="FILE")
+    add(parser, "--drafts", "log of the drafts behind vLLM's responses, an object a line", metavar="LOG")
+    about = "the target, which is asked for what the engine does not tell: hub id, folder, a vLLM server's address, or "
+    add(parser, "--target", about + BUILTIN, metavar="MODEL")
+    add(parser, "--device", "auto, cpu, cuda or mps", AUTO)
+    add(parser, "--dtype", "auto, float32, bfloat16 or float16", AUTO)
+    add(parser, "--rule", "rule whose verdicts runs show", Settings().rule)
+    about = "logits; the engine's choice is taken where two tokens are as near"
+    add(parser, "--tolerance", about, TOLERANCE)
+    add(parser, "--out", "new folder for the run, of several texts a folder in it for each", metavar="DIR")
     json_argument(parser)
 
 
@@ -166,7 +158,6 @@ def _facts(
     found: EngineFile, rows: Sequence[EngineRow], made: Sequence[ImportedRun], paths: Sequence[Path]
 ) -> dict[str, Any]:
     counts = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens", "summed")
-    arrays = ("drafted", "corrected", "margin", "ratio")
     bound: dict[str, Any] | None = None
     if found.served:
         rejected = rejection_bound(found.served)
@@ -179,14 +170,11 @@ def _facts(
         acceptance.append({"engine": row.definition.engine, "rate_within": row.rate_within.interval, **figures})
     rounds = []
     for served in found.served:
-        text = {"name": served.name, "model": served.model, "tau": served.tau, "text": served.texts}
-        columns = {"round": served.round_index} | {name: getattr(served, name) for name in arrays}
-        text |= {"token_ids": served.token_ids}
+        text = picked(served, "name", "model", "tau") | {"text": served.texts, "token_ids": served.token_ids}
+        columns = {"round": served.round_index} | picked(served, "drafted", "corrected", "margin", "ratio")
         rounds.append(text | {name: column.tolist() for name, column in columns.items()})
     return {
-        "requests": [
-            {"engine": engine} | {name: getattr(each, name) for name in counts} for engine, each in found.requests
-        ],
+        "requests": [{"engine": engine} | picked(each, *counts) for engine, each in found.requests],
         "without_counts": found.without,
         "scrapes": found.scrapes,
         "acceptance": acceptance,

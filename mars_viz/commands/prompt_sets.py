@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mars_viz.chat import EncodedPrompt
-from mars_viz.commands.decoding import note
+from mars_viz.commands.decoding import add, note
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import Task
 from mars_viz.errors import SettingError
@@ -63,19 +63,19 @@ def first_turns(options: argparse.Namespace) -> list[EncodedPrompt]:
 
 def task_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for a task."""
-    parser.add_argument(
-        "--task",
-        metavar="TASK",
-        help="generate_until task of lm-evaluation-harness in place of --set, by name or as a YAML file, with its own "
+    about = (
+        "generate_until task of lm-evaluation-harness in place of --set, by name or as a YAML file, with its own "
         "prompts, stop strings, grading and, without --max-new-tokens, length limit (pip install mars-viz[eval]); a "
-        "task may run Python code of its own, so name one that you trust; with --chat each whole prompt is one turn",
+        "task may run Python code of its own, so name one that you trust; with --chat each whole prompt is one turn"
     )
-    parser.add_argument("--fewshot", type=int, metavar="N", help="examples before each prompt (default: the task's)")
-    parser.add_argument(
+    add(parser, "--task", about, metavar="TASK")
+    add(parser, "--fewshot", "examples before each prompt (default: the task's)", type=int, metavar="N")
+    about = "score of the task by which a text is right, such as exact_match or exact_match,flexible-extract (default: "
+    add(
+        parser,
         "--metric",
+        f"{about}the first that is better the higher it is); the others are reported too",
         metavar="NAME",
-        help="score of the task by which a text is right, such as exact_match or exact_match,flexible-extract "
-        "(default: the first that is better the higher it is); the others are reported too",
     )
 
 

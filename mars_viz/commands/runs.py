@@ -16,7 +16,7 @@ from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_r
 from mars_viz.runlist.reproduce import recipe
 from mars_viz.runlist.search import CHAINS, TREES
 from mars_viz.runstore import RunStore, read
-from mars_viz.strict_formats import json_of
+from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
 
@@ -65,12 +65,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder_argument(parser: argparse.ArgumentParser, default: str) -> None:
-    parser.add_argument(
-        "--folder",
-        metavar="DIR",
-        default=default,
-        help=f"folder of runs (default: {default_folders.RUNS}, else the app's own, and the samples with it)",
-    )
+    about = f"folder of runs (default: {default_folders.RUNS}, else the app's own, and the samples with it)"
+    parser.add_argument("--folder", metavar="DIR", default=default, help=about)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -107,8 +103,7 @@ def told(each: ListedRun) -> dict[str, Any]:
     fields |= {"line": each.line, "error": each.error, "path": None if each.path is None else str(each.path)}
     if each.facts is None:
         return fields
-    names = ("title", "prompt", "tags", "settings", "provenance", "rounds", "tokens", "tau")
-    fields |= {name: getattr(each.facts, name) for name in names}
+    fields |= picked(each.facts, "title", "prompt", "tags", "settings", "provenance", "rounds", "tokens", "tau")
     return fields | {"mapped": each.facts.dial_map is not None}
 
 

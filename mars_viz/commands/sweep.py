@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
@@ -25,7 +25,7 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import RuleDial, Span
 from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
-from mars_viz.commands.decoding import note
+from mars_viz.commands.decoding import add, note
 from mars_viz.controllers import control_named
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
@@ -57,69 +57,54 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the set, the swept range, timing and output."""
-    graders = ", ".join(GRADERS)
-    prompt_sets.arguments(
-        parser,
-        prompt_sets.BUILTIN,
-        "N prompts or conversations, the file's tasks in turn; built-in: N of each task (default: 20); with --resume, "
-        "a larger N adds prompts to the sweep",
-    )
+    about = "N prompts or conversations, the file's tasks in turn; built-in: N of each task (default: 20); with "
+    prompt_sets.arguments(parser, prompt_sets.BUILTIN, f"{about}--resume, a larger N adds prompts to the sweep")
     prompt_sets.task_arguments(parser)
-    parser.add_argument("--grader", metavar="NAME", help=f"grader of prompts that name none: {graders}")
-    parser.add_argument(
-        "--turns",
-        choices=[each.value for each in Turns],
-        help="turns of conversations; later ones follow the target's own answers, through the chat template or, "
-        "without --chat, as plain text with blank lines between (default: all; with --resume as begun)",
-    )
+    add(parser, "--grader", f"grader of prompts that name none: {', '.join(GRADERS)}", metavar="NAME")
+    about = "turns of conversations; later ones follow the target's own answers, through the chat template or, without "
+    about += "--chat, as plain text with blank lines between (default: all; with --resume as begun)"
+    add(parser, "--turns", about, choices=[each.value for each in Turns])
     decoding.rule_argument(parser, "verification rule with a dial")
-    parser.add_argument(
-        "--grid",
-        metavar="KEY=VALUES",
-        help="sweep each of these values of a fixed setting, such as k=1,2,5, into a folder of its own below --out; "
-        "each prefix is decoded once for all; with --controller NAME of its threshold, such as threshold=0.2,0.4",
+    about = (
+        "sweep each of these values of a fixed setting, such as k=1,2,5, into a folder of its own below --out; each "
     )
+    about += "prefix is decoded once for all; with --controller NAME of its threshold, such as threshold=0.2,0.4"
+    add(parser, "--grid", about, metavar="KEY=VALUES")
     decoding.range_arguments(parser)
-    decoding.sampling_arguments(parser)
+    decoding.draft_arguments(parser)
     parser.set_defaults(max_new_tokens=None)  # a task has its own limit
-    decoding.controller_argument(parser)
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
     decoding.system_argument(parser, " for all prompts, in place of the set's own (default: with --resume as begun)")
     ray_arguments(parser)
-    parser.add_argument(
-        "--out", metavar="DIR", help="folder for the results (default: one that the app's Tune page lists)"
-    )
+    add(parser, "--out", "folder for the results (default: one that the app's Tune page lists)", metavar="DIR")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
-    parser.add_argument(
-        "--batch", type=int, metavar="N", help="prompts to map at once (default: 8 where that is faster, else 1)"
-    )
-    parser.add_argument("--evidence", metavar="DIR", help="new folder for the evidence pack")
-    parser.add_argument(
-        "--loss", type=float, default=1.0, help="accuracy loss to tolerate, in points (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--confidence",
-        type=float,
-        default=0.95,
-        help="confidence of the recommendation and of all intervals (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--intervals", choices=METHODS, default="bca", help="bootstrap that makes the intervals (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--dial",
-        type=float,
-        help="dial value to time and report (default: recommended, else the rule's); with --over controller the one "
-        "at which all is decoded (default: the rule's), and what is reported is the threshold that --controller says, "
-        "else the recommended one",
-    )
+    about = "prompts to map at once (default: 8 where that is faster, else 1)"
+    add(parser, "--batch", about, type=int, metavar="N")
+    add(parser, "--evidence", "new folder for the evidence pack", metavar="DIR")
+    add(parser, "--loss", "accuracy loss to tolerate, in points", 1.0)
+    add(parser, "--confidence", "confidence of the recommendation and of all intervals", 0.95)
+    add(parser, "--intervals", "bootstrap that makes the intervals", "bca", choices=METHODS)
+    about = "dial value to time and report (default: recommended, else the rule's); with --over controller the one at "
+    about += "which all is decoded (default: the rule's), and what is reported is the threshold that --controller "
+    add(parser, "--dial", f"{about}says, else the recommended one", type=float)
     parser.add_argument("--wall-clock", action="store_true", help="time the strict (or fixed γ) and the chosen setting")
-    parser.add_argument("--timed", type=int, default=5, metavar="K", help="prompts to time (default: %(default)s)")
-    parser.add_argument(
-        "--repetitions", type=int, default=3, metavar="R", help="repetitions of each (default: %(default)s)"
-    )
+    add(parser, "--timed", "prompts to time", 5, metavar="K")
+    add(parser, "--repetitions", "repetitions of each", 3, metavar="R")
     decoding.json_argument(parser)
+
+
+def ray_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a Ray cluster."""
+    about = "map prompts with workers of a Ray cluster, each with models of its own: auto joins the cluster that this "
+    about += "machine is in, HOST:PORT the one with that head; without an address one is started with what this "
+    add(parser, "--ray", f"{about}machine has", nargs="?", const=LOCAL, metavar="ADDRESS")
+    about = "workers at most (default: as many as there is room for)"
+    add(parser, "--ray-workers", about, type=int, metavar="N")
+    about = "cores of each worker, and threads on the CPU (default: 1)"
+    add(parser, "--ray-cpus", about, type=int, metavar="N")
+    about = "GPUs of each worker, or a share of one, such as 0.5 (default: 1 with --device cuda, and with auto where "
+    add(parser, "--ray-gpus", f"{about}the cluster has GPUs)", type=float, metavar="SHARE")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -280,18 +265,18 @@ def _print(
     if options.json:
         facts = {
             "folder": str(result.folder),
-            "plan": asdict(result.plan),
-            "costs": None if result.costs is None else asdict(result.costs),
+            "plan": result.plan,
+            "costs": result.costs,
             "costs_objection": missing(result.costs, result.folder),
             "prompts": len(result),
-            "failures": [asdict(failure) for failure in result.failures],
+            "failures": result.failures,
             "positions": result.positions,
             "off_is_strict": int(result.prompts["off_is_strict"].sum()),
             "dial": dial,
             "terms": terms.facts(),
             "table": table_of(result, dial, terms.how),
             "by_task": [row.facts() for row in by_task(result, dial, terms.how)],
-            "recommendation": None if found is None else asdict(found),
+            "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
         }
         print(json_of(facts))
@@ -310,37 +295,9 @@ def _say_advice(
     say("", f"Results {where} {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
-def ray_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a Ray cluster."""
-    parser.add_argument(
-        "--ray",
-        nargs="?",
-        const=LOCAL,
-        metavar="ADDRESS",
-        help="map prompts with workers of a Ray cluster, each with models of its own: auto joins the cluster that this "
-        "machine is in, HOST:PORT the one with that head; without an address one is started with what this machine has",
-    )
-    parser.add_argument(
-        "--ray-workers", type=int, metavar="N", help="workers at most (default: as many as there is room for)"
-    )
-    parser.add_argument(
-        "--ray-cpus", type=int, metavar="N", help="cores of each worker, and threads on the CPU (default: 1)"
-    )
-    parser.add_argument(
-        "--ray-gpus",
-        type=float,
-        metavar="SHARE",
-        help="GPUs of each worker, or a share of one, such as 0.5 (default: 1 with --device cuda, and with auto where "
-        "the cluster has GPUs)",
-    )
-
-
 def _ray_request(options: argparse.Namespace) -> RayRequest | None:
-    sized = {
-        name: getattr(options, f"ray_{name}")
-        for name in ("workers", "cpus", "gpus")
-        if getattr(options, f"ray_{name}") is not None
-    }
+    sized = {name: getattr(options, f"ray_{name}") for name in ("workers", "cpus", "gpus")}
+    sized = {name: value for name, value in sized.items() if value is not None}
     if options.ray is None:
         if sized:
             raise SettingError(f"--ray-{next(iter(sized))} says how workers on Ray are; add --ray, or leave it out.")
@@ -503,10 +460,10 @@ def _run_grid(options: argparse.Namespace, grid: Grid, settings: Settings, span:
     if options.json:
         facts = {
             "folder": str(best.result.folder),
-            "plan": asdict(best.result.plan),
+            "plan": best.result.plan,
             "dial": dial,
             "terms": terms.facts(),
-            "recommendation": None if best.found is None else asdict(best.found),
+            "recommendation": best.found,
             "setting_grid": None if table is None else table.facts(terms.how),
         }
         print(json_of(facts))

@@ -15,7 +15,7 @@ from mars_viz.race.records import Race, RaceLane, Solo
 from mars_viz.run import Run
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
 from mars_viz.runfiles.folders import check_free, naming, write_folder
-from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
+from mars_viz.runfiles.manifest import LARGEST, Stamp, headed, parsed
 from mars_viz.runfiles.zips import ZipLayout, packed, uploaded
 from mars_viz.runstore import Store, checked_name, new_name
 from mars_viz.writer import to_read
@@ -116,15 +116,7 @@ def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
 
 
 def _parsed(data: bytes) -> RaceManifest:
-    fields = strict_json(data, ABOUT)
-    if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
-        raise RunFileError(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
-    schema = fields.pop("schema", None)
-    if schema not in (ONE_TURN, SCHEMA) or isinstance(schema, bool):
-        raise RunFileError(
-            f"It has the schema {bounds.shortened(schema)}; this MARS Viz reads {SCHEMA} and below. "
-            "Update, or record it again."
-        )
+    fields, schema = headed(data, ABOUT, "race", SCHEMA, ONE_TURN)
     if schema == ONE_TURN:
         fields["turns"] = []
     about = parsed(RaceManifest, fields, ABOUT)

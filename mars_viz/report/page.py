@@ -321,7 +321,7 @@ def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
     Raises BadInput if it cannot be written there.
     """
     path = Path(path)
-    try:
+    with disk_refusals(path, "looked at", "Choose another place."):
         if path.is_dir():
             raise StorageError(f"{path} is a folder. Name a file in it, such as {path / 'report.html'}.")
         if not path.parent.is_dir():
@@ -332,8 +332,6 @@ def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
                 is_report = MARK.encode() in file.read(400)  # near the start
         if (path.exists() or path.is_symlink()) and not force and not is_report:
             raise StorageError(f"{path} exists and is not a report. Choose another name, or replace it with --force.")
-    except OSError as error:
-        raise StorageError(f"{path} cannot be looked at ({error.strerror}). Choose another place.") from error
     if not os.access(path.parent, os.W_OK):
         raise StorageError(f"Nothing can be written to {path.parent}. Choose another place.")
     return path

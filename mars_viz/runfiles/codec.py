@@ -19,7 +19,7 @@ from mars_viz.run import Piece, Run
 from mars_viz.runfiles import manifest, parquet
 from mars_viz.runfiles.manifest import Manifest, Stamp
 from mars_viz.runfiles.parquet import MAP_TABLES, RUN_TABLES, Table, UnreadTable
-from mars_viz.runfiles.tables import ANSWERS, ROUNDS, contradiction, map_of, map_tables, trace_of, trace_tables
+from mars_viz.runfiles.tables import ANSWERS, ROUNDS, map_of, map_tables, require, trace_of, trace_tables
 
 MANIFEST = "manifest.json"
 NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))  # the files of every run, in writing order
@@ -120,13 +120,12 @@ def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTa
     lines = {name: source.lines for name, source in sources.items()}
     if about.rounds != lines["rounds"]:
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
-    if about.dial_map is not None and about.dial_map.answers != lines["map_answers"]:
-        raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
+    same = about.dial_map is None or about.dial_map.answers == lines["map_answers"]
+    require("map_answers", same, "does not hold as many prefixes as manifest.json says")
     for place in (ROUNDS, *([ANSWERS] if about.dial_map is not None else [])):
-        if lines[place.nodes] > LONGEST_DRAFT * lines[place.owners]:
-            raise contradiction(place.nodes, f"holds more drafted tokens than any {place.owner}s have")
-    if lines["pieces"] > VOCABULARY:
-        raise contradiction("pieces", "holds texts of more tokens than any vocabulary has")
+        few = lines[place.nodes] <= LONGEST_DRAFT * lines[place.owners]
+        require(place.nodes, few, f"holds more drafted tokens than any {place.owner}s have")
+    require("pieces", lines["pieces"] <= VOCABULARY, "holds texts of more tokens than any vocabulary has")
     return about, sources
 
 

@@ -228,17 +228,7 @@ def to_json(manifest: Manifest) -> bytes:
 
 def from_json(data: bytes) -> Manifest:
     """Return the manifest. Raises BadInput for anything else, including newer schemas."""
-    fields = strict_json(data, "manifest.json")
-    if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
-        raise RunFileError("manifest.json is not that of a run. Choose a folder written by MARS Viz.")
-    schema = fields.pop("schema", None)
-    if type(schema) is int and schema > SCHEMA:
-        raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads {SCHEMA}); update.")
-    if type(schema) is not int or schema != SCHEMA:
-        raise RunFileError(
-            f"manifest.json has the schema {bounds.shortened(schema)}; this MARS Viz reads {SCHEMA}. "
-            "Record the run again."
-        )
+    fields, _ = headed(data, "manifest.json", "run", SCHEMA)
     manifest = parsed(Manifest, fields, "manifest.json")
     bounds.check(manifest, "manifest.json")
     settings = manifest.settings
@@ -274,6 +264,21 @@ def _check_map(facts: MapFacts, settings: Settings) -> None:
             "manifest.json describes no possible map: its block lengths must rise, none above the run's own γ. "
             "Record the run again."
         )
+
+
+def headed(data: bytes, name: str, noun: str, newest: int, oldest: int | None = None) -> tuple[dict[str, Any], int]:
+    """Return the other fields of a JSON file with format and schema, and the schema. Raises BadInput for another format
+    and for a schema that is not from `oldest` (None: the newest) to `newest`."""
+    fields = strict_json(data, name)
+    if not isinstance(fields, dict) or fields.pop("format", None) != f"mars-viz-{noun}":
+        raise RunFileError(f"{name} is not that of a {noun}. Choose a folder written by MARS Viz.")
+    schema = fields.pop("schema", None)
+    if type(schema) is int and schema > newest:
+        raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads {newest}); update.")
+    if type(schema) is not int or schema < (newest if oldest is None else oldest):
+        reads = f"{bounds.shortened(schema)}; this MARS Viz reads {newest}"
+        raise RunFileError(f"{name} has the schema {reads}. Record the {noun} again.")
+    return fields, schema
 
 
 def strict_json(data: bytes, name: str) -> Any:

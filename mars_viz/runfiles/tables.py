@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from mars_viz.dialmap import DialMap
-from mars_viz.errors import BadInput, RunFileError
+from mars_viz.errors import RunFileError
 from mars_viz.records import COLUMNS, EMITTED, Emission, Policy, Timing, Verdicts
 from mars_viz.replay import answers_of, shortened
 from mars_viz.rules import rule_named
@@ -78,39 +78,35 @@ def _speculations(tables: Mapping[str, Table], place: SpeculationTables) -> Spec
     nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
     count = len(owners["start"])
     lengths = _lengths(tables, place.nodes, place, count)
-    if (_lengths(tables, place.rows, place, count) != lengths + 1).any():
-        raise contradiction(
-            place.rows, f"does not hold one row more than there are drafted tokens in every {place.owner}"
-        )
+    one_more = (_lengths(tables, place.rows, place, count) == lengths + 1).all()
+    require(place.rows, one_more, f"does not hold one row more than there are drafted tokens in every {place.owner}")
     _check_nodes(nodes, np.cumsum(lengths) - lengths, place, rows["top_ids"].shape[1])
     logits = rows["top_logits"]
-    if rows["top_ids"].shape != logits.shape or logits.shape[1] < 2:
-        raise contradiction(place.rows, "lacks the ids and logits of the target's two best tokens")
-    if not (logits[:, 1:] <= logits[:, :-1]).all() or not np.isfinite(logits[:, 0]).all():
-        raise contradiction(place.rows, "has best tokens that are not sorted by a finite logit")
-    if any(
-        rows[name].shape[1] != len(Emission) for name in COLUMNS.keys() & rows.keys() if name.startswith("emission")
-    ):
-        raise contradiction(place.rows, f"does not hold {len(Emission)} candidates for what each row emits")
+    two = rows["top_ids"].shape == logits.shape and logits.shape[1] >= 2
+    require(place.rows, two, "lacks the ids and logits of the target's two best tokens")
+    falling = (logits[:, 1:] <= logits[:, :-1]).all() and np.isfinite(logits[:, 0]).all()
+    require(place.rows, falling, "has best tokens that are not sorted by a finite logit")
+    widths = {rows[name].shape[1] for name in COLUMNS.keys() & rows.keys() if name.startswith("emission")}
+    require(place.rows, widths <= {len(Emission)}, f"does not hold {len(Emission)} candidates for what each row emits")
     evidence = {name: column for table in (nodes, rows) for name, column in table.items() if name not in _OTHERS}
     hottest = float(owners["temperature"].max(initial=0))
     lacking = next((name for name in COLUMNS if COLUMNS[name].required(hottest) and name not in evidence), None)
-    if lacking is not None:
-        table = place.nodes if lacking in NODE_FIELDS else place.rows
-        raise contradiction(table, f"lacks the column {lacking}, by which rules decide above temperature 0")
+    table = place.nodes if lacking in NODE_FIELDS else place.rows
+    require(table, lacking is None, f"lacks the column {lacking}, by which rules decide above temperature 0")
     return Speculations(lengths, owners["start"], owners["temperature"], owners["sampled"], evidence)
 
 
-def contradiction(table: str, what: str) -> BadInput:
-    """Return the error for an inconsistent table."""
-    return RunFileError(f"{table}.parquet {what}. Take a fresh copy, or record the run again.")
+def require(table: str, holds: object, otherwise: str) -> None:
+    """Raise BadInput with the words for an inconsistent table if `holds` is false."""
+    if not holds:
+        raise RunFileError(f"{table}.parquet {otherwise}. Take a fresh copy, or record the run again.")
 
 
 def _lengths(tables: Mapping[str, Table], table: str, place: SpeculationTables, count: int) -> np.ndarray:
     """Return int64 [owners]; number of rows of this table per owner."""
     owners = tables[table][place.owner]
-    if (np.diff(owners) < 0).any() or (owners >= count).any():
-        raise contradiction(table, f"names {place.owner}s that do not exist or stand out of order")
+    ordered = (np.diff(owners) >= 0).all() and (owners < count).all()
+    require(table, ordered, f"names {place.owner}s that do not exist or stand out of order")
     return np.bincount(owners, minlength=count)
 
 
@@ -118,17 +114,15 @@ def _check_nodes(nodes: Table, firsts: np.ndarray, place: SpeculationTables, wid
     """Check that parents precede their children, one level above. `width` is the number of listed target tokens."""
     parents, depths = nodes["parents"], nodes["depths"]
     first = firsts[nodes[place.owner]]
-    if (parents >= np.arange(len(parents)) - first).any():
-        raise contradiction(place.nodes, "has a token whose parent is not among the tokens before it")
+    before = (parents < np.arange(len(parents)) - first).all()
+    require(place.nodes, before, "has a token whose parent is not among the tokens before it")
     above = np.where(parents < 0, 0, depths[first + np.maximum(parents, 0)]) if len(parents) else depths
-    if (depths != above + 1).any():
-        raise contradiction(place.nodes, "has a token that is not one level below its parent")
+    require(place.nodes, (depths == above + 1).all(), "has a token that is not one level below its parent")
     _check_trees(nodes, first, place)
     listed = [nodes[name].shape if name in nodes else None for name in ("draft_ids", "draft_logits")]
-    if listed[0] != listed[1]:
-        raise contradiction(place.nodes, "has candidates of the drafter without a logit each")
-    if "best_q" in nodes and nodes["best_q"].shape[1] != width:
-        raise contradiction(place.nodes, "has not one probability of the drafter for each of the target's best tokens")
+    require(place.nodes, listed[0] == listed[1], "has candidates of the drafter without a logit each")
+    wide = "best_q" not in nodes or nodes["best_q"].shape[1] == width
+    require(place.nodes, wide, "has not one probability of the drafter for each of the target's best tokens")
 
 
 def _check_trees(nodes: Table, first: np.ndarray, place: SpeculationTables) -> None:
@@ -138,19 +132,18 @@ def _check_trees(nodes: Table, first: np.ndarray, place: SpeculationTables) -> N
     order = np.lexsort((parents, owners))  # stable, so siblings stay in their order
     begins = np.append(True, (np.diff(parents[order]) != 0) | (np.diff(owners[order]) != 0))[: len(order)]
     run = np.arange(len(order)) - np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
-    if (siblings[order] != run).any():
-        raise contradiction(place.nodes, "does not count the tokens after one another's place in their order")
+    in_order = (siblings[order] == run).all()
+    require(place.nodes, in_order, "does not count the tokens after one another's place in their order")
     if "budgets" not in nodes:
-        if siblings.any():
-            raise contradiction(place.nodes, "holds trees, but not which smaller trees they hold")
+        require(place.nodes, not siblings.any(), "holds trees, but not which smaller trees they hold")
         return
     budgets = nodes["budgets"]
     by_budget = np.lexsort((budgets, owners))
     ranks = np.arange(len(budgets)) - first[by_budget] + 1
     above = np.where(parents < 0, 0, budgets[first + np.maximum(parents, 0)]) if len(parents) else budgets
     within = budgets[order][1:] > budgets[order][:-1]
-    if (budgets[by_budget] != ranks).any() or (budgets <= above).any() or not (within | begins[1:]).all():
-        raise contradiction(place.nodes, "has tokens that no tree of fewer nodes would leave out in such an order")
+    nested = (budgets[by_budget] == ranks).all() and (budgets > above).all() and (within | begins[1:]).all()
+    require(place.nodes, nested, "has tokens that no tree of fewer nodes would leave out in such an order")
 
 
 def trace_tables(trace: Trace) -> dict[str, Table]:
@@ -177,12 +170,12 @@ def trace_of(tables: Mapping[str, Table], settings: Settings, prompt_length: int
     speculations = _speculations(tables, ROUNDS)
     candidates = np.concatenate([rows["emissions"], *(rows[name][:, None] for name in EMITTED if name in rows)], axis=1)
     for name in ("emit_below", "emit_above"):
-        if not (candidates == rows[name][:, None]).any(axis=1).all():
-            raise contradiction("rows", "emits a token that is not among the row's candidates")
+        among = (candidates == rows[name][:, None]).any(axis=1).all()
+        require("rows", among, "emits a token that is not among the row's candidates")
     lengths = np.array([len(token_ids) for token_ids in rounds["token_ids"]], np.int64)
     starts = prompt_length + np.cumsum(lengths) - lengths
-    if (speculations.starts != starts).any():
-        raise contradiction("rounds", "has a round that does not start where the one before ended")
+    follow = (speculations.starts == starts).all()
+    require("rounds", follow, "has a round that does not start where the one before ended")
     trace = Trace.of_columns(
         speculations,
         Verdicts(
@@ -196,14 +189,14 @@ def trace_of(tables: Mapping[str, Table], settings: Settings, prompt_length: int
         lengths,
         np.stack([rounds[name] for name in TIMING_FIELDS], axis=1),
     )
-    if not trace.settled(settings.dial).same_as(trace.recorded):
-        raise contradiction("rounds", "has a decision that its verdicts do not lead to")
+    decided_so = trace.settled(settings.dial).same_as(trace.recorded)
+    require("rounds", decided_so, "has a decision that its verdicts do not lead to")
     if len(trace):  # blocks are whole, except that the last may be cut to at least one token
         decided = trace.decided(trace.recorded)
         short = decided.lengths - lengths
         fits = (short[:-1] == 0).all() and short[-1] >= 0 and lengths[-1] > 0
-        if not fits or not np.array_equal(trace.text, decided.tokens[: len(trace.text)]):
-            raise contradiction("rounds", "has a round whose text is not the one that it decided")
+        same = fits and np.array_equal(trace.text, decided.tokens[: len(trace.text)])
+        require("rounds", same, "has a round whose text is not the one that it decided")
     return trace
 
 
@@ -223,27 +216,24 @@ def map_of(tables: Mapping[str, Table], run: Run, facts: MapFacts) -> DialMap:
     """Return the map of this run. Raises BadInput if the tables contradict each other, the manifest or the run."""
     table, prompt = tables["map_answers"], run.prompt_ids
     speculations = _speculations(tables, ANSWERS)
-    if len(prompt) * len(table["prefix"]) > MAX_VALUES:
-        raise contradiction("map_answers", "holds far more prefixes than a map of so long a prompt")
+    few = len(prompt) * len(table["prefix"]) <= MAX_VALUES
+    require("map_answers", few, "holds far more prefixes than a map of so long a prompt")
     prefixes = [prompt + tuple(prefix) for prefix in table["prefix"]]
-    if (table["start"] != np.array([len(prefix) for prefix in prefixes], np.int64)).any():
-        raise contradiction("map_answers", "has an answer that does not start where its prefix ends")
-    if len(set(prefixes)) < len(prefixes):
-        raise contradiction("map_answers", "holds a prefix twice")
+    follow = (table["start"] == np.array([len(prefix) for prefix in prefixes], np.int64)).all()
+    require("map_answers", follow, "has an answer that does not start where its prefix ends")
+    require("map_answers", len(set(prefixes)) == len(prefixes), "holds a prefix twice")
     timings = zip(*(table[name].tolist() for name in TIMING_FIELDS), strict=True)
     answers = {
         prefix: Answer(speculation, Timing(*timing))
         for prefix, speculation, timing in zip(prefixes, speculations, timings, strict=True)
     }
-    if len(answers) != facts.answers:
-        raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
-    if answers and prompt not in answers:
-        raise contradiction("map_answers", "does not begin at the prompt")
+    require("map_answers", len(answers) == facts.answers, "does not hold as many prefixes as manifest.json says")
+    require("map_answers", not answers or prompt in answers, "does not begin at the prompt")
     for prefix, answer in answers_of(run).items():
         if prefix not in answers:
             continue
         length = min(len(answer.speculation), len(answers[prefix].speculation))  # the shorter is part of the longer
         ours, theirs = (shortened(each.speculation, length) for each in (answer, answers[prefix]))
-        if not (np.array_equal(ours.tokens, theirs.tokens) and np.array_equal(ours.parents, theirs.parents)):
-            raise contradiction("map_nodes", "drafts other tokens than the run did at the same place")
+        same = np.array_equal(ours.tokens, theirs.tokens) and np.array_equal(ours.parents, theirs.parents)
+        require("map_nodes", same, "drafts other tokens than the run did at the same place")
     return DialMap(run.without_rounds, facts.span, answers, facts.passes, facts.seconds)

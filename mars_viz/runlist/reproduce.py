@@ -17,7 +17,7 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
 from mars_viz.options import changed
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, Settings, joined
+from mars_viz.run import Run, joined
 from mars_viz.shapes import with_nodes
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, ReadsText, Trimmed, drafter_told
 from mars_viz.speculators.names import DTYPES
@@ -25,7 +25,10 @@ from mars_viz.words import exactly
 
 LONGEST_ARGUMENT = 100_000  # most bytes of a prompt as command-line argument; Linux's limit is 131,072
 FOLDER, ADDRESS, PROMPT_FILE, HISTORY_FILE = "FOLDER", "http://HOST:PORT", "prompt.txt", "history.json"  # placeholders
-_DEFAULT = Settings()
+Options = list[tuple[str, object]]
+"""Name and value of each option. True and False are flags, a tuple is an option for each of its items."""
+
+_TEXTS = ("prompt", "stop", "system", "history")  # written with '=', because they may start with a dash
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -51,7 +54,9 @@ def recipe(run: Run, name: str) -> Recipe:
             "nothing here can make it again. Record its prompt with models of yours."
         )
         return Recipe(refused=refused)
-    models, chat = _models(run, cautions), _chat(run, cautions)
+    models, with_chat = _models(run, cautions), _chat(run, cautions)
+    options = _options(run)
+    chat: Options = [("chat", with_chat)] * (with_chat or "target" in dict(models))
     if info.device:
         cautions.append(
             f"It was made on {info.device}{f' in {info.dtype}' if info.dtype else ''}. Another device may round "
@@ -63,11 +68,11 @@ def recipe(run: Run, name: str) -> Recipe:
         over = " --over controller" if span.over else " --gammas all" * (len(span.gammas) > 1)
         ends = f"--low {exactly(span.low)} --high {exactly(span.high)}{over}"
         cautions.append(f"Its map is made by mars-viz map with the same options and {ends}.")
-    command = _command(run, name, models, cautions, chat=chat)
-    return Recipe(command, _python(run, models, chat=chat), cautions=tuple(cautions))
+    command = _command(run, name, [*models, *options], chat, cautions)
+    return Recipe(command, _python(run, models, [*options, *chat]), cautions=tuple(cautions))
 
 
-def _models(run: Run, cautions: list[str]) -> dict[str, object]:
+def _models(run: Run, cautions: list[str]) -> Options:
     """Return the options for the models that are not defaults; notes on placeholders are added to `cautions`."""
     provenance = run.provenance
     device: str | None = None  # the CPU, which `auto` takes without an accelerator
@@ -91,7 +96,7 @@ def _models(run: Run, cautions: list[str]) -> dict[str, object]:
     else:
         drafter = _drafter(provenance.drafter, provenance.drafter_revision, cautions)
     options = {"target": target, "drafter": drafter, "device": device, "dtype": dtype}
-    return {name: value for name, value in options.items() if value is not None}
+    return [(name, value) for name, value in options.items() if value is not None]
 
 
 def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
@@ -130,59 +135,62 @@ def _chat(run: Run, cautions: list[str]) -> bool:
     return True
 
 
-def _options(run: Run) -> list[tuple[str, object]]:
-    """Return the settings that differ from defaults, by Python name, in the order of the command's help."""
-    settings = run.settings
-    dial = rule_named(settings.rule).checked_dial(settings.dial)
-    options: list[tuple[str, object]] = [("rule", settings.rule)]
+def _options(run: Run) -> Options:
+    """Return the settings that differ from defaults, in the order of the command's help."""
+    settings, others = run.settings, changed(run.settings)
+    dial, gamma = rule_named(settings.rule).checked_dial(settings.dial), others.pop("gamma", None)
+    options: Options = [("rule", settings.rule)]
     options += [("dial", dial)] * (dial is not None)
     if settings.drafts_trees:
         options.append(("tree", with_nodes(settings.tree, settings.gamma)))
-    others = changed(settings)
-    if "gamma" in others and (gamma := others.pop("gamma")) and not settings.drafts_trees:
+    elif gamma is not None:
         options.append(("gamma", gamma))
     options += [("controller", settings.controller)] * (settings.control is not None)
-    return [*options, *others.items()]
+    return [*options, *others.items(), *[("stop", settings.stop)] * bool(settings.stop)]
 
 
-def _command(run: Run, name: str, models: dict[str, object], cautions: list[str], *, chat: bool) -> str:
-    words = ["mars-viz", "record"]
+def _command(run: Run, name: str, options: Options, chat: Options, cautions: list[str]) -> str:
+    prompt: tuple[str, object] = ("prompt", run.prompt)
     if "\0" in run.prompt or len(run.prompt.encode()) > LONGEST_ARGUMENT:
-        words.append(f"--prompt-file {PROMPT_FILE}")
+        prompt = ("prompt_file", PROMPT_FILE)
         cautions.append(f"The prompt is none that a command takes; save it as {PROMPT_FILE} first.")
-    else:
-        words.append(f"--prompt={_quoted(run.prompt)}")  # with '=', because it may start with a dash
-    for option, value in (*models.items(), *_options(run)):
-        text = exactly(value) if isinstance(value, float) else str(value)
-        words.append(f"--{option.replace('_', '-')} {_quoted(text)}")
-    words += [f"--stop={_quoted(stop)}" for stop in run.settings.stop]
-    words += [f"--system={_quoted(run.history.system)}"] * bool(run.history.system)
+    history: Options = [("system", run.history.system)] * bool(run.history.system)
     if run.history.turns:
         earlier = json.dumps(messages_of(replace(run.history, system=""), "")[:-1], ensure_ascii=False)
         if len(earlier.encode()) > LONGEST_ARGUMENT:
             cautions.append(f"The earlier turns are more than a command takes; save them as {HISTORY_FILE} first.")
             earlier = HISTORY_FILE
-        words.append(f"--history={_quoted(earlier)}")
-    words += ["--chat"] * chat + ["--no-chat"] * (not chat and "target" in models)
-    return " ".join([*words, f"--out {_quoted(f'{name}-again')}"])
+        history.append(("history", earlier))
+    return command_line("record", [prompt, *options, *history, *chat, ("out", f"{name}-again")])
 
 
-def _python(run: Run, models: dict[str, object], *, chat: bool) -> str:
-    backend = _called("mars_viz.backend", [], models.items())
-    options = [*_options(run)] + [("stop", run.settings.stop)] * bool(run.settings.stop)
-    options += [("chat", chat)] * (chat or "target" in models)
+def _python(run: Run, models: Options, options: Options) -> str:
     history, imported = run.history, ""
     if history.turns:
-        options.append(("history", history))
-        imported = "from mars_viz import Exchange, History\n"
+        options, imported = [*options, ("history", history)], "from mars_viz import Exchange, History\n"
     elif history.system:
-        options.append(("system", history.system))
-    record_call = _called("mars_viz.record", [_literal(run.prompt), "backend=backend"], options)
+        options = [*options, ("system", history.system)]
+    backend = _call("mars_viz.backend", [], models)
+    record_call = _call("mars_viz.record", [_literal(run.prompt), "backend=backend"], options)
     return f"import mars_viz\n{imported}\nbackend = {backend}\nrun = {record_call}\nprint(run.text)"
 
 
-def _called(function: str, given: Iterable[str], options: Iterable[tuple[str, object]]) -> str:
-    """Format a call on one line if it is short, otherwise one argument per line."""
+def command_line(command: str, options: Iterable[tuple[str, object]]) -> str:
+    """Return a shell command with these options."""
+    words = ["mars-viz", command]
+    for name, value in options:
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            text = _quoted(exactly(each) if isinstance(each, float) else str(each))
+            words.append(f"{flag}={text}" if name in _TEXTS else f"{flag} {text}")
+    return " ".join(words)
+
+
+def _call(function: str, given: Iterable[str], options: Iterable[tuple[str, object]]) -> str:
+    """Return a call on one line if it is short, otherwise one argument per line. `given` are written arguments."""
     arguments = [*given, *(f"{name}={_literal(value)}" for name, value in options)]
     line = f"{function}({', '.join(arguments)})"
     return line if len(line) <= 100 else "".join([f"{function}(\n", *(f"    {each},\n" for each in arguments), ")"])

@@ -41,8 +41,8 @@ def write_site(
     """Write a static site of these runs and return its folder, for a browser or any web host.
 
     Names in addresses are the keys of a mapping, or else the runs' titles. An earlier site in the folder is replaced
-    atomically. Progress lines are passed to the last function. Raises BadInput for no runs or too many, as
-    `check_site_place` does, and on disk errors.
+    atomically. The callback receives progress lines. Raises BadInput for no runs or too many, as `check_site_place`
+    does, and on disk errors.
     """
     folder, named = check_site_place(folder, force=force), named_runs(runs)
     with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:
@@ -63,13 +63,11 @@ def check_site_place(folder: str | PathLike[str], *, force: bool = False) -> Pat
     the working directory, the home folder and their parents.
     """
     folder = Path(folder)
-    try:
+    with disk_refusals(folder, "looked at", "Choose another place."):
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise StorageError(f"{folder} is no folder. Choose another name for the site.")
         if folder.is_dir():
             _check_replaceable(folder, force)
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be looked at ({error.strerror}). Choose another place.") from error
     ancestor = next(parent for parent in folder.absolute().parents if parent.exists())
     if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
         raise StorageError(f"Nothing can be written to {ancestor}. Choose another place.")

@@ -20,7 +20,7 @@ from mars_viz.components.compare import Payload, lane_payload, pair_payload
 from mars_viz.components.explorer.payload import WINDOW, identified, payload_of, round_index, window
 from mars_viz.components.stepper import playback, playback_payload
 from mars_viz.dialmap import whole_threshold_map
-from mars_viz.errors import RunFileError
+from mars_viz.errors import RunFileError, disk_refusals
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name
@@ -85,11 +85,9 @@ def runs_in(paths: Iterable[Path], unpacked: Path) -> dict[str, Run]:
 
 
 def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
-    try:
+    with disk_refusals(place, "looked at", "Check that it can be read.", RunFileError):
         is_folder, is_file = place.is_dir(), place.is_file()
         holds_run = is_folder and (place / "manifest.json").exists()
-    except OSError as error:
-        raise RunFileError(f"{place} cannot be looked at ({error.strerror}). Check that it can be read.") from error
     if holds_run:
         yield place.resolve().name, load_run(place)
     elif is_folder:
@@ -101,13 +99,11 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
                 raise RunFileError(f"{entry.error} Or leave {entry.name} out: name the other runs one by one.")
             yield entry.name, load_run(place / entry.name)
     elif is_file:
-        try:
-            with place.open("rb") as data:
+        with disk_refusals(place, "opened", "Check that it can be read.", RunFileError), place.open("rb") as data:
+            try:
                 run = read_zip(data, unpacked)
-        except OSError as error:
-            raise RunFileError(f"{place} cannot be opened ({error.strerror}). Check that it can be read.") from error
-        except RunFileError as error:
-            raise RunFileError(f"{place}: {error}") from error
+            except RunFileError as error:
+                raise RunFileError(f"{place}: {error}") from error
         yield place.stem, run
     else:
         raise RunFileError(f"{place} does not exist. Name a run's folder, its zip, or a folder of runs.")

@@ -5,20 +5,18 @@ Facts that a sweep does not store are described in words: the path of a prompt f
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from mars_viz import demo
 from mars_viz.analysis.intervals import DEFAULT
 from mars_viz.controllers import NONE
 from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput
-from mars_viz.options import options_of
+from mars_viz.options import changed, options_of
 from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
 from mars_viz.run import Settings
-from mars_viz.shapes import CHAIN
+from mars_viz.runlist.reproduce import Options, command_line
 from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult
@@ -38,86 +36,73 @@ def reproduction(
     plan, items = result.plan, tuple[PromptItem, ...]()
     with suppress(BadInput):
         items = open_store(result.folder).prompts().items
-    prompts, needs = _prompts(plan, items)
+    options, needs = _prompts(plan, items)
     systems = {item.system for item in items}
-    prompts += [f"--system={system}" for system in systems if system and len(systems) == 1]
-    models, of_models = _models(plan)
-    words = ["mars-viz", "sweep", *prompts, *_settings(plan, dial, grid), *models]
-    words += ["--loss", f"{terms.points:g}", "--confidence", f"{terms.confidence:g}"]
-    words += [] if terms.how.method is DEFAULT.method else ["--intervals", terms.how.method.value.lower()]
+    options += [("system", system) for system in systems if system and len(systems) == 1]
+    options += _settings(plan, dial, grid)
+    provenance = plan.provenance
+    for name, model, revision in (
+        ("target", provenance.target, provenance.target_revision),
+        ("drafter", provenance.drafter, provenance.drafter_revision),
+    ):
+        if not is_built_in(model):
+            options.append((name, model))
+            needs += [f"The {name} {model} was at revision {revision}."] * bool(revision)
+    options += [("dtype", provenance.dtype)] * bool(provenance.dtype)
+    options += [("loss", terms.points), ("confidence", terms.confidence)]
+    options += [("intervals", terms.how.method.value.lower())] * (terms.how.method is not DEFAULT.method)
     if timing is not None and not grid:
         count, repetitions = timing.chosen.seconds.shape
-        words += ["--wall-clock", "--timed", str(count), "--repetitions", str(repetitions)]
-    words += ["--out", "OUT", "--evidence", "PACK"]
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(plan.provenance.versions.items()))
-    where = f"The device was {plan.provenance.device}"
-    needs = (*needs, *of_models, f"{where}, with {versions}." if versions else f"{where}.")
-    return {"command": shlex.join(words), "needs": needs}
+        options += [("wall_clock", True), ("timed", count), ("repetitions", repetitions)]
+    options += [("out", "OUT"), ("evidence", "PACK")]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))
+    needs.append(f"The device was {provenance.device}{f', with {versions}' if versions else ''}.")
+    return {"command": command_line("sweep", options), "needs": tuple(needs)}
 
 
-def _prompts(plan: Plan, items: Sequence[PromptItem]) -> tuple[list[str], tuple[str, ...]]:
+def _prompts(plan: Plan, items: Sequence[PromptItem]) -> tuple[Options, list[str]]:
     if kinds := kinds_of(plan.prompt_set):
         named = plan.prompt_set.partition(": ")[2].replace(" ", "")
-        each = str(per_task(plan.prompts, len(kinds)))
-        return ["--set", f"builtin:{named}" if named else "builtin", "--limit", each], ()
+        each = per_task(plan.prompts, len(kinds))
+        return [("set", f"builtin:{named}" if named else "builtin"), ("limit", each)], []
     graders = list(dict.fromkeys(item.grader for item in items if item.graded))
-    limit = ["--limit", str(len({item.unit for item in items}))] if items else []
+    limit: Options = [("limit", len({item.unit for item in items}))] * bool(items)
     if task := next(filter(None, map(harness.task_of, graders)), ""):
-        note = f"The task and its examples: {plan.prompt_set}."
         score = next(grader for grader in graders if harness.task_of(grader)).rpartition(":")[2]
         shots = plan.prompt_set.partition(", ")[2].partition(" ")[0]
-        fewshot = ["--fewshot", shots] if shots.isdigit() else []
-        return ["--task", task, *fewshot, "--metric", score, *limit], (note,)
-    words = ["--set", plan.prompt_set, *limit]
-    if plan.turns is Turns.FIRST and plan.later_turns:
-        words += ["--turns", "first"]
-    if len(graders) == 1:
-        words += ["--grader", *graders]
+        fewshot: Options = [("fewshot", shots)] * shots.isdigit()
+        note = f"The task and its examples: {plan.prompt_set}."
+        return [("task", task), *fewshot, ("metric", score), *limit], [note]
+    options: Options = [("set", plan.prompt_set), *limit]
+    options += [("turns", "first")] * (plan.turns is Turns.FIRST and plan.later_turns > 0)
+    options += [("grader", grader) for grader in graders if len(graders) == 1]
+    options += [("skip_bad", True)] * bool(plan.skipped)
     note = f"{plan.prompt_set} is the file that was swept; the SHA-256 of its prompts is under “What was run”."
-    return words + ["--skip-bad"] * bool(plan.skipped), (note,)
+    return options, [note]
 
 
 _ALWAYS = ("gamma", "temperature", "seed", "max_new_tokens")  # written even at their defaults
 
 
-def _settings(plan: Plan, dial: float | None, grid: str) -> list[str]:
+def _settings(plan: Plan, dial: float | None, grid: str) -> Options:
     settings, rule = plan.settings, plan.rule
-    words = ["--rule", rule.family if grid and plan.cut_by is None else rule.name]
-    words += ["--grid", grid] if grid else []
-    counts = plan.cut_by is not None and plan.cut_by.counts
+    options: Options = [("rule", rule.family if grid and plan.cut_by is None else rule.name)]
+    options += [("grid", grid)] * bool(grid)
     whole = plan.axis.span(None, None, (settings.gamma,))
-    for name, at, end in (("low", plan.low, whole.low), ("high", plan.high, whole.high)):
-        words += [f"--{name}", exactly(at)] if at != end else []
-    words += ["--tree", settings.tree] if settings.tree != CHAIN else []
+    ends = (("low", plan.low, whole.low), ("high", plan.high, whole.high))
+    options += [(name, at) for name, at, end in ends if at != end]
+    options += [("tree", settings.tree)] * settings.drafts_trees
     if plan.over:
-        at_dial = [] if settings.dial is None else ["--dial", exactly(settings.dial)]
-        threshold = "" if dial is None else f":{exactly(dial)}"
-        over = ["--controller", f"{plan.over}{threshold}", "--over", "controller"]
-        words += [*(["--over", "gamma"] if counts and dial is None else over), *at_dial]
+        if dial is None and plan.cut_by is not None and plan.cut_by.counts:
+            options.append(("over", "gamma"))
+        else:
+            threshold = "" if dial is None else f":{exactly(dial)}"
+            options += [("controller", f"{plan.over}{threshold}"), ("over", "controller")]
+        options += [("dial", settings.dial)] * (settings.dial is not None)
     elif settings.controller != NONE:
-        words += ["--controller", settings.controller.partition(":")[0] if grid else settings.controller]
-    if dial is not None and not plan.over:
-        words += ["--dial", exactly(dial)]
-    for each in options_of(Settings).values():
-        value = getattr(settings, each.name)
-        words += [each.flag, each.written(value)] if each.name in _ALWAYS or value != each.default else []
-    for text in settings.stop:
-        words += ["--stop", text]
-    plain = not plan.chat and not demo.is_built_in(plan.provenance.target)
-    return words + ["--chat"] * plan.chat + ["--no-chat"] * plain
-
-
-def _models(plan: Plan) -> tuple[list[str], tuple[str, ...]]:
-    provenance, words = plan.provenance, []
-    for name, model in (("target", provenance.target), ("drafter", provenance.drafter)):
-        words += [] if is_built_in(model) else [f"--{name}", model]
-    words += ["--dtype", provenance.dtype] if provenance.dtype else []
-    revisions = tuple(
-        f"{name} {model} was at revision {revision}."
-        for name, model, revision in (
-            ("The target", provenance.target, provenance.target_revision),
-            ("The drafter", provenance.drafter, provenance.drafter_revision),
-        )
-        if revision and not is_built_in(model)
-    )
-    return words, revisions
+        options.append(("controller", settings.controller.partition(":")[0] if grid else settings.controller))
+    options += [("dial", dial)] * (dial is not None and not plan.over)
+    others = changed(settings)
+    options += [(name, getattr(settings, name)) for name in options_of(Settings) if name in (*_ALWAYS, *others)]
+    chat: Options = [("chat", plan.chat)] * (plan.chat or not is_built_in(plan.provenance.target))
+    return [*options, ("stop", settings.stop), *chat]

@@ -16,8 +16,8 @@ import streamlit as st
 from streamlit.starlette import App
 
 from mars_viz import permissions
-from mars_viz.classroom import class_limits
 from mars_viz.errors import BadInput, contained
+from mars_viz.permissions import class_limits
 from mars_viz.ui import navigation, visitors
 from mars_viz.ui.classroom import door
 from mars_viz.ui.classroom.server_class import server_class

@@ -35,8 +35,8 @@ def run_pane(run: Run) -> Payload:
 
 def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload | None, Payload | None]) -> Payload:
     """Return both panes. `runs` are their `run_pane` payloads, or None if the browser has them already."""
-    partners = {pair.left: pair.right for pair in found.rounds if pair.left is not None}
-    others = {pair.right: pair.left for pair in found.rounds if pair.right is not None}
+    partners = {left: right for left, right, _ in found.rounds if left is not None}
+    others = {right: left for left, right, _ in found.rounds if right is not None}
     sides = ((left, found.left, runs[0], partners), (right, found.right, runs[1], others))
     left_pane, right_pane = (
         {

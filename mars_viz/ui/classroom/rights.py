@@ -8,8 +8,8 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from mars_viz.classroom import ClassLimits
 from mars_viz.errors import SettingError
+from mars_viz.permissions import ClassLimits
 from mars_viz.runstore import Sees
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom.server_class import server_class

@@ -11,9 +11,9 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-from mars_viz.classroom import ClassLimits, class_limits
 from mars_viz.components.explorer.element import recorded_at
 from mars_viz.errors import BadInput, SettingError
+from mars_viz.permissions import ClassLimits, class_limits
 from mars_viz.run import Run
 from mars_viz.ui.links import View, fitted
 
