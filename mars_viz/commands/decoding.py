@@ -71,7 +71,7 @@ def rule_argument(parser: argparse.ArgumentParser, kind: str) -> None:
 
 
 def draft_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `Settings` besides the rule and its dial."""
+    """Add the options of `Settings`, except the rule and its dial."""
     for name, each in options_of(Settings).items():
         of_trees = {"default": None, "help": f"{each.help} (default: {each.default}, of a tree its nodes)"}
         argument(parser, each, **of_trees if name == "gamma" else {})
