@@ -275,7 +275,7 @@ def test_a_bad_link_is_named_and_the_page_opens(folder):
         ({"dial": "7"}, "θ = 7"),
         ({"loss": "-3"}, "0.001 to 100"),
         ({"confidence": "2"}, "0.5 to 0.9999"),
-        ({"intervals": "guessed"}, "bca and percentile"),
+        ({"intervals": "guessed"}, "bca, percentile"),
         ({"sweep": "e-broken"}, "cannot be opened"),
     ):
         tab = opened(**{"sweep": "a-mars"} | link)

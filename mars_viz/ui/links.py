@@ -1,19 +1,19 @@
 """Reads and writes the query parameters of pages.
 
-A page's view is a frozen dataclass. The functions `text`, `number`, `whole`, `flag`, `one_of`, `chosen`, `said` and
-`part` create its fields together with their encoding.
+A page's view is a frozen dataclass. The functions `text`, `number`, `whole`, `flag`, `one_of`, `said` and `part` create
+its fields together with their encoding.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from mars_viz.components.explorer.pins import PinnedRun, PinnedSetting, PinnedToken
 from mars_viz.dialmap import whole_threshold_map
-from mars_viz.errors import SettingError
+from mars_viz.options import value_in
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
 from mars_viz.words import exactly, number_in, whole_in
@@ -44,23 +44,18 @@ def part(
 
 
 def said(
-    name: str, read: Callable[[str], Any], write: Callable[[Any], str], default: Any = None, wrong: str = ""
+    name: str,
+    read: Callable[[str], Any],
+    write: Callable[[Any], str],
+    default: Any = None,
+    wrong: str = "cannot be used",
 ) -> Any:
-    """Return a field with one parameter. For invalid text, `read` returns None or raises SettingError with the
-    complaint. `wrong` is the complaint for None, with {} for the text."""
-
-    def read_value(parameters: Mapping[str, str], complaints: list[str]) -> Any:
-        text = parameters.get(name, "")
-        try:
-            value = read(text) if text else None
-        except SettingError as error:
-            complaints.append(str(error))
-            return None
-        if text and value is None and wrong:
-            complaints.append(wrong.format(f"“{clipped(text)}”"))
-        return value
-
-    return part(read_value, lambda value: {name: write(value)}, default=default)
+    """Return a field with one parameter; see `value_in`."""
+    return part(
+        lambda parameters, complaints: value_in(parameters, name, read, complaints, wrong),
+        lambda value: {name: write(value)},
+        default=default,
+    )
 
 
 def text(name: str) -> Any:
@@ -68,30 +63,32 @@ def text(name: str) -> Any:
     return said(name, str, str, "")
 
 
-def number(name: str, wrong: str) -> Any:
-    """Return a field for a finite number or None."""
-    return said(name, number_in, exactly, None, wrong)
+def number(name: str, default: float | None = None, low: float = -math.inf, high: float = math.inf) -> Any:
+    """Return a field for a finite number within these bounds."""
+
+    def read(text: str) -> float | None:
+        value = number_in(text)
+        return value if value is not None and low <= value <= high else None
+
+    bounds = "" if math.isinf(high) else f" from {low:g} to {high:g}"
+    return said(name, read, exactly, default, f"is no number{bounds}")
 
 
-def whole(name: str, wrong: str, *, below: int = 10**9, default: int | None = None) -> Any:
+def whole(name: str, below: int = 10**9, default: int | None = None) -> Any:
     """Return a field for a non-negative integer."""
-    return said(name, lambda text: whole_in(text, below), str, default, wrong)
+    return said(name, lambda text: whole_in(text, below), str, default, "is no whole number")
 
 
 def flag(name: str, on: str = "1") -> Any:
     """Return a field that is True if the parameter equals `on`."""
-    return said(name, lambda text: text == on or None, lambda value: on, False)
+    return said(name, on.__eq__, lambda value: on, False)
 
 
-def one_of(name: str, texts: Collection[str], default: str, wrong: str) -> Any:
-    """Return a field for one of these texts."""
-    return said(name, lambda text: text if text in texts else None, str, default, wrong)
-
-
-def chosen(name: str, default: Enum, wrong: str) -> Any:
-    """Return a field for a member of an Enum, by its value."""
-    members = {each.value: each for each in type(default)}
-    return said(name, members.get, lambda value: str(value.value), default, wrong)
+def one_of(name: str, default: Any, texts: Collection[str] = ()) -> Any:
+    """Return a field for one of these texts, or for a member of the default's Enum by its value."""
+    values = {each: each for each in texts} or {each.value: each for each in type(default)}
+    written = {value: each for each, value in values.items()}
+    return said(name, values.get, written.__getitem__, default, f"is none of {', '.join(values)}")
 
 
 def to_parameters(view: Any, **also: str) -> dict[str, str]:
@@ -116,14 +113,8 @@ def from_parameters(kind: type[V], parameters: Mapping[str, str]) -> Opened[V]:
     return Opened(view, tuple(complaints))
 
 
-def clipped(text: str, most: int = 20) -> str:
-    """Shorten a text for quotation."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _pin(name: str, kind: Any, what: str) -> Any:
-    wrong = f"The link's pinned {what} {{}} cannot be read, so none is pinned."
-    return said(name, kind.read, lambda pin: str(pin.key), None, wrong)
+def _pin(name: str, kind: Any) -> Any:
+    return said(name, kind.read, lambda pin: str(pin.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +122,14 @@ class View:
     """State of Explore."""
 
     run: str = text("run")  # id of the run; empty for the default run
-    dial: float | None = number("dial", "The link's dial {} is no number; the run's own value is shown.")
-    """Value of the dial; None for the run's own."""
-    overlay: str = one_of(
-        "overlay", OVERLAYS, OVERLAYS[0], f"There is no overlay {{}}; choose one of {', '.join(OVERLAYS)}."
-    )
-    selected: int | None = whole("selected", "The link's token {} is no whole number, so no token is selected.")
-    gamma: int | None = whole("gamma", "The link's γ {} is no whole number, so the run's own is shown.")
-    """Tokens per block, if the run has a dial map; None for the run's own."""
+    dial: float | None = number("dial")  # value of the dial; None for the run's own
+    overlay: str = one_of("overlay", OVERLAYS[0], OVERLAYS)
+    selected: int | None = whole("selected")
+    gamma: int | None = whole("gamma")  # tokens per block, if the run has a dial map; None for the run's own
     cuts: bool = flag("cuts")  # True if the dial is a draft-length controller's threshold, on a run with a map of it
-    pin_token: PinnedToken | None = _pin("pin_token", PinnedToken, "token")  # token to compare with the selected one
-    pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting, "setting")  # setting to compare with the current
-    pin_run: PinnedRun | None = _pin("pin_run", PinnedRun, "run")  # run shown next to this one
+    pin_token: PinnedToken | None = _pin("pin_token", PinnedToken)  # token to compare with the selected one
+    pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting)  # setting to compare with the current
+    pin_run: PinnedRun | None = _pin("pin_run", PinnedRun)  # run shown next to this one
 
 
 def misplaced(rule: Rule, dial: float | None, whose: str, instead: str) -> str:

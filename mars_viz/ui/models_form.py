@@ -4,7 +4,7 @@ unload; its parameters in a link; and the recently loaded models of this and ear
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,15 +16,14 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, check
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
-from mars_viz.shapes import CHAIN
+from mars_viz.options import clipped, value_in
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, drafter_named
 from mars_viz.speculators.names import DEVICES, DTYPES, drafter_for, models_named, server_named
-from mars_viz.ui import faults, links, tab_jobs, theme, visitors
+from mars_viz.ui import faults, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
-from mars_viz.ui.links import clipped
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import Tile
@@ -54,20 +53,14 @@ def models_in_link(parameters: Mapping[str, str], begun: BackendChoice, complain
     choice = begun
     if models is not None:
         choice = replace(begun, target=models.target, drafter=models.drafter, folders=models.folders)
-    for name, allowed in (("device", DEVICES), ("dtype", DTYPES)):
-        value = parameters.get(name, "")
-        if value in allowed:
-            choice = replace(choice, **{name: value})  # type: ignore[arg-type]
-        elif value:
-            complaints.append(
-                f"There is no {name} “{clipped(value)}”; choose one of {', '.join(allowed)} under Models."
-            )
-    if tree := parameters.get("tree", ""):
-        try:
-            choice = replace(choice, tree=checked_tree(tree))
-        except BadInput as error:
-            complaints.append(f"The link's tree “{clipped(tree)}” cannot be drafted, so chains are set. {error}")
-            choice = replace(choice, tree=CHAIN)
+    readers: dict[str, Callable[[str], str | None]] = {
+        "device": {each: each for each in DEVICES}.get,
+        "dtype": {each: each for each in DTYPES}.get,
+        "tree": checked_tree,
+    }
+    for name, read in readers.items():
+        if (value := value_in(parameters, name, read, complaints)) is not None:
+            choice = replace(choice, **{name: value})
     return choice
 
 
@@ -193,7 +186,7 @@ def draw() -> None:
                 st.query_params[name] = parameters[name]
     with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
         # not the button's label, because a popover closes when its label changes
-        theme.small(links.clipped(in_words(session.models), LONGEST))
+        theme.small(clipped(in_words(session.models), LONGEST))
         area = st.popover("Models", key=OPEN, on_change="rerun")
     if area.open:
         session.models_notices.clear()

@@ -23,6 +23,7 @@ from mars_viz.dialmap import shown
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
+from mars_viz.options import clipped
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA, MarsCode
@@ -31,7 +32,7 @@ from mars_viz.runfiles import Manifest
 from mars_viz.ui import faults, links, tab_jobs, theme
 from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
-from mars_viz.ui.links import Opened, clipped, misplaced_on
+from mars_viz.ui.links import Opened, misplaced_on
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.ui.session import PageState, Session, current_session
@@ -52,12 +53,9 @@ def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, fl
 class LessonView:
     """State of the Learn page; the run is separate."""
 
-    lesson: int = links.whole("lesson", "", below=10**7, default=0)  # number of the lesson; 0 is the stepper alone
-    frame: int | None = links.whole(
-        "frame", "The link's step {} is no whole number, so the run begins at its start.", below=10**7
-    )  # None before the stepper is moved
-    dial: float | None = links.number("dial", "The link's dial {} is no number; the run's own value is shown.")
-    """Value of the run's dial; None for the lesson's or the run's default."""
+    lesson: int = links.whole("lesson", 10**7, 0)  # number of the lesson; 0 is the stepper alone
+    frame: int | None = links.whole("frame", 10**7)  # None before the stepper is moved
+    dial: float | None = links.number("dial")  # value of the run's dial; None for the lesson's or the run's default
     teach: bool = links.flag("teach")  # True for large type without the page's controls
     knobs: Mapping[str, float] = links.part(
         _knobs, lambda knobs: {name: f"{value:.10g}" for name, value in knobs.items()}, default_factory=dict

@@ -25,6 +25,7 @@ from mars_viz.components.session_cache import put_last
 from mars_viz.errors import BadInput
 from mars_viz.escapes import Html, html, joined
 from mars_viz.exploration import Stand, answers_along
+from mars_viz.options import clipped
 from mars_viz.records import Emission
 from mars_viz.rules import RULES, OnTrees, Rule, rule_named, rules_and
 from mars_viz.run import Run
@@ -33,7 +34,7 @@ from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.worker import LEFT
-from mars_viz.ui.links import Opened, View, clipped, misplaced
+from mars_viz.ui.links import Opened, View, misplaced
 from mars_viz.ui.session import PageState, Session
 from mars_viz.walk import Answer, Prefix
 from mars_viz.words import counted, number, setting
@@ -368,10 +369,8 @@ def _rule(name: str) -> str | None:
 class RuleView:
     """Rule and dial shown on the page; the run is separate."""
 
-    rule: str = links.said(
-        "rule", _rule, str, "", "There is no rule {}; the run's own is shown. Choose another from the list."
-    )  # empty for the run's own
-    dial: float | None = links.number("dial", "The link's dial {} is no number; its default is shown.")
+    rule: str = links.said("rule", _rule, str, "", "is not in the list")  # empty for the run's own
+    dial: float | None = links.number("dial")
     """Value of its dial; None for the run's own value if the rule is the run's, otherwise for the default."""
     every: bool = links.flag("rules", EVERY)
 
