@@ -194,8 +194,7 @@ def filling(session: Session) -> None:
         st.rerun()
     job = session.filling.job
     words, button = st.columns([6, 1], vertical_alignment="center")
-    ahead = tab_jobs.shared_worker().ahead(job)
-    words.caption(markdown(tab_jobs.what_is_mapped(job.progress, job.stopping, ahead, job.over)))
+    words.caption(markdown(tab_jobs.what_is_mapped(job)))
     stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
 
 

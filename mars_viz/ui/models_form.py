@@ -27,7 +27,7 @@ from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import Tile
-from mars_viz.words import THIN_SPACE, counted, number, short_device
+from mars_viz.words import THIN_SPACE, number, short_device
 from mars_viz.writer import make_folder, write_file
 
 LONGEST_NAME = 300  # maximum length of a model's name in a link
@@ -265,9 +265,8 @@ def _loaded(session: Session) -> None:
         if isinstance(job, UnloadJob):
             st.caption("Unloading the models, once the jobs before it are done …")
             return
-        ahead, doing = worker.ahead(job), f"{status.doing or 'Loading'} …"
-        words = f"Waiting for {counted(ahead, 'other job')} on this server …" if ahead else doing
-        progress_bar(job, status.share, words, "Stop", key="stop-loading")
+        share, words = tab_jobs.going(job, status.share, f"{status.doing or 'Loading'} …")
+        progress_bar(job, share, words, "Stop", key="stop-loading")
         return
     if job is not None:
         session.models_job = None

@@ -427,7 +427,9 @@ def asked(context: LessonContext, name: str, words: str, doing: str, find: Calla
     """
     task = context.desk.tasks.get(name)
     if task is not None and not task.progress.state.finished:
-        _waiting(context.desk, name, doing)
+        faults.fragment(tab_jobs.watch, run_every=POLL)(
+            task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
+        )
         return task.progress.result
     report = None if task is None else task.progress
 
@@ -441,12 +443,6 @@ def asked(context: LessonContext, name: str, words: str, doing: str, find: Calla
     elif report is not None and report.abandoned and report.state is JobState.CANCELLED:
         theme.note(f"{LEFT}; its results until then are shown.")
     return None if report is None else report.result
-
-
-@faults.fragment(run_every=POLL)
-def _waiting(page_state: LessonPageState, name: str, doing: str) -> None:
-    task, stopping = page_state.tasks[name], "Stopping after this step …"
-    tab_jobs.watch(task, task.progress.share, doing, key=f"stop-{name}", stopping=stopping)
 
 
 STEP_KEYS = (

@@ -483,19 +483,16 @@ def settle_walks(page_state: RulesPageState) -> None:
         page_state.notices.append(f"{reason}; rules whose text was complete have exact rows.")
 
 
-def walks_going_on(progress: Walked, ahead: int, stopping: bool) -> str:
-    """Return a sentence about the progress of the walks."""
-    if stopping:
-        return "Stopping after this pass …"
-    if progress.state is JobState.QUEUED:
-        return f"Waiting for {counted(ahead, 'other job')} on this server …"
-    if progress.together is None:
-        return "Loading the models; only the first decode with them waits for this …"
+def walks_going_on(progress: Walked) -> tuple[float, str]:
+    """Return the finished share of the walks, and a sentence about them."""
     together = progress.together
-    return (
+    if together is None:
+        return 0.0, tab_jobs.FIRST_LOADS
+    words = (
         f"Decoding every rule, and the strict end of each: {number(together.finished)} of "
         f"{counted(len(together.walks), 'text')} complete after {counted(together.passes, 'batched step')}"
     )
+    return together.finished / max(1, len(together.walks)), words
 
 
 def what_is_exact(rows: Iterable[RuleRow]) -> str:
