@@ -253,20 +253,15 @@ def test_a_decode_that_fails_shows_its_error_and_loading_stops_when_it_is_cancel
 
 
 def test_a_waiting_job_has_a_sentence(monkeypatch):
-    job = RaceJob(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
-    reading = SimpleNamespace(ahead=lambda job: 2, models=SimpleNamespace(status=Status(doing="Reading", share=0.5)))
-    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: reading)
+    job, status = RaceJob(lambda pair: None, "Once", Settings()), Status(doing="Reading", share=0.5)
+    worker = SimpleNamespace(ahead=lambda job: 2, models=SimpleNamespace(status=status))
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     assert tab_jobs.going(job, 0, "Doing", loading="") == (0, "Waiting for 2 other jobs on this server …")
     job._progress = Raced(JobState.LOADING)
-    assert tab_jobs.going(job, 0, "Doing", loading="") == (0.5, "Reading …")
-    assert (
-        tab_jobs.going(job, 0.1, "Doing", loading="Soon") == (0.1, "Soon")
-        and tab_jobs.going(job, 0, "Doing")[1] == "Doing"
-    )
-    job._progress = Raced(JobState.DECODING)
-    assert tab_jobs.going(job, 0.1, "Doing", loading="") == (0.1, "Doing")
+    for loading, words in (("", (0.5, "Reading …")), ("Soon", (0, "Soon")), (None, (0, "Doing"))):
+        assert tab_jobs.going(job, 0, "Doing", loading=loading) == words
     job._stop.set()
-    assert tab_jobs.going(job, 0.1, "Doing", stopping="Stopping …")[1] == "Stopping …"
+    assert tab_jobs.going(job, 0, "Doing", stopping="Stopping …") == (0, "Stopping …")
 
 
 def test_a_cancelled_race_is_not_saved_and_the_shown_one_stays(folder):

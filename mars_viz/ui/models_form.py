@@ -66,38 +66,28 @@ def models_in_link(parameters: Mapping[str, str], begun: BackendChoice, complain
 
 def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
     target = "" if target == demo.BUILT_IN else target
-    if not _is_valid(target, drafter):
-        complaints.append("The link does not name a target and its drafter, so the models stay as they were.")
-        return None
-    if _server(target):
-        complaints.append(
-            "The link names a server as the target. Links choose none, since prompts and a key would be sent there; "
-            "type its address under Models if you trust it."
-        )
-        return None
+    named = target or None, drafter or None
     try:
+        if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
+            raise SettingError("The link does not name a target and its drafter, so the models stay as they were.")
+        if server_named(target):
+            raise SettingError(
+                "The link names a server as the target. Links choose none, since prompts and a key would be sent "
+                "there; type its address under Models if you trust it."
+            )
+        drafting = drafter_for(*named)
+        if drafter and not target and not isinstance(drafting, NamedDrafter):
+            raise SettingError("The link names no target of its drafter, so the models stay as they were.")
         choice = named_models(target, drafter)
     except BadInput as error:
         complaints.append(str(error))
         return None
-    drafting = drafter_for(target or None, drafter or None)
-    models = set(models_named(target or None, drafter or None)) - {SMOLLM2}
-    if models or (isinstance(drafting, Eagle3) and drafting.head):  # possibly on the hub
+    if set(models_named(*named)) - {SMOLLM2} or (isinstance(drafting, Eagle3) and drafting.head):  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
             "the missing ones from the hub; choose others under Models if you do not want that."
         )
     return choice
-
-
-def _is_valid(target: str, drafter: str) -> bool:
-    if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
-        return False
-    with suppress(BadInput):
-        server_named(target)
-        drafting = drafter_for(target or None, drafter or None)
-        return bool(target) or not drafter or isinstance(drafting, NamedDrafter)
-    return False
 
 
 def _server(target: str) -> bool:

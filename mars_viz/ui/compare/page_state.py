@@ -73,7 +73,7 @@ def _is_token(text: str) -> bool:
 
 
 def _choice(name: str) -> Any:
-    return links.said(name, Choice.read, lambda choice: str(choice.key))
+    return links.parameter(name, Choice.read, lambda choice: str(choice.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class CompareView:
     reference: Choice | None = _choice("reference")  # the reference text; None for the default
     shown: Choice | None = _choice("shown")  # the compared text; None for the default
     colour: Colour = links.one_of("colour", Colour.DIFFERENCE)
-    token: str = links.said("token", lambda text: text if _is_token(text) else None, str, "")
+    token: str = links.parameter("token", lambda text: text if _is_token(text) else None, str, "")
     """The selected token: 'left-' or 'right-' with its slot, numbered as in the explorer; empty for none."""
     sweep: str = links.text("sweep")  # id of the sweep; empty for the first
     beside: str = links.text("beside")  # id of the other sweep; empty to compare one sweep with itself

@@ -32,7 +32,7 @@ from mars_viz.runfiles import Manifest
 from mars_viz.ui import faults, links, tab_jobs, theme
 from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
-from mars_viz.ui.links import Opened, misplaced_on
+from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.ui.session import PageState, Session, current_session
@@ -76,7 +76,7 @@ def from_parameters(parameters: Mapping[str, str], lessons: int = LESSONS) -> Op
 
 def fitted(view: LessonView, run: Run) -> Opened[LessonView]:
     """Return the view with an invalid dial value reset, and a complaint."""
-    wrong = misplaced_on(run, view.dial)
+    wrong = links.misplaced(view.dial, links.dial_range(run))
     return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 

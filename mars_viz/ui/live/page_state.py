@@ -160,9 +160,9 @@ class LiveView:
     settings: Settings = links.part(
         _settings_in_link, _written, default_factory=Settings
     )  # settings of the next decode
-    chat: bool = links.said("chat", "0".__ne__, lambda chat: str(int(chat)), True)
+    chat: bool = links.parameter("chat", "0".__ne__, lambda chat: str(int(chat)), True)
     """False to skip the target's chat template."""
-    system: str = links.said(
+    system: str = links.parameter(
         "system",
         lambda text: text if len(text) <= LONGEST_SYSTEM else None,
         str,

@@ -34,7 +34,7 @@ from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.worker import LEFT
-from mars_viz.ui.links import Opened, View, misplaced
+from mars_viz.ui.links import Opened, View
 from mars_viz.ui.session import PageState, Session
 from mars_viz.walk import Answer, Prefix
 from mars_viz.words import counted, number, setting
@@ -369,7 +369,7 @@ def _rule(name: str) -> str | None:
 class RuleView:
     """Rule and dial shown on the page; the run is separate."""
 
-    rule: str = links.said("rule", _rule, str, "", "is not in the list")  # empty for the run's own
+    rule: str = links.parameter("rule", _rule, str, "", "is not in the list")  # empty for the run's own
     dial: float | None = links.number("dial")
     """Value of its dial; None for the run's own value if the rule is the run's, otherwise for the default."""
     every: bool = links.flag("rules", EVERY)
@@ -394,9 +394,9 @@ def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
         complaint = f"The link's rule “{clipped(view.rule)}” is not in the list, and the run was made with another; "
         instead = "the run's own is shown. Choose another from the list."
         return Opened(RuleView(every=view.every), (complaint + instead,))
-    rule = view.rule_on(run)
-    misplaced_dial = misplaced(rule, view.dial, f"the rule {rule.title}", "its default is shown")
-    return Opened(replace(view, dial=None), (misplaced_dial,)) if misplaced_dial else Opened(view)
+    dial = view.rule_on(run).dial
+    wrong = links.misplaced(view.dial, None if dial is None else (dial.symbol, dial.low, dial.high))
+    return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class RunsView:
     drafter: str = links.text("drafter")
     tree: str = links.text("tree")  # 'chains', 'trees' or a shape
     temperature: float | None = links.number("temperature")
-    tags: tuple[str, ...] = links.said(
+    tags: tuple[str, ...] = links.parameter(
         "tag", lambda text: tuple(filter(None, map(str.strip, text.split(",")))), ",".join, ()
     )  # runs must have all of these
     whose: Whose = links.one_of("from", Whose.ALL)

@@ -38,7 +38,7 @@ from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.words import exactly, number
+from mars_viz.words import number
 
 T = TypeVar("T")
 BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
@@ -170,7 +170,7 @@ class TuneView:
 
     sweep: str = links.text("sweep")  # name of the sweep's folder; empty for the newest
     dial: float | None = links.number("dial")  # the chosen setting; None for the recommended one
-    others: tuple[str, ...] = links.said("with", _others, ",".join, ())  # names of sweeps to compare with
+    others: tuple[str, ...] = links.parameter("with", _others, ",".join, ())  # names of sweeps to compare with
     points: float = links.number("loss", POINTS, LEAST_POINTS, 100)  # tolerated loss of accuracy in percentage points
     confidence: float = links.number("confidence", CONFIDENCE, 0.5, MOST_CONFIDENCE)
     """Confidence of the recommendation and of all intervals."""
@@ -185,11 +185,8 @@ class TuneView:
 
 def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
     """Return the view with a dial value outside the sweep reset, and a complaint."""
-    if view.dial is None or plan.low <= view.dial <= plan.high:
-        return Opened(view)
-    swept = f"what was swept, {plan.low:g} to {plan.high:g}"
-    complaint = f"The link's {plan.symbol} = {exactly(view.dial)} lies outside {swept}, so the default is shown."
-    return Opened(replace(view, dial=None), (complaint,))
+    wrong = links.misplaced(view.dial, (plan.symbol, plan.low, plan.high))
+    return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
 @dataclass(frozen=True, slots=True)
