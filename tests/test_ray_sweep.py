@@ -179,7 +179,7 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
     prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"
     span, request = RuleDial(rule_named("mars")).span(0.9, None, (6,)), RayRequest("auto", 1)
     make = partial(tasks.sweep_on_ray, prompts, Settings(max_new_tokens=12), span, folder, False, request, BUILT_IN)
-    job = pickle.loads(pickle.dumps(SweepJob(folder, make, "a sweep", elsewhere=True)))
+    job = pickle.loads(pickle.dumps(SweepJob({folder: "a sweep"}, make, elsewhere=True)))
     models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
     job.begin()
     until(lambda: job.progress.state.finished or job.work(models))
