@@ -23,7 +23,6 @@ from mars_viz.dialmap import shown
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
-from mars_viz.options import clipped
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA, MarsCode
@@ -44,6 +43,11 @@ LESSONS = 7  # number of lessons
 OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
 
 
+def _lesson(text: str) -> int | None:
+    number = whole_in(text)
+    return number if number is not None and number <= LESSONS else None
+
+
 def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
     values = {name: number_in(parameters.get(name, "")) for name in KNOBS}
     return {name: at for name, at in values.items() if at is not None}
@@ -53,7 +57,8 @@ def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, fl
 class LessonView:
     """State of the Learn page; the run is separate."""
 
-    lesson: int = links.whole("lesson", 10**7, 0)  # number of the lesson; 0 is the stepper alone
+    lesson: int = links.parameter("lesson", _lesson, str, 0, f"is none of 1 to {LESSONS}")
+    """Number of the lesson; 0 is the stepper alone."""
     frame: int | None = links.whole("frame", 10**7)  # None before the stepper is moved
     dial: float | None = links.number("dial")  # value of the run's dial; None for the lesson's or the run's default
     teach: bool = links.flag("teach")  # True for large type without the page's controls
@@ -61,17 +66,6 @@ class LessonView:
         _knobs, lambda knobs: {name: f"{value:.10g}" for name, value in knobs.items()}, default_factory=dict
     )
     """Values of moved controls, by names in KNOBS. The lesson checks their range."""
-
-
-def from_parameters(parameters: Mapping[str, str], lessons: int = LESSONS) -> Opened[LessonView]:
-    """Return the view of a link, given the number of lessons."""
-    lesson = parameters.get("lesson", "")
-    number = whole_in(lesson, 10**7)
-    if not lesson or (number is not None and number <= lessons):
-        return links.from_parameters(LessonView, parameters)
-    opened = links.from_parameters(LessonView, {**parameters, "lesson": ""})
-    complaint = f"There is no lesson “{clipped(lesson)}”; they go from 1 to {lessons}. The stepper is shown."
-    return Opened(opened.view, (complaint, *opened.complaints))
 
 
 def fitted(view: LessonView, run: Run) -> Opened[LessonView]:
@@ -91,7 +85,7 @@ class LessonPageState(PageState):
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[LessonView]:
         """Return the view of a link, and choose the link's run for its lesson."""
-        link = from_parameters(parameters)
+        link = links.from_parameters(LessonView, parameters)
         if link.view.lesson and (run := parameters.get("run")):
             self.chosen[link.view.lesson] = run
         return link
