@@ -124,8 +124,7 @@ def prompt(session: Session, run: Run | None) -> None:
     chat, system = decode_form.chat_fields(tab_jobs.has_template(models))
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
-        settings = decode_form.settings_fields(decode_form.drafting(decode_form.START, models.tree), shown=run)
-        decode_form.keep_shape(settings)
+        settings = decode_form.settings_fields(shown=run)
     tip = f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
     if act.button("Decode", width="stretch", on_click=_close, args=(session,), help=markdown(tip)):
         tab_jobs.start(session, text, settings, models, chat=chat, history=History(system))

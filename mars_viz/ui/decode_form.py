@@ -234,8 +234,10 @@ def chat_fields(template: bool | None, on: bool = True, system: str = "", prefix
 
 
 def settings_fields(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
-    """Draw the settings, initially `start`. Static trees may use the chances of the run `shown`. Returns a function
-    that builds the Settings and raises BadInput for values out of range."""
+    """Draw the settings, initially `start` with the draft's shape of the tab's other forms. Static trees may use the
+    chances of the run `shown`. Returns a function that builds the Settings and raises BadInput for values out of
+    range."""
+    start = drafting(start, current_session().models.tree)
     first = rule_named(start.rule)
     family = st.selectbox(
         "Rule", list(RULES), list(RULES).index(first.family), format_func=lambda name: RULES[name].title, key="rule"
@@ -250,7 +252,12 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
         rule = choosing(rule, policy)
     controller = controller_name(tree, "", start)
     others = other_fields(tree, "", start)
-    return lambda: Settings(rule=rule.name, dial=dial, controller=controller, **others())
+
+    def settings() -> Settings:
+        return Settings(rule=rule.name, dial=dial, controller=controller, **others())
+
+    keep_shape(settings)
+    return settings
 
 
 _WIDE = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
