@@ -111,7 +111,6 @@ def test_a_bad_link_is_named_and_a_run_is_shown(folder):
         ({"run": "live-1234abcd"}, "a tab that is gone"),
         ({"run": "../../etc"}, "no run of the link"),
         ({"dial": "lots"}, "is no number"),
-        ({"dial": "nan"}, "is no number"),
         ({"dial": "7"}, "lies outside 0 to 1"),
         ({"run": "b-strict", "dial": "0.9"}, "has none"),
         ({"overlay": "<script>"}, "is none of outcome"),
