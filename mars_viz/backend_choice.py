@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 
 FILE = "MARS_VIZ_BACKEND"  # environment variable with the path of the app's backend file
 MOST_BYTES = 65_536  # maximum size of a backend file; usual ones have a few hundred bytes
-_NAMES = ("target", "drafter", "tree", "device", "dtype")
 AUTO = "auto"  # the available device, and the dtype that suits it
+_ENTRIES = {  # of a backend file, with an example each
+    "target": "org/name",
+    "drafter": "ngram:n=3",
+    "tree": "dynamic:depth=6,topk=4,nodes=16",
+    "device": AUTO,
+    "dtype": "float32",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +109,11 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
     except ValueError as error:  # no UTF-8, or no TOML
         raise SettingError(f'{path} is no TOML: {error}. Write lines such as target = "org/name".') from error
     try:
-        if unknown := sorted(set(entries) - set(_NAMES)):
-            raise SettingError(f"It sets {', '.join(unknown)}; a backend file knows {', '.join(_NAMES)}.")
+        if unknown := sorted(set(entries) - set(_ENTRIES)):
+            raise SettingError(f"It sets {', '.join(unknown)}; a backend file knows {', '.join(_ENTRIES)}.")
         for name, value in entries.items():
             if not isinstance(value, str) or not value.isprintable():
-                raise SettingError(f"{name} must be a text, such as {name} = {_toml(_EXAMPLES[name])}.")
+                raise SettingError(f"{name} must be a text, such as {name} = {_toml(_ENTRIES[name])}.")
         names = {name: value.strip() for name, value in entries.items()}
         for name in ("target", "drafter"):
             if names.get(name, "").startswith("."):
@@ -117,15 +123,6 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
         return checked_choice(BackendChoice(**names, folders=True))
     except BadInput as error:
         raise SettingError(f"The backend file {path}: {error}") from error
-
-
-_EXAMPLES = {
-    "target": "org/name",
-    "drafter": "ngram:n=3",
-    "tree": "dynamic:depth=6,topk=4,nodes=16",
-    "device": AUTO,
-    "dtype": "float32",
-}
 
 
 def checked_choice(choice: BackendChoice) -> BackendChoice:
@@ -144,9 +141,9 @@ def backend_toml(choice: BackendChoice) -> str:
     """Return the choice as text for `read_backend_file`; entries at their default are comments."""
     default = BackendChoice()
     lines = ["# For mars-viz app, record, map and sweep as --backend FILE, and in Python as mars_viz.backend(FILE)."]
-    for name in _NAMES:
+    for name in _ENTRIES:
         value = getattr(choice, name)
-        line = f"{name} = {_toml(value or _EXAMPLES[name])}"
+        line = f"{name} = {_toml(value or _ENTRIES[name])}"
         lines.append(line if value != getattr(default, name) else f"# {line}")
     return "\n".join(lines) + "\n"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any
 
 from mars_viz.bounds import OPTION, Bounds, shortened
-from mars_viz.errors import SettingError
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.words import exactly, number_in
 
 
@@ -101,16 +101,37 @@ def from_link(kind: type, parameters: Mapping[str, str], complaints: list[str]) 
     """Return the options in a link by name. Unusable ones are left out, with a sentence each in `complaints`."""
     values = {}
     for name, each in options_of(kind).items():
-        text = parameters.get(each.link, "")
-        value = each.read(text) if text else None
+        wanted = f"is no {'whole ' * each.whole}number from {each.written(each.low)} to {each.written(each.high)}"
+        value = value_in(parameters, each.link, each.read, complaints, wanted)
         if value is not None:
             values[name] = value
-        elif text:
-            written = text if len(text) <= 20 else f"{text[:19]}…"
-            kinds = "whole number" if each.whole else "number"
-            offered = f"{each.written(each.low)} to {each.written(each.high)}"
-            complaints.append(f"The link's {each.link} “{written}” is no {kinds} from {offered}; the default is set.")
     return values
+
+
+def value_in(
+    parameters: Mapping[str, str],
+    name: str,
+    read: Callable[[str], Any],
+    complaints: list[str],
+    wrong: str = "cannot be used",
+) -> Any:
+    """Return the value of a link's parameter; None if it is missing or unusable. For an unusable text, `read` returns
+    None or raises BadInput, and a sentence is added to `complaints`; `wrong` is its verb."""
+    text, why = parameters.get(name, ""), ""
+    if not text:
+        return None
+    try:
+        value = read(text)
+    except BadInput as error:
+        value, why = None, f" {error}"
+    if value is None:
+        complaints.append(f"The link's {name} “{clipped(text)}” {wrong}, so it is left out.{why}")
+    return value
+
+
+def clipped(text: str, most: int = 20) -> str:
+    """Shorten a text for quotation."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def to_link(record: Any) -> dict[str, str]:

@@ -21,12 +21,28 @@ MOST_CHILDREN = 16  # per node
 DEPTH = Fixed("depth", "depth", "depth", 1, 32, 6, "tokens of the longest path")
 LONGEST_PATH = int(DEPTH.high)  # longest possible accepted path
 TOP_K = Fixed(
-    "topk", "k", "branching", 1, MOST_CHILDREN, 4, "children of a node, and nodes of a level that are gone on with"
+    "topk",
+    "k",
+    "branching",
+    1,
+    MOST_CHILDREN,
+    4,
+    "children that a node may have, and nodes of a level that something is drafted after",
 )
-NODES = Fixed("nodes", "nodes", "nodes", 1, LONGEST_DRAFT, 16, "drafted tokens of a tree")
-PATHS = Fixed("paths", "K", "paths", 1, MOST_CHILDREN, 3, "paths that are drawn, each by itself")
-DRAWN_DEPTH = Fixed("depth", "depth", "depth", 1, LONGEST_PATH, 4, "tokens of each path, after the trunk if it has one")
-TRUNK = Fixed("trunk", "trunk", "trunk", 1, LONGEST_PATH - 1, 2, "tokens of the one path that the others begin with")
+NODES = Fixed("nodes", "nodes", "nodes", 1, LONGEST_DRAFT, 16, "tokens of a tree, drafted per round")
+PATHS = Fixed(
+    "paths",
+    "K",
+    "paths",
+    1,
+    MOST_CHILDREN,
+    3,
+    "paths drawn from the drafter's law, each by itself; where two begin alike they are one",
+)
+DRAWN_DEPTH = Fixed(
+    "depth", "depth", "depth of each", 1, LONGEST_PATH, 4, "tokens of each path, after the trunk if it has one"
+)
+TRUNK = Fixed("trunk", "trunk", "trunk", 1, LONGEST_PATH - 1, 2, "tokens of the path that all begin with")
 _GAMMA = 6  # default γ of a chain
 EXAMPLE = "dynamic:depth=6,topk=4,nodes=16"  # a tree
 DRAWN_EXAMPLE = "iid:paths=3,depth=4"  # a tree of drawn paths
@@ -96,7 +112,7 @@ class Shape:
             settings = f"paths={self.children},depth={self.depth - self.trunk}"
             return f"{DELAYED}:trunk={self.trunk},{settings}" if self.trunk else f"{IID}:{settings}"
         if self.accept:
-            return static_name(self.accept, self.depth)
+            return f"{STATIC}:accept={chances_text(self.accept)},depth={self.depth}"
         return CHAIN if self.is_chain else f"{DYNAMIC}:depth={self.depth},topk={self.children}"
 
 
@@ -121,14 +137,14 @@ _CHANCES = (
     f"how often a first, second, … child is kept: at most {MOST_CHILDREN} chances that do not rise, such as 0.6-0.2"
 )
 ACCEPT = Words("accept", "0.6-0.2-0.1", _CHANCES, _falling)
-SHAPES: Registry[tuple[Setting, ...]] = Registry("shape of drafts", lambda settings: settings)
-"""The settings of each kind of shape."""
+SHAPES: Registry[tuple[str, tuple[Setting, ...]]] = Registry("shape of drafts", lambda kind: kind[1])
+"""The title and the settings of each kind of shape."""
 SHAPES |= {
-    CHAIN: (),
-    DYNAMIC: (DEPTH, TOP_K, NODES),
-    STATIC: (ACCEPT, DEPTH, NODES),
-    IID: (PATHS, DRAWN_DEPTH),
-    DELAYED: (TRUNK, PATHS, DRAWN_DEPTH),
+    CHAIN: ("Chain", ()),
+    DYNAMIC: ("Likeliest", (DEPTH, TOP_K, NODES)),
+    STATIC: ("Static", (ACCEPT, DEPTH, NODES)),
+    IID: ("Drawn", (PATHS, DRAWN_DEPTH)),
+    DELAYED: ("After a trunk", (TRUNK, PATHS, DRAWN_DEPTH)),
 }
 
 
@@ -138,7 +154,7 @@ def shape_named(name: str) -> SizedShape:
     Raises SettingError for other names and for invalid settings.
     """
     name = name.removesuffix(":") if isinstance(name, str) else name
-    settings, values = SHAPES.parse(name)
+    (_, settings), values = SHAPES.parse(name)
     if not settings:
         return SizedShape(Shape(), None)
     usual = {each.key: each.default for each in settings if isinstance(each, Fixed)}
@@ -163,13 +179,12 @@ def shape_named(name: str) -> SizedShape:
     return SizedShape(shape, nodes)
 
 
-def static_name(chances: str | Sequence[float], depth: int) -> str:
-    """Return the name of a static tree; `chances` are numbers, or text such as '0.6, 0.2, 0.1'.
+def chances_text(chances: str | Sequence[float]) -> str:
+    """Return chances as in the name of a static tree, from numbers or a text such as '0.6, 0.2, 0.1'.
 
     The chances are not validated; `shape_named` does that.
     """
-    parts = re.split(r"[\s,;-]+", chances.strip()) if isinstance(chances, str) else [f"{each:g}" for each in chances]
-    return f"{STATIC}:accept={'-'.join(parts)},depth={depth}"
+    return "-".join(re.split(r"[\s,;-]+", chances.strip()) if isinstance(chances, str) else map("{:g}".format, chances))
 
 
 def best_paths(accept: Sequence[float], depth: int, nodes: int) -> list[tuple[int, ...]]:

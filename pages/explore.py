@@ -124,8 +124,7 @@ def prompt(session: Session, run: Run | None) -> None:
     chat, system = decode_form.chat_fields(tab_jobs.has_template(models))
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
-        settings = decode_form.settings_fields(decode_form.drafting(decode_form.START, models.tree), shown=run)
-        decode_form.keep_shape(settings)
+        settings = decode_form.settings_fields(shown=run)
     tip = f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
     if act.button("Decode", width="stretch", on_click=_close, args=(session,), help=markdown(tip)):
         tab_jobs.start(session, text, settings, models, chat=chat, history=History(system))
@@ -194,8 +193,7 @@ def filling(session: Session) -> None:
         st.rerun()
     job = session.filling.job
     words, button = st.columns([6, 1], vertical_alignment="center")
-    ahead = tab_jobs.shared_worker().ahead(job)
-    words.caption(markdown(tab_jobs.what_is_mapped(job.progress, job.stopping, ahead, job.over)))
+    words.caption(markdown(tab_jobs.what_is_mapped(job)))
     stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
 
 

@@ -60,9 +60,7 @@ def ask(page_state: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
         template = tab_jobs.has_template(models)
         chat, system = decode_form.chat_fields(template, page_state.link.chat, page_state.link.system)
     with middle, st.popover("Settings", width="stretch"):
-        start = decode_form.drafting(page_state.link.settings, models.tree)
-        settings = decode_form.settings_fields(start, page_state.decoded)
-        decode_form.keep_shape(settings)
+        settings = decode_form.settings_fields(page_state.link.settings, page_state.decoded)
     wanted = Wanted(models, chat, History(system))
     page_state.remember(text, settings, wanted)
     with right:

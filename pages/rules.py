@@ -27,7 +27,6 @@ from mars_viz.ui.rule_lab.rule_words import (
     what_is_exact,
 )
 from mars_viz.ui.session import Session, bound, current_session
-from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # rules whose boundaries are drawn by default
@@ -173,9 +172,16 @@ def _table(
         lambda on: page_state.change(every=on),
         help="In the tables and in the figure of verdicts",
     )
-    waiting = page_state.walking is not None and page_state.walking[0] == session.view.run
-    if waiting:
-        faults.fragment(_walking, run_every=tab_jobs.pace())(page_state)
+    if page_state.walking is not None and page_state.walking[0] == session.view.run:
+        job = page_state.walking[1]
+        faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+            job,
+            lambda: walks_going_on(job.progress),
+            "Cancel",
+            keeps="Keeps the rules that are done",
+            key="lab-cancel",
+            stopping="Stopping after this pass …",
+        )
     else:
         rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
@@ -200,16 +206,6 @@ def _table(
             )
     chosen = page_state.view.rule_on(panel.run).name
     rule_words.table(rule_words.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
-
-
-def _walking(page_state: RulesPageState) -> None:
-    if page_state.walking is None or page_state.walking[1].progress.state.finished:
-        st.rerun()
-    job = page_state.walking[1]
-    words = walks_going_on(job.progress, tab_jobs.shared_worker().ahead(job), job.stopping)
-    together = job.progress.together
-    share = together.finished / len(together.walks) if together is not None and together.walks else 0.0
-    progress_bar(job, share, words, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
 def _shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:

@@ -18,7 +18,7 @@ from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tab_jobs import measure_again, progress_bar, shared_worker
+from mars_viz.ui.tab_jobs import measure_again, watch
 from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests, tables, words
 from mars_viz.ui.tune.catalogue import CachedSweep, SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.detail import turned
@@ -145,8 +145,8 @@ def under_way(page_state: TunePageState, job: SweepJob) -> None:
     now = job.progress
     if now.state.finished or page_state.drawn.outdated(page_state.view.sweep, now.finished, time.monotonic()):
         st.rerun()
-    sentence = words.going(now, shared_worker().ahead(job), job.stopping)
-    progress_bar(job, now.part, sentence, "Stop", keeps="Keeps finished prompts")
+    stopping = "Stopping after this pass; finished prompts are kept …"
+    watch(job, lambda: (now.part, words.going(now)), keeps="Keeps finished prompts", stopping=stopping)
     if len(job.labels) > 1:
         theme.small(f"{len(job.labels)} sweeps run together; a prompt counts once all of them have finished it.")
     for sentence in now.too_long[:5]:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,15 +243,25 @@ def test_a_decode_that_fails_shows_its_error_and_loading_stops_when_it_is_cancel
     assert "Rolled back" not in notes(tab) and RunStore(folder).list() == []
     models = Models(lambda choice, tell: [tell("Reading", share) for share in (0.1, 0.2)])
     step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
-    assert views.race_words(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
+    share, sentence = views.race_words(step)
+    assert sentence == "Race, turn 2 of 5 by the clock: strict, 4 tokens" and share == pytest.approx(7 / 18)
     job = RaceJob(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
     job._progress = Raced(JobState.LOADING)
     job._stop.set()
     job.run(models)
     assert (job.progress.state, models.status) == (JobState.CANCELLED, Status())
-    reading = Status(doing="Reading org/name", share=0.5)
-    assert "Reading org/name" in views.waiting(Raced(JobState.LOADING), reading, 0)
-    assert "2 other jobs" in views.waiting(Raced(JobState.QUEUED), reading, 2)
+
+
+def test_a_waiting_job_has_a_sentence(monkeypatch):
+    job, status = RaceJob(lambda pair: None, "Once", Settings()), Status(doing="Reading", share=0.5)
+    worker = SimpleNamespace(ahead=lambda job: 2, models=SimpleNamespace(status=status))
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
+    assert tab_jobs.going(job, 0, "Doing", loading="") == (0, "Waiting for 2 other jobs on this server …")
+    job._progress = Raced(JobState.LOADING)
+    for loading, words in (("", (0.5, "Reading …")), ("Soon", (0, "Soon")), (None, (0, "Doing"))):
+        assert tab_jobs.going(job, 0, "Doing", loading=loading) == words
+    job._stop.set()
+    assert tab_jobs.going(job, 0, "Doing", stopping="Stopping …") == (0, "Stopping …")
 
 
 def test_a_cancelled_race_is_not_saved_and_the_shown_one_stays(folder):

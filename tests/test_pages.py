@@ -111,10 +111,9 @@ def test_a_bad_link_is_named_and_a_run_is_shown(folder):
         ({"run": "live-1234abcd"}, "a tab that is gone"),
         ({"run": "../../etc"}, "no run of the link"),
         ({"dial": "lots"}, "is no number"),
-        ({"dial": "nan"}, "is no number"),
         ({"dial": "7"}, "lies outside 0 to 1"),
         ({"run": "b-strict", "dial": "0.9"}, "has none"),
-        ({"overlay": "<script>"}, "no overlay"),
+        ({"overlay": "<script>"}, "is none of outcome"),
         ({"selected": "-1"}, "no whole number"),
         ({"selected": "99999"}, "has only"),
     ):
@@ -272,7 +271,7 @@ def test_what_cannot_be_read_is_a_complaint_and_pins_nothing() -> None:
         opened = links.from_parameters(View, {"run": "a", name: words})
         assert opened.view == View("a")
         (complaint,) = opened.complaints
-        assert "cannot be read" in complaint and complaint.endswith(".")
+        assert "cannot be used" in complaint and complaint.endswith(".")
 
 
 def test_a_pin_that_the_run_does_not_have_says_so_and_goes() -> None:

@@ -43,7 +43,6 @@ from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.sweep_requests import SweepRequest
-from tests.factories import until
 from tests.ray_toys import ToyModels
 from tests.tables import table_backend
 
@@ -179,10 +178,10 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
     prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"
     span, request = RuleDial(rule_named("mars")).span(0.9, None, (6,)), RayRequest("auto", 1)
     make = partial(tasks.sweep_on_ray, prompts, Settings(max_new_tokens=12), span, folder, False, request, BUILT_IN)
-    job = pickle.loads(pickle.dumps(SweepJob(folder, make, "a sweep", elsewhere=True)))
+    job = pickle.loads(pickle.dumps(SweepJob({folder: "a sweep"}, make, elsewhere=True)))
     models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
     job.begin()
-    until(lambda: job.progress.state.finished or job.work(models))
+    list(job.work(models))
     assert (job.progress.state, job.progress.finished, job.progress.workers) == (JobState.DONE, 2, (2,))
     assert load_sweep(folder).finished == 2
 

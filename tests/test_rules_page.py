@@ -198,7 +198,7 @@ def test_a_mapped_run_is_exact_for_its_rule_at_every_dial(folder, monkeypatch):
 def test_a_bad_link_is_named_and_the_page_opens(folder):
     for link, sentence in (
         ({"run": "../../etc"}, "no run of the link"),
-        ({"rule": "<script>"}, "There is no rule"),
+        ({"rule": "<script>"}, "is not in the list"),
         ({"dial": "lots"}, "is no number"),
         ({"rule": "mars", "dial": "7"}, "lies outside 0 to 1"),
         ({"rule": "strict", "dial": "0.9"}, "has none"),

@@ -122,7 +122,7 @@ def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
     assert rows(again) == [] and again.selectbox(key="runs-rule").value == "nobody"
     again = opened(sort="oldest", temperature="0", tree="chains", **{"from": "saved"})
     assert rows(again) == ["live-1", "live-2", "live-3"]
-    assert "no number" in notes(opened(temperature="warm")) and "no order" in notes(opened(sort="nope"))
+    assert "no number" in notes(opened(temperature="warm")) and "none of" in notes(opened(sort="nope"))
     assert len(rows(tabs.opened("pages/live.py", view=SAVED))) == 3  # an old link
     view = RunsView("a", "b c", "mars", "eagle3", "trees", 0.5, ("x", "y z"), Whose.MINE, Order.TAU)
     assert from_parameters(RunsView, to_parameters(view)).view == view and to_parameters(RunsView()) == {}

@@ -225,7 +225,7 @@ def test_a_grid_in_a_subfolder_is_found(empty: Path) -> None:
     assert set(found.entries) == {"alone", *(f"g/{path.name}" for path in GRID.folders(empty))}
     assert len(found.variants(f"g/{OWN}")) == 3 and len(set(found.labels.values())) == 5
     assert "vLLM relaxed thinking at " in notes(opened(sweep=f"g/{OWN}"))
-    job = SweepJob(empty / "g" / OWN, lambda pair: pytest.fail("never begun"), "a")
+    job = SweepJob({empty / "g" / OWN: "a"}, lambda pair: pytest.fail("never begun"))
     tab_jobs.shared_worker().name(job, job.folder)
     assert jobs_in(empty) == {f"g/{OWN}": job} and jobs_in(empty / "g") == {OWN: job}
     assert not jobs_in(empty.parent.parent)
@@ -246,14 +246,14 @@ def test_a_cancelled_sweep_job_is_resumed_and_a_job_begun_once(tmp_path):
             if self.progress.finished == 2:
                 self.cancel()
 
-    job = Watched(folder, lambda pair: go.wait(PATIENCE) and toy_sweep(folder, 4, SHORT), "toys")
-    other = SweepJob(folder, lambda pair: pytest.fail("begun twice"), "toys")
+    job = Watched({folder: "toys"}, lambda pair: go.wait(PATIENCE) and toy_sweep(folder, 4, SHORT))
+    other = SweepJob({folder: "toys"}, lambda pair: pytest.fail("begun twice"))
     assert own.begin(job, *job.labels) is job and own.begin(other, *other.labels) is job
     go.set()
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.CANCELLED and load_sweep(folder).finished == 2
     assert seen[0].prompts == 4 and 0 < max(each.part for each in seen) <= 0.75 and job.progress.left > 0
-    again = SweepJob(folder, lambda pair: toy_sweep(folder, 4, SHORT, resume=True), "toys")
+    again = SweepJob({folder: "toys"}, lambda pair: toy_sweep(folder, 4, SHORT, resume=True))
     assert own.begin(again, *again.labels) is again and own.names() == {folder: again}
     until(lambda: again.progress.state.finished)
     assert (again.progress.state, again.progress.before, again.progress.finished) == (JobState.DONE, 2, 4)

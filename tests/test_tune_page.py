@@ -275,7 +275,7 @@ def test_a_bad_link_is_named_and_the_page_opens(folder):
         ({"dial": "7"}, "θ = 7"),
         ({"loss": "-3"}, "0.001 to 100"),
         ({"confidence": "2"}, "0.5 to 0.9999"),
-        ({"intervals": "guessed"}, "bca and percentile"),
+        ({"intervals": "guessed"}, "bca, percentile"),
         ({"sweep": "e-broken"}, "cannot be opened"),
     ):
         tab = opened(**{"sweep": "a-mars"} | link)
@@ -382,7 +382,7 @@ def test_samples_are_listed_last_and_never_changed(tmp_path, monkeypatch, reques
 def test_a_growing_sweep_is_redrawn_as_prompts_finish_and_can_be_stopped(empty, monkeypatch):
     going = iter(sweep := toy_sweep(empty / "a", 5))
     next(now for now in going if now.finished == 2)
-    job = SweepJob(empty / "a", lambda pair: sweep, "a")
+    job = SweepJob({empty / "a": "a"}, lambda pair: sweep)
     job.tell(state=JobState.DECODING, prompts=5, finished=2)
     tab_jobs.shared_worker().name(job, empty / "a")
     tab = opened(sweep="a")
@@ -467,7 +467,7 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, monkeypatch):
     names = [f"MARS, siblings longest, {tree}", f"SGLang, accumulated threshold, {tree}"]
     assert [job.label.partition(" ·")[0] for job in jobs] == names
     assert {job.folder.parent for job in jobs} == {empty / "mine"}
-    settings = jobs[0]._make.args[1]
+    settings = jobs[0]._make.args[1][0]
     assert (settings.tree, settings.gamma) == ("dynamic:depth=6,topk=4", 8)
 
 

@@ -3,6 +3,7 @@ choice among a tree's siblings."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ from mars_viz.options import options_of
 from mars_viz.records import Policy
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.shapes import CHAIN, DELAYED, IID, Shape, shape_named, with_nodes
+from mars_viz.shapes import CHAIN, SHAPES, shape_named, with_nodes
 from mars_viz.speculators import names
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom import rights
@@ -32,9 +33,6 @@ from mars_viz.words import counted
 
 DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
 CHAINS, TREES = "Chain", "Tree"
-LIKELIEST, PLANNED, DRAWN, AFTER_TRUNK = "Likeliest", "Static", "Drawn", "After a trunk"
-_FAMILIES = {LIKELIEST: shapes.DYNAMIC, PLANNED: shapes.STATIC, DRAWN: IID, AFTER_TRUNK: DELAYED}
-_AT_ZERO = (LIKELIEST, PLANNED)
 _LONGEST_CHANCES = 200  # maximum length of the text with a static tree's chances
 POLICIES = {Policy.STRICT_FIRST: "Strict first", Policy.DRAFT_ORDER: "Draft order", Policy.LONGEST: "Longest"}
 
@@ -53,30 +51,39 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     )
     if chosen != TREES:
         return CHAIN
-    initial = shape_named(start.tree if start.drafts_trees else shapes.DYNAMIC).shape
-    family = _family(prefix, initial, start.temperature)
-    if family in (IID, DELAYED):
-        return _drawn_name(family, prefix, initial if initial.drawn else shape_named(family).shape)
-    initial = shape_named(shapes.DYNAMIC).shape if initial.drawn else initial
-    left, right = st.columns(2)
-    depth = _integer(left, shapes.DEPTH, "Depth", initial.depth, f"{prefix}depth", "Tokens of the longest path.")
-    if family == shapes.STATIC:
-        return _static_name(right, prefix, depth, initial.accept, shown)
-    tip = "Children that a node may have, and nodes of a level that something is drafted after."
-    first = int(shapes.TOP_K.default) if initial.accept else initial.children
-    children = _integer(right, shapes.TOP_K, "Branching k", first, f"{prefix}branching", tip)
-    return f"dynamic:depth={depth},topk={children}"
+    first = start.tree if start.drafts_trees else shapes.DYNAMIC
+    (_, its_settings), values = SHAPES.parse(first)
+    family = _family(prefix, first.partition(":")[0], start.temperature)
+    places, texts, words = itertools.cycle(st.columns(2)), [], ""
+    for each, place in zip(SHAPES[family][1], places, strict=False):
+        value = values.get(each.key) if each in its_settings else None
+        if not isinstance(each, Fixed):
+            text, words = _chances(place, prefix, value or (), shown)
+        elif each is not shapes.NODES:  # whose field is that of γ
+            text = f"{setting_field(place, each, f'{prefix}{each.name}', value)}"
+        else:
+            continue
+        texts.append(f"{each.key}={text}")
+    name = f"{family}:{','.join(texts)}"
+    try:
+        nodes = shape_named(name).nodes
+        words = words or f"Up to {nodes} nodes." * bool(nodes)
+    except SettingError as error:  # which decoding raises too
+        words = str(error)
+    if words:
+        st.caption(markdown(words))
+    return name
 
 
-def _family(prefix: str, initial: Shape, temperature: float) -> str:
+def _family(prefix: str, first: str, temperature: float) -> str:
     """Draw the choice of a tree's family and return it. Drawn paths need a temperature above 0."""
     greedy, key = st.session_state.get(f"{prefix}temperature", temperature) == 0, f"{prefix}family"
-    first = AFTER_TRUNK if initial.trunk else DRAWN if initial.drawn else PLANNED if initial.accept else LIKELIEST
-    now = st.session_state.get(key, first)
+    families = {title: name for name, (title, _) in SHAPES.items() if name != CHAIN}
+    now = st.session_state.get(key, SHAPES[first][0])
     chosen = st.segmented_control(
         "Its paths",
-        [name for name in _FAMILIES if not greedy or name in (*_AT_ZERO, now)],
-        default=first,
+        [each for each, name in families.items() if not greedy or shapes.NODES in SHAPES[name][1] or each == now],
+        default=SHAPES[first][0],
         format_func=lambda name: markdown(name),
         required=True,
         key=key,
@@ -86,12 +93,12 @@ def _family(prefix: str, initial: Shape, temperature: float) -> str:
     )
     if greedy:
         st.caption("At temperature 0 nothing is drawn; above it, paths can be.")
-    return _FAMILIES[str(chosen)]
+    return families[str(chosen)]
 
 
-def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[float, ...], shown: Run | None) -> str:
-    """Return the name of a static tree from the chances in the field, from the run `shown`, or from typical ones of the
-    built-in pair, in this order."""
+def _chances(place: DeltaGenerator, prefix: str, initial: tuple[float, ...], shown: Run | None) -> tuple[str, str]:
+    """Return a static tree's chances as in its name, and their origin in words. They are those in the field, those of
+    the run `shown`, or typical ones of the built-in pair, in this order."""
     measured, places_read = ((), 0) if shown is None else child_chances(shown)
     written = place.text_input(
         "Chance of each child",
@@ -103,49 +110,21 @@ def _static_name(place: DeltaGenerator, prefix: str, depth: int, initial: tuple[
         "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey.",
     )
     if written.strip():
-        words = "The chances that are written here."
-    elif measured:
+        return shapes.chances_text(written), "The chances that are written here."
+    if measured:
         shares = ", ".join(f"{100 * chance:.3g}" for chance in measured)
         drafter = "As in the run that is shown: its drafter's first, second, … choice was the target's token at"
-        words = f"{drafter} {shares} % of {counted(places_read, 'place')} (exact)."
-    else:
-        words = "About as the built-in pair has them in greedy stories."
-    chosen = written if written.strip() else measured or shapes.BUILT_IN_CHANCES
-    return _captioned(shapes.static_name(chosen, depth), words)
+        return shapes.chances_text(measured), f"{drafter} {shares} % of {counted(places_read, 'place')} (exact)."
+    return shapes.chances_text(shapes.BUILT_IN_CHANCES), "About as the built-in pair has them in greedy stories."
 
 
-def _drawn_name(family: str, prefix: str, initial: Shape) -> str:
-    left, right = st.columns(2)
-    meaning = "Paths drawn from the drafter's law, each by itself; where two begin alike they are one."
-    paths = _integer(left, shapes.PATHS, "Paths K", initial.children, f"{prefix}paths", meaning)
-    tip, start = "Tokens of each path, after the trunk if it has one.", initial.depth - initial.trunk
-    depth = _integer(right, shapes.DRAWN_DEPTH, "Depth of each", start, f"{prefix}drawn-depth", tip)
-    if family == IID:
-        return _captioned(f"{IID}:paths={paths},depth={depth}")
-    first, tip = initial.trunk or int(shapes.TRUNK.default), "Tokens of the path that all begin with."
-    trunk = _integer(left, shapes.TRUNK, "Trunk", first, f"{prefix}trunk", tip)
-    return _captioned(f"{DELAYED}:trunk={trunk},paths={paths},depth={depth}")
-
-
-def _captioned(name: str, words: str = "") -> str:
-    """Draw a caption about a tree, by default its number of nodes, and return its name. A request for a tree that is
-    impossible gives the same error as the caption."""
-    try:
-        nodes = shape_named(name).nodes
-        st.caption(markdown(words or f"Up to {nodes} nodes."))
-    except SettingError as error:
-        st.caption(markdown(str(error)))
-    return name
-
-
-def _drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> int:
-    """Draw the field for the number of drafted tokens and return it: γ, or the nodes of a tree."""
-    if tree == CHAIN:
-        return int(_number(place, "gamma", start if not start.drafts_trees else Settings(), prefix))
-    if tree.startswith((IID, DELAYED)):
-        return LONGEST_DRAFT  # an upper bound; the name has the number
-    nodes = start.gamma if start.drafts_trees else int(shapes.NODES.default)
-    return _integer(place, shapes.NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
+def setting_field(place: Any, each: Fixed, key: str, start: float | None, note: str = "") -> float:
+    """Draw the field of a setting of a rule or a shape, initially `start` or its default, and return its number."""
+    kind, form = (int, "%d") if each.whole else (float, "%.3g")
+    label = f"{each.name[0].upper()}{each.name[1:]}" + f" {each.symbol}" * (each.symbol not in each.name.split())
+    bounds = (kind(each.low), kind(each.high), kind(each.default if start is None else start), kind(each.step))
+    tip = f"{each.meaning[0].upper()}{each.meaning[1:]}.{note}"
+    return kind(place.number_input(markdown(label), *bounds, format=form, key=key, help=markdown(tip)))
 
 
 def controller_name(tree: str, prefix: str, start: Settings) -> str:
@@ -205,11 +184,6 @@ def choosing(rule: Rule, policy: Policy | None) -> Rule:
     return rule if policy is None or len(rule.policies) == 1 else rule.choosing(policy)
 
 
-def _integer(place: DeltaGenerator, setting: Fixed, label: str, start: int, key: str, meaning: str) -> int:
-    low, high = int(setting.low), int(setting.high)
-    return int(place.number_input(markdown(label), low, high, int(start), key=key, help=markdown(meaning)))
-
-
 START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
@@ -260,8 +234,10 @@ def chat_fields(template: bool | None, on: bool = True, system: str = "", prefix
 
 
 def settings_fields(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
-    """Draw the settings, initially `start`. Static trees may use the chances of the run `shown`. Returns a function
-    that builds the Settings and raises BadInput for values out of range."""
+    """Draw the settings, initially `start` with the draft's shape of the tab's other forms. Static trees may use the
+    chances of the run `shown`. Returns a function that builds the Settings and raises BadInput for values out of
+    range."""
+    start = drafting(start, current_session().models.tree)
     first = rule_named(start.rule)
     family = st.selectbox(
         "Rule", list(RULES), list(RULES).index(first.family), format_func=lambda name: RULES[name].title, key="rule"
@@ -276,7 +252,12 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
         rule = choosing(rule, policy)
     controller = controller_name(tree, "", start)
     others = other_fields(tree, "", start)
-    return lambda: Settings(rule=rule.name, dial=dial, controller=controller, **others())
+
+    def settings() -> Settings:
+        return Settings(rule=rule.name, dial=dial, controller=controller, **others())
+
+    keep_shape(settings)
+    return settings
 
 
 _WIDE = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
@@ -287,7 +268,13 @@ def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2) -> C
     the shape from `tree_name`, and keys begin with `prefix`. Returns a function for their values by name."""
     rows = range(0, 1 + len(_WIDE), columns)  # separate columns, which keep their order on a narrow page
     places = [place for _ in rows for place in st.columns(columns)]
-    count = _drafted(places[0], tree, prefix, start)
+    if tree == CHAIN:
+        count = int(_number(places[0], "gamma", start if not start.drafts_trees else Settings(), prefix))
+    elif shapes.NODES in SHAPES[tree.partition(":")[0]][1]:
+        nodes = start.gamma if start.drafts_trees else None
+        count = int(setting_field(places[0], shapes.NODES, f"{prefix}nodes", nodes))
+    else:
+        count = LONGEST_DRAFT  # an upper bound; the name has the number
     numbers = {name: _number(place, name, start, prefix) for name, place in zip(_WIDE, places[1:], strict=False)}
     lines, key = "\n".join(start.stop), f"{prefix}stop"
     stop = st.text_area("Stop strings", lines, key=key, height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
@@ -375,12 +362,10 @@ def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
     them."""
     initial, values = start if start is not None and start.family == rule.family else rule, {}
     for each in rule.fixed:
-        kind, form = (int, "%d") if each.whole else (float, "%.3g")
-        bounds = (kind(each.low), kind(each.high), kind(initial.values[each.key]), kind(each.step))
-        label, name = f"{each.name[0].upper()}{each.name[1:]} {each.symbol}", f"{key}-{rule.family}-{each.key}"
-        usual = f"{each.written(each.default)} unless said; fixed while the dial moves."
-        tip = f"{each.meaning[0].upper()}{each.meaning[1:]}. {usual}"
-        values[each.key] = float(st.number_input(markdown(label), *bounds, format=form, key=name, help=markdown(tip)))
+        note = f" {each.written(each.default)} unless said; fixed while the dial moves."
+        values[each.key] = float(
+            setting_field(st, each, f"{key}-{rule.family}-{each.key}", initial.values[each.key], note)
+        )
     return rule.varied(values) if values else rule
 
 

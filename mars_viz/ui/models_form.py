@@ -4,7 +4,7 @@ unload; its parameters in a link; and the recently loaded models of this and ear
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,19 +16,18 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, check
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
-from mars_viz.shapes import CHAIN
+from mars_viz.options import clipped, value_in
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, drafter_named
 from mars_viz.speculators.names import DEVICES, DTYPES, pair_named, server_named
-from mars_viz.ui import faults, links, tab_jobs, theme, visitors
+from mars_viz.ui import faults, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
-from mars_viz.ui.links import clipped
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import Tile
-from mars_viz.words import THIN_SPACE, counted, number, short_device
+from mars_viz.words import THIN_SPACE, number, short_device
 from mars_viz.writer import make_folder, write_file
 
 LONGEST_NAME = 300  # maximum length of a model's name in a link
@@ -54,56 +53,40 @@ def models_in_link(parameters: Mapping[str, str], begun: BackendChoice, complain
     choice = begun
     if models is not None:
         choice = replace(begun, target=models.target, drafter=models.drafter, folders=models.folders)
-    for name, allowed in (("device", DEVICES), ("dtype", DTYPES)):
-        value = parameters.get(name, "")
-        if value in allowed:
-            choice = replace(choice, **{name: value})  # type: ignore[arg-type]
-        elif value:
-            complaints.append(
-                f"There is no {name} “{clipped(value)}”; choose one of {', '.join(allowed)} under Models."
-            )
-    if tree := parameters.get("tree", ""):
-        try:
-            choice = replace(choice, tree=checked_tree(tree))
-        except BadInput as error:
-            complaints.append(f"The link's tree “{clipped(tree)}” cannot be drafted, so chains are set. {error}")
-            choice = replace(choice, tree=CHAIN)
+    readers: dict[str, Callable[[str], str | None]] = {
+        "device": {each: each for each in DEVICES}.get,
+        "dtype": {each: each for each in DTYPES}.get,
+        "tree": checked_tree,
+    }
+    for name, read in readers.items():
+        if (value := value_in(parameters, name, read, complaints)) is not None:
+            choice = replace(choice, **{name: value})
     return choice
 
 
 def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
     target = "" if target == demo.BUILT_IN else target
-    if not _is_valid(target, drafter):
-        complaints.append("The link does not name a target and its drafter, so the models stay as they were.")
-        return None
-    if _server(target):
-        complaints.append(
-            "The link names a server as the target. Links choose none, since prompts and a key would be sent there; "
-            "type its address under Models if you trust it."
-        )
-        return None
     try:
+        if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
+            raise SettingError("The link does not name a target and its drafter, so the models stay as they were.")
+        if server_named(target):
+            raise SettingError(
+                "The link names a server as the target. Links choose none, since prompts and a key would be sent "
+                "there; type its address under Models if you trust it."
+            )
+        pair = pair_named(target or None, drafter or None)
+        if drafter and not target and not isinstance(pair.drafter, NamedDrafter):
+            raise SettingError("The link names no target of its drafter, so the models stay as they were.")
         choice = named_models(target, drafter)
     except BadInput as error:
         complaints.append(str(error))
         return None
-    pair = pair_named(target, drafter)
-    drafting, models = pair.drafter, set(pair.models) - {SMOLLM2}
-    if models or (isinstance(drafting, Eagle3) and drafting.head):  # possibly on the hub
+    if set(pair.models) - {SMOLLM2} or (isinstance(pair.drafter, Eagle3) and pair.drafter.head):  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
             "the missing ones from the hub; choose others under Models if you do not want that."
         )
     return choice
-
-
-def _is_valid(target: str, drafter: str) -> bool:
-    if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
-        return False
-    with suppress(BadInput):
-        pair = pair_named(target, drafter)
-        return bool(pair.server or target or not drafter or isinstance(pair.drafter, NamedDrafter))
-    return False
 
 
 def _server(target: str) -> bool:
@@ -192,7 +175,7 @@ def draw() -> None:
                 st.query_params[name] = parameters[name]
     with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
         # not the button's label, because a popover closes when its label changes
-        theme.small(links.clipped(in_words(session.models), LONGEST))
+        theme.small(clipped(in_words(session.models), LONGEST))
         area = st.popover("Models", key=OPEN, on_change="rerun")
     if area.open:
         session.models_notices.clear()
@@ -271,9 +254,8 @@ def _loaded(session: Session) -> None:
         if isinstance(job, UnloadJob):
             st.caption("Unloading the models, once the jobs before it are done …")
             return
-        ahead, doing = worker.ahead(job), f"{status.doing or 'Loading'} …"
-        words = f"Waiting for {counted(ahead, 'other job')} on this server …" if ahead else doing
-        progress_bar(job, status.share, words, "Stop", key="stop-loading")
+        share, words = tab_jobs.going(job, status.share, f"{status.doing or 'Loading'} …")
+        progress_bar(job, share, words, "Stop", key="stop-loading")
         return
     if job is not None:
         session.models_job = None

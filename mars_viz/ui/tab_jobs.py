@@ -309,20 +309,10 @@ def how_it_ended(progress: Decoded) -> str:
     return ""
 
 
-def _what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> str:
-    if stopping:
-        return "Stopping after this round …"
-    if progress.state is JobState.QUEUED:
-        return f"Waiting for {counted(ahead, 'other decode')} on this server …"
-    if progress.state is JobState.LOADING:
-        return "Loading the models; only the first decode with them waits for this …"
-    tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
-    return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
-
-
-def what_is_mapped(progress: Decoded, stopping: bool, ahead: int = 0, over: str = "") -> str:
-    """Return a sentence about an unfinished map of the dial, or of the threshold of the controller `over`."""
-    if stopping:
+def what_is_mapped(job: DecodeJob) -> str:
+    """Return a sentence about an unfinished map of the dial, or of the threshold of the job's controller."""
+    progress, over, ahead = job.progress, job.over, shared_worker().ahead(job)
+    if job.stopping:
         return "Stopping the map after this pass …"
     if progress.state is JobState.QUEUED and ahead:
         return f"Dial map: waiting for {counted(ahead, 'other job')} on this server …"
@@ -338,6 +328,7 @@ def _share(share: float, symbol: str = "") -> str:
 
 
 POLL = 0.5  # seconds between polls of a measurement
+FIRST_LOADS = "Loading the models; only the first decode with them waits for this …"
 
 
 def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str = "", key: str | None = None) -> None:
@@ -377,8 +368,16 @@ def _decoding(session: Session) -> None:
     if job is None or job.progress.state.readable:
         st.rerun()
     progress, limit = job.progress, job.settings.max_new_tokens
-    words = _what_goes_on(progress, limit, shared_worker().ahead(job), job.stopping)
-    progress_bar(job, progress.tokens / limit, words, keeps="Keeps what was decoded")
+    tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
+    share, words = going(
+        job,
+        progress.tokens / limit,
+        f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}",
+        stopping="Stopping after this round …",
+        loading=FIRST_LOADS,
+        others="other decode",
+    )
+    progress_bar(job, share, words, keeps="Keeps what was decoded")
     theme.live_text(job.prompt, progress.text)
 
 
@@ -390,7 +389,9 @@ def measure_again(
     name = f"costs-job-{key}"
     job: CostsJob | None = st.session_state.get(name)
     if job is not None and not job.progress.state.finished:
-        faults.fragment(_measuring, run_every=POLL)(job, key)
+        faults.fragment(watch, run_every=POLL)(
+            job, lambda: (job.progress.share, "Measuring what a pass costs …"), key=f"stop-{key}"
+        )
         return
 
     def start() -> None:
@@ -413,16 +414,42 @@ def measure_again(
     )
 
 
-def _measuring(job: CostsJob, key: str) -> None:
-    watch(job, job.progress.share, "Measuring what a pass costs …", key=f"stop-{key}")
-
-
-def watch(job: Job[Any], share: float, doing: str, *, key: str, stopping: str = "") -> None:
-    """Draw the progress of a job, from 0 to 1, in a fragment, and rerun the page at its end. `doing` and `stopping` are
-    sentences about the running and the stopped job."""
+def watch(
+    job: Job[Any],
+    doing: Callable[[], tuple[float, str]],
+    stop: str = "Stop",
+    *,
+    keeps: str = "",
+    key: str | None = None,
+    **how: Any,
+) -> None:
+    """Draw the progress of a job in a fragment, with a stop button, and rerun the page at its end. `doing` returns the
+    share, from 0 to 1, and a sentence about the running job; `how` has the other arguments of `going`."""
     if job.progress.state.finished:
         st.rerun(scope="app")
-    ahead = shared_worker().ahead(job)
-    if job.progress.state is JobState.QUEUED and ahead:
-        doing = f"Waiting for {counted(ahead, 'other job')} on this server …"
-    progress_bar(job, share, stopping if stopping and job.stopping else doing, "Stop", key=key)
+    progress_bar(job, *going(job, *doing(), **how), stop, keeps=keeps, key=key)
+
+
+def going(
+    job: Job[Any],
+    share: float,
+    doing: str,
+    *,
+    stopping: str = "",
+    loading: str | None = None,
+    others: str = "other job",
+) -> tuple[float, str]:
+    """Return the progress of a job, from 0 to 1, and a sentence about it.
+
+    `doing` and `stopping` are about the running and the stopped job. `loading` is about the loading of the models:
+    None for `doing`, empty for the step that the models report.
+    """
+    state, ahead = job.progress.state, shared_worker().ahead(job)
+    if job.stopping and stopping:
+        return share, stopping
+    if state is JobState.QUEUED and ahead:
+        return share, f"Waiting for {counted(ahead, others)} on this server …"
+    if loading is None or state not in (JobState.QUEUED, JobState.LOADING):
+        return share, doing
+    status = shared_worker().models.status
+    return (share, loading) if loading else (status.share, f"{status.doing or 'Loading the models'} …")

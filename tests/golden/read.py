@@ -78,7 +78,6 @@ WORDS = {
     "how",
     "stop",
 }
-LESSONS = 7
 
 
 def run_columns(run: Run) -> Columns:
@@ -231,12 +230,10 @@ def opened_link(page: str, link: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _opened(page: str, link: Mapping[str, str]) -> links.Opened[Any]:
-    if page == "learn":
-        return learn.from_parameters(link, LESSONS)
     if page == "rules":
         return rule_page.RulesPageState().opened(link)
     kinds = {"explore": links.View, "compare": page_state.CompareView, "tune": TuneView, "live": LiveView}
-    return links.from_parameters((kinds | {"runs": RunsView})[page], link)
+    return links.from_parameters((kinds | {"runs": RunsView, "learn": learn.LessonView})[page], link)
 
 
 _SAMPLE: list[Run] = []

@@ -72,37 +72,27 @@ def _is_token(text: str) -> bool:
     return re.fullmatch("(left|right)-[0-9]{1,7}", text) is not None
 
 
-def _unread(name: str, instead: str) -> str:
-    return f"The link's {name} {{}} cannot be read, so {instead}."
-
-
 def _choice(name: str) -> Any:
-    wrong = _unread(name, "the page chose one itself")
-    return links.said(name, Choice.read, lambda choice: str(choice.key), None, wrong)
+    return links.parameter(name, Choice.read, lambda choice: str(choice.key))
 
 
 @dataclass(frozen=True, slots=True)
 class CompareView:
     """State of the Compare page."""
 
-    across: Across = links.chosen("across", Across.SETTINGS, _unread("across", "settings of one run are compared"))
-    gamma: int | None = links.whole("gamma", _unread("gamma", "the run's own is shown"), below=1000)
-    """Block length of the settings to browse; None for the run's own."""
+    across: Across = links.one_of("across", Across.SETTINGS)
+    gamma: int | None = links.whole("gamma", 1000)  # block length of the settings to browse; None for the run's own
     reference: Choice | None = _choice("reference")  # the reference text; None for the default
     shown: Choice | None = _choice("shown")  # the compared text; None for the default
-    colour: Colour = links.chosen(
-        "colour", Colour.DIFFERENCE, _unread("colour", "tokens are coloured by their difference")
-    )
-    token: str = links.said(
-        "token", lambda text: text if _is_token(text) else None, str, "", _unread("token", "none is selected")
-    )
+    colour: Colour = links.one_of("colour", Colour.DIFFERENCE)
+    token: str = links.parameter("token", lambda text: text if _is_token(text) else None, str, "")
     """The selected token: 'left-' or 'right-' with its slot, numbered as in the explorer; empty for none."""
     sweep: str = links.text("sweep")  # id of the sweep; empty for the first
     beside: str = links.text("beside")  # id of the other sweep; empty to compare one sweep with itself
-    from_dial: float | None = links.number("from", _unread("from", "its default is shown"))
+    from_dial: float | None = links.number("from")
     """Dial value of the reference; None for the strict end or drafts of full length, or with another sweep for the
     dial's default."""
-    to_dial: float | None = links.number("to", _unread("to", "its default is shown"))  # None for the default
+    to_dial: float | None = links.number("to")  # None for the default
     prompt: str = links.text("prompt")  # name of the prompt whose texts are shown; empty for the first that changes
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
@@ -94,13 +94,6 @@ class Status:
     costs: Costs | None = None  # costs of this pair's passes, if they were measured
 
 
-class Doable(Protocol):
-    """A job that uses models."""
-
-    def run(self, models: Models[Any]) -> None:
-        """Do the job."""
-
-
 class Models(Generic[Pair]):
     """Loads a pair on request, and keeps it until another one is requested or it is idle."""
 
@@ -130,7 +123,7 @@ class Models(Generic[Pair]):
         self._status = status
         self.on_status(status, self.recent)
 
-    def serve(self, job: Doable) -> None:
+    def serve(self, job: Any) -> None:
         """Run a job, or a step of a long one. Raises the job's DeviceLost."""
         job.run(self)
         self.look()

@@ -162,11 +162,21 @@ def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
     return Walking(backend, run, stands)
 
 
-def sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool | None, backend: Any) -> Sweep:
-    """Begin or resume a sweep."""
+def sweep(
+    prompts: PromptSet,
+    settings: Sequence[Settings],
+    span: Span,
+    folders: Sequence[Path],
+    chat: bool | None,
+    backend: Any,
+) -> Sweep | GridSweep:
+    """Begin or resume a sweep, or sweeps of several variants of a rule together."""
     from mars_viz.sweep import sweep_prompts
+    from mars_viz.sweep.sweep import sweep_grid
 
-    return sweep_prompts(backend, prompts, settings, span, folder, chat=chat, resume=True)
+    if len(settings) > 1:
+        return sweep_grid(backend, prompts, settings, folders, span, chat=chat, resume=True)
+    return sweep_prompts(backend, prompts, settings[0], span, folders[0], chat=chat, resume=True)
 
 
 def sweep_on_ray(
@@ -185,20 +195,6 @@ def sweep_on_ray(
     target, drafter = choice.target or None, choice.drafter or None
     models = NamedModels(target, drafter, choice.device, choice.dtype, threads=request.cpus)
     return sweep_on_cluster(models, prompts, settings, span, folder, request, chat=chat, resume=True)
-
-
-def grid(
-    prompts: PromptSet,
-    settings: Sequence[Settings],
-    span: Span,
-    folders: Sequence[Path],
-    chat: bool | None,
-    backend: Any,
-) -> GridSweep:
-    """Begin or resume sweeps of several variants of a rule together."""
-    from mars_viz.sweep.sweep import sweep_grid
-
-    return sweep_grid(backend, prompts, settings, folders, span, chat=chat, resume=True)
 
 
 def clock(

@@ -31,7 +31,7 @@ from mars_viz.runfiles import Manifest
 from mars_viz.ui import faults, links, tab_jobs, theme
 from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
-from mars_viz.ui.links import Opened, clipped, misplaced_on
+from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.ui.session import PageState, Session, current_session
@@ -43,6 +43,11 @@ LESSONS = 7  # number of lessons
 OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
 
 
+def _lesson(text: str) -> int | None:
+    number = whole_in(text)
+    return number if number is not None and number <= LESSONS else None
+
+
 def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
     values = {name: number_in(parameters.get(name, "")) for name in KNOBS}
     return {name: at for name, at in values.items() if at is not None}
@@ -52,12 +57,10 @@ def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, fl
 class LessonView:
     """State of the Learn page; the run is separate."""
 
-    lesson: int = links.whole("lesson", "", below=10**7, default=0)  # number of the lesson; 0 is the stepper alone
-    frame: int | None = links.whole(
-        "frame", "The link's step {} is no whole number, so the run begins at its start.", below=10**7
-    )  # None before the stepper is moved
-    dial: float | None = links.number("dial", "The link's dial {} is no number; the run's own value is shown.")
-    """Value of the run's dial; None for the lesson's or the run's default."""
+    lesson: int = links.parameter("lesson", _lesson, str, 0, f"is none of 1 to {LESSONS}")
+    """Number of the lesson; 0 is the stepper alone."""
+    frame: int | None = links.whole("frame", 10**7)  # None before the stepper is moved
+    dial: float | None = links.number("dial")  # value of the run's dial; None for the lesson's or the run's default
     teach: bool = links.flag("teach")  # True for large type without the page's controls
     knobs: Mapping[str, float] = links.part(
         _knobs, lambda knobs: {name: f"{value:.10g}" for name, value in knobs.items()}, default_factory=dict
@@ -65,20 +68,9 @@ class LessonView:
     """Values of moved controls, by names in KNOBS. The lesson checks their range."""
 
 
-def from_parameters(parameters: Mapping[str, str], lessons: int = LESSONS) -> Opened[LessonView]:
-    """Return the view of a link, given the number of lessons."""
-    lesson = parameters.get("lesson", "")
-    number = whole_in(lesson, 10**7)
-    if not lesson or (number is not None and number <= lessons):
-        return links.from_parameters(LessonView, parameters)
-    opened = links.from_parameters(LessonView, {**parameters, "lesson": ""})
-    complaint = f"There is no lesson “{clipped(lesson)}”; they go from 1 to {lessons}. The stepper is shown."
-    return Opened(opened.view, (complaint, *opened.complaints))
-
-
 def fitted(view: LessonView, run: Run) -> Opened[LessonView]:
     """Return the view with an invalid dial value reset, and a complaint."""
-    wrong = misplaced_on(run, view.dial)
+    wrong = links.misplaced(view.dial, links.dial_range(run))
     return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
@@ -93,7 +85,7 @@ class LessonPageState(PageState):
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[LessonView]:
         """Return the view of a link, and choose the link's run for its lesson."""
-        link = from_parameters(parameters)
+        link = links.from_parameters(LessonView, parameters)
         if link.view.lesson and (run := parameters.get("run")):
             self.chosen[link.view.lesson] = run
         return link
@@ -429,7 +421,9 @@ def asked(context: LessonContext, name: str, words: str, doing: str, find: Calla
     """
     task = context.desk.tasks.get(name)
     if task is not None and not task.progress.state.finished:
-        _waiting(context.desk, name, doing)
+        faults.fragment(tab_jobs.watch, run_every=POLL)(
+            task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
+        )
         return task.progress.result
     report = None if task is None else task.progress
 
@@ -443,12 +437,6 @@ def asked(context: LessonContext, name: str, words: str, doing: str, find: Calla
     elif report is not None and report.abandoned and report.state is JobState.CANCELLED:
         theme.note(f"{LEFT}; its results until then are shown.")
     return None if report is None else report.result
-
-
-@faults.fragment(run_every=POLL)
-def _waiting(page_state: LessonPageState, name: str, doing: str) -> None:
-    task, stopping = page_state.tasks[name], "Stopping after this step …"
-    tab_jobs.watch(task, task.progress.share, doing, key=f"stop-{name}", stopping=stopping)
 
 
 STEP_KEYS = (

@@ -16,12 +16,11 @@ import streamlit as st
 from mars_viz import default_folders, options, samples
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import NO_HISTORY, History
-from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT, RaceStore
 from mars_viz.race.records import BY_THE_CLOCK
-from mars_viz.rules import rule_named
+from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
@@ -33,7 +32,6 @@ from mars_viz.ui.jobs.decode_job import DecodeJob, RaceJob
 from mars_viz.ui.jobs.job import BackgroundTask, CostsJob, Job, JobState
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.library import told_apart
-from mars_viz.ui.links import clipped
 from mars_viz.ui.session import Session, remembered
 from mars_viz.words import exactly, number_in, short_device
 
@@ -107,36 +105,24 @@ class Show(Enum):
 
 
 def _settings_in_link(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
-    def tried(read: Callable[[], dict[str, Any]], complaint: str) -> dict[str, Any]:
-        try:
-            return read()
-        except BadInput as error:
-            complaints.append(f"{complaint} {error}")
-            return {}
-
-    rule, given = parameters.get("rule", _DEFAULT.rule), parameters.get("dial", "")
-    try:
-        chosen = rule_named(rule)
-    except BadInput:
-        complaints.append(f"There is no rule “{clipped(rule)}”, so the default is chosen; see the list in Settings.")
-        chosen = rule_named(_DEFAULT.rule)
-    values: dict[str, Any] = {"rule": chosen.name}
-    value = number_in(given)
-    if chosen.dial is not None and value is not None and chosen.dial.low <= value <= chosen.dial.high:
-        values["dial"] = value
-    elif given:
-        complaints.append(f"{chosen.title} takes no dial “{clipped(given)}”; its default is shown.")
-    values |= options.from_link(Settings, parameters, complaints)
-    if (tree := parameters.get("tree", CHAIN)) not in ("", CHAIN):
-        complaint = f"The link's tree “{clipped(tree)}” cannot be drafted, so chains are set."
-        values |= tried(lambda: _draft(tree, values.get("gamma")), complaint)
-    if (controller := parameters.get("controller", NONE)) not in ("", NONE):
-        drafted, complaint = values.get("tree", CHAIN), f"The link's controller “{clipped(controller)}” cannot be had"
-        control = {"tree": drafted, "controller": controller}
-        values |= tried(lambda: {"controller": Settings(**control).controller}, f"{complaint}, so none is set.")
-    stop = parameters.get("stop", "")
-    values |= tried(lambda: {"stop": _stop(stop)}, "The link's stop strings cannot be used, so none is set.")
+    values: dict[str, Any] = dict(options.from_link(Settings, parameters, complaints))
+    readers: dict[str, Callable[[str], dict[str, Any]]] = {  # each may depend on those before it
+        "rule": lambda text: {"rule": rule_named(text).name},
+        "dial": lambda text: {"dial": _dial(rule_named(values.get("rule", _DEFAULT.rule)), text)},
+        "tree": lambda text: {} if text == CHAIN else _draft(text, values.get("gamma")),
+        "controller": lambda text: {"controller": Settings(tree=values.get("tree", CHAIN), controller=text).controller},
+        "stop": lambda text: {"stop": _stop(text)},
+    }
+    for name, reader in readers.items():
+        values.update(options.value_in(parameters, name, reader, complaints) or {})
     return replace(_DEFAULT, **values)
+
+
+def _dial(rule: Rule, text: str) -> float | None:
+    value = number_in(text)
+    if value is None:
+        raise SettingError("It must be a number.")
+    return rule.checked_dial(value)
 
 
 def _draft(tree: str, gamma: int | None) -> dict[str, Any]:
@@ -168,23 +154,20 @@ def _written(settings: Settings) -> dict[str, str]:
 class LiveView:
     """State in a link."""
 
-    show: Show = links.chosen(
-        "view", Show.DECODE, f"There is no view {{}}; choose one of {', '.join(each.value for each in Show)}."
-    )
+    show: Show = links.one_of("view", Show.DECODE)
     run: str = links.text("run")  # name of the shown decode; empty for none
     race: str = links.text("race")  # name of the shown race; empty for the recorded example
     settings: Settings = links.part(
         _settings_in_link, _written, default_factory=Settings
     )  # settings of the next decode
-    chat: bool = links.said(
-        "chat", {"0": False, "1": True}.get, lambda chat: str(int(chat)), True
-    )  # False to skip the target's chat template
-    system: str = links.said(
+    chat: bool = links.parameter("chat", "0".__ne__, lambda chat: str(int(chat)), True)
+    """False to skip the target's chat template."""
+    system: str = links.parameter(
         "system",
         lambda text: text if len(text) <= LONGEST_SYSTEM else None,
         str,
         "",
-        f"The link's system prompt {{}} has more than {LONGEST_SYSTEM} characters, so there is none.",
+        f"has more than {LONGEST_SYSTEM} characters",
     )
 
 

@@ -27,15 +27,15 @@ from mars_viz.shapes import draft_words
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
 from mars_viz.ui import faults, navigation, share, tab_jobs, theme
-from mars_viz.ui.jobs.decode_job import Decoded, Raced
-from mars_viz.ui.jobs.job import JobState, Progress
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Status
+from mars_viz.ui.jobs.decode_job import Decoded, Raced, RaceJob
+from mars_viz.ui.jobs.job import BackgroundTask, JobState
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.live.page_state import LivePageState, Replay, Wanted, course, race_store
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.runs.page_state import Item, bin_of, deleted, lost, popover
 from mars_viz.ui.session import bound, current_session
-from mars_viz.ui.tab_jobs import progress_bar, stop_button
+from mars_viz.ui.tab_jobs import stop_button
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number
 
@@ -53,16 +53,10 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     progress = job.progress
     state = progress.state
     words, button = st.columns([6, 1], vertical_alignment="center")
-    if state in (JobState.QUEUED, JobState.LOADING):
-        worker = tab_jobs.shared_worker()
-        sentence = waiting(progress, worker.models.status, worker.ahead(job))
-        words.progress(worker.models.status.share if state is JobState.LOADING else 0.0, markdown(sentence))
-    else:
-        limit = job.settings.max_new_tokens
-        share = (
-            1.0 if state is JobState.DONE else min(1.0, progress.tokens / limit)
-        )  # the text may end before the limit
-        words.progress(share, markdown(decoding(progress, limit, job.stopping)))
+    limit = job.settings.max_new_tokens
+    share = 1.0 if state is JobState.DONE else min(1.0, progress.tokens / limit)  # the text may end before the limit
+    share, sentence = tab_jobs.going(job, share, decoding(progress, limit, job.stopping), loading="")
+    words.progress(share, markdown(sentence))
     if not state.finished:
         stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
     elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
@@ -110,7 +104,7 @@ def explore(name: str, run: Run) -> None:
 def race(page_state: LivePageState) -> None:
     """Draw the unfinished race, or a recorded one."""
     if page_state.race is not None:
-        faults.fragment(_racing, run_every=tab_jobs.pace())(page_state)
+        faults.fragment(_racing, run_every=tab_jobs.pace())(page_state.race, page_state.racing)
         return
     replays = course()
     name = replays.landed(page_state.shown)
@@ -174,18 +168,10 @@ def _gone(page_state: LivePageState) -> None:
     bin_of(page_state, [each for each in items if each not in deleted_in_tab])
 
 
-def _racing(page_state: LivePageState) -> None:
-    job = page_state.race
-    if job is None or job.progress.state.finished:
-        st.rerun(scope="app")
-    progress, worker = job.progress, tab_jobs.shared_worker()
-    if progress.state is JobState.DECODING:
-        share, words = _raced_share(progress), race_words(progress, job.stopping)
-    else:
-        status = worker.models.status
-        share, words = status.share, waiting(progress, status, worker.ahead(job))
-    progress_bar(job, share, words, key="cancel-race")
-    lanes_so_far(progress.texts, job.prompt, job.settings, job=page_state.racing, key="race-lanes")
+def _racing(job: RaceJob, name: str) -> None:
+    words = "Stopping after this pass …"
+    tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race", stopping=words, loading="")
+    lanes_so_far(job.progress.texts, job.prompt, job.settings, job=name, key="race-lanes")
 
 
 def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
@@ -204,16 +190,12 @@ def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: 
         ):
             page_state.measure(settings, wanted)
             st.rerun()
-        if page_state.measuring is not None:
-            faults.fragment(_measuring, run_every=tab_jobs.pace())(page_state)
+        if (job := page_state.measuring) is not None:
+            words = "Measuring what a pass costs, until its interval is small …"
+            faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+                job, lambda: (job.progress.share, words), key="stop-measuring"
+            )
         _check_area(page_state, settings, wanted)
-
-
-def _measuring(page_state: LivePageState) -> None:
-    if page_state.measuring is None or page_state.measuring.progress.state.finished:
-        st.rerun(scope="app")
-    job, words = page_state.measuring, "Measuring what a pass costs, until its interval is small …"
-    progress_bar(job, job.progress.share, words, "Stop", key="stop-measuring")
 
 
 HEAD_CHECK = "Is an EAGLE-3 head accepted less than hoped? A check says at which depth, and why."
@@ -223,7 +205,7 @@ def _check_area(page_state: LivePageState, settings: Callable[[], Settings], wan
     choice = _chosen(wanted)
     job = page_state.checking
     if job is not None and not job.progress.state.finished:
-        faults.fragment(_checking, run_every=tab_jobs.pace())(page_state)
+        faults.fragment(_checking, run_every=tab_jobs.pace())(job)
         return
     if choice is None:
         built_in = in_words(OTHER_DRAFTERS["its EAGLE-3 head"])
@@ -262,20 +244,17 @@ def _chosen(wanted: Wanted) -> BackendChoice | None:
     return None
 
 
-def _checking(page_state: LivePageState) -> None:
-    job = page_state.checking
-    if job is None or job.progress.state.finished:
-        st.rerun(scope="app")
-    progress, worker = job.progress, tab_jobs.shared_worker()
-    if job.stopping:
-        words = "Stopping after this text …"
-    elif progress.state is JobState.DECODING:
-        words = "Checking the head along texts of the target's own …"
-    else:
-        words = waiting(progress, worker.models.status, worker.ahead(job))
-    progress_bar(job, progress.share, words, "Stop", keeps="Keeps what the texts so far tell", key="stop-check")
-    if progress.result is not None:
-        _results(progress.result)
+def _checking(job: BackgroundTask) -> None:
+    tab_jobs.watch(
+        job,
+        lambda: (job.progress.share, "Checking the head along texts of the target's own …"),
+        keeps="Keeps what the texts so far tell",
+        key="stop-check",
+        stopping="Stopping after this text …",
+        loading="",
+    )
+    if job.progress.result is not None:
+        _results(job.progress.result)
 
 
 def _results(check: HeadCheck) -> None:
@@ -308,13 +287,6 @@ def percent(interval: Interval) -> str:
 LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
 
 
-def waiting(progress: Progress, status: Status, ahead: int) -> str:
-    """Return a sentence about a job that has not begun."""
-    if progress.state is JobState.QUEUED:
-        return f"Waiting for {counted(ahead, 'other job')} on this server …"
-    return f"{status.doing or 'Loading the models'} …"
-
-
 def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
     """Return a sentence about a decode."""
     if stopping and not progress.state.finished:
@@ -329,22 +301,14 @@ def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
     return f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
 
 
-def race_words(progress: Raced, stopping: bool) -> str:
-    """Return a sentence about a race."""
-    if stopping:
-        return "Stopping after this pass …"
-    if progress.step is None:
-        return "The race begins …"
-    step = progress.step
-    how = f"turn {step.turn} of {step.turns} by the clock" if step.turn else "untimed, what is decided is recorded"
-    return f"Race, {how}: {LANES[step.lane]}, {counted(step.tokens, 'token')}"
-
-
-def _raced_share(progress: Raced) -> float:
+def race_words(progress: Raced) -> tuple[float, str]:
+    """Return the finished share of a race, and a sentence about it."""
     step = progress.step
     if step is None:
-        return 0.0
-    return (step.turn * len(RaceLane) + list(RaceLane).index(step.lane)) / ((step.turns + 1) * len(RaceLane))
+        return 0.0, "The race begins …"
+    how = f"turn {step.turn} of {step.turns} by the clock" if step.turn else "untimed, what is decided is recorded"
+    share = (step.turn * len(RaceLane) + list(RaceLane).index(step.lane)) / ((step.turns + 1) * len(RaceLane))
+    return share, f"Race, {how}: {LANES[step.lane]}, {counted(step.tokens, 'token')}"
 
 
 def tiles(run: Run | None) -> list[Tile]:

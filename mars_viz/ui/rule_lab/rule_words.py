@@ -25,6 +25,7 @@ from mars_viz.components.session_cache import put_last
 from mars_viz.errors import BadInput
 from mars_viz.escapes import Html, html, joined
 from mars_viz.exploration import Stand, answers_along
+from mars_viz.options import clipped
 from mars_viz.records import Emission
 from mars_viz.rules import RULES, OnTrees, Rule, rule_named, rules_and
 from mars_viz.run import Run
@@ -33,7 +34,7 @@ from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.worker import LEFT
-from mars_viz.ui.links import Opened, View, clipped, misplaced
+from mars_viz.ui.links import Opened, View
 from mars_viz.ui.session import PageState, Session
 from mars_viz.walk import Answer, Prefix
 from mars_viz.words import counted, number, setting
@@ -368,10 +369,8 @@ def _rule(name: str) -> str | None:
 class RuleView:
     """Rule and dial shown on the page; the run is separate."""
 
-    rule: str = links.said(
-        "rule", _rule, str, "", "There is no rule {}; the run's own is shown. Choose another from the list."
-    )  # empty for the run's own
-    dial: float | None = links.number("dial", "The link's dial {} is no number; its default is shown.")
+    rule: str = links.parameter("rule", _rule, str, "", "is not in the list")  # empty for the run's own
+    dial: float | None = links.number("dial")
     """Value of its dial; None for the run's own value if the rule is the run's, otherwise for the default."""
     every: bool = links.flag("rules", EVERY)
 
@@ -395,9 +394,9 @@ def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
         complaint = f"The link's rule “{clipped(view.rule)}” is not in the list, and the run was made with another; "
         instead = "the run's own is shown. Choose another from the list."
         return Opened(RuleView(every=view.every), (complaint + instead,))
-    rule = view.rule_on(run)
-    misplaced_dial = misplaced(rule, view.dial, f"the rule {rule.title}", "its default is shown")
-    return Opened(replace(view, dial=None), (misplaced_dial,)) if misplaced_dial else Opened(view)
+    dial = view.rule_on(run).dial
+    wrong = links.misplaced(view.dial, None if dial is None else (dial.symbol, dial.low, dial.high))
+    return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,19 +483,16 @@ def settle_walks(page_state: RulesPageState) -> None:
         page_state.notices.append(f"{reason}; rules whose text was complete have exact rows.")
 
 
-def walks_going_on(progress: Walked, ahead: int, stopping: bool) -> str:
-    """Return a sentence about the progress of the walks."""
-    if stopping:
-        return "Stopping after this pass …"
-    if progress.state is JobState.QUEUED:
-        return f"Waiting for {counted(ahead, 'other job')} on this server …"
-    if progress.together is None:
-        return "Loading the models; only the first decode with them waits for this …"
+def walks_going_on(progress: Walked) -> tuple[float, str]:
+    """Return the finished share of the walks, and a sentence about them."""
     together = progress.together
-    return (
+    if together is None:
+        return 0.0, tab_jobs.FIRST_LOADS
+    words = (
         f"Decoding every rule, and the strict end of each: {number(together.finished)} of "
         f"{counted(len(together.walks), 'text')} complete after {counted(together.passes, 'batched step')}"
     )
+    return together.finished / max(1, len(together.walks)), words
 
 
 def what_is_exact(rows: Iterable[RuleRow]) -> str:

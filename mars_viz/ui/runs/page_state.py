@@ -55,12 +55,12 @@ class RunsView:
     rule: str = links.text("rule")  # name of a rule; empty for any, as in the next fields
     drafter: str = links.text("drafter")
     tree: str = links.text("tree")  # 'chains', 'trees' or a shape
-    temperature: float | None = links.number("temperature", "The link's temperature {} is no number; any is listed.")
-    tags: tuple[str, ...] = links.said(
-        "tag", lambda text: tuple(filter(None, map(str.strip, text.split(",")))) or None, ",".join, ()
+    temperature: float | None = links.number("temperature")
+    tags: tuple[str, ...] = links.parameter(
+        "tag", lambda text: tuple(filter(None, map(str.strip, text.split(",")))), ",".join, ()
     )  # runs must have all of these
-    whose: Whose = links.chosen("from", Whose.ALL, "There are no runs from {}; all are listed.")
-    order: Order = links.chosen("sort", Order.NEWEST, "There is no order {}; the newest come first.")
+    whose: Whose = links.one_of("from", Whose.ALL)
+    order: Order = links.one_of("sort", Order.NEWEST)
 
     @property
     def query(self) -> Query:

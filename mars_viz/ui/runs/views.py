@@ -16,7 +16,7 @@ import streamlit as st
 from mars_viz.analysis.metrics import ending, speed
 from mars_viz.errors import BadInput
 from mars_viz.escapes import Html, html, joined, markdown, visible
-from mars_viz.options import described, options_of
+from mars_viz.options import clipped, described, options_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import write_zip
@@ -29,7 +29,6 @@ from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import faults, library, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.compare.page_state import Across, Choice, Comparison
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.links import clipped
 from mars_viz.ui.live import views
 from mars_viz.ui.runs import page_state
 from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose

@@ -21,8 +21,9 @@ from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.errors import BadInput, RunFileError, SettingError, contained
+from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.figures.dial_curve import DialCurve
+from mars_viz.options import clipped
 from mars_viz.samples import is_sample_sweep
 from mars_viz.sweep import Plan, SweepResult, band_at, curve, frontier, load_sweep, measures, places, value_at
 from mars_viz.sweep.grid import MOST, GridAxis, advised, varied_axis
@@ -34,10 +35,10 @@ from mars_viz.sweep.store import SweepEntry, list_sweeps
 from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.library import told_apart
-from mars_viz.ui.links import Opened, clipped
+from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.words import exactly, number, number_in
+from mars_viz.words import number
 
 T = TypeVar("T")
 BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
@@ -159,25 +160,8 @@ REFRESH = 2.0  # minimum seconds between two redraws of a growing sweep
 RESTS = 5.0  # minimum pause between two redraws, as a multiple of the time that the last one took
 
 
-def _points(text: str) -> float | None:
-    value = number_in(text)
-    if value is not None and not LEAST_POINTS <= value <= 100:
-        raise SettingError(f"The link allows a loss of {value:g} points; it must be from {LEAST_POINTS:g} to 100.")
-    return value
-
-
-def _confidence(text: str) -> float | None:
-    value = number_in(text)
-    if value is not None and not 0.5 <= value <= MOST_CONFIDENCE:
-        raise SettingError(f"The link's confidence is {value:g}; it must be from 0.5 to {MOST_CONFIDENCE:g}.")
-    return value
-
-
 def _others(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, text.split(","))))[:MOST_COMPARED]
-
-
-_LEFT = "is no number, so it is left at its default."
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +169,12 @@ class TuneView:
     """State of the Tune page."""
 
     sweep: str = links.text("sweep")  # name of the sweep's folder; empty for the newest
-    dial: float | None = links.number("dial", f"The link's dial {{}} {_LEFT}")
-    """The chosen setting; None for the recommended one."""
-    others: tuple[str, ...] = links.said("with", _others, ",".join, ())  # names of sweeps to compare with
-    points: float = links.said("loss", _points, "{:.10g}".format, POINTS, f"The link's loss {{}} {_LEFT}")
-    """Tolerated loss of accuracy in percentage points."""
-    confidence: float = links.said(
-        "confidence", _confidence, "{:.10g}".format, CONFIDENCE, f"The link's confidence {{}} {_LEFT}"
-    )
+    dial: float | None = links.number("dial")  # the chosen setting; None for the recommended one
+    others: tuple[str, ...] = links.parameter("with", _others, ",".join, ())  # names of sweeps to compare with
+    points: float = links.number("loss", POINTS, LEAST_POINTS, 100)  # tolerated loss of accuracy in percentage points
+    confidence: float = links.number("confidence", CONFIDENCE, 0.5, MOST_CONFIDENCE)
     """Confidence of the recommendation and of all intervals."""
-    intervals: str = links.one_of(
-        "intervals", METHODS, BCA, f"The link's intervals {{}} are none of {' and '.join(METHODS)}; {BCA} is taken."
-    )
+    intervals: str = links.one_of("intervals", BCA, METHODS)
     """Name in `METHODS`."""
 
     @property
@@ -207,11 +185,8 @@ class TuneView:
 
 def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
     """Return the view with a dial value outside the sweep reset, and a complaint."""
-    if view.dial is None or plan.low <= view.dial <= plan.high:
-        return Opened(view)
-    swept = f"what was swept, {plan.low:g} to {plan.high:g}"
-    complaint = f"The link's {plan.symbol} = {exactly(view.dial)} lies outside {swept}, so the default is shown."
-    return Opened(replace(view, dial=None), (complaint,))
+    wrong = links.misplaced(view.dial, (plan.symbol, plan.low, plan.high))
+    return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
 @dataclass(frozen=True, slots=True)

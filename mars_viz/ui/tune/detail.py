@@ -42,7 +42,6 @@ from mars_viz.sweep.result import together
 from mars_viz.sweep.wall_clock import CUT, Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.imported import draw_counts
-from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests, tables, words
 from mars_viz.ui.tune.catalogue import (
@@ -56,7 +55,7 @@ from mars_viz.ui.tune.catalogue import (
     TuneView,
 )
 from mars_viz.ui.tune.jobs import ClockJob
-from mars_viz.words import exact_setting
+from mars_viz.words import exact_setting, number
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
 
@@ -404,7 +403,9 @@ def clock(sweep: CachedSweep, dial: float) -> None:
     plan = sweep.plan
     job = _check(sweep, dial)
     if job is not None and not job.progress.state.finished:
-        timing(job)
+        watching = faults.fragment(tab_jobs.watch, run_every=POLL)
+        stopping = "Stopping after this decode …"
+        watching(job, lambda: _timing(job), "Cancel", key="clock-stop", stopping=stopping)
         return
     checks = all_checks(sweep, dial)
     if job is not None and (job.progress.error or job.progress.check is None):
@@ -445,14 +446,11 @@ def all_checks(sweep: CachedSweep, dial: float) -> Checks:
     return replace(saved, found=tuple(replace(check, how=sweep.how) for check in saved.found))
 
 
-@faults.fragment(run_every=POLL)
-def timing(job: ClockJob) -> None:
-    """Draw the progress of a check, with a stop button."""
+def _timing(job: ClockJob) -> tuple[float, str]:
     now = job.progress
-    if now.state.finished:
-        st.rerun()
-    share = now.done / now.decodes if now.decodes else 0.0
-    progress_bar(job, share, words.timing(now, tab_jobs.shared_worker().ahead(job), job.stopping), key="clock-stop")
+    if not now.decodes:
+        return 0.0, "Loading the models …"
+    return now.done / now.decodes, f"Decoding in turn: {number(now.done)} of {number(now.decodes)}"
 
 
 def engines(sweep: CachedSweep, dial: float) -> None:

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import streamlit as st
 
@@ -151,30 +151,31 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
     left, right = st.columns(2)
     with left:
         chosen = fixed_inputs(rule, "sweep-fixed")
+    swept = rule.dial.symbol if rule.dial else "its dial"
     listed = {
-        each.key: right.text_input(
-            f"Also with {markdown(each.symbol)} =",
-            key=_also_key(rule, each),
-            placeholder=", ".join(each.written(value) for value in neighbours(each)),
-            help=markdown(
-                f"More values of {each.symbol}, separated by commas: one sweep each on the same prompts, and a grid "
-                f"of {each.symbol} and {rule.dial.symbol if rule.dial else 'its dial'} in the evidence. They share the "
-                "models' answers."
-            ),
-        )
+        each.key: _more_values(right, each, _also_key(rule, each), f"and a grid of {each.symbol} and {swept}")
         for each in rule.fixed
     }
 
     def names() -> tuple[Rule, tuple[str, ...]]:
-        more = [
-            chosen.varied({each.key: value}).name
-            for each in rule.fixed
-            if listed[each.key].strip()
-            for value in grid_values(each, listed[each.key])
-        ]
+        more = [chosen.varied({key: value}).name for key, values in listed.items() for value in values()]
         return rule, tuple(dict.fromkeys([chosen.name, *more]))
 
     return names
+
+
+def _more_values(place: Any, each: Fixed, key: str, grid: str) -> Callable[[], tuple[float, ...]]:
+    """Draw the field for more values of a setting. Returns a function that reads them and raises BadInput."""
+    listed = place.text_input(
+        f"Also with {markdown(each.symbol)} =",
+        key=key,
+        placeholder=", ".join(each.written(value) for value in neighbours(each)),
+        help=markdown(
+            f"More values of {each.symbol}, separated by commas: one sweep each on the same prompts, {grid} in the "
+            "evidence. They share the models' answers."
+        ),
+    )
+    return lambda: grid_values(each, listed) if listed.strip() else ()
 
 
 def _also_key(rule: Rule, setting: Fixed) -> str:
@@ -339,14 +340,5 @@ def _over(controller: str, tree: str) -> tuple[str, Thresholds]:
     if control is None:
         return "", tuple
     setting = Threshold(control.controller, START.gamma).setting
-    symbol = setting.symbol
-    listed = st.text_input(
-        markdown(f"Also with {symbol} ="),
-        key="sweep-thresholds",
-        placeholder=", ".join(setting.written(value) for value in neighbours(setting)),
-        help=markdown(
-            f"More values of {symbol}, separated by commas: one sweep each on the same prompts, one of full drafts, "
-            f"and a grid of {symbol} and the dial in the evidence. They share the models' answers."
-        ),
-    )
-    return "", lambda: grid_values(setting, listed) if listed.strip() else ()
+    grid = f"one of full drafts, and a grid of {setting.symbol} and the dial"
+    return "", _more_values(st, setting, "sweep-thresholds", grid)

@@ -56,21 +56,13 @@ class SweepJob(Job[Sweeping]):
     rank = Rank.LONG
 
     def __init__(
-        self,
-        folder: Path,
-        make: Begin,
-        label: str,
-        choice: BackendChoice = BUILT_IN,
-        beside: Mapping[Path, str] | None = None,
-        *,
-        elsewhere: bool = False,
+        self, labels: Mapping[Path, str], make: Begin, choice: BackendChoice = BUILT_IN, *, elsewhere: bool = False
     ) -> None:
-        """`folder` is the results' folder. `make` begins or resumes the sweep with a pair, or without one if
-        `elsewhere`. `beside` has the folders of the grid's other sweeps with their labels."""
+        """`labels` has the results' folder of each sweep with its label. `make` begins or resumes them with a pair, or
+        without one if `elsewhere`."""
         super().__init__(Sweeping(JobState.QUEUED))
-        self.folder, self.label, self.choice = folder, label, choice
-        self.labels: Mapping[Path, str] = {folder: label, **(beside or {})}
-        """Labels of all sweeps of this job by folder."""
+        self.labels, self.choice = labels, choice
+        self.folder, self.label = next(iter(labels.items()))
         self._make: Begin | None = make
         self._elsewhere = elsewhere
 

@@ -203,19 +203,16 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
     folders = [new_folder(results, slug) for slug in slugs]
     swept = f"{CONTROLLERS[request.over].title} with " if request.over else ""
     drafts = ["" if each.drafts_plainly else f", {each.draft}" for each in settings]
-    labels = [
-        f"{swept}{rule.title}{draft} · {request.prompts.name}, {len(request.prompts)} prompts"
-        for rule, draft in zip(rules, drafts, strict=True)
-    ]
-    make: Begin = partial(tasks.sweep, request.prompts, settings[0], span, folders[0], request.chat)
-    if len(settings) > 1:
-        make = partial(tasks.grid, request.prompts, settings, span, folders, request.chat)
-    elif request.ray:
+    labels = {
+        folder: f"{swept}{rule.title}{draft} · {request.prompts.name}, {len(request.prompts)} prompts"
+        for folder, rule, draft in zip(folders, rules, drafts, strict=True)
+    }
+    make: Begin = partial(tasks.sweep, request.prompts, settings, span, folders, request.chat)
+    if request.ray:  # which has no grids
         how = (request.chat, RayRequest(request.ray), request.choice)
         make = partial(tasks.sweep_on_ray, request.prompts, settings[0], span, folders[0], *how)
-    others = dict(zip(folders[1:], labels[1:], strict=True))
-    job = SweepJob(folders[0], make, labels[0], request.choice, others, elsewhere=bool(request.ray))
-    tab_jobs.shared_worker().begin(job, *job.labels)
+    job = SweepJob(labels, make, request.choice, elsewhere=bool(request.ray))
+    tab_jobs.shared_worker().begin(job, *labels)
     return folders
 
 
@@ -240,12 +237,10 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
     for task in {harness.task_of(item.grader) for item in prompts.items}:
         _check_file(task)
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
-    make: Begin = partial(tasks.sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
-    if len(plans) > 1:
-        settings = [each.settings for each in plans.values()]
-        make = partial(tasks.grid, prompts, settings, plan.span, list(plans), plan.chat)
-    job = SweepJob(entry.path, make, labels[entry.path], models_of(entry.path, plan), labels)
-    tab_jobs.shared_worker().begin(job, *job.labels)
+    settings = [each.settings for each in plans.values()]
+    make: Begin = partial(tasks.sweep, prompts, settings, plan.span, list(plans), plan.chat)
+    job = SweepJob(labels, make, models_of(entry.path, plan))
+    tab_jobs.shared_worker().begin(job, *labels)
 
 
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:

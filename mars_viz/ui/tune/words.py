@@ -14,9 +14,8 @@ from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import losing, spread
 from mars_viz.sweep.wall_clock import TimingCheck
-from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune.catalogue import CachedSweep
-from mars_viz.ui.tune.jobs import Clocking, Sweeping
+from mars_viz.ui.tune.jobs import Sweeping
 from mars_viz.words import counted, decimals_within, exact_setting, number, ranged, short_device, times
 
 Clause = tuple[str, str]  # part of a sentence, with 'exact', 'modelled' or 'measured' as its basis; empty for none
@@ -124,12 +123,8 @@ def trade(paths: Sequence[RulePath], points: float) -> str:
     )
 
 
-def going(now: Sweeping, ahead: int, stopping: bool) -> str:
+def going(now: Sweeping) -> str:
     """Return a sentence about a running sweep."""
-    if stopping:
-        return "Stopping after this pass; finished prompts are kept …"
-    if now.state is JobState.QUEUED:
-        return f"Waiting for {counted(ahead, 'other job')} on this server …"
     if not now.prompts:
         return "Loading the models and measuring what their passes cost on this device …"
     words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
@@ -138,15 +133,6 @@ def going(now: Sweeping, ahead: int, stopping: bool) -> str:
     if now.workers:
         words += f", by {counted(len(now.workers), 'worker')}: {' + '.join(map(number, now.workers))}"
     return words + ("" if math.isnan(now.left) else f"; about {duration(now.left)} to go")
-
-
-def timing(now: Clocking, ahead: int, stopping: bool) -> str:
-    """Return a sentence about a running wall-clock check."""
-    if stopping:
-        return "Stopping after this decode …"
-    if now.state is JobState.QUEUED:
-        return f"Waiting for {counted(ahead, 'other job')} on this server …"
-    return f"Decoding in turn: {number(now.done)} of {number(now.decodes)}" if now.decodes else "Loading the models …"
 
 
 def timed(check: TimingCheck) -> tuple[str, ...]:
