@@ -403,7 +403,7 @@ class Verdicts:
         `speculation` is the judged one: a draft, or several concatenated ones, each with its root. A `dial` of NaN is
         for a rule without a dial, which has no breakpoints.
         """
-        nodes = np.flatnonzero(self.goes_on(speculation, dial))[::-1]  # reversed, so that the first sibling stays
+        nodes = self.goes_on(speculation, dial).nonzero()[0][::-1]  # reversed, so that the first sibling stays
         own_rows = nodes + 1 if speculation.judged_by is None else speculation.own_rows[nodes]
         steps = zip(nodes.tolist(), own_rows.tolist(), strict=True)
         below = dict(zip(speculation.judging_rows[nodes].tolist(), steps, strict=True))  # by row
@@ -423,6 +423,8 @@ class Verdicts:
 
     def emits(self, dial: float) -> np.ndarray:
         """Return the emissions at this dial value, int32 [N + 1]."""
+        if self.emit_below is self.emit_above:  # no dial moves any
+            return self.emit_above
         return np.where(dial < self.row_breakpoints, self.emit_below, self.emit_above)
 
 
