@@ -127,8 +127,8 @@ def test_the_recommendation_rests_on_every_prompts_grades(result):
     assert recommend(graded, 40, 0.8).dial is not None and recommend(graded, 0.1).dial is None
     chosen = np.arange(len(result)) % 3 > 0  # ungraded prompts have no part in it, nor have their edges
     partly = replace(result, prompts={**result.prompts, "target_right": np.where(chosen, 1, -1)})
-    for each, mask in ((result, None), (partly, chosen)):
-        parts = [slice(*each.starts[row : row + 2]) for row in np.arange(len(each))[mask if mask is not None else ...]]
+    for each in (result, partly):
+        parts = [slice(*each.starts[row : row + 2]) for row in np.flatnonzero(each.graded)]
         low, right = each.lines["low"], each.lines["right"]
         beside = stacked([Steps(np.append(low[part], each.top), right[part]).simplified() for part in parts])
         assert np.array_equal(each.graded_steps().steps.edges, beside.edges)
