@@ -394,6 +394,27 @@ class Verdicts:
         np.maximum.at(best, rows[keeps], rank[keeps])
         return np.logical_and(keeps, rank == best[rows])
 
+    def walked(
+        self, speculation: Speculation, dial: float, roots: Iterable[int] = (0,)
+    ) -> tuple[list[int], list[int], np.ndarray]:
+        """Return the walk from each root row down the accepted nodes: all nodes kept, in order; the row at which each
+        walk stops, the first without one; and the token emitted there, int32 [roots].
+
+        `speculation` is the judged one: a draft, or several concatenated ones, each with its root. A `dial` of NaN is
+        for a rule without a dial, which has no breakpoints.
+        """
+        nodes = self.goes_on(speculation, dial).nonzero()[0][::-1]  # reversed, so that the first sibling stays
+        own_rows = nodes + 1 if speculation.judged_by is None else speculation.own_rows[nodes]
+        steps = zip(nodes.tolist(), own_rows.tolist(), strict=True)
+        below = dict(zip(speculation.judging_rows[nodes].tolist(), steps, strict=True))  # by row
+        kept, stops = [], []
+        for row in roots:
+            while (step := below.get(row)) is not None:
+                node, row = step
+                kept.append(node)
+            stops.append(row)
+        return kept, stops, self.emits(dial)[stops]
+
     def standing(self, dial: float) -> Verdicts:
         """Return verdicts that are fixed at their values for this dial value."""
         keeps, emits = self.keeps(dial), self.emits(dial)
@@ -402,6 +423,8 @@ class Verdicts:
 
     def emits(self, dial: float) -> np.ndarray:
         """Return the emissions at this dial value, int32 [N + 1]."""
+        if self.emit_below is self.emit_above:  # no dial moves any
+            return self.emit_above
         return np.where(dial < self.row_breakpoints, self.emit_below, self.emit_above)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from mars_viz.errors import EvidenceError
 from mars_viz.evidence import Cut, Per
-from mars_viz.records import COLUMNS, Decision, Emission, Outcome, Policy, Round, Speculation, Timing, Verdicts
+from mars_viz.records import COLUMNS, Decision, Emission, Outcome, Round, Speculation, Timing, Verdicts
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)  # outcome by its code in arrays
 _EMPTY_WIDTH = len(Emission)  # width of a column of lists that has no lines
@@ -333,27 +333,13 @@ class Trace(Sequence[Round]):
         return Trace.of_columns(self.speculations, self.verdicts, text.settled, tokens, text.lengths, self.timings)
 
     def settled(self, dial: float | None) -> Settled:
-        """Return the result of `rules.settle` in every round; `dial` is None for a rule without a dial.
-
-        `rules.settle` takes the nodes of a block in order; this takes the first nodes of all blocks, then the second
-        ones, and so on.
-        """
-        at = math.nan if dial is None else dial  # NaN compares false, and a rule without a dial has no breakpoints
-        verdicts = self.verdicts
-        chosen = verdicts.policy is not Policy.DRAFT_ORDER  # else nothing is asked of the trees
-        keeps = verdicts.goes_on(self.speculations.whole, at) if chosen else verdicts.keeps(at)
-        firsts, lengths, parents = self.firsts, self.lengths, self.parents
-        kept, rows = np.zeros(len(keeps), bool), np.zeros(len(self), np.int64)
-        for place in range(int(lengths.max(initial=0))):
-            blocks = np.flatnonzero(lengths > place)
-            nodes = firsts[blocks] + place
-            goes_on = keeps[nodes] & (parents[nodes] + 1 == rows[blocks])
-            kept[nodes[goes_on]] = True
-            rows[blocks[goes_on]] = place + 1
-        stops = firsts + np.arange(len(self)) + rows
-        below = at < self.verdicts.row_breakpoints[stops]
-        emitted = np.where(below, self.verdicts.emit_below[stops], self.verdicts.emit_above[stops])
-        return Settled(kept, rows, emitted.astype(np.int32, copy=False))
+        """Return the result of `rules.settle` in every round; `dial` is None for a rule without a dial."""
+        roots = self.firsts + np.arange(len(self))
+        at = math.nan if dial is None else dial
+        nodes, stops, emitted = self.verdicts.walked(self.speculations.whole, at, roots.tolist())
+        kept = np.zeros(len(self.parents), bool)
+        kept[nodes] = True
+        return Settled(kept, np.array(stops, np.int64) - roots, emitted)
 
     def decided(self, settled: Settled) -> Decided:
         """Return the text of these decisions."""

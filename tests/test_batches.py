@@ -22,17 +22,8 @@ from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.networks import Opener
-from mars_viz.speculators.networks.small_llama import (
-    TRIED,
-    Counts,
-    Kernels,
-    PackedLlama,
-    Weights,
-    alike,
-    attention,
-    product,
-)
+from mars_viz.speculators.networks import Opener, small_llama
+from mars_viz.speculators.networks.small_llama import TRIED, Counts, Kernels, PackedLlama, Weights
 
 SHORT = Settings(rule="mars", gamma=3, max_new_tokens=14)
 PROMPTS = [*(item.prompt for item in builtin_prompts(64).items), *STORIES]
@@ -59,19 +50,19 @@ def test_a_batch_of_none_is_refused_and_a_bad_prompt_at_its_turn(pair: Backend) 
 
 def by_count(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
     """Of another result for every number of rows."""
-    return product(rows * (1 + len(rows) * 2**-20), matrix, onto)
+    return small_llama.product(rows * (1 + len(rows) * 2**-20), matrix, onto)
 
 
 def by_place(rows: Tensor, matrix: Tensor, onto: Tensor | None) -> Tensor:
     """Rows in sixes, and of another result for up to three that are left over, as MKL has it on AVX2."""
     left, factors = len(rows) % 6, torch.ones(len(rows), 1)
     factors[len(rows) - (left if left < 4 else 0) :] += 2**-20
-    return product(rows * factors, matrix, onto)
+    return small_llama.product(rows * factors, matrix, onto)
 
 
 def few_queries(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """Of another result for up to three queries, and for up to three that are left over of 32."""
-    mixed, left = attention(queries, keys, values, mask), queries.shape[2] % 32
+    mixed, left = small_llama.attention(queries, keys, values, mask), queries.shape[2] % 32
     if 0 < left < 4:
         mixed[:, :, -left:] *= 1 + 2**-20
     return mixed
@@ -80,7 +71,7 @@ def few_queries(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> 
 def wide(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """Of another result for every number of keys beyond 128."""
     end = keys.shape[2]
-    return attention(queries, keys, values, mask) * (1 + (end if 128 < end < 512 else 0) * 2**-26)
+    return small_llama.attention(queries, keys, values, mask) * (1 + (end if 128 < end < 512 else 0) * 2**-26)
 
 
 KERNELS = {
@@ -130,7 +121,7 @@ def test_the_cheapest_counts_that_are_alike_are_taken() -> None:
             rows[-1] += classes[count] is None
             yield rows
 
-        return alike(lambda taken: computed(len(taken))).alike
+        return small_llama.alike(lambda taken: computed(len(taken))).alike
 
     assert taken(dict.fromkeys(TRIED, 0)) == TRIED
     assert taken({count: int(count > 3) for count in TRIED}) == TRIED[3:]

@@ -22,7 +22,7 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import COLUMNS, Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators import draft, evidence
+from mars_viz.speculators import draft, evidence, sampling
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.drafters.model import Picking
@@ -31,18 +31,6 @@ from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
-from mars_viz.speculators.sampling import (
-    Largest,
-    _lowest,
-    _lowest_there,
-    _rank_there,
-    _search,
-    best,
-    largest,
-    law,
-    ranks,
-    settled,
-)
 from mars_viz.speculators.tree_laws import TREE_COLUMNS
 
 N, V = 5, 60
@@ -157,7 +145,7 @@ def test_an_accelerator_works_on_many_chains_at_once_and_an_empty_draft_has_no_l
         seats[device] = DraftBatch((4,), tokens, target[:, :4], target, sampled=False).seats
     assert seats["cpu"] <= 1 and 4 < seats["meta"] < 64
     for size in (40, 1 << 17):
-        assert largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
+        assert sampling.largest(torch.empty(1, 0, size), 16).ids.shape[:2] == (1, 0)
 
 
 @pytest.mark.parametrize("whose", ["target", "drafter"])
@@ -208,12 +196,12 @@ def in_order(row: np.ndarray) -> np.ndarray:
     return np.lexsort((np.arange(len(row)), -row.astype(np.float64)))
 
 
-def left_open(rows: Tensor, count: int, rng: np.random.Generator) -> Largest:
+def left_open(rows: Tensor, count: int, rng: np.random.Generator) -> sampling.Largest:
     """Return what another device may find: any order of equals, and any equals of the last entry."""
     shuffled = torch.from_numpy(rng.permutation(rows.shape[-1]))
     values, at = rows[..., shuffled].topk(min(count + 1, rows.shape[-1]), -1)
     tied = values[..., 1:] == values[..., :-1]
-    return Largest(values[..., :count], shuffled[at][..., :count], tied)
+    return sampling.Largest(values[..., :count], shuffled[at][..., :count], tied)
 
 
 @pytest.mark.parametrize(
@@ -223,17 +211,17 @@ def test_lists_are_those_of_a_stable_sort(kind: str, size: int) -> None:
     rng = np.random.default_rng(size)
     rows = torch.from_numpy(tied(kind, rng, 6, size).reshape(2, 3, size))
     expected = torch.from_numpy(np.array([[in_order(row) for row in part] for part in rows.numpy()]))
-    assert torch.equal(best(rows), expected[..., 0])
+    assert torch.equal(sampling.best(rows), expected[..., 0])
     for count in (1, 2, 16):
-        found = largest(rows, count)
+        found = sampling.largest(rows, count)
         assert found.tied is None
         assert torch.equal(found.ids, expected[..., :count])
         assert torch.equal(found.values, rows.gather(-1, expected[..., :count]))
-        values, ids = _search(rows, count + 1)
-        found = Largest(values[..., :count], ids[..., :count], values[..., 1:] == values[..., :-1])
+        values, ids = sampling._search(rows, count + 1)
+        found = sampling.Largest(values[..., :count], ids[..., :count], values[..., 1:] == values[..., :-1])
         for open_ in (left_open(rows, count, rng), found):
-            assert torch.equal(settled(rows, open_).ids, expected[..., :count])
-    alone = [largest(part[i : i + 1], 16).ids for part in rows for i in range(3)]
+            assert torch.equal(sampling.settled(rows, open_).ids, expected[..., :count])
+    alone = [sampling.largest(part[i : i + 1], 16).ids for part in rows for i in range(3)]
     assert torch.equal(torch.cat(alone), expected[..., :16].flatten(0, 1))
 
 
@@ -242,14 +230,14 @@ def test_ranks_and_equals_are_counted_alike_on_every_device(kind: str) -> None:
     rng = np.random.default_rng(1)
     rows = torch.from_numpy(tied(kind, rng, 6).reshape(2, 3, SIZE))
     ids = torch.from_numpy(rng.integers(0, SIZE, (2, 3, 5)))
-    ids[..., 0] = best(rows)
+    ids[..., 0] = sampling.best(rows)
     places = list(np.ndindex(ids.shape))
     expected = [rank(rows[place[:2]].numpy(), int(ids[place])) for place in places]
-    assert ranks(rows, ids, largest(rows, 16).ids).flatten().tolist() == expected
-    assert torch.stack([_rank_there(rows, one) for one in ids.split(1, -1)], -1).flatten().tolist() == expected
+    assert sampling.ranks(rows, ids, sampling.largest(rows, 16).ids).flatten().tolist() == expected
+    assert torch.stack([sampling._rank_there(rows, one) for one in ids.split(1, -1)], -1).flatten().tolist() == expected
     flat, at = rows.flatten(0, 1), torch.tensor([4, 1])
     value = flat[at].gather(-1, ids.flatten(0, 1)[at, :1])
-    here, there = _lowest(flat, at, value, 16), _lowest_there(flat, at, value, 16)
+    here, there = sampling._lowest(flat, at, value, 16), sampling._lowest_there(flat, at, value, 16)
     counts = (flat[at] == value).sum(-1).tolist()
     for one, other, count in zip(here, there, counts, strict=True):
         assert one[:count].tolist() == other[:count].tolist() == sorted(one[:count].tolist())
@@ -290,7 +278,7 @@ def test_top_k_keeps_all_equals_and_top_p_the_lower_ids_of_them() -> None:
     logits = torch.full((1, 50), -3.0)
     logits[0, [40, 7, 21, 33, 12, 9]] = 2.0
     logits[0, 30] = 4.0
-    kept = {name: law(logits, Settings(temperature=1.0, **some)).nonzero()[:, 1].tolist() for name, some in
+    kept = {name: sampling.law(logits, Settings(temperature=1.0, **some)).nonzero()[:, 1].tolist() for name, some in
             {"k": {"top_k": 3}, "p": {"top_p": 0.65}, "both": {"top_k": 3, "top_p": 0.65}}.items()}  # fmt: skip
     assert kept["k"] == [7, 9, 12, 21, 30, 33, 40]  # as in transformers: no worse than the third
     theirs = TopKLogitsWarper(3)(None, logits)
@@ -305,7 +293,9 @@ def test_logits_that_temperature_rounds_to_equals() -> None:
     logits = torch.full((1, 30), 1.0)
     logits[0, 3], logits[0, 20] = float(floats[at]), float(floats[at + 1])
     settings = Settings(temperature=1.3, top_p=0.3)
-    assert law(logits, settings).nonzero()[:, 1].tolist() == [20] == largest(logits, 1).ids[0].tolist()
+    assert (
+        sampling.law(logits, settings).nonzero()[:, 1].tolist() == [20] == sampling.largest(logits, 1).ids[0].tolist()
+    )
 
 
 GROUPS = (300, 40, 17, 1, 2, 1) * 6

@@ -14,22 +14,9 @@ import pytest
 import streamlit as st
 
 from mars_viz import figures, samples
+from mars_viz.analysis import lesson_sums as sums
 from mars_viz.analysis.branching import tree_tokens
 from mars_viz.analysis.intervals import wilson
-from mars_viz.analysis.lesson_sums import (
-    OTHERS,
-    Overlap,
-    Price,
-    RunnerUps,
-    close_calls,
-    expected_speed_up,
-    expected_tokens,
-    gain,
-    overlap,
-    places,
-    prices,
-    strict_run,
-)
 from mars_viz.analysis.steps import Steps
 from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
@@ -48,10 +35,10 @@ from mars_viz.walk import Ending
 from tests.factories import PROMPT, ToySpeculator, make_speculation, processed, toy_map, toy_run
 from tests.in_node import in_node_with
 
-LAWS = Overlap((1, 2), p=np.array([0.5, 0.5]), q=np.array([0.2, 0.8]), shared=np.array([0.2, 0.5]))
+LAWS = sums.Overlap((1, 2), p=np.array([0.5, 0.5]), q=np.array([0.2, 0.8]), shared=np.array([0.2, 0.5]))
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
 SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "rounds": 9, "right": None, "same": "a", "other": "", "words": "Words."}
-CALLS = ratio.curves(RunnerUps(*np.array([[2], [1], [20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
+CALLS = ratio.curves(sums.RunnerUps(*np.array([[2], [1], [20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
 COUNTED = {"runnerUps": 3, "above": [0] * ratio.REACH + [1, 2] + [3] * (ratio.REACH - 1)}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
 READINGS = {
@@ -155,7 +142,7 @@ def test_numbers_in_the_words(pages):
     for (*_, words), found in zip(WORDS, pages(*rows), strict=True):
         plain = [text.replace("\u00a0", " ").replace("\u202f", " ") for text in found]
         assert any(re.fullmatch(words, text) for text in plain), (words, plain)
-    assert float(expected_speed_up(0.8, 6, 0.17)) == pytest.approx(1.96, abs=0.005)
+    assert float(sums.expected_speed_up(0.8, 6, 0.17)) == pytest.approx(1.96, abs=0.005)
     for pace, words in (
         (2.5, "2.50 times as fast"),
         (1.004, "1.004 times as fast"),
@@ -229,7 +216,7 @@ def test_trees_and_chains_are_fastest_where_python_says(pages):
     title = "return at.found('chart-title')[0].textContent;"
     rows = [(title, Kind.BRANCHING, {"position": each}, {}) for each in positions]
     for (alpha, second, wider), words in zip(settings, pages(*rows), strict=True):
-        chain = np.array([float(expected_tokens(alpha, n)) for n in nodes])
+        chain = np.array([float(sums.expected_tokens(alpha, n)) for n in nodes])
         paces = [each / (1 + wider * nodes) for each in (tree_tokens(alpha, second, trees.MOST), chain)]
         counts = re.search(r"a tree of (\d+) nodes? is (\S+) times .*, of (\d+), (\S+) times", words)
         assert counts is not None
@@ -239,31 +226,31 @@ def test_trees_and_chains_are_fastest_where_python_says(pages):
 
 
 def test_the_formulas_by_hand():
-    assert expected_tokens(0.5, 2) == pytest.approx(1 + 0.5 + 0.25)
-    assert expected_tokens(1.0, 6) == 7 and expected_tokens(0.0, 6) == 1
-    assert expected_speed_up(0.8, 5, 0.02) == pytest.approx((1 - 0.8**6) / (0.2 * (5 * 0.02 + 1)))
-    assert expected_speed_up(1.0, 3, 1.0) == 1.0  # a drafter as dear as the target gains nothing
-    assert expected_tokens(np.array([0.0, 0.5]), 1).tolist() == [1.0, 1.5]
+    assert sums.expected_tokens(0.5, 2) == pytest.approx(1 + 0.5 + 0.25)
+    assert sums.expected_tokens(1.0, 6) == 7 and sums.expected_tokens(0.0, 6) == 1
+    assert sums.expected_speed_up(0.8, 5, 0.02) == pytest.approx((1 - 0.8**6) / (0.2 * (5 * 0.02 + 1)))
+    assert sums.expected_speed_up(1.0, 3, 1.0) == 1.0  # a drafter as dear as the target gains nothing
+    assert sums.expected_tokens(np.array([0.0, 0.5]), 1).tolist() == [1.0, 1.5]
 
 
 def test_a_runs_own_letters_by_hand():
     run = toy_run()
     timing = Timing(draft=0.006, verify=0.002, evidence=1.0, total=2.0)
     timed = replace(run, rounds=tuple(replace(r, timing=timing) for r in run.rounds))
-    found = gain(timed)
+    found = sums.gain(timed)
     kept = sum(round_.kept for round_ in run.rounds)
     rejected = sum(outcome.value == "rejected" for round_ in run.rounds for outcome in round_.outcomes)
     assert found.alpha == kept / (kept + rejected) and found.gamma == 6 and found.tau == run.tau
     assert found.draft_step == pytest.approx(0.001) and found.c == pytest.approx(0.5)
     assert found.speed_up == pytest.approx(run.tau * 0.002 / 0.008)
-    assert not gain(run).timed, "a run without timings has no c"
-    assert np.isnan(gain(replace(run, rounds=())).alpha)
+    assert not sums.gain(run).timed, "a run without timings has no c"
+    assert np.isnan(sums.gain(replace(run, rounds=())).alpha)
 
 
 def test_prices_are_those_of_decoding_at_the_strict_end():
     run = toy_run(dial=0.9)
     run = mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (1, 3, 6))[0])
-    found = prices(run)
+    found = sums.prices(run)
     assert [price.gamma for price in found] == [1, 3, 6]
     for price in found:
         settings = replace(run.settings, gamma=price.gamma)
@@ -273,17 +260,19 @@ def test_prices_are_those_of_decoding_at_the_strict_end():
         assert price.kept == sum(r.kept for r in rounds)
         assert price.kept + price.rolled_back == sum(len(r.speculation) for r in rounds)
         assert 0 <= price.wasted <= 1
-        assert strict_run(run, price.gamma).token_ids == tuple(t for r in rounds for t in r.token_ids)
+        assert sums.strict_run(run, price.gamma).token_ids == tuple(t for r in rounds for t in r.token_ids)
 
 
 def test_a_small_share_of_wasted_drafts_is_some_and_without_a_strict_text_there_is_no_price():
     for lost, of, share in ((1, 300, "0.333"), (7, 100, "7"), (0, 0, "0")):
-        assert heading(Price(3, 9, 4, of - lost, lost)).endswith(f", {share} % of drafted tokens rolled back (exact)")
-    assert prices(toy_run(dial=0.7)) == ()
+        assert heading(sums.Price(3, 9, 4, of - lost, lost)).endswith(
+            f", {share} % of drafted tokens rolled back (exact)"
+        )
+    assert sums.prices(toy_run(dial=0.7)) == ()
     with pytest.raises(BadInput, match="no dial map"):
-        strict_run(toy_run(dial=0.7))
+        sums.strict_run(toy_run(dial=0.7))
     strict = toy_run(rule="strict")
-    assert strict_run(strict) is strict and len(prices(strict)) == 1
+    assert sums.strict_run(strict) is strict and len(sums.prices(strict)) == 1
 
 
 def test_the_areas_are_those_of_the_full_laws():
@@ -295,7 +284,7 @@ def test_the_areas_are_those_of_the_full_laws():
         run = toy_run(rule="rejection-sampling", temperature=temperature)
         run = replace(run, rounds=(replace(run.rounds[0], speculation=spec),))
         for node in range(3):
-            laws = overlap(run, (0, node))
+            laws = sums.overlap(run, (0, node))
             p, q = (processed(z[node].astype(np.float32), temperature) for z in (target, drafter))
             shown = list(laws.tokens[:-1])
             rest = np.setdiff1d(np.arange(40), shown)
@@ -304,14 +293,14 @@ def test_the_areas_are_those_of_the_full_laws():
                 assert group[-1] == pytest.approx(full[rest].sum(), abs=1e-4)
             assert laws.acceptance == pytest.approx(1 - np.abs(p - q).sum() / 2, abs=1e-5)
             assert laws.p.sum() == pytest.approx(1) and laws.q.sum() == pytest.approx(1)
-            assert laws.tokens[-1] == OTHERS
+            assert laws.tokens[-1] == sums.OTHERS
 
 
 def test_places_are_those_whose_laws_are_known_and_the_lesson_says_what_is_missing():
     run = toy_run(rule="rejection-sampling", temperature=1.0)
     lacks = lossless.LESSON.lacks
-    assert places(run) and lacks(run) == ""
-    assert all(node < len(run.rounds[index].speculation) for index, node in places(run))
+    assert sums.places(run) and lacks(run) == ""
+    assert all(node < len(run.rounds[index].speculation) for index, node in sums.places(run))
     assert "greedy" in lacks(toy_run())
     assert "top-k" in lacks(toy_run(rule="rejection-sampling", temperature=1.0, top_p=0.9))
     assert "recorded both distributions" in lacks(replace(run, rounds=()))
@@ -321,7 +310,7 @@ def test_close_calls_and_their_ratios_by_hand():
     target = np.array([[20.0, 17, 0], [3, 2.9, 0], [0, 0, 5]])
     spec = make_speculation(target, target[:2], [1, 1])
     run = toy_run()
-    calls = close_calls(replace(run, rounds=(replace(run.rounds[0], speculation=spec),)))
+    calls = sums.close_calls(replace(run, rounds=(replace(run.rounds[0], speculation=spec),)))
     assert calls.z1.tolist() == pytest.approx([3, 20]) and calls.tokens.tolist() == [1, 1]
     assert calls.ratio(0.0) == pytest.approx([2.9 / 3, 0.85]) and calls.ratio(10.0)[1] == pytest.approx(0.9)
     assert calls.odds == pytest.approx([np.exp(-0.1), np.exp(-3)])

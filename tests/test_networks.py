@@ -25,20 +25,9 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.networks import Network, differs, llama_forward, opener
+from mars_viz.speculators.networks import Network, batched, differs, llama_forward, opener
 from mars_viz.speculators.networks.base import Rows
-from mars_viz.speculators.networks.batched import (
-    CHECKS,
-    CHUNK,
-    LEAST,
-    SETTLED,
-    WORTH,
-    CachePool,
-    Graphs,
-    RaggedNetwork,
-    Recorded,
-    Tensors,
-)
+from mars_viz.speculators.networks.batched import CachePool, Graphs, RaggedNetwork, Recorded, Tensors
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, Weights, fits
@@ -170,7 +159,7 @@ def test_the_next_pass_gets_the_cache_of_a_deleted_one_but_none_of_its_numbers(k
 
     with torch.inference_mode():
         network, other = begin(), begin()
-        expected = [network.score(ids, [0], 6) for _ in range(SETTLED)][0]
+        expected = [network.score(ids, [0], 6) for _ in range(batched.SETTLED)][0]
         other.score(ids, [0], 6)
         memory, played = caches(network)[0].data_ptr(), capture.played
         for cache in caches(network):
@@ -263,12 +252,12 @@ def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(
 
 
 def test_a_prompt_longer_than_a_chunk_is_read_in_parts_and_any_of_its_last_rows_are_had() -> None:
-    model = llama(max_position_embeddings=2 * CHUNK + 100)
-    texts = texts_of(2, CHUNK + 70)
+    model = llama(max_position_embeddings=2 * batched.CHUNK + 100)
+    texts = texts_of(2, batched.CHUNK + 70)
     with torch.inference_mode():
         expected = model(input_ids=texts).logits
         network = RaggedNetwork(CachePool(Body(model, 97)))
-        for rows in (1, 70, 71, CHUNK + 70):
+        for rows in (1, 70, 71, batched.CHUNK + 70):
             found = network.score(texts, [0, 0], rows)
             torch.testing.assert_close(found, expected[:, -rows:], atol=2e-3, rtol=1e-3)
 
@@ -280,7 +269,7 @@ def test_rows_that_only_fill_up_a_recorded_pass_are_written_where_nobody_reads(p
     with torch.inference_mode():
         expected = pair.target.passes().score(ids, [0] * 4, 60)
         network.score(ids[:, :30], [0] * 4, 1)
-        for _ in range(SETTLED):
+        for _ in range(batched.SETTLED):
             found = network.score(ids[:3, 30:40], [30] * 3, 10)  # with a fourth row that fills up
         torch.testing.assert_close(found, expected[:3, 30:40], atol=1e-3, rtol=1e-3)
         found = network.score(ids[3:, 30:], [30], 30, [3])
@@ -337,12 +326,12 @@ def test_texts_are_those_of_the_packed_pass_alone_and_together(pair: Backend, re
 def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Backend) -> None:
     capture = Calling()
     network = RaggedNetwork(CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture))
-    packed, ids = pair.target.passes(), 5 + texts_of(2, LEAST + 40)
+    packed, ids = pair.target.passes(), 5 + texts_of(2, batched.LEAST + 40)
     with torch.inference_mode():
         for at in range(0, ids.shape[1], 8):
             found, expected = (each.score(ids[:, at : at + 8], [at, at], 8) for each in (network, packed))
             torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
-        assert capture.recorded == 2 and network._room.cache.shape[2] == 2 * LEAST
+        assert capture.recorded == 2 and network._room.cache.shape[2] == 2 * batched.LEAST
         assert network._room.graphs is not None and len(network._room.graphs) == 1
         network.copy(0, 5, 8)  # a row beyond the allocated ones
         assert len(network._room.graphs) == 0
@@ -398,12 +387,12 @@ def test_a_shape_that_comes_back_is_recorded_and_compared_until_it_has_settled()
         return plus(x, y)
 
     graphs = graphs_on(capture)
-    for turn in range(SETTLED + 4):
+    for turn in range(batched.SETTLED + 4):
         given = torch.full((2, 3), float(turn)), torch.ones(2, 3)
         results.append((graphs.run(("plus", 2), counting, given), plus(*given)))
-        assert capture.recorded == (turn + 1 >= WORTH)
-    assert capture.played == SETTLED + 4 - (WORTH - 1) and not graphs.given_up
-    assert calls == WORTH - 1 + CHECKS + capture.recorded + capture.played
+        assert capture.recorded == (turn + 1 >= batched.WORTH)
+    assert capture.played == batched.SETTLED + 4 - (batched.WORTH - 1) and not graphs.given_up
+    assert calls == batched.WORTH - 1 + batched.CHECKS + capture.recorded + capture.played
     for found, expected in results:  # a later play has not overwritten what an earlier one gave
         assert equal(found, expected)
 
@@ -419,11 +408,11 @@ def test_a_shape_that_comes_back_is_recorded_and_compared_until_it_has_settled()
 def test_a_failed_or_wrong_recording_is_given_up_and_reported_once(capture: Calling, reason: str) -> None:
     reports: list[str] = []
     graphs = graphs_on(capture, reports)
-    for turn in range(2 * SETTLED):
+    for turn in range(2 * batched.SETTLED):
         given = torch.full((1,), float(turn)), torch.ones(1)
         assert equal(graphs.run("plus", plus, given), plus(*given))
     assert graphs.given_up and len(graphs) == 0
     assert len(reports) == 1 and reason in reports[0] and "\n" not in reports[0]
-    for _ in range(2 * WORTH):  # the function's own errors are raised
+    for _ in range(2 * batched.WORTH):  # the function's own errors are raised
         with pytest.raises(RuntimeError):
             graphs.run("broken", lambda x: (x @ x.T.expand(2, 3),), (torch.ones(2, 2),))

@@ -122,51 +122,42 @@ FORMULAS: dict[str, Callable[[Case, float], bool]] = {
 with rejection sampling have their own tests."""
 
 
+Keeps = Callable[["Case"], bool]
+
+
 def entropy_of(law: np.ndarray, count: int) -> float:
     """Of the largest probabilities of a law as they are, nats."""
     largest = np.sort(law)[::-1][:count]
     return -sum(float(p * np.log(p)) for p in largest if p > 0)
 
 
-def fly(cases: list[Case], dial: float, window: int) -> list[bool]:
-    """The paper's: `window` drafted tokens follow the mismatch, and all but the last match."""
+def windowed(cases: list[Case], kept: Keeps, follow: int, window: int, relaxes: Keeps) -> list[bool]:
+    """Kept, or relaxed before `window` drafted tokens the first `follow` of which are kept, too."""
+    ends = len(cases) - window
     return [
-        c.top
-        or (
-            i + window < len(cases)
-            and all(after.top for after in cases[i + 1 : i + window])
-            and entropy_of(softmax(c.z.astype(np.float64)), 3) >= dial
-        )
+        kept(c) or (i < ends and all(map(kept, cases[i + 1 : i + 1 + follow])) and relaxes(c))
         for i, c in enumerate(cases)
     ]
+
+
+def fly(cases: list[Case], dial: float, window: int) -> list[bool]:
+    """The paper's: all but the last of the tokens that follow match."""
+    return windowed(
+        cases, lambda c: c.top, window - 1, window, lambda c: entropy_of(softmax(c.z.astype(np.float64)), 3) >= dial
+    )
 
 
 def vllm_fly(cases: list[Case], dial: float, window: int, best_tokens: int) -> list[bool]:
-    """vLLM's: `window` drafted tokens follow the rejection, and rejection sampling keeps them all."""
-    return [
-        c.tossed
-        or (
-            c.possible
-            and i + window < len(cases)
-            and all(after.tossed for after in cases[i + 1 : i + window + 1])
-            and entropy_of(c.p, best_tokens) >= dial
-        )
-        for i, c in enumerate(cases)
-    ]
+    """vLLM's: rejection sampling keeps all of the tokens that follow."""
+    return windowed(
+        cases, lambda c: c.tossed, window, window, lambda c: c.possible and entropy_of(c.p, best_tokens) >= dial
+    )
 
 
 def margin_window(cases: list[Case], dial: float, window: int) -> list[bool]:
-    """A small difference of log-probabilities, before `window` tokens that match."""
-    return [
-        c.top
-        or (
-            c.possible
-            and i + window < len(cases)
-            and all(after.top for after in cases[i + 1 : i + window + 1])
-            and np.log(c.p1) - np.log(c.p[c.x]) <= dial
-        )
-        for i, c in enumerate(cases)
-    ]
+    """A small difference of log-probabilities, before tokens that match."""
+    near = lambda c: c.possible and np.log(c.p1) - np.log(c.p[c.x]) <= dial  # noqa: E731
+    return windowed(cases, lambda c: c.top, window, window, near)
 
 
 OF_BLOCKS: dict[str, Callable[[list[Case], float], list[bool]]] = {

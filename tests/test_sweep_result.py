@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from sweep_cases import COSTS, SETTINGS, SHORT, TREES, sweep_over, timing, toy_prompts, toy_sweep
 
-from mars_viz.analysis.intervals import Bootstrap, Interval, Method, difference, ratio, ratio_of_ratios, wilson
+from mars_viz.analysis.intervals import Bootstrap, Interval, Method, interval, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
-from mars_viz.analysis.steps import plain_within, stacked
+from mars_viz.analysis.steps import Steps, plain_within, stacked
 from mars_viz.axis import Span
 from mars_viz.commands import decoding
 from mars_viz.commands import sweep as sweep_command
@@ -76,7 +76,7 @@ def test_curves_are_the_pooled_lines_everywhere_and_bands_agree_with_them(result
         np.testing.assert_allclose(band_at(result, measure, dials).estimate, [curves[name].at(dial) for dial in dials])
     tokens, rounds, right = (lines_at(result, name, 0.0) for name in names[:3])
     assert value_at(result, known["tau"], 0.0) == ratio(tokens, rounds)
-    assert value_at(result, known["accuracy_change"], 0.0) == difference(right, strict_right)
+    assert value_at(result, known["accuracy_change"], 0.0) == interval(np.subtract, right, strict_right)
     ours = value_at(result, known["speed_up_strict"], 0.0)
     theirs = ratio_of_ratios((tokens, rounds), (strict_tokens, strict_rounds))
     np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
@@ -127,8 +127,10 @@ def test_the_recommendation_rests_on_every_prompts_grades(result):
     assert recommend(graded, 40, 0.8).dial is not None and recommend(graded, 0.1).dial is None
     chosen = np.arange(len(result)) % 3 > 0  # ungraded prompts have no part in it, nor have their edges
     partly = replace(result, prompts={**result.prompts, "target_right": np.where(chosen, 1, -1)})
-    for each, mask in ((result, None), (partly, chosen)):
-        beside = stacked([steps.simplified() for steps in each.each("right", mask)])
+    for each in (result, partly):
+        parts = [slice(*each.starts[row : row + 2]) for row in np.flatnonzero(each.graded)]
+        low, right = each.lines["low"], each.lines["right"]
+        beside = stacked([Steps(np.append(low[part], each.top), right[part]).simplified() for part in parts])
         assert np.array_equal(each.graded_steps().steps.edges, beside.edges)
         assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
 

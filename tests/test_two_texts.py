@@ -44,7 +44,7 @@ def test_both_texts_and_their_order(swept, tmp_path):
         kept, change = pairing.kept(both, place), entries[place]
         ours, theirs = (emitted(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
         assert (kept.left.tokens, kept.right.tokens) == (ours, theirs)
-        sides = (kept.left, kept.both.found.left), (kept.right, kept.both.found.right)
+        sides = (kept.left, kept.alignment.left), (kept.right, kept.alignment.right)
         first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
         assert sides[0][1].parts == first == sides[1][1].parts or ours == theirs
         differing += ours != theirs
@@ -53,7 +53,7 @@ def test_both_texts_and_their_order(swept, tmp_path):
             left[place] > right[place],
             left[place] < right[place],
         )
-        sent = texts_payload("", *(text_pane("a", "", *side) for side in sides), kept.both.found.unit)
+        sent = texts_payload("", *(text_pane("a", "", *side) for side in sides), kept.alignment.unit)
         assert json.loads(json.dumps(sent)) == sent
     assert 0 < differing < COUNT
     margin = replace(SETTINGS, rule="mars-margin")
@@ -71,7 +71,7 @@ def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path)
     for left, right, start in (*whose, (older, again, "Neither")):
         both = pair(SweepSetting(left, 1.0), SweepSetting(right, 0.5))
         kept = pairing.kept(both, 0)
-        assert kept.both is None and saved_sweeps.missing(both, kept).startswith(f"{start} sweep")
+        assert kept.alignment is None and saved_sweeps.missing(both, kept).startswith(f"{start} sweep")
     shutil.copytree(other.folder / "texts", older.folder / "texts")
     with pytest.raises(BadInput, match="holds no texts of this sweep"):
         pairing.kept(settings(older), 0)
@@ -90,7 +90,7 @@ def test_tokens_are_compared_within_one_vocabulary_only(swept, monkeypatch):
         assert {entry.change for entry in pairing.entries(pair(left, other))} == {change}
     monkeypatch.setattr(pairing, "same_vocabulary", lambda *_: False)
     others = SweepSetting(swept, 1.0), *(of_plan(swept, provenance=each) for each in (made, elsewhere, revised))
-    units = [pairing.kept(pair(left, other), 0).both.found.unit for other in others]
+    units = [pairing.kept(pair(left, other), 0).alignment.unit for other in others]
     assert units == [Unit.TOKENS, Unit.TOKENS, Unit.CHARACTERS, Unit.CHARACTERS]
 
 

@@ -97,19 +97,9 @@ def _check_confidence(value: float) -> None:
 DEFAULT = Bootstrap()  # 95 %, BCa
 
 
-def mean(values: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Interval:
-    """Return the interval of the mean of values [P], one per prompt: accuracy, output length."""
-    return interval(lambda m: m, values, how=how, units=units)
-
-
 def ratio(numerators: np.ndarray, denominators: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
     """Return the interval of a ratio of sums over prompts, such as pooled τ from tokens [P] and rounds [P]."""
     return interval(divided, numerators, denominators, how=how)
-
-
-def difference(a: np.ndarray, b: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
-    """Return the interval of mean(a) - mean(b), paired: accuracy relaxed [P] minus strict [P]."""
-    return interval(lambda x, y: x - y, a, b, how=how)
 
 
 def ratio_of_ratios(

@@ -69,16 +69,6 @@ class Steps:
         kept = np.concatenate([[True], changes.any(axis=tuple(range(changes.ndim - 1)))])
         return Steps(np.append(self.edges[:-1][kept], self.edges[-1]), self.values[..., kept])
 
-    def clipped(self, low: float, high: float) -> Steps:
-        """Return the part from `low` to `high`. Raises BadInput if it is not inside the range."""
-        first, last = self.segment(low), self.segment(high)
-        if not low < high:
-            raise SettingError(f"{low:g} to {high:g} is no range. Give a low end below the high end.")
-        if high == self.edges[last]:
-            last -= 1  # the segment that begins there has no part in the range
-        edges = np.concatenate([[low], self.edges[first + 1 : last + 1], [high]])
-        return Steps(edges, self.values[..., first : last + 1])
-
 
 def plain_within(low: float, high: float) -> float:
     """Return the value in [low, high) with the fewest decimals, as a name for the segment."""

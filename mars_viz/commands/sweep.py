@@ -275,7 +275,7 @@ def _print(
             "dial": dial,
             "terms": terms.facts(),
             "table": table_of(result, dial, terms.how),
-            "by_task": [row.facts() for row in by_task(result, dial, terms.how)],
+            "by_task": by_task(result, dial, terms.how),
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
         }

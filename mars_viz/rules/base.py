@@ -404,15 +404,6 @@ def emissions(speculation: Speculation, on_rejection: Emission | np.ndarray) -> 
 
 
 def settle(speculation: Speculation, verdicts: Verdicts, dial: float | None) -> Decision:
-    """Return the walk from the prefix down the accepted nodes, which stops at the first row without one. Among accepted
-    siblings the policy's choice is followed."""
-    at = math.nan if dial is None else dial  # NaN compares false, and a rule without a dial has no breakpoints
-    kept: list[int] = []
-    row = 0
-    nodes = zip(speculation.parents.tolist(), verdicts.goes_on(speculation, at).tolist(), strict=True)
-    for node, (parent, keeps) in enumerate(nodes):  # parents come first, so one pass meets the walk in order
-        if keeps and parent + 1 == row:
-            kept.append(node)
-            row = node + 1
-    below = at < verdicts.row_breakpoints[row]
-    return Decision(tuple(kept), row, int((verdicts.emit_below if below else verdicts.emit_above)[row]))
+    """Return the decision of a walk from the prefix; `dial` is None for a rule without a dial."""
+    kept, (row,), (emitted,) = verdicts.walked(speculation, math.nan if dial is None else dial)
+    return Decision(tuple(kept), row, int(emitted))

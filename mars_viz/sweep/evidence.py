@@ -104,7 +104,7 @@ def evidence_of(
         "rule": _rule(result),
         "settings": settings_of(result, dial),
         "accuracy": _accuracy(result, dial, how),
-        "by_task": [row.facts() for row in tasks],
+        "by_task": [asdict(row) for row in tasks],
         "losing_tasks": losing(tasks, terms, plan.against),
         "figures": table_of(result, dial, how),
         "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],

@@ -305,32 +305,34 @@ def named_places(result: SweepResult, most: int = PLACES) -> np.ndarray:
     return np.unique(np.concatenate([values[:1], inner, values[-1:]]))
 
 
-@dataclass(frozen=True, slots=True)
-class Among:
-    """Prompts of a sweep over which a figure is computed."""
-
-    rows: np.ndarray | None  # [P]; indices in the sweep, or bool for each of its prompts; None for all
-    units: np.ndarray | None  # [P]; equal for prompts that are drawn together; None if each is drawn separately
-
-
 def band_at(
-    result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT, over: Among | None = None
+    result: SweepResult,
+    measure: Measure,
+    dials: np.ndarray,
+    how: Bootstrap = DEFAULT,
+    rows: np.ndarray | None = None,
+    units: np.ndarray | None = None,
 ) -> Band:
-    """Return the figure with its interval at these dial values, for the prompts `over` (None: all that count).
+    """Return the figure with its interval at these dial values.
+
+    `rows` are indices of prompts, or bool for each (None: all that count, and their `units`). `units` [P] are equal for
+    prompts that are drawn together; None if each is drawn separately.
 
     Prompts are resampled, in pairs for a comparison, with the turns of a conversation together. If all prompts agree, a
     share gets Wilson's interval, and a change of accuracy the recommendation's bounds, the wider of score and exact
     binomial; also Wilson's if all questions lose a part of their turns. For fewer than `FEWEST` prompts only these
     figures have an interval; the others' ends are NaN, except for values that the strict end has by definition.
     """
-    over = over or _whole(result, measure)
-    columns = columns_at(result, measure, dials, over.rows)
-    interval, count = band(measure.of, *columns, how=how, units=over.units), drawn(columns, over.units)
+    if rows is None:
+        rows = result.graded if measure.graded else None
+        units = result.units_of(rows)
+    columns = columns_at(result, measure, dials, rows)
+    interval, count = band(measure.of, *columns, how=how, units=units), drawn(columns, units)
     at_strict = dials == result.plan.strict
     if measure.factor is not None:
         return _of_few(costed(interval, (interval.estimate, measure.factor)), count)
     if measure.costed is not None:
-        moved = widened(interval, measure.costed(result, dials, over.rows))
+        moved = widened(interval, measure.costed(result, dials, rows))
         return _of_few(moved, count, at_strict & measure.against_strict)
     sure = measure.sure_at_strict & at_strict
     interval = _of_few(interval, count, at_strict & measure.against_strict)
@@ -384,10 +386,10 @@ def _not_too_sure(found: Band, agreed: Agreed | None, count: int, sure: np.ndarr
 
 
 def value_at(
-    result: SweepResult, measure: Measure, dial: float, how: Bootstrap = DEFAULT, over: Among | None = None
+    result: SweepResult, measure: Measure, dial: float, how: Bootstrap = DEFAULT, *prompts: np.ndarray | None
 ) -> Interval:
-    """Return the figure with its interval at one dial value."""
-    return band_at(result, measure, np.array([dial]), how, over).only
+    """Return the figure with its interval at one dial value; `prompts` are rows and units as in `band_at`."""
+    return band_at(result, measure, np.array([dial]), how, *prompts).only
 
 
 def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], how: Bootstrap = DEFAULT) -> Interval:
@@ -412,9 +414,9 @@ def difference_at(
 ) -> Interval:
     """Return the figure at one dial value minus that at another, paired by resampled prompts. A change of accuracy that
     is 0 for all prompts still gets an interval."""
-    over = _whole(result, measure)
-    sides = tuple(ComparedFigure(result, measure, at, over.rows) for at in (reference, dial))
-    return change((sides[0], sides[1]), how, over.units, sure=dial == reference)
+    rows = result.graded if measure.graded else None
+    before, after = (ComparedFigure(result, measure, at, rows) for at in (reference, dial))
+    return change((before, after), how, result.units_of(rows), sure=dial == reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +426,7 @@ class ComparedFigure:
     result: SweepResult
     measure: Measure
     dial: float
-    rows: np.ndarray | None  # as in `Among`
+    rows: np.ndarray | None  # as in `band_at`
 
     @property
     def columns(self) -> list[np.ndarray]:
@@ -469,11 +471,6 @@ def _moved(sides: tuple[ComparedFigure, ComparedFigure]) -> Iterator[tuple[np.nd
     first, second = (side.measure.of(*(each.mean(axis=0) for each in side.columns)) for side in sides)
     yield from ((second - low, second - high) for low, high in sides[0].ends)
     yield from ((low - first, high - first) for low, high in sides[1].ends)
-
-
-def _whole(result: SweepResult, measure: Measure) -> Among:
-    chosen = result.graded if measure.graded else None
-    return Among(chosen, result.units_of(chosen))
 
 
 def columns_at(

@@ -230,14 +230,6 @@ class NamedModels:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """The reason why a worker cannot do its task."""
-
-    sentence: str
-    """With a remedy, like a BadInput's message. Exceptions from another process would include their traceback."""
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerFacts:
     """Facts about a worker with loaded models."""
 
@@ -257,19 +249,23 @@ class PromptTask:
 
 
 class SweepWorker:
-    """Runs in its own process; its methods are called one at a time."""
+    """Runs in its own process; its methods are called one at a time.
+
+    A text as an answer is the reason, with a remedy, why it cannot do its task: an exception from another process would
+    include its traceback.
+    """
 
     def __init__(self, models: NamedModels) -> None:
         self._models = models
         self._waiting: deque[PromptTask] = deque()
 
-    def load(self, settings: Settings) -> WorkerFacts | Refusal:
+    def load(self, settings: Settings) -> WorkerFacts | str:
         """Load the models and check that they support these settings."""
         try:
             self._backend = self._models.backend()
             self._backend.check(settings)
         except BadInput as error:
-            return Refusal(str(error))
+            return str(error)
         return WorkerFacts(self._backend.provenance(), self._backend.batch, socket.gethostname(), os.getpid())
 
     def measured(self, settings: Settings) -> Costs | None:
@@ -285,7 +281,7 @@ class SweepWorker:
         self._mapper = LocalMapper(self._backend, plan, batch=batch)
         self._waiting.clear()
 
-    def work(self, tasks: Sequence[PromptTask]) -> list[MappedPrompt] | Refusal:
+    def work(self, tasks: Sequence[PromptTask]) -> list[MappedPrompt] | str:
         """Add these prompts and map until some are finished; return them, or nothing if there is none. A process whose
         device is lost ends, which Ray reports."""
         self._waiting.extend(tasks)
@@ -299,7 +295,7 @@ class SweepWorker:
         except DeviceLost:
             os._exit(1)
         except BadInput as error:
-            return Refusal(str(error))
+            return str(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -457,7 +453,7 @@ class WorkerPool:
         import ray
 
         try:
-            answer: WorkerFacts | Refusal = ray.get(worker.loading)
+            answer: WorkerFacts | str = ray.get(worker.loading)
         except ray.exceptions.RayError as error:
             self._drop(worker)
             self._failures += 1
@@ -468,7 +464,7 @@ class WorkerPool:
                 f"{_TRIES} workers ended while they loaded the models ({reason[:200].rstrip('.')}). See that MARS Viz "
                 "is installed on every machine of the cluster and that the models fit its memory."
             ) from error
-        objection = answer.sentence if isinstance(answer, Refusal) else self._objection(answer)
+        objection = answer if isinstance(answer, str) else self._objection(answer)
         if objection:
             self._drop(worker)
             self._turned_away += 1
@@ -605,14 +601,14 @@ class RayMapper:
         import ray
 
         try:
-            results: list[MappedPrompt] | Refusal = ray.get(call)
+            results: list[MappedPrompt] | str = ray.get(call)
         except ray.exceptions.RayTaskError:  # a fault of ours
             raise
         except ray.exceptions.RayError as error:  # its process, its machine, or what it kept there
             self._lost(worker, error)
             return []
-        if isinstance(results, Refusal):
-            raise ModelError(results.sentence)
+        if isinstance(results, str):
+            raise ModelError(results)
         ours = [each for each in results if worker.tasks.pop(each.index, None) is not None]
         worker.mapped += len(ours)
         return ours

@@ -25,7 +25,7 @@ from mars_viz.records import Emission
 from mars_viz.sweep import texts
 from mars_viz.sweep.columns import UNGRADED
 from mars_viz.sweep.mapper import strict_reference
-from mars_viz.sweep.measures import DRAFTED, Among, ComparedFigure, Measure, change, measures, value_at
+from mars_viz.sweep.measures import DRAFTED, ComparedFigure, Measure, change, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable, same_answers
 from mars_viz.sweep.result import SweepResult, costed_by
 from mars_viz.sweep.store import open_store
@@ -215,7 +215,7 @@ def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -
         ours = ComparedFigure(left.result, one, left.dial, pairing.rows[0][chosen])
         theirs = ComparedFigure(right.result, other, right.dial, pairing.rows[1][chosen])
         before, after = (
-            value_at(each.result, each.measure, each.dial, how, Among(each.rows, units)) for each in (ours, theirs)
+            value_at(each.result, each.measure, each.dial, how, each.rows, units) for each in (ours, theirs)
         )
         pairs.append(Paired(one, before, after, change((ours, theirs), how, units, sure=pairing.one_setting)))
     return tuple(pairs)
@@ -292,21 +292,12 @@ class PromptEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class TwoTexts:
-    """Both texts of a prompt, aligned."""
-
-    left: Written  # the reference's text
-    right: Written  # the other's text
-    found: Alignment  # the alignment of both
-
-
-@dataclass(frozen=True, slots=True)
 class KeptTexts:
     """The stored texts of a prompt."""
 
     left: Written | None  # the reference's text; None if its sweep stores none
     right: Written | None  # the other's text; None if its sweep stores none
-    both: TwoTexts | None  # the aligned texts; None unless both exist
+    alignment: Alignment | None  # of both texts; None unless both exist
 
 
 def entries(both: Pairing) -> tuple[PromptEntry, ...]:
@@ -346,7 +337,7 @@ def kept(both: Pairing, place: int) -> KeptTexts:
         return KeptTexts(left, right, None)
     by_token = both.one_vocabulary or same_vocabulary(read[0].pieces, read[1].pieces)
     unit = Unit.TOKENS if by_token else Unit.CHARACTERS
-    return KeptTexts(left, right, TwoTexts(left, right, align(left, right, unit)))
+    return KeptTexts(left, right, align(left, right, unit))
 
 
 def _texts(side: SweepSetting, row: int) -> PromptTexts | None:

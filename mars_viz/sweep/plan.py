@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,13 +23,17 @@ from mars_viz.words import exact_setting, exactly, number
 
 FORMAT = "mars-viz-sweep"
 SCHEMA = 8  # raised when older sweeps can no longer be read unchanged, or older versions cannot read new ones
-UNCHECKED, UNSCORED, UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 7, 6, 5, 4, 3, 2
-"""Each lacks one more feature and is written as before that feature, as in `runfiles.manifest`: comparison with plain
-passes, additional scores, a draft-length controller, trees, later turns, stop strings."""
-_LATER = (("checked",), ("scores",), ("over", "controller"), ("tree",), ("turns",), ("stop",))
-"""Fields of each of these features."""
-_READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, UNSCORED, UNCHECKED, SCHEMA)
-"""Readable schemas; the first lacks fields that have a default here."""
+UNCUT, CHAINS, WITHOUT_STOP = 5, 4, 2  # schemas without controllers, without trees, and without stop strings
+_LATER: tuple[tuple[tuple[str, ...], Callable[[Plan], object]], ...] = (
+    (("checked",), lambda plan: plan.checked),
+    (("scores",), lambda plan: plan.scores),
+    (("over", "controller"), lambda plan: plan.cut_by),
+    (("tree",), lambda plan: plan.settings.drafts_trees),
+    (("turns",), lambda plan: plan.turns is not Turns.FIRST),
+    (("stop",), lambda plan: plan.settings.stop),
+)
+"""Fields of each feature, the newest first, and whether a plan has it. Without the newest features a plan is written as
+before them, with a schema one lower for each, as in `runfiles.manifest`. Schema 1 also lacks fields with a default."""
 
 CHECKED_FIRST, CHECKED_EVERY = 8, 32
 """Prompts whose texts are compared with a plain pass of the target: the first ones, then every n-th."""
@@ -260,15 +264,18 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """Return the contents of sweep.json."""
-    facts, schema, settings = asdict(plan), SCHEMA, plan.settings
-    absent = [not plan.checked, not plan.scores, plan.cut_by is None, not settings.drafts_trees]
-    absent += [plan.turns is Turns.FIRST, not settings.stop, False]
-    for names in _LATER[: absent.index(False)]:  # the newest features that this plan does not have
-        schema -= 1
+    facts, schema = asdict(plan), _schema(plan)
+    for names, _ in _LATER[: SCHEMA - schema]:
         for name in names:
             (facts if name in facts else facts["settings"]).pop(name)
     contents = {"format": FORMAT, "schema": schema, "plan": facts, "costs": None if costs is None else asdict(costs)}
     return (json.dumps(contents, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
+
+
+def _schema(plan: Plan) -> int:
+    """Return the schema that a plan is written with."""
+    lacks = [not has(plan) for _, has in _LATER]
+    return SCHEMA - [*lacks, False].index(False)
 
 
 def from_json(data: bytes) -> tuple[Plan, Costs | None]:
@@ -277,7 +284,7 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
         contents = strict_json(data, "sweep.json")
         if not isinstance(contents, dict) or contents.get("format") != FORMAT:
             raise RunFileError("sweep.json is not that of a sweep. Choose a folder written by `mars-viz sweep`.")
-        if contents.get("schema") not in _READ:
+        if contents.get("schema") not in range(1, SCHEMA + 1):
             schema = bounds.shortened(contents.get("schema"))
             raise RunFileError(
                 f"sweep.json has the schema {schema}; this MARS Viz reads {SCHEMA} and below. Update it."
@@ -297,12 +304,9 @@ def _plan(found: Mapping[str, Any], schema: int) -> Plan:
     values = lacking | {name: defaults | dict(found[name]) for name, defaults in records.items()}
     plan = parsed(Plan, values, "sweep.json")
     bounds.check(plan, "sweep.json")
-    if plan.prompts == 0 or (schema < UNSCORED and plan.cut_by is not None):
-        raise ValueError("impossible counts")
-    if schema == UNSCORED and plan.cut_by is None:
-        raise ValueError("nothing that this schema is for")
-    named, fits = set(filter(names_score, plan.scores)), schema == SCHEMA or (schema < UNCHECKED) == (not plan.scores)
-    if plan.checked != (schema == SCHEMA) or not fits or not len(named) == len(plan.scores) <= SCORES:
+    if plan.prompts == 0 or max(_schema(plan), UNCUT) != max(schema, UNCUT):
+        raise ValueError("impossible counts, or another schema")
+    if not len(set(filter(names_score, plan.scores))) == len(plan.scores) <= SCORES:
         raise ValueError("impossible scores")
     if plan.over and (plan.over not in CONTROLLERS or plan.settings.control is not None or plan.settings.drafts_trees):
         raise ValueError("no threshold of a controller")

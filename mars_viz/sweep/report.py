@@ -19,7 +19,7 @@ from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, disturbance, objection
 from mars_viz.run import stop_words
 from mars_viz.strict_formats import csv_of
-from mars_viz.sweep.measures import PERCENT, RATIOS, Among, Measure, Terms, curve, measures, value_at
+from mars_viz.sweep.measures import PERCENT, RATIOS, Measure, Terms, curve, measures, value_at
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.wall_clock import TimingCheck
@@ -141,12 +141,6 @@ class TaskResults:
     """By figure, at the strict end; figures that need grades are absent if no prompt is graded."""
     chosen: Mapping[str, Interval]  # by figure, at the chosen setting
 
-    def facts(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        sides = {side: getattr(self, side) for side in ("strict", "chosen")}
-        figures = {side: {name: asdict(interval) for name, interval in each.items()} for side, each in sides.items()}
-        return {"task": self.task, "prompts": self.prompts, "graded": self.graded} | figures
-
 
 def by_task(
     result: SweepResult, dial: float, how: Bootstrap = DEFAULT, known_strict: Sequence[TaskResults] = ()
@@ -192,7 +186,7 @@ def _side(
     for name, measure in figures.items():
         rows = np.flatnonzero(own & result.graded if measure.graded else own)
         if len(rows):
-            intervals[name] = value_at(result, measure, dial, how, Among(rows, result.units_of(rows)))
+            intervals[name] = value_at(result, measure, dial, how, rows, result.units_of(rows))
     return intervals
 
 

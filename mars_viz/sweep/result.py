@@ -5,7 +5,7 @@ Memory is about 150 bytes per line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommendation, recommend
-from mars_viz.analysis.steps import Steps, total
+from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, drafts_seconds, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.prompts import Turns
@@ -116,25 +116,17 @@ class SweepResult:
         """float64; every dial value at which any prompt's text changes, including the ends."""
         return np.append(np.unique(self.lines["low"]), self.top)
 
-    def steps(self, column: str, prompt: int) -> Steps:
-        """Return one prompt's figure along the dial."""
-        part = slice(*self.starts[prompt : prompt + 2])
-        return Steps(np.append(self.lines["low"][part], self.top), self.lines[column][part])
-
-    def each(self, column: str, chosen: np.ndarray | None = None) -> Iterator[Steps]:
-        """Return the figure of every prompt, or of those marked by `chosen` [P]."""
-        places = np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
-        return (self.steps(column, int(place)) for place in places)
-
     def summed(self, column: str, chosen: np.ndarray | None = None) -> Steps:
         """Return the sum of the figures of all prompts, or of those marked by `chosen` [P], along the dial.
 
-        Equals `total` of `each`, exactly for whole numbers, but handles all prompts at once. Raises BadInput for no
-        prompts, and for values that are not finite.
+        Each prompt is its first value and its jumps, so memory grows with the number of lines. Exact for whole numbers.
+        Raises BadInput for no prompts, and for values that are not finite.
         """
         values, low = self.lines[column].astype(np.float64), self.lines["low"]
-        if not np.isfinite(values).all() or (chosen is not None and not chosen.any()):
-            return total(self.each(column, chosen))
+        if not np.isfinite(values).all():
+            raise SettingError("Only finite step functions of one row can be added up. Leave the others out.")
+        if not len(self) or (chosen is not None and not chosen.any()):
+            raise SettingError("There is no step function to add up. Give at least one, all clipped to the same range.")
         begins = np.zeros(len(low), bool)
         begins[self.starts[:-1]] = True
         counted_lines = np.ones(len(low), bool) if chosen is None else np.repeat(chosen, np.diff(self.starts))

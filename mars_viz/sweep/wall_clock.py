@@ -34,6 +34,7 @@ from mars_viz.errors import BadInput, RunFileError, SettingError, disk_refusals
 from mars_viz.exploration import walk
 from mars_viz.prompts import PromptSet
 from mars_viz.records import emitted
+from mars_viz.replay import answers_through
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.strict_formats import json_of
@@ -389,7 +390,18 @@ class WallClock:
 
             token_ids, seconds = decode_alone(self._backend, prompt, settings)
             return TimedDecode(token_ids, len(token_ids), seconds)
-        return _walked(self._backend, prompt, settings, self._told(name, prompt) if self._cut(name) else None)
+        backend, control = self._backend, settings.control
+        lengths = self._told(name, prompt) if self._cut(name) else {}
+        rule = rule_named(settings.rule)
+        speculator = backend.speculator(replace(settings, controller=NONE), rule.needs)
+        speculator.prefill(prompt)
+        source: Speculator = speculator
+        if control is not None:
+            source = _Stopping(speculator, lengths, control.controller, settings.gamma)
+        began = time.perf_counter()
+        rounds = list(walk(source, rule, settings.dial, prompt, backend.ending(settings)))
+        seconds = time.perf_counter() - began
+        return TimedDecode(emitted(rounds), len(rounds), seconds, tuple(len(each.speculation) for each in rounds))
 
     def _cut(self, name: str) -> bool:
         return name != "target" and self._settings[name].control is not None
@@ -397,14 +409,12 @@ class WallClock:
     def _told(self, name: str, prompt: Prefix) -> dict[Prefix, int]:
         """Return the number of tokens that the controller leaves after each prefix, from a decode with full drafts."""
         if (name, prompt) not in self._lengths:
-            settings, prefix, lengths = self._settings[name], prompt, dict[Prefix, int]()
-            speculator = self._backend.speculator(settings)
+            settings, backend = self._settings[name], self._backend
+            speculator = backend.speculator(settings)
             speculator.prefill(prompt)
-            ending = self._backend.ending(settings)
-            for round_ in walk(speculator, rule_named(settings.rule), settings.dial, prompt, ending):
-                lengths[prefix] = len(round_.speculation)
-                prefix += round_.token_ids
-            self._lengths[name, prompt] = lengths
+            rounds = walk(speculator, rule_named(settings.rule), settings.dial, prompt, backend.ending(settings))
+            answers = answers_through(prompt, rounds)
+            self._lengths[name, prompt] = {prefix: len(each.speculation) for prefix, each in answers.items()}
         return self._lengths[name, prompt]
 
 
@@ -442,22 +452,6 @@ def spread_over(found: Sequence[T], count: int) -> list[T]:
     """Return at most `count` items, evenly spaced from the first to the last."""
     places = np.linspace(0, len(found) - 1, min(count, len(found))).round().astype(int)
     return [found[place] for place in places]
-
-
-def _walked(
-    backend: Backend, prompt: Prefix, settings: Settings, lengths: Mapping[Prefix, int] | None = None
-) -> TimedDecode:
-    rule, ending = rule_named(settings.rule), backend.ending(settings)
-    speculator = backend.speculator(replace(settings, controller=NONE), rule.needs)
-    speculator.prefill(prompt)
-    control = settings.control
-    source: Speculator = speculator
-    if lengths is not None and control is not None:
-        source = _Stopping(speculator, lengths, control.controller, settings.gamma)
-    began = time.perf_counter()
-    rounds = list(walk(source, rule, settings.dial, prompt, ending))
-    seconds = time.perf_counter() - began
-    return TimedDecode(emitted(rounds), len(rounds), seconds, tuple(len(each.speculation) for each in rounds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
-from mars_viz.analysis.alignment import Side, Unit, Written
+from mars_viz.analysis.alignment import Alignment, Side, Unit, Written
 from mars_viz.analysis.intervals import Interval
 from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.components.compare import two_texts as show
@@ -34,7 +34,6 @@ from mars_viz.sweep.pairing import (
     Pairing,
     PromptEntry,
     SweepSetting,
-    TwoTexts,
     at_settings,
     divergence,
     pair,
@@ -279,13 +278,13 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
     except BadInput as error:
         theme.note(str(error))
         return
-    if texts.both is None:
+    if texts.left is None or texts.right is None or texts.alignment is None:
         theme.note(missing(both, texts))
         return
-    compare_words.lead(_text_finding(texts.both, names, _grades(both, entry.place)))
-    details, alignment = _details(both, entry.place), texts.both.found
-    left = text_pane(names.left, details[0], texts.both.left, alignment.left)
-    right = text_pane(names.right, details[1], texts.both.right, alignment.right)
+    details, alignment = _details(both, entry.place), texts.alignment
+    compare_words.lead(_text_finding(texts.left, texts.right, alignment, names, _grades(both, entry.place)))
+    left = text_pane(names.left, details[0], texts.left, alignment.left)
+    right = text_pane(names.right, details[1], texts.right, alignment.right)
     show(texts_payload(both.texts[entry.place], left, right, alignment.unit), key="compare-texts")
 
 
@@ -339,11 +338,11 @@ def _clipped(text: str) -> str:
     return line if is_complete else f"…{line[-LABEL_LENGTH + 1 :]}"
 
 
-def _text_finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None]) -> str:
-    sentence = compare_words.parting(
-        both.found, names, _next(both.left, both.found.left), _next(both.right, both.found.right)
-    )
-    if both.found.unit is Unit.CHARACTERS:
+def _text_finding(
+    left: Written, right: Written, alignment: Alignment, names: Names, grades: tuple[bool | None, bool | None]
+) -> str:
+    sentence = compare_words.parting(alignment, names, _next(left, alignment.left), _next(right, alignment.right))
+    if alignment.unit is Unit.CHARACTERS:
         sentence += " Their tokenizers differ, so they are compared by characters."
     return " ".join([sentence, *compare_words.graded(*grades, names)])
 
