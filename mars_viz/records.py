@@ -395,7 +395,7 @@ class Verdicts:
         return np.logical_and(keeps, rank == best[rows])
 
     def walked(
-        self, speculation: Speculation, dial: float, roots: Iterable[int] = (0,)
+        self, speculation: Speculation, dial: float, roots: Sequence[int] = (0,)
     ) -> tuple[list[int], list[int], np.ndarray]:
         """Return the walk from each root row down the accepted nodes: all nodes kept, in order; the row at which each
         walk stops, the first without one; and the token emitted there, int32 [roots].
@@ -404,7 +404,9 @@ class Verdicts:
         for a rule without a dial, which has no breakpoints.
         """
         nodes = self.goes_on(speculation, dial).nonzero()[0][::-1]  # reversed, so that the first sibling stays
-        own_rows = nodes + 1 if speculation.judged_by is None else speculation.own_rows[nodes]
+        own_rows = nodes + 1  # in the only draft; a root per draft shifts those after it
+        if speculation.judged_by is not None:
+            own_rows += np.searchsorted(np.asarray(roots) - np.arange(len(roots)), nodes, "right") - 1
         steps = zip(nodes.tolist(), own_rows.tolist(), strict=True)
         below = dict(zip(speculation.judging_rows[nodes].tolist(), steps, strict=True))  # by row
         kept, stops = [], []
