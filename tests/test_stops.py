@@ -203,7 +203,7 @@ def test_the_command_takes_several_stops_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
-    monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
+    monkeypatch.setattr(decoding, "decoded", lambda _, __, settings, *more: toy_run(**asdict(settings)))
     asked = ["record", "--prompt", "a", "--temperature", "0.8", "--out", str(tmp_path / "run")]
     assert cli.main([*asked, "--stop", r"a\n", "--stop", "\x1b]0;", "--stop", "5 w12"]) == 0
     output, run = capsys.readouterr().out, mars_viz.load_run(tmp_path / "run")
