@@ -285,9 +285,11 @@ class Speculation:
     @property
     def own_rows(self) -> np.ndarray:
         """int [N]; the row of the target's law after each node, counted among all rows if drafts are concatenated."""
-        begins = np.flatnonzero((self.parents < 0) & (self.siblings == 0))  # of each draft
-        counts = np.diff(np.append(begins, len(self)))
-        return np.arange(len(self)) + 1 + np.repeat(self.judging_rows[begins] - begins, counts)
+        own = np.arange(1, len(self) + 1)
+        if self.judged_by is None:
+            return own
+        roots = self.parents < 0  # the first of a draft lies as many rows behind its place as there are drafts before
+        return own + np.maximum.accumulate(self.judged_by - np.where(roots, own - 1, self.parents + 1))
 
     def at_nodes(self, rows: np.ndarray) -> np.ndarray:
         """Index rows [N + 1, ...] by each node's judging row; returns [N, ...]."""
@@ -404,10 +406,7 @@ class Verdicts:
         for a rule without a dial, which has no breakpoints.
         """
         nodes = self.goes_on(speculation, dial).nonzero()[0][::-1]  # reversed, so that the first sibling stays
-        own_rows = nodes + 1  # in the only draft; a root per draft shifts those after it
-        if speculation.judged_by is not None:
-            own_rows += np.searchsorted(np.asarray(roots) - np.arange(len(roots)), nodes, "right") - 1
-        steps = zip(nodes.tolist(), own_rows.tolist(), strict=True)
+        steps = zip(nodes.tolist(), speculation.own_rows[nodes].tolist(), strict=True)
         below = dict(zip(speculation.judging_rows[nodes].tolist(), steps, strict=True))  # by row
         kept, stops = [], []
         for row in roots:
