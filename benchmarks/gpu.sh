@@ -4,8 +4,8 @@
 #   benchmarks/gpu.sh [FOLDER]           figures and what was printed go there (benchmarks/results)
 #   PYTHON=python3 SHAPES="llama-1b" benchmarks/gpu.sh /tmp/gpu
 #
-# It needs torch with CUDA, transformers, numpy, pyarrow, tqdm, urllib3, pytest and hypothesis, and no Streamlit. Some
-# seven minutes on an H100. What fails does not keep the rest from being measured.
+# It needs torch with CUDA, transformers, numpy, pyarrow, tqdm, urllib3, pytest and hypothesis, and no Streamlit. On an
+# H200 the figures take six minutes and the tests, which come last, some five. What fails does not keep the rest from being measured.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-benchmarks/results}
@@ -20,9 +20,6 @@ run() {  # NAME COMMAND...
   echo "== $name: $*"
   "$@" 2>&1 | tee "$out/$name.txt" || { failed=1; echo "== $name failed"; }
 }
-beside=$("$python" -c 'import xdist' 2> /dev/null && echo '--numprocesses 4')
-# shellcheck disable=SC2086
-run tests-cuda "$python" -m pytest -q -W default --durations 8 $beside tests/test_cuda.py tests/test_networks.py
 for dtype in float32 bfloat16; do
   run "overhead-cuda-built-in-$dtype" "$python" benchmarks/overhead.py --device cuda --dtype "$dtype" --repeats 1 \
     --json "$out/overhead-cuda-built-in-$dtype.json"
@@ -39,4 +36,7 @@ for shape in $shapes; do
   run "batch-cuda-$shape" "$python" benchmarks/batch.py --device cuda --shapes "$shape" --sizes 1 8 --repeats 1 \
     --new-tokens 32 --json "$out/batch-cuda-$shape.json"
 done
+beside=$("$python" -c 'import xdist' 2> /dev/null && echo '--numprocesses 8')
+# shellcheck disable=SC2086
+run tests-cuda "$python" -m pytest -q -W default --durations 8 $beside tests/test_cuda.py tests/test_networks.py
 exit $failed
