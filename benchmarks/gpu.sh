@@ -5,7 +5,8 @@
 #   PYTHON=python3 SHAPES="llama-1b" benchmarks/gpu.sh /tmp/gpu
 #
 # It needs torch with CUDA, transformers, numpy, pyarrow, tqdm, urllib3, pytest and hypothesis, and no Streamlit. On an
-# H200 the figures take six minutes and the tests, which come last, some five. What fails does not keep the rest from being measured.
+# H200 the figures take six minutes and the tests, which come last, some five. What fails does not keep the rest from
+# being measured.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-benchmarks/results}
