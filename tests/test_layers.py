@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("mars_viz", "pages", "training")
 
 ORDER = """
-errors escapes strict_formats writer terminal chat locks trees words randomness default_folders permissions
+errors escapes strict_formats writer terminal chat locks trees words documents randomness default_folders permissions
 bounds options demo evidence records registry trace rules shapes controllers run axis costs walk replay exploration
 dialmap
 runfiles frames runstore analysis figures samples speculators recording imports backend_choice runlist race prompts

@@ -1,0 +1,103 @@
+"""A result as a document: blocks that every surface shows in its own way.
+
+A result's sentences and tables are built once. `markdown` and `lines` render them as Markdown and for a terminal;
+`ui.documents` draws them on a page. All text is plain: the renderers escape it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mars_viz.escapes import commonmark
+
+BASES = {
+    "exact": "Exact: counted on the texts that this setting generates, from every prompt's dial map.",
+    "modelled": "Modelled: counted passes times the measured cost of a pass on this device; not wall clock.",
+    "measured": "Measured: wall clock, on this device, in turn.",
+}
+"""Basis of a number, with its meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One or more sentences."""
+
+    text: str
+    basis: str = ""  # one of BASES; empty if it has no number
+    small: bool = False  # a remark
+    more: str = ""  # shown on hover where that is possible
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under heads."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    key: str = "table"  # name of the widget and of a saved file
+    alt: str = ""  # its content in words, for those who do not see it
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A command or a file's content."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure; surfaces without figures omit it."""
+
+    draw: Callable[[Any], Any]  # returns a Plotly figure in a `figures.Theme`
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a heading."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+Block = Sentence | Table | Code | Figure | Section
+
+
+def markdown(blocks: Iterable[Block], level: int = 2) -> str:
+    """Return the blocks as Markdown; sections have headings of this level."""
+    return "\n\n".join(_markdown(blocks, level))
+
+
+def _markdown(blocks: Iterable[Block], level: int) -> Iterator[str]:
+    for block in blocks:
+        match block:
+            case Sentence():
+                yield commonmark(block.text)
+            case Table():
+                first, *others = (f"| {' | '.join(map(commonmark, line))} |" for line in [block.heads, *block.rows])
+                yield "\n".join([first, f"|{' --- |' * len(block.heads)}", *others])
+            case Code():
+                yield f"```\n{block.text}\n```"
+            case Section():
+                yield from (f"{'#' * level} {commonmark(block.title)}", *_markdown(block.blocks, level + 1))
+
+
+def lines(blocks: Iterable[Block]) -> Iterator[str]:
+    """Yield the blocks as lines for a terminal; columns of tables are aligned, the first to the left."""
+    for block in blocks:
+        match block:
+            case Sentence():
+                yield block.text
+            case Table():
+                cells = [list(map(str, line)) for line in [block.heads, *block.rows]]
+                widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+                for first, *others in cells:
+                    aligned = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
+                    yield "  ".join([f"{first:<{widths[0]}}", *aligned]).rstrip()
+            case Code():
+                yield from block.text.splitlines()
+            case Section():
+                yield from ("", block.title, *lines(block.blocks))
