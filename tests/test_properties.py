@@ -76,8 +76,8 @@ def cases(draw: Any, rules: list[str] = VARIANTS, *, trees: bool = True, control
     assume(not asked.refused_draft)
     backend = replace(
         table_backend(vocabulary),
-        target=Part("toy-target", lambda: TableTarget(target), batching="a table"),
-        drafter=Part("toy-drafter", partial(TableDrafter, drafter), batching="a table", drafts_trees=True),
+        target=Part("toy-target", lambda: TableTarget(target)),
+        drafter=Part("toy-drafter", partial(TableDrafter, drafter), drafts_trees=True),
         eos_ids=frozenset({0, draw(st.integers(0, vocabulary - 1))}),
     )
     made = f"{vocabulary=} {seed=} {closeness=} {places=} {shift=} {sorted(backend.eos_ids)}"
