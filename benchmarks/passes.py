@@ -3,9 +3,9 @@
     python benchmarks/passes.py [--batches 1 8] [--shapes llama-8b] [--device cuda] [--json FILE]
 
 The ways are the product's own, transformers' row after row, and the product's batched pass without recordings where
-its own is another: on CUDA, where passes are recorded, and for models so small that they have a pass of their own. In
-every turn each way does each batch once, at the same cache length. The weights that a pass reads over its time is
-printed besides: where that is close to what the memory can give, there is little left to gain at batch 1.
+its own is another: on CUDA, where passes are recorded. In every turn each way does each batch once, at the same cache
+length. The weights that a pass reads over its time is printed as well: if that is close to what the memory can give,
+there is little left to gain at batch 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from mars_viz.speculators.networks import Network
 from mars_viz.speculators.networks.batched import SETTLED, CachePool, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body, why_not
-from mars_viz.speculators.networks.small_llama import fits
 
 GREEDY = Picking.by(Settings())
 Ways = dict[str, Callable[[], tuple[Network, Network]]]
@@ -38,7 +37,7 @@ def ways_of(pair: Backend) -> Ways:
     """Target and drafter, by the way that their passes go."""
     models, size = (pair.target.model, pair.drafter.model), pair.vocabulary_size
     found: Ways = {"ours": lambda: (pair.target.passes(), pair.drafter.passes())}
-    if not any(map(why_not, models)) and (pair.place.type == "cuda" or fits(pair.target.model)):
+    if not any(map(why_not, models)) and pair.place.type == "cuda":
         target, drafter = (CachePool(Body(model, size)) for model in models)
         found["not_recorded"] = lambda: (RaggedNetwork(target), RaggedNetwork(drafter))
     if not isinstance(pair.target.passes(), PlainNetwork):

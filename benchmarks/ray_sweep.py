@@ -38,7 +38,7 @@ from mars_viz.sweep.mapper import LocalMapper
 from mars_viz.sweep.on_ray import NamedModels, PromptTask, RayMapper, RayRequest, WorkerPool
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.sweep import SweepLoop
-from mars_viz.walk import Answer, Prefix
+from mars_viz.walk import AT_ONCE, Answer, Prefix
 
 HELD = (0, 10_000, 100_000)
 """Prompts that a folder holds before the driver's part is measured."""
@@ -103,7 +103,7 @@ def swept(pool: WorkerPool, prompts: PromptSet, settings: Settings, out: Path) -
     facts = pool.first().facts
     assert facts is not None
     plan = plan_of(settings, SPAN, False, prompts, facts.provenance)
-    sweep = SweepLoop(plan, RayMapper(pool, plan, facts.batch), prompts, out)
+    sweep = SweepLoop(plan, RayMapper(pool, plan, AT_ONCE), prompts, out)
     began, used = time.perf_counter(), time.process_time()
     for _ in sweep:
         pass

@@ -28,6 +28,7 @@ from mars_viz.recording import record_all
 from mars_viz.rules import rule_named
 from mars_viz.run import LAW, Run, Settings, settings_from, stops
 from mars_viz.speculators.names import check_names, pair_named
+from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted, number
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
     ):
         """Load the models, with the arguments of `mars_viz.record`. Raises BadInput. `max_new_tokens` applies to tasks
         without a limit. Given values of those that shape the distribution override the task's. `batch_size` prompts
-        are decoded together (None, 1 and 'auto': the models' default)."""
+        are decoded together (None, 1 and 'auto': 8)."""
         super().__init__()
         allowed = ["target", "drafter", *(name for name in Settings.__slots__ if name != "stop")]
         allowed += ["device", "dtype", "chat"]
@@ -72,7 +73,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
         self._chat = chat
         self._prompts = self._tokens = self._rounds = 0  # decoded so far
         self._seconds = 0.0  # of decoding, without prefill
-        self._batch = None if batch_size in (None, 1, "1", "auto") else int(batch_size)
+        self._batch = AT_ONCE if batch_size in (None, 1, "1", "auto") else int(batch_size)
         pair_named(target, drafter).check(self._settings)
         check_names(target, drafter, device=device, dtype=dtype)
         from mars_viz.speculators.loading import load_backend

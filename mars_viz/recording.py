@@ -22,7 +22,7 @@ from mars_viz.run import Keywords, Run, Settings, joined, settings_from
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.names import check_names
 from mars_viz.trace import Trace
-from mars_viz.walk import Answer
+from mars_viz.walk import AT_ONCE, Answer
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -126,15 +126,14 @@ def record_all(
     settings: Settings,
     *,
     chat: bool | None = None,
-    batch: int | None = None,
+    batch: int = AT_ONCE,
 ) -> Iterator[Run]:
     """Decode the prompts in batches of `batch` and yield their runs in order.
 
-    `batch` None is 8 for models whose rows do not depend on their batch, otherwise 1. Each run equals that of
-    `Recording` on the prompt alone, within the batch's rounding (see `speculators.networks.batched`). The seconds of a
-    batch are divided among its runs. Raises BadInput for a bad prompt after yielding the runs before it.
+    Each run equals that of `Recording` on the prompt alone, within the batch's rounding (see
+    `speculators.networks.batched`). The seconds of a batch are divided among its runs. Raises BadInput for a bad prompt
+    after yielding the runs before it.
     """
-    batch = backend.batch if batch is None else batch
     if batch < 1:
         raise SettingError(f"A batch of {batch} prompts is none; take at least 1.")
     waiting, refused = iter(prompts), None

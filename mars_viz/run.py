@@ -249,9 +249,6 @@ def joined(pieces: Iterable[Piece]) -> str:
     return b"".join(piece.data for piece in pieces if not piece.special).decode("utf-8", "replace")
 
 
-WITHIN_ROUNDING = "within rounding"  # the text equals that of any other batch unless two candidates tie within rounding
-
-
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Origin of a run: everything needed to reproduce it and to judge its timings."""
@@ -269,8 +266,8 @@ class Provenance:
     seconds: float = 0.0  # wall-clock time of the decoding, without prefill
     prefill_seconds: float = 0.0  # wall-clock time of the first pass over the prompt
     batching: str = ""
-    """Whether a text depends on other texts in its batch: `WITHIN_ROUNDING`, or a description of how independence was
-    reached; empty if unknown."""
+    """Whether a text depends on other texts in its batch: 'within rounding', if only a tie within rounding can change
+    it; in older runs possibly how independence was reached; empty if unknown."""
     chat: bool | None = None  # True if the prompt went through the target's chat template; None if unknown
 
 

@@ -12,6 +12,7 @@ from mars_viz.rules import settle
 from mars_viz.run import Piece, Settings
 
 Prefix = tuple[int, ...]  # token ids, including the prompt
+AT_ONCE = 8  # prompts decoded together by default, since a batch is cheaper than its parts
 UNREAD = (
     "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not "
     "known; decode the prompt again by this rule."

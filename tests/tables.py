@@ -105,8 +105,8 @@ def table_backend(vocabulary: int = VOCABULARY, model_seed: int = 0, letters: in
     """Return a backend of two tables."""
     target, drafter = tables(vocabulary, model_seed)
     return Backend(
-        target=Part("toy-target", lambda: TableTarget(target), batching="a table"),
-        drafter=Part("toy-drafter", partial(TableDrafter, drafter), batching="a table", drafts_trees=True),
+        target=Part("toy-target", lambda: TableTarget(target)),
+        drafter=Part("toy-drafter", partial(TableDrafter, drafter), drafts_trees=True),
         tokenizer=Words(vocabulary, letters),
         vocabulary_size=vocabulary,
         context=1 << 20,

@@ -129,7 +129,7 @@ def test_strict_writes_the_targets_text_and_batches_are_separate_runs(each: Back
         settings = Settings(rule="strict", temperature=temperature, gamma=5, max_new_tokens=40)
         run = Recording(each, "Add 58 and 67.\n", settings).finish()
         assert run.token_ids == decode_alone(each, run.prompt_ids, settings)[0]
-        assert run.tau > 1.02 and run.provenance.batching.startswith("bit for bit")
+        assert run.tau > 1.02
         if each.drafter.name == "ngram:n=3":
             assert {0, 5} <= {len(round_.speculation) for round_ in run.rounds}
             assert (run.provenance.drafter, run.provenance.drafter_revision) == ("ngram:n=3", "ngram:n=3")
@@ -261,7 +261,6 @@ def test_text_is_the_targets_whatever_is_drafted(backends: dict[str, Backend], n
     assert any(len(round_.speculation) for round_ in run.rounds)
     assert not any(round_.speculation.sampled for round_ in run.rounds)
     assert re.search(r" \d+ drafter passes for \d+ drafted tokens", backend.notes[0])
-    assert run.provenance.batching.startswith("bit for bit")
 
 
 def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict[str, Backend], pair: Backend) -> None:

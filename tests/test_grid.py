@@ -69,7 +69,7 @@ def test_a_grid_is_read_with_its_folders_or_refused():
             grid_of(rule_named(rule), text)
 
 
-@pytest.mark.parametrize("batch", [3, None])
+@pytest.mark.parametrize("batch", [3, 8])
 @pytest.mark.parametrize("prompts", [toy_prompts(5), talks()], ids=["prompts", "talks"])
 def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_path, batch, prompts):
     opened = []

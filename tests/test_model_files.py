@@ -281,7 +281,7 @@ def test_a_model_on_several_devices_writes_the_texts_of_one(
     far, near = (Recording(each, STORIES[1], settings).finish() for each in (spread, pair))
     assert far.token_ids == near.token_ids
     assert [each.outcomes for each in far.rounds] == [each.outcomes for each in near.rounds]
-    assert any("weights are spread" in note for note in spread.notes) and spread.batch == 1
+    assert any("weights are spread" in note for note in spread.notes)
     del spread
     gc.collect()
     assert not list(tmp_path.iterdir()), "files are deleted with the model"

@@ -30,7 +30,6 @@ from mars_viz.speculators.networks.base import Rows
 from mars_viz.speculators.networks.batched import CachePool, Graphs, RaggedNetwork, Recorded, Tensors
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body, why_not
-from mars_viz.speculators.networks.small_llama import PackedLlama, Weights, fits
 from mars_viz.speculators.targets import CachedModel, ModelTarget
 
 LLAMA_3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -57,8 +56,8 @@ def llama(**changes: object) -> LlamaForCausalLM:
     return model
 
 
-def networks(model: LlamaForCausalLM) -> list[Network]:
-    return [PackedLlama(Weights(model, 97)), PlainNetwork(model, 97), RaggedNetwork(CachePool(Body(model, 97)))]
+def networks(model: PreTrainedModel) -> list[Network]:
+    return [PlainNetwork(model, 97), RaggedNetwork(CachePool(Body(model, 97)))]
 
 
 def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
@@ -70,14 +69,12 @@ def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
     )
 
 
-@pytest.mark.parametrize(("way", "temperature"), [(None, 0.8), (PlainNetwork, 0.8), (RaggedNetwork, 0.0)])
+@pytest.mark.parametrize(("way", "temperature"), [(None, 0.8), (PlainNetwork, 0.8), (None, 0.0)])
 def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Backend, way: Any, temperature: float) -> None:
     """Prefixes that fork, finish, shrink and are new, as a dial map or a set of prompts asks for them."""
     if way is PlainNetwork:
         models = (pair.target.model, pair.drafter.model)
         pair = with_passes(pair, *(partial(PlainNetwork, model, pair.vocabulary_size) for model in models))
-    elif way is RaggedNetwork:
-        pair = ragged(pair)
     settings, rng = Settings(temperature=temperature, gamma=4, seed=5), np.random.default_rng(0)
     together = pair.speculator(settings)
     prefixes = [pair.prompt_ids("Once upon a time, there was a little", settings)]
@@ -97,13 +94,13 @@ def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Backend, way: Any
 
 
 def test_nothing_is_read_twice(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    score, read, prompt = PackedLlama.score, list[int](), tuple(range(5, 45))
+    score, read, prompt = RaggedNetwork.score, list[int](), tuple(range(5, 45))
 
-    def counted(network: PackedLlama, ids: Tensor, *more: Any) -> Tensor:
+    def counted(network: RaggedNetwork, ids: Tensor, *more: Any) -> Tensor:
         read.append(ids.numel())
         return score(network, ids, *more)
 
-    monkeypatch.setattr(PackedLlama, "score", counted)
+    monkeypatch.setattr(RaggedNetwork, "score", counted)
     model, forks = CachedModel(pair.target.passes()), [(*prompt, 50 + i) for i in range(3)]
     for prefixes, count in (([prompt], 40), (forks, 3), ([(*forks[2], 7), (*forks[0], 8, 9)], 4)):
         with torch.inference_mode():
@@ -112,64 +109,41 @@ def test_nothing_is_read_twice(pair: Backend, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_faster_pass_that_differs_is_replaced_by_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = llama()
-    assert isinstance(opener(model, 97)(), PackedLlama) and not differs(opener(model, 97)(), model)
-    for half in (llama().bfloat16(), llama().half()):
-        assert isinstance(opener(half, 97)(), RaggedNetwork) and not differs(opener(half, 97)(), half)
-    for change in ({"hidden_act": "gelu"}, {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6}):
-        assert not fits(llama(**change))
-    score = PackedLlama.score
+    for model in (llama(), llama().bfloat16(), llama().half()):
+        assert isinstance(opener(model, 97)(), RaggedNetwork) and not differs(opener(model, 97)(), model)
+    score, model = RaggedNetwork.score, llama()
     for spoil in (lambda logits: logits + 0.5, lambda logits: logits * torch.nan):
-        monkeypatch.setattr(PackedLlama, "score", lambda *args, spoil=spoil, **named: spoil(score(*args, **named)))
+        monkeypatch.setattr(RaggedNetwork, "score", lambda *args, spoil=spoil, **named: spoil(score(*args, **named)))
         made = opener(model, 97)
-        assert isinstance(made(), PlainNetwork) and not made.batching and "other logits" in made.lack()
+        assert isinstance(made(), PlainNetwork) and "other logits" in made.lack()
 
 
-def test_a_growing_cache_keeps_its_values_and_fills_up_with_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Rows(layers=2, heads=4, size=8, limit=512)
-    cache.open(2, 256)
-    for layer in cache.layers:
-        layer.fill_(torch.nan)
-        layer[:2, :256] = 7
-    empty = cache._room
-
-    def refuses(*_: int) -> torch.Tensor:
-        raise MemoryError
-
-    monkeypatch.setattr(cache, "_room", refuses)
-    with pytest.raises(MemoryError):
-        cache.open(9, 400)
-    monkeypatch.setattr(cache, "_room", empty)
+def test_a_growing_cache_keeps_its_values_and_fills_up_with_zeros() -> None:
+    cache = Rows(torch.empty(0, 0, 4, 8))
+    cache.reserve(2, 256)
+    cache.held[:2, :256] = 7
     for rows, places in ((1, 1), (3, 300), (9, 400)):
-        cache.open(rows, places)
+        cache.reserve(rows, places)
     cache.copy(1, 11, 200)
-    for layer in cache.layers:
-        assert (layer[:2, :256] == 7).all() and (layer[11, :200] == 7).all()
-        assert not layer[2:11, :400].any() and not layer[:2, 256:400].any() and not layer[11, 200:400].any()
+    assert (cache.held[:2, :256] == 7).all() and (cache.held[11, :200] == 7).all()
+    assert not cache.held[2:11].any() and not cache.held[:2, 256:].any() and not cache.held[11, 200:].any()
 
 
-@pytest.mark.parametrize("kind", ["packed", "ragged"])
-def test_the_next_pass_gets_the_cache_of_a_deleted_one_but_none_of_its_numbers(kind: str, pair: Backend) -> None:
-    weights, capture = Weights(pair.target.model, pair.vocabulary_size), Calling()
+def test_the_next_pass_gets_the_cache_of_a_deleted_one_but_none_of_its_numbers(pair: Backend) -> None:
+    capture = Calling()
     rooms, ids = CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture), torch.arange(5, 11)[None]
-    begin: Any = partial(PackedLlama, weights) if kind == "packed" else partial(RaggedNetwork, rooms)
-
-    def caches(network: Any) -> list[Tensor]:
-        return network._rows.layers if kind == "packed" else [network._room.cache]
-
     with torch.inference_mode():
-        network, other = begin(), begin()
+        network, other = RaggedNetwork(rooms), RaggedNetwork(rooms)
         expected = [network.score(ids, [0], 6) for _ in range(batched.SETTLED)][0]
         other.score(ids, [0], 6)
-        memory, played = caches(network)[0].data_ptr(), capture.played
-        for cache in caches(network):
-            cache.fill_(torch.nan)  # as after logits that were no numbers
+        memory, played = network._room.cache.data_ptr(), capture.played
+        network._room.cache.fill_(torch.nan)  # as after logits that were no numbers
         del network
         gc.collect()
-        another = begin()
+        another = RaggedNetwork(rooms)
         torch.testing.assert_close(another.score(ids, [0], 6), expected)
-        assert caches(another)[0].data_ptr() == memory != caches(other)[0].data_ptr()
-        assert kind == "packed" or (capture.recorded, capture.played) == (1, played + 1)
+        assert another._room.cache.data_ptr() == memory != other._room.cache.data_ptr()
+        assert (capture.recorded, capture.played) == (1, played + 1)
 
 
 COMMON = (
@@ -232,13 +206,13 @@ class Frozen(Calling):
 def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(
     name: str, reordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_forward, "REORDERED", (0, 1 << 40) if reordered else (1 << 40, 1 << 40))
+    monkeypatch.setattr(llama_forward, "REORDERED", 1 << 40 if reordered else -1)
     model = made(CONFIGS[name]) if name in CONFIGS else llama(**SHAPES[name])
-    assert why_not(model) == "" and fits(model) == (name in SHAPES)
+    assert why_not(model) == "" and (Body(model, 97).head.reordered is not None) == reordered
     texts, slots = texts_of(3, 150), [2, 0, 1]
     with torch.inference_mode():
         expected = model(input_ids=texts).logits
-        for network in networks(model) if fits(model) else [opener(model.float(), 97)()]:
+        for network in networks(model):
             starts = [5, 60, 131]
             for row, start in enumerate(starts):
                 network.score(texts[row : row + 1, :start], [0], 1, [slots[row]])
@@ -247,7 +221,6 @@ def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(
                 wanted = torch.stack([expected[row, start : start + n] for row, start in enumerate(starts)])
                 torch.testing.assert_close(network.score(ids, starts, n, slots), wanted, atol=3e-4, rtol=1e-4)
                 starts = [start + n for start in starts]
-        assert isinstance(network, RaggedNetwork)
         torch.testing.assert_close(model(input_ids=texts).logits, expected)  # the model itself still works
 
 
@@ -298,22 +271,23 @@ def changed(part: str, module: torch.nn.Module) -> LlamaForCausalLM:
 )
 def test_other_models_go_through_transformers(model: Callable[[], PreTrainedModel], reason: str) -> None:
     assert reason in why_not(model())
-    if not fits(model()):
-        opened = opener(model(), 97)
-        assert isinstance(opened(), PlainNetwork) and reason in opened.lack()
+    opened = opener(model(), 97)
+    assert isinstance(opened(), PlainNetwork) and reason in opened.lack()
 
 
 PROMPTS = [item.prompt for item in builtin_prompts(64).items][::48]  # of several tasks
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_texts_are_those_of_the_packed_pass_alone_and_together(pair: Backend, recorded: bool) -> None:
+def test_texts_are_those_of_plain_passes_alone_and_together(pair: Backend, recorded: bool) -> None:
     """Also if every pass is a recorded one, on padded rows and places."""
     greedy = Settings(rule="mars", gamma=4, max_new_tokens=40)
+    models = (pair.target.model, pair.drafter.model)
+    plain = with_passes(pair, *(partial(PlainNetwork, model, pair.vocabulary_size) for model in models))
     for settings in (greedy, Settings("mars-sampling", gamma=3, max_new_tokens=30, temperature=0.8, top_p=0.9, seed=7)):
         capture = Calling()
         ours = ragged(pair, capture if recorded else None)
-        expected = [run.token_ids for run in record_all(pair, PROMPTS, settings)]
+        expected = [Recording(plain, prompt, settings).finish().token_ids for prompt in PROMPTS]
         assert [run.token_ids for run in record_all(ours, PROMPTS, settings, batch=5)] == expected
         assert Recording(ours, PROMPTS[0], settings).finish().token_ids == expected[0]
         assert (capture.played > 30) == recorded
@@ -326,10 +300,10 @@ def test_texts_are_those_of_the_packed_pass_alone_and_together(pair: Backend, re
 def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Backend) -> None:
     capture = Calling()
     network = RaggedNetwork(CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture))
-    packed, ids = pair.target.passes(), 5 + texts_of(2, batched.LEAST + 40)
+    other, ids = pair.target.passes(), 5 + texts_of(2, batched.LEAST + 40)
     with torch.inference_mode():
         for at in range(0, ids.shape[1], 8):
-            found, expected = (each.score(ids[:, at : at + 8], [at, at], 8) for each in (network, packed))
+            found, expected = (each.score(ids[:, at : at + 8], [at, at], 8) for each in (network, other))
             torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
         assert capture.recorded == 2 and network._room.cache.shape[2] == 2 * batched.LEAST
         assert network._room.graphs is not None and len(network._room.graphs) == 1

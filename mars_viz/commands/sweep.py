@@ -49,6 +49,7 @@ from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
 from mars_viz.sweep.wall_clock import Checks, TimingCheck, keep_check, kept_checks
 from mars_viz.terminal import say
+from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted, exactly
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     ray_arguments(parser)
     add(parser, "--out", "folder for the results (default: one that the app's Tune page lists)", metavar="DIR")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
-    about = "prompts to map at once (default: 8 where that is faster, else 1)"
-    add(parser, "--batch", about, type=int, metavar="N")
+    add(parser, "--batch", "prompts to map at once", AT_ONCE)
     add(parser, "--evidence", "new folder for the evidence pack", metavar="DIR")
     add(parser, "--loss", "accuracy loss to tolerate, in points", 1.0)
     add(parser, "--confidence", "confidence of the recommendation and of all intervals", 0.95)
@@ -174,7 +174,7 @@ def _check(options: argparse.Namespace, span: Span) -> None:
         if not span.low <= axis.reference <= span.high:
             at = f"{axis.symbol} = {axis.reference:g}"
             raise SettingError(f"The range must reach the strict end, {at}, to compare with it.")
-    if options.batch is not None and options.batch < 1:
+    if options.batch < 1:
         raise SettingError(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:
         raise SettingError("The wall-clock check takes at least one prompt and one repetition.")

@@ -19,7 +19,7 @@ from mars_viz.errors import EvidenceError, ModelError, PromptError, SettingError
 from mars_viz.randomness import position_uniforms
 from mars_viz.records import Speculation, Timing
 from mars_viz.replay import cut_by
-from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
+from mars_viz.run import Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
 from mars_viz.speculators.draft import (
@@ -177,7 +177,6 @@ class DraftAndScore:
 CPU = torch.device("cpu")
 Open = TypeVar("Open", bound=Callable[..., object])
 Prompt = str | Iterable[int]  # a text or token ids
-TOGETHER = 8  # batch size if rows do not depend on their batch and a batch is cheaper than its parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +186,6 @@ class Part(Generic[Open]):
     name: str  # hub id, folder name, or settings such as 'ngram:n=3'
     open: Open  # opens it with its own cache; a drafter is opened with the settings of the decode
     revision: str = ""  # commit on the hub, the start of the weights' SHA-256, or the name of a drafter without weights
-    batching: str = ""
-    """How a row's result is made bit-identical to its result alone; empty if the results agree only within rounding."""
     lack: Callable[[], str] = str  # returns a clause about a present limit on its speed, or an empty text
     note: str = ""  # a clause about the model for the user; may be empty
     passes: Opener | None = None  # its bare forward passes if it is a local model
@@ -305,19 +302,6 @@ class Backend:
         notes = [f"{part.name}: {part.note}" for part in (self.target, self.drafter) if part.note]
         return tuple(f"{each}." for each in (*notes, *self._lacks()))
 
-    @property
-    def batching(self) -> str:
-        """How texts depend on their batches; see `Provenance.batching`."""
-        methods = {"target": self.target.batching, "drafter": self.drafter.batching}
-        if not all(methods.values()):
-            return WITHIN_ROUNDING
-        return f"bit for bit: {'; '.join(f'{role}: {how}' for role, how in methods.items())}"
-
-    @property
-    def batch(self) -> int:
-        """Number of texts to decode at once: 1 if the models' rounding depends on the batch."""
-        return 1 if self.batching == WITHIN_ROUNDING else TOGETHER
-
     def uses_template(self, chat: bool | None) -> bool:
         """Return True if prompts go through a chat template; `chat` None leaves it to the tokenizer."""
         return self.tokenizer.has_template if chat is None else chat
@@ -333,7 +317,7 @@ class Backend:
             device=self.device,
             eos_ids=tuple(sorted(self.eos_ids)),
             vocabulary_size=self.vocabulary_size,
-            batching=self.batching,
+            batching="within rounding",
             versions=dict(self.versions),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=seconds,

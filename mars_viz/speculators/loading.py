@@ -212,12 +212,12 @@ def _by_text(
         return f"drafts by text: {'; '.join(filter(None, clauses))}"
 
     opened = lambda _: UniversalDrafter(passes(), translation, spent)  # noqa: E731
-    return Part(drafter.name, opened, drafter.revision, passes.batching, lack, passes=passes, by_text=True)
+    return Part(drafter.name, opened, drafter.revision, lack, passes=passes, by_text=True)
 
 
 def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable[[], Target]]:
     """Return a target that uses these forward passes."""
-    return Part(name, lambda: ModelTarget(passes()), revision, passes.batching, passes.lack, passes=passes)
+    return Part(name, lambda: ModelTarget(passes()), revision, passes.lack, passes=passes)
 
 
 def model_drafter(
@@ -225,7 +225,7 @@ def model_drafter(
 ) -> DrafterPart:
     """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
     opened = lambda settings: ModelDrafter(passes(), settings, vocabulary, readable)  # noqa: E731
-    return Part(name, opened, revision, passes.batching, passes.lack, passes=passes, drafts_trees=True)
+    return Part(name, opened, revision, passes.lack, passes=passes, drafts_trees=True)
 
 
 def _with_server(pair: names.Pair, device: str, dtype: str, *, cuda_graphs: bool, tell: Tell) -> Backend:
@@ -338,9 +338,9 @@ def _with_head(target: PreTrainedModel, head: Checkpoint, size: int, kept: Tenso
         normed_residual=head.normed_residual,
         normed_output=head.normed_output,
     )
-    readings, batching = (head.reading, *head.others), str(weights.batching or "")
+    readings = head.reading, *head.others
     opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, size, settings)  # noqa: E731
-    return Part(head.name, opened, head.revision, batching, note=head.note, drafts_trees=True)
+    return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)
 
 
 def _kept_tokens(wanted: Trimmed, tokenizer: PreTrainedTokenizerBase, size: int, ends: Iterable[int]) -> Tensor:
@@ -355,12 +355,12 @@ def _without_model(
 ) -> DrafterPart:
     """Return a drafter of text alone for a target of `size` tokens. Raises BadInput if its file cannot be read."""
     if isinstance(wanted, Ngram):
-        return Part(wanted.name, lambda _: NgramDrafter(wanted.n, place), wanted.name, "no model")
+        return Part(wanted.name, lambda _: NgramDrafter(wanted.n, place), wanted.name)
     tokens, revision = _tokens_of(wanted.source, tokenizer, size) if wanted.source else ([], wanted.name)
     before = TextBefore(tokens)
     if isinstance(wanted, Suffix):
-        return Part(wanted.name, lambda _: SuffixDrafter(wanted.n, before, place), revision, "no model")
-    return Part(wanted.name, lambda _: TrigramDrafter(before, place), revision, "no model")
+        return Part(wanted.name, lambda _: SuffixDrafter(wanted.n, before, place), revision)
+    return Part(wanted.name, lambda _: TrigramDrafter(before, place), revision)
 
 
 def _tokens_of(file: str, tokenizer: PreTrainedTokenizerBase, size: int) -> tuple[list[int], str]:

@@ -108,8 +108,8 @@ class CachedModel:
             if shared < len(text):
                 self._network.score(sent([text[shared:]], self.device), [shared], 1, [slot])
         self._rows.note(texts)
-        of = self._network.inputs.of
-        return [of(slot, begin, len(text)) for text, begin, slot in zip(texts, begins, self._rows.slots, strict=True)]
+        held, slots = self._network.inputs.held, self._rows.slots
+        return [held[slot, begin : len(text)] for text, begin, slot in zip(texts, begins, slots, strict=True)]
 
     def rewind(self, prefixes: Sequence[Prefix], most: int = 2) -> Tensor:
         """Give each prefix a row with its cached part; return its last tokens, which remain to be read, int64 [B, n].

@@ -23,7 +23,7 @@ from mars_viz.run import Run, joined
 from mars_viz.sweep.columns import Lines, ReferenceTexts, lines_of
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.texts import PromptTexts, texts_of
-from mars_viz.walk import Answer, Ending, Prefix, Speculator
+from mars_viz.walk import AT_ONCE, Answer, Ending, Prefix, Speculator
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -91,11 +91,11 @@ class LocalMapper:
     done_by: tuple[int, ...] = ()
 
     def __init__(
-        self, backend: Backend, plan: Plan, *, batch: int | None = None, open_: Callable[[], Speculator] | None = None
+        self, backend: Backend, plan: Plan, *, batch: int = AT_ONCE, open_: Callable[[], Speculator] | None = None
     ) -> None:
-        """Map `batch` prompts at once (None: the backend's number) with speculators from `open_` (None: the backend's).
+        """Map `batch` prompts at once with speculators from `open_` (None: the backend's).
         Raises SettingError for no prompts."""
-        self.reach = backend.batch if batch is None else batch
+        self.reach = batch
         if self.reach < 1:
             raise SettingError(f"{batch} prompts at once are none; take at least 1.")
         self._backend, self._plan, self._rule = backend, plan, plan.rule

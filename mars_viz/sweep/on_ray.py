@@ -39,6 +39,7 @@ from mars_viz.sweep import store
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt
 from mars_viz.sweep.plan import Plan, plan_of
 from mars_viz.sweep.sweep import SweepLoop, costs_for, measured
+from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted
 
 if TYPE_CHECKING:
@@ -234,7 +235,6 @@ class WorkerFacts:
     """Facts about a worker with loaded models."""
 
     provenance: Provenance  # its models, device, dtype and versions
-    batch: int  # default number of prompts that it maps at once
     machine: str
     process: int  # process id on that machine
 
@@ -266,7 +266,7 @@ class SweepWorker:
             self._backend.check(settings)
         except BadInput as error:
             return str(error)
-        return WorkerFacts(self._backend.provenance(), self._backend.batch, socket.gethostname(), os.getpid())
+        return WorkerFacts(self._backend.provenance(), socket.gethostname(), os.getpid())
 
     def measured(self, settings: Settings) -> Costs | None:
         """Return this machine's costs; None if it is too busy."""
@@ -482,7 +482,7 @@ class WorkerPool:
         if self._provenance is None:
             return ""
         theirs, ours = (  # without times and threads, which do not change results
-            replace(each, device=each.device.partition(",")[0], batching="", created="", seconds=0, prefill_seconds=0)
+            replace(each, device=each.device.partition(",")[0], created="", seconds=0, prefill_seconds=0)
             for each in (found.provenance, self._provenance)
         )
         names = [name for name in Provenance.__slots__ if getattr(theirs, name) != getattr(ours, name)]
@@ -640,7 +640,7 @@ def sweep_on_ray(
     *,
     chat: bool | None = None,
     resume: bool = False,
-    batch: int | None = None,
+    batch: int = AT_ONCE,
 ) -> SweepLoop:
     """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
     before others start. Raises BadInput like `Sweep`, and if no worker is available."""
@@ -649,7 +649,7 @@ def sweep_on_ray(
     prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
     plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, facts.provenance)
     costs = costs_for({Path(out): plan}, prompts, resume, lambda: pool.ask("measured", settings))
-    mapper = RayMapper(pool, plan, facts.batch if batch is None else batch)
+    mapper = RayMapper(pool, plan, batch)
     return SweepLoop(plan, mapper, prompts, out, resume=resume, costs=costs)
 
 

@@ -30,7 +30,7 @@ from mars_viz.sweep.columns import failed_lines
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper, Remembering
 from mars_viz.sweep.plan import Plan, plan_of
 from mars_viz.sweep.result import Failure, SweepResult, load_sweep
-from mars_viz.walk import Answer, Prefix, Speculator
+from mars_viz.walk import AT_ONCE, Answer, Prefix, Speculator
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -227,7 +227,7 @@ class Sweep(SweepLoop):
         chat: bool | None = None,
         resume: bool = False,
         costs: Costs | None = None,
-        batch: int | None = None,
+        batch: int = AT_ONCE,
         open_: Callable[[], Speculator] | None = None,
     ):
         """Like `SweepLoop`, with `batch` and `open_` for `LocalMapper`."""
@@ -246,7 +246,7 @@ def sweep_prompts(
     *,
     chat: bool | None = None,
     resume: bool = False,
-    batch: int | None = None,
+    batch: int = AT_ONCE,
 ) -> Sweep:
     """Return a sweep with local models, after measuring this device's costs unless the machine is too busy. A resumed
     sweep measures again if its costs are unreliable. Raises BadInput like `Sweep`."""
@@ -361,7 +361,7 @@ class GridSweep:
         chat: bool | None = None,
         resume: bool = False,
         costs: Callable[[], Costs | None] | None = None,
-        batch: int | None = None,
+        batch: int = AT_ONCE,
     ):
         """Start in new folders, or with `resume` continue the sweeps in them.
 
@@ -369,7 +369,7 @@ class GridSweep:
         fails. Raises BadInput like `Sweep`, before writing anything, if any folder refuses.
         """
         self._shared, self._backend = SharedAnswers(), backend
-        self._batch, self._prompts = backend.batch if batch is None else batch, prompts
+        self._batch, self._prompts = batch, prompts
         self._opened: list[Speculator] = []
         provenance = backend.provenance()
         plans = {

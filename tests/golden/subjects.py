@@ -132,15 +132,15 @@ class Lab:
             return replace(self.pair, eos_ids=self.pair.eos_ids | {self.pair.tokenizer.encode("Tom ran.")[-1]})
         if name == "ties":
             target, drafter = (table.round() for table in tables())
-            drafting = Part("toy-drafter", partial(TableDrafter, drafter), batching="a table", drafts_trees=True)
+            drafting = Part("toy-drafter", partial(TableDrafter, drafter), drafts_trees=True)
             return replace(
                 table_backend(),
-                target=Part("toy-target", partial(TableTarget, target), batching="a table"),
+                target=Part("toy-target", partial(TableTarget, target)),
                 drafter=drafting,
             )
         if name == "best logits alone":
             target, _ = tables()
-            return replace(table_backend(), target=Part("toy-target", partial(TopTarget, target), batching="a table"))
+            return replace(table_backend(), target=Part("toy-target", partial(TopTarget, target)))
         if name == "another tokenizer":
             return load_backend(TARGET, permuted(self.folder("permuted"), DRAFTER), device="cpu", dtype="float32")
         return load_backend(None, name, device="cpu", dtype="float32")

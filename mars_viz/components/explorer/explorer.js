@@ -191,7 +191,7 @@ class Explorer {
     this.dial.place(dial);
     this.sentence = sentence(run, dial, values, fromStrict, parted, this.reading.ending());
     this.words.show(run, this.sentence);
-    mark(this.basis, local || (fromStrict && !values.strictExact) ? "block-local" : "exact", run.about.rounded);
+    mark(this.basis, local || (fromStrict && !values.strictExact) ? "block-local" : "exact");
     this.tiles.show(this.reading);
     this.overlays.draw(this.reading);
     this.inspector.show(this.reading, this.selected);

@@ -37,7 +37,7 @@ from mars_viz.escapes import visible
 from mars_viz.records import Round, Verdicts
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
-from mars_viz.run import WITHIN_ROUNDING, Run, joined
+from mars_viz.run import Run, joined
 from mars_viz.shapes import CHAIN
 from mars_viz.trace import Trace
 from mars_viz.walk import Prefix
@@ -373,7 +373,6 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "seconds": provenance.seconds,
         "device": {"short": visible(short_device(provenance.device)), "full": visible(provenance.device)},
         "dtype": visible(provenance.dtype),
-        "rounded": provenance.batching == WITHIN_ROUNDING,
         "target": visible(provenance.target),
         "drafter": visible(provenance.drafter),
     }

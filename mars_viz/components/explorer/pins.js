@@ -156,7 +156,7 @@ class Pins {
   tell(reading, found, shown) {
     this.sentence = besidePinned(reading, this.setting, found);
     this.words.show(reading.run, this.sentence);
-    mark(this.basis, basisOf(reading) === "exact" ? this.setting.basis : "block-local", reading.run.about.rounded);
+    mark(this.basis, basisOf(reading) === "exact" ? this.setting.basis : "block-local");
     this.back.hidden = shown;
   }
 }

@@ -1,8 +1,7 @@
 // The numbers under the dial, and the tags that say what kind of number each group is.
 
 const TAGS = {
-  exact: "Exact: on the text that this very setting generates.",
-  rounded: "Exact: on the text that this very setting generates, by what the models answered when the map was made. With these models a result's rounding depends on what is computed beside it: a run by itself may go another way where two candidates tie within rounding.",
+  exact: "Exact: on the text that this very setting generates, by the models' answers when the map was made. A separate run may differ if two candidates tie within rounding, which depends on the batch.",
   "block-local": "Block-local: each block is judged on the prefix recorded at the run's own setting. From the first changed decision on, this setting would have reached other prefixes.",
   measured: "Measured: wall clock of the recorded decoding, on this device.",
 };
@@ -35,8 +34,8 @@ function tag() {
   return h("span", { class: "tag", tabindex: "0" });
 }
 
-function mark(element, name, rounded = false) {
-  const tip = TAGS[name === "exact" && rounded ? "rounded" : name];
+function mark(element, name) {
+  const tip = TAGS[name];
   if (element.dataset.tip === tip) return;
   element.dataset.tag = name;
   element.dataset.tip = tip;
@@ -64,7 +63,6 @@ class Tiles {
 
   /** What was measured while the run was decoded, and stays whatever the dials say. */
   open(run) {
-    this.rounded = run.about.rounded;
     this.cuts = Boolean(run.dial?.cuts);
     say(this.cells.saved_strict.previousSibling, `passes saved vs ${this.cuts ? "full drafts" : "strict"}`);
     this.forced.hidden = !run.forced.some(Boolean); // else its room is kept at every dial value
@@ -93,8 +91,8 @@ class Tiles {
   /** What follows from the dial. */
   show({ values, local, forced }) {
     say(this.forced, forced ? forcedWords(forced) : "");
-    mark(this.groups.run, local ? "block-local" : "exact", this.rounded);
-    mark(this.groups.strict, values.strictExact && !local ? "exact" : "block-local", this.rounded);
+    mark(this.groups.run, local ? "block-local" : "exact");
+    mark(this.groups.strict, values.strictExact && !local ? "exact" : "block-local");
     mark(this.groups.clock, "measured");
     for (const { name, read: text } of TILES) if (text) say(this.cells[name], text(values));
   }

@@ -25,7 +25,7 @@ from transformers import LlamaConfig
 
 from mars_viz.errors import ModelError
 from mars_viz.speculators.networks.base import NORMED
-from mars_viz.speculators.networks.small_llama import Heads
+from mars_viz.speculators.networks.llama_forward import Heads
 
 LARGEST_CONFIG = 1 << 20  # maximum number of bytes of a config.json
 ROTARY = ("default", "linear", "llama3", "yarn")

@@ -9,12 +9,11 @@ from functools import partial
 import torch
 from transformers import PreTrainedModel
 
-from mars_viz.speculators.devices import inference, is_spread
+from mars_viz.speculators.devices import inference
 from mars_viz.speculators.networks.base import Network, Pick, TreeMask
 from mars_viz.speculators.networks.batched import CachePool, CudaCapture, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork, apart, rewind_of, rounding
 from mars_viz.speculators.networks.llama_forward import Body, why_not
-from mars_viz.speculators.networks.small_llama import PackedLlama, Weights, fits
 
 __all__ = ["Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
 
@@ -28,7 +27,6 @@ class Opener:
     open: Callable[[], Network]  # returns a pass with an empty cache
     lack: Callable[[], str] = str
     """Returns why passes are slower than they could be, as a predicate of the model; empty if they are not."""
-    batching: str = ""  # see `Part.batching`
     model: PreTrainedModel | None = None  # model of the passes
 
     def __call__(self) -> Network:
@@ -37,30 +35,24 @@ class Opener:
 
 
 def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = True) -> Opener:
-    """Return an opener of packed passes if the model allows them, else of batched ones, else of transformers' own.
+    """Return an opener of batched passes if the model allows them, else of transformers' own.
 
     They score the first `vocabulary_size` tokens. Without `cuda_graphs`, CUDA models use transformers' own. Other
     passes are compared with transformers' on a first block, which replaces them if they differ beyond rounding.
     """
-    reason, faster = "", None
-    if not is_spread(model) and fits(model):
-        weights = Weights(model, vocabulary_size)
-        faster = Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
-    elif not (reason := why_not(model)):
-        if model.device.type == "cuda" and not cuda_graphs:
-            reason = "CUDA graphs were not wanted (--no-cuda-graphs)"
-        else:
-            body = Body(model, vocabulary_size)
-            pool = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
-            lack = lambda: pool.trouble and f"runs without CUDA graphs: {pool.trouble}"  # noqa: E731
-            faster = Opener(partial(RaggedNetwork, pool), lack, model=model)
+    reason, faster = why_not(model), None
+    if not reason and model.device.type == "cuda" and not cuda_graphs:
+        reason = "CUDA graphs were not wanted (--no-cuda-graphs)"
+    if not reason:
+        body = Body(model, vocabulary_size)
+        pool = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
+        lack = lambda: pool.trouble and f"runs without CUDA graphs: {pool.trouble}"  # noqa: E731
+        faster = Opener(partial(RaggedNetwork, pool), lack, model)
     if faster is not None and not (reason := differs(faster(), model)):
         return faster
     rewind = rewind_of(model, vocabulary_size)
     notes = ["goes through transformers' own pass, one text after the other: " + reason, rewind.value]
-    return Opener(
-        partial(PlainNetwork, model, vocabulary_size, rewind), lambda: "; ".join(filter(None, notes)), model=model
-    )
+    return Opener(partial(PlainNetwork, model, vocabulary_size, rewind), lambda: "; ".join(filter(None, notes)), model)
 
 
 def differs(network: Network, model: PreTrainedModel) -> str:

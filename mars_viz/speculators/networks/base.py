@@ -1,15 +1,10 @@
-"""A pass over a cache of rows: interface, keys and values, inputs of layers, and visibility of a tree's tokens.
-
-The first access to memory costs more than the pass that writes to it (a page fault per 4 KiB), so memory of finished
-caches is reused.
-"""
+"""A pass over a cache of rows: interface, values by row and place, and visibility of a tree's tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +15,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from mars_viz.errors import ModelError
 from mars_viz.speculators.devices import sent
 
-KEPT = 1 << 29  # most bytes of a cache whose memory is kept for reuse
 LEAST = 256  # places reserved at once; memory is used only when it is written
 NORMED = -1
 """Index of the last norm's output, which the head reads. L is the last layer's output before that norm."""
@@ -29,8 +23,6 @@ Pick = Callable[[Tensor, Tensor | None], Tensor]
 
 Equal functions must pick alike: a recorded chain is replayed for any function equal to its own.
 """
-
-
 Slots = Sequence[int] | None
 """Row of the cache for each row of a batch; consecutive in any order; None for 0, 1, … B - 1."""
 
@@ -70,115 +62,46 @@ class Network:
 
 
 class Rows:
-    """Keys and values [layers, rows, places, 2 G, D]; rows are changed by overwriting places."""
+    """Values by row and place of a cache, in memory that grows."""
 
-    def __init__(
-        self,
-        layers: int,
-        heads: int,
-        size: int,
-        limit: int,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device = torch.device("cpu"),  # noqa: B008
-    ):
-        """Begin empty: `heads` are 2 G, keys, then values; `limit` is the model's most places."""
-        self._room = partial(torch.empty, dtype=dtype, device=device)
-        self._open, self._limit = (0, 0), limit
-        self.layers = self._room(layers, 0, 0, heads, size)
-        """From the embedding up; values beyond the opened places are undefined."""
+    def __init__(self, like: Tensor):
+        """Begin empty, for values of this dtype, device and shape, [..., ..., size]."""
+        self.held = like[:0, :0]  # [rows, places, size]; unwritten values are 0
 
-    def open(self, rows: int, places: int) -> None:
-        """Make as many rows and places readable. Unwritten ones are 0, since masked values must be finite."""
-        (had_rows, had_places), (layers, most_rows, most_places, *size) = self._open, self.layers.shape
-        if rows <= had_rows and places <= had_places:
+    def reserve(self, rows: int, places: int) -> None:
+        """Make room for as many rows and places."""
+        have_rows, have_places = self.held.shape[:2]
+        if rows <= have_rows and places <= have_places:
             return
-        rows, places = max(rows, had_rows), max(places, had_places)
-        if rows > most_rows or places > most_places:  # to at least twice as many
-            if rows > most_rows:
-                most_rows = max(rows, 2 * most_rows)
-            if places > most_places:
-                most_places = max(places, LEAST, min(2 * most_places, self._limit))
-            grown = self._room(layers, most_rows, most_places, *size)
-            grown[:, :had_rows, :had_places] = self.layers[:, :had_rows, :had_places]
-            self.layers = grown
-        self.layers[:, :had_rows, had_places:places] = 0
-        self.layers[:, had_rows:rows, :places] = 0
-        self._open = rows, places
+        rows = max(rows, 2 * have_rows) if rows > have_rows else have_rows
+        places = max(places, 2 * have_places, LEAST) if places > have_places else have_places
+        grown = self.held.new_zeros(rows, places, *self.held.shape[2:])
+        grown[:have_rows, :have_places] = self.held
+        self.held = grown
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Copy the first `length` places of row `source` to row `slot`."""
-        self.open(slot + 1, length)
-        self.layers[:, slot, :length] = self.layers[:, source, :length]
-
-    def clear(self) -> None:
-        """Forget all values; the memory stays."""
-        self._open = (0, 0)
+        self.reserve(max(source, slot) + 1, length)
+        self.held[slot, :length] = self.held[source, :length]
 
 
-class IdleCaches:
-    """Unused caches of one model."""
-
-    def __init__(self, begin: Callable[[], Rows]):
-        """`begin` creates an empty cache."""
-        self._begin = begin
-        self._waiting: list[Rows] = []
-
-    def take(self) -> Rows:
-        """Return an empty cache, the largest unused one if there is one."""
-        waiting = []
-        while self._waiting:
-            with suppress(IndexError):  # another thread was faster
-                waiting.append(self._waiting.pop())
-        return max(waiting, key=lambda one: one.layers.nbytes, default=None) or self._begin()
-
-    def give(self, rows: Rows) -> None:
-        """Take back an unused cache unless it is too large to keep. Safe in any thread."""
-        if rows.layers.nbytes <= KEPT:
-            rows.clear()
-            self._waiting.append(rows)  # one step, for which no lock is needed
-
-
-class LayerInputs:
-    """Concatenated inputs of some layers, by row and place of a cache."""
+class LayerInputs(Rows):
+    """Concatenated inputs of some layers."""
 
     def __init__(self, layers: Sequence[int] = ()):
         """Keep the inputs of these layers, counted from 0; L and `NORMED` follow the last one."""
+        super().__init__(torch.empty(0, 0, 0))
         self.layers = tuple(layers)  # in the order of concatenation
-        self._held = torch.empty(0, 0, 0)  # [rows, places, layers · E]
-
-    def __bool__(self) -> bool:
-        """Return whether any layer is kept."""
-        return bool(self.layers)
 
     def put(self, slots: Sequence[int], starts: Sequence[int], inputs: Sequence[Tensor]) -> None:
         """Write the inputs [B, n, E] of each layer; row b to row slots[b] of the cache, from place starts[b] on."""
         concatenated = torch.cat(list(inputs), -1)
         n = concatenated.shape[1]
-        self._open(max(slots) + 1, max(starts) + n, concatenated)
+        if not self.held.numel():
+            super().__init__(concatenated)
+        self.reserve(max(slots) + 1, max(starts) + n)
         for slot, start, values in zip(slots, starts, concatenated, strict=True):
-            self._held[slot, start : start + n] = values
-
-    def of(self, slot: int, begin: int, end: int) -> Tensor:
-        """Return [end - begin, layers · E], the inputs at a row's places."""
-        return self._held[slot, begin:end]
-
-    def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` to row `slot`."""
-        if self:
-            self._open(slot + 1, length, self._held)
-            self._held[slot, :length] = self._held[source, :length]
-
-    def _open(self, rows: int, places: int, like: Tensor) -> None:
-        """Make room for as many rows and places of values of this dtype and width."""
-        have_rows, have_places = self._held.shape[:2]
-        if rows <= have_rows and places <= have_places:
-            return
-        rows = max(rows, 2 * have_rows) if rows > have_rows else have_rows
-        places = max(places, 2 * have_places, LEAST) if places > have_places else have_places
-        grown = like.new_empty(rows, places, like.shape[-1])
-        if have_rows:
-            grown[:have_rows, :have_places] = self._held
-        self._held = grown
+            self.held[slot, start : start + n] = values
 
 
 def layers_of(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:

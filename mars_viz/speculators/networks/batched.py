@@ -287,7 +287,7 @@ class RaggedNetwork(Network):
             function = partial(self._room.scored, rows=last, kept=self.inputs.layers, tree=mask)
             short = n <= SHORT and mask is None
             logits, *entered = self._run(("score", last), function, starts, slots, n, (part,), short=short)
-            if self.inputs:
+            if self.inputs.layers:
                 self.inputs.put(slots, starts, entered)
             if rows > left:
                 scored.append(logits)
@@ -337,7 +337,7 @@ class RaggedNetwork(Network):
         """
         count, first, graphs = len(starts), min(slots), self._room.graphs
         recorded = graphs is not None and not graphs.given_up and short and count <= FEW and first == 0
-        if recorded and not self.inputs:  # recordings keep none
+        if recorded and not self.inputs.layers:  # recordings keep none
             rows, end = power(count), power(max(starts) + places, LEAST)  # few shapes, so that each comes back
         else:
             graphs, rows, end = None, count, -(-(max(starts) + places) // TILE) * TILE

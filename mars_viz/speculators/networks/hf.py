@@ -162,7 +162,7 @@ class PlainNetwork(Network):
 
     def _pass(self, slot: int, row: RowCache, end: int, rows: int, tree: TreeMask | None) -> Tensor:
         ids = row.tokens[row.read : end].unsqueeze(0)
-        options: dict[str, Any] = {"output_hidden_states": True} if self.inputs else {}
+        options: dict[str, Any] = {"output_hidden_states": True} if self.inputs.layers else {}
         if "logits_to_keep" in self._accepts:
             options["logits_to_keep"] = rows
         if tree is not None:
@@ -177,7 +177,7 @@ class PlainNetwork(Network):
             options |= {"use_cache": True, name: row.cache}
         with last_states(self._model, self.inputs.layers) as last:
             output = self._model(input_ids=ids, **options)
-        if self.inputs:  # hidden_states[i] enters layer i
+        if self.inputs.layers:  # hidden_states[i] enters layer i
             states = dict(enumerate(output.hidden_states)) | last
             self.inputs.put([slot], [row.read], [states[i] for i in self.inputs.layers])
         row.read = end

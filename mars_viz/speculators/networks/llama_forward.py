@@ -6,7 +6,7 @@ weights stay in the model: matrices with the same input are moved together, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +18,7 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM, Mis
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM, Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM, Qwen3RMSNorm
 
-from mars_viz.speculators.devices import bytes_free
+from mars_viz.speculators.devices import bytes_free, bytes_of
 from mars_viz.speculators.networks.base import NORMED, TreeMask
 
 SHAPED = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -27,9 +27,9 @@ NORMS = (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm)
 TURNS = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary positions whose angles do not depend on the text's length."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-REORDERED = (80_000_000, 4_000_000_000)
-"""Smallest and largest size, in bytes, of a float32 model on a CPU whose matrices are also kept in oneDNN's layout.
-With this copy a pass over 2 to 17 tokens takes about as long as a pass over one token; without it, twice as long."""
+REORDERED = 4_000_000_000
+"""Largest size, in bytes, of a float32 model on a CPU whose matrices are also kept in oneDNN's layout. With this copy a
+pass over 2 to 17 tokens takes about as long as a pass over one token; without it, up to twice as long."""
 
 
 def why_not(model: PreTrainedModel) -> str:
@@ -59,15 +59,30 @@ def why_not(model: PreTrainedModel) -> str:
     return "" if plain and not model.training else "its layers were changed"
 
 
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Heads of attention."""
+
+    queries: int  # H
+    keys: int  # G
+    size: int  # D
+
+
+@dataclass(frozen=True, slots=True)
 class Norm:
     """A root-mean-square norm over the last dimension."""
 
-    def __init__(self, module: LlamaRMSNorm):
-        self._weight, self._epsilon = module.weight, float(module.variance_epsilon)
+    weight: Tensor
+    epsilon: float
+
+    @classmethod
+    def of(cls, module: LlamaRMSNorm) -> Norm:
+        """Return the norm of transformers' module."""
+        return cls(module.weight, float(module.variance_epsilon))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x [..., width], scaled to mean square 1 and multiplied by the weight."""
-        return rms_norm(x, self._weight.shape, self._weight, self._epsilon)
+        return rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,7 @@ class Matrix:
     """Weight and bias of a linear map."""
 
     weight: Tensor  # [out, in]
-    bias: Tensor | None  # [out]
+    bias: Tensor | None = None  # [out]
     reordered: Tensor | None = None  # the weight in oneDNN's layout
 
     @classmethod
@@ -96,9 +111,21 @@ class Matrix:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.reordered, self.bias, "none", [], "")
         return out
 
-    def with_copy(self) -> Matrix:
-        """Return the matrix with a copy of its weight in oneDNN's layout."""
-        return replace(self, reordered=torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None))
+
+def reorder(parts: Iterable[object]) -> None:
+    """Add copies in oneDNN's layout to all matrices among the parts' attributes, if that is faster on their device and
+    there is memory for it."""
+    named = [(part, name, each) for part in parts for name, each in vars(part).items() if isinstance(each, Matrix)]
+    weights = [matrix.weight for _, _, matrix in named]
+    device, total = weights[0].device, sum(weight.numel() * weight.element_size() for weight in weights)
+    if device.type != "cpu" or weights[0].dtype != torch.float32 or not torch._C._has_mkldnn or total > REORDERED:
+        return
+    free = bytes_free(device)
+    if free is None or free >= 2 * total:
+        with torch.inference_mode(False):
+            for part, name, matrix in named:
+                copy = torch.ops.mkldnn._reorder_linear_weight(matrix.weight.detach(), None)
+                setattr(part, name, replace(matrix, reordered=copy))
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -122,25 +149,69 @@ class Layer:
 
     def __init__(self, layer: LlamaDecoderLayer):
         attention, mlp = layer.self_attn, layer.mlp
-        self.before, self.between = Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)
+        self.before, self.between = Norm.of(layer.input_layernorm), Norm.of(layer.post_attention_layernorm)
         self.qkv = Matrix.of(attention.q_proj, attention.k_proj, attention.v_proj)  # [(H + 2 G) D, E]
         normed = hasattr(attention, "q_norm")  # norms of each query's and key's head (Qwen3)
-        self.norms = (Norm(attention.q_norm), Norm(attention.k_norm)) if normed else None
+        self.norms = (Norm.of(attention.q_norm), Norm.of(attention.k_norm)) if normed else (None, None)
         self.out = Matrix.of(attention.o_proj)  # [E, H D]
         self.gate_up = Matrix.of(mlp.gate_proj, mlp.up_proj)  # [2 I, E]
         self.act: Callable[[Tensor], Tensor] = mlp.act_fn  # activation of the gate
         self.down = Matrix.of(mlp.down_proj)  # [E, I]
-
-    def reorder(self) -> None:
-        """Add copies of its matrices in oneDNN's layout."""
-        for name in ("qkv", "out", "gate_up", "down"):
-            setattr(self, name, getattr(self, name).with_copy())
 
 
 Inputs = dict[int, Tensor] | None  # of layers
 At = tuple[Tensor, Tensor, int, int]
 """For B rows, their first places and the rows of the cache that are written for them, int64 [B]; the row of the cache
 that the first one reads, which the others follow; and the number of places that are read, with those written now."""
+
+
+class Attention:
+    """Attention of n new tokens of each of B texts, in every layer."""
+
+    def __init__(
+        self, heads: Heads, scale: float, rotary: nn.Module, x: Tensor, at: At, most: int, tree: TreeMask | None
+    ):
+        """Prepare it for tokens with the embeddings x [B, n, E]; rows of the cache have `most` places."""
+        (b, n), (starts, homes, self._first, end) = x.shape[:2], at
+        self._heads, self._scale, self._end = heads, scale, end
+        self._shared = (
+            heads.queries // heads.keys
+        )  # queries of so many heads see the same keys: they are asked together
+        positions = starts.unsqueeze(1) + torch.arange(n, device=x.device)  # [B, n]
+        self._places = (homes.unsqueeze(1) * most + positions).flatten()  # [B n], of the rows laid end to end
+        if tree is None:
+            unseen = torch.arange(end, device=x.device) > positions.unsqueeze(-1)  # [B, n, end]
+            mask = torch.zeros_like(unseen, dtype=x.dtype).masked_fill_(unseen, -torch.inf)
+        else:
+            mask, positions = tree.added(end, x.dtype), tree.positions
+        self._mask = mask.unsqueeze(1).expand(b, self._shared, n, end).reshape(b, 1, self._shared * n, end)
+        half = heads.size // 2
+        self._cosine, sine = (each.unsqueeze(2) for each in rotary(x, positions))  # [B, n, 1, D]
+        self._sine = torch.cat([-sine[..., :half], sine[..., half:]], -1)  # so that halves can be swapped by rolling
+
+    def __call__(self, qkv: Tensor, norms: Sequence[Norm | None], cache: Tensor) -> Tensor:
+        """Add keys and values of qkv [B, n, (H + 2 G) D] to a layer's cache [rows, places, 2 G, D], and return the
+        values that the queries see, [B, n, H D]. `norms` are those of queries and keys."""
+        heads, groups, size, shared = self._heads.queries, self._heads.keys, self._heads.size, self._shared
+        b, n = qkv.shape[:2]
+        qkv = qkv.view(b, n, heads + 2 * groups, size)
+        for norm, part in zip(norms, (qkv[:, :, :heads], qkv[:, :, heads : heads + groups]), strict=True):
+            if norm is not None:
+                part.copy_(norm(part))
+        turned = qkv[:, :, : heads + groups]
+        other = turned.roll(size // 2, -1)
+        turned.mul_(self._cosine).addcmul_(other, self._sine)
+        cache.flatten(0, 1).index_copy_(0, self._places, qkv[:, :, heads:].flatten(0, 1))
+        past = cache[self._first : self._first + b, : self._end].transpose(1, 2)  # [B, 2 G, end, D]
+        queries = qkv[:, :, :heads].view(b, n, groups, shared, size).permute(0, 2, 3, 1, 4)  # [B, G, H/G, n, D]
+        mixed = scaled_dot_product_attention(
+            queries.reshape(b, groups, shared * n, size),
+            past[:, :groups],
+            past[:, groups:],
+            attn_mask=self._mask,
+            scale=self._scale,
+        )
+        return mixed.view(b, groups, shared, n, size).permute(0, 3, 1, 2, 4).reshape(b, n, -1)
 
 
 class Body:
@@ -150,28 +221,21 @@ class Body:
         """Move the model's matrices together. Raises nothing if `why_not` is empty."""
         config, body = model.config, model.model
         attention = body.layers[0].self_attn
-        self.heads, self.groups = int(config.num_attention_heads), int(config.num_key_value_heads)
-        self.size, self.scale = int(attention.head_dim), float(attention.scaling)
+        self.heads = Heads(config.num_attention_heads, config.num_key_value_heads, int(attention.head_dim))
+        self._scale = float(attention.scaling)
         with torch.inference_mode(False):  # they are the model's weights from now on
             self.layers = tuple(Layer(layer) for layer in body.layers)
         self.embedding: Tensor = body.embed_tokens.weight
-        self.norm = Norm(body.norm)
+        self.norm = Norm.of(body.norm)
         self.head = Matrix(model.lm_head.weight[:vocabulary_size], model.lm_head.bias)
         self._rotary = body.rotary_emb
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
-        self.bytes = sum(part.numel() * part.element_size() for part in model.parameters())
-        if self.device.type != "cpu" or self.dtype != torch.float32 or not torch._C._has_mkldnn:
-            return
-        (low, high), free = REORDERED, bytes_free(self.device)
-        if low <= self.bytes <= high and (free is None or free >= 2 * self.bytes):
-            with torch.inference_mode(False):
-                for layer in self.layers:
-                    layer.reorder()
-                self.head = self.head.with_copy()
+        self.bytes = bytes_of(model)
+        reorder([*self.layers, self])
 
     def cache(self, rows: int, places: int) -> Tensor:
         """Return a new cache [layers, rows, places, 2 G, D] of zeros: keys, values. Masked values must be finite."""
-        shape = (len(self.layers), rows, places, 2 * self.groups, self.size)
+        shape = (len(self.layers), rows, places, 2 * self.heads.keys, self.heads.size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def logits(
@@ -180,42 +244,14 @@ class Body:
         """Return raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], and add these to the
         cache. `entered` receives the inputs [B, n, E] of every layer, the last one's output and that of the last norm.
         """
-        (b, n), heads, groups, (starts, homes, first, end) = tokens.shape, self.heads, self.groups, at
-        shared = heads // groups  # queries of so many heads see the same keys: they are asked together
-        positions = starts.unsqueeze(1) + torch.arange(n, device=tokens.device)  # [B, n]
-        places = (homes.unsqueeze(1) * cache.shape[2] + positions).flatten()  # [B n], of the rows laid end to end
-        if tree is None:
-            unseen = torch.arange(end, device=tokens.device) > positions.unsqueeze(-1)  # [B, n, end]
-            mask = torch.zeros_like(unseen, dtype=self.dtype).masked_fill_(unseen, -torch.inf)
-        else:
-            mask, positions = tree.added(end, self.dtype), tree.positions
-        mask = mask.unsqueeze(1).expand(b, shared, n, end).reshape(b, 1, shared * n, end)
-        x, half = embedding(tokens, self.embedding), self.size // 2  # [B, n, E]
-        cosine, sine = (each.unsqueeze(2) for each in self._rotary(x, positions))  # [B, n, 1, D]
-        sine = torch.cat([-sine[..., :half], sine[..., half:]], -1)  # so that halves can be swapped by rolling
+        x = embedding(tokens, self.embedding)  # [B, n, E]
+        attention = Attention(self.heads, self._scale, self._rotary, x, at, cache.shape[2], tree)
         for i, (layer, layer_cache) in enumerate(zip(self.layers, cache.unbind(0), strict=True)):
             if entered is not None:
                 entered[i] = x
-            qkv = layer.qkv(layer.before(x)).view(b, n, heads + 2 * groups, self.size)
-            if layer.norms is not None:
-                for norm, part in zip(layer.norms, (qkv[:, :, :heads], qkv[:, :, heads : heads + groups]), strict=True):
-                    part.copy_(norm(part))
-            turned = qkv[:, :, : heads + groups]
-            other = turned.roll(half, -1)
-            turned.mul_(cosine).addcmul_(other, sine)
-            layer_cache.flatten(0, 1).index_copy_(0, places, qkv[:, :, heads:].flatten(0, 1))
-            past = layer_cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
-            queries = qkv[:, :, :heads].view(b, n, groups, shared, -1).permute(0, 2, 3, 1, 4)  # [B, G, H/G, n, D]
-            mixed = scaled_dot_product_attention(
-                queries.reshape(b, groups, shared * n, self.size),
-                past[:, :groups],
-                past[:, groups:],
-                attn_mask=mask,
-                scale=self.scale,
-            ).view(b, groups, shared, n, self.size)
-            x = x + layer.out(mixed.permute(0, 3, 1, 2, 4).reshape(b, n, -1))
+            x = x + layer.out(attention(layer.qkv(layer.before(x)), layer.norms, layer_cache))
             gate, up = layer.gate_up(layer.between(x)).chunk(2, -1)
             x = x + layer.down(layer.act(gate) * up)
         if entered is not None:
             entered[len(self.layers)], entered[NORMED] = x, self.norm(x)
-        return self.head(self.norm(x[:, n - rows :])).float()
+        return self.head(self.norm(x[:, x.shape[1] - rows :])).float()
