@@ -12,12 +12,14 @@ import streamlit as st
 from mars_viz.analysis.branching import MOST_CHILDREN, why_not
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import Agreement, AllRules, Equivalent, Ruling, Shifted, agreement, boundary, own_dial
+from mars_viz.documents import Sentence
 from mars_viz.escapes import markdown
 from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
+from mars_viz.ui.documents import draw
 from mars_viz.ui.rule_lab import rule_words
 from mars_viz.ui.rule_lab.rule_words import (
     RulesPageState,
@@ -63,7 +65,6 @@ def _head(session: Session, page_state: RulesPageState, labels: Mapping[str, str
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Rules", "Which rule keeps what, on one run?")
-        rule_words.style()
 
     def open_run(run_id: str) -> None:
         page_state.notices.clear()
@@ -87,10 +88,12 @@ def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None
         theme.note(lacks)
     else:
         row, strict, walked = panel.against_strict(rule.name, dial)
-        is_exact = {row.basis, strict.basis} == {Basis.EXACT}
-        compared = rule_words.compared_with_strict(row, strict, walked)
-        rule_words.lead(compared, Basis.EXACT if is_exact else Basis.BLOCK_LOCAL)
-    rule_words.card(rule)
+        basis = Basis.EXACT if {row.basis, strict.basis} == {Basis.EXACT} else Basis.BLOCK_LOCAL
+        theme.lead(rule_words.compared_with_strict(row, strict, walked), basis.value, basis.words)
+    theme.sentence(f"{rule.title}: {rule.summary} It keeps a drafted token x where {rule.formula}.")
+    with st.expander("About this rule", key="lab-about", on_change="rerun") as about:
+        if about.open:
+            draw(Sentence(f"{name}: {text}") for name, text in rule.facts)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
     _table(session, page_state, panel, listed, dials)
     side_by_side = [rulings[name] for name in listed if name in rulings]
@@ -187,7 +190,7 @@ def _table(
         missing = any(row.basis is not Basis.EXACT for row in rows)
         reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with left:
-            rule_words.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
+            theme.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
         panel_ref = ref(panel)  # weak, because Streamlit never forgets a button's callback
 
         def decode_every_rule() -> None:
@@ -220,12 +223,12 @@ def _equivalents(
     matched: Mapping[str, Equivalent],
 ) -> None:
     theme.section("Which settings are equivalent?")
-    rule_words.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
+    theme.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
     shifted = _shifts(panel, dials, float(c))
     with right:
-        rule_words.sentence(rule_words.shift_words(float(c), shifted.values()))
+        theme.sentence(rule_words.shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
     if folded.open:
         rows = {name: shifted[name] for name in listed if name in shifted}
@@ -291,7 +294,7 @@ def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], cho
 def _branches(panel: AllRules) -> None:
     theme.section("Where would a branch pay?")
     if reason := why_not(panel.run):
-        rule_words.sentence(reason)
+        theme.sentence(reason)
         return
     children = st.segmented_control(
         "Children of a node",

@@ -11,6 +11,7 @@ from typing import Any
 
 from mars_viz.analysis.alignment import Alignment, align_runs
 from mars_viz.components.compare import Ask, Asked, Payload, run_pane
+from mars_viz.components.explorer.pins import Choice as Choice
 from mars_viz.errors import BadInput, EvidenceError, RunFileError, contained
 from mars_viz.prompts import grader_named, recognised
 from mars_viz.rules import Rule, rule_named
@@ -20,7 +21,6 @@ from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
 from mars_viz.ui.session import PageState, Session
-from mars_viz.words import exactly, number_in
 
 
 class Across(Enum):
@@ -37,35 +37,6 @@ class Colour(Enum):
 
     DIFFERENCE = "difference"  # whether the other text has the same token
     OUTCOME = "outcome"  # outcome of each token in its own run; includes rolled-back drafts
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Identifies a text: a run, at its own setting or another one of its dial map."""
-
-    run: str
-    dial: float | None = None  # value of the dial; None for the run's own
-    gamma: int | None = None  # tokens per block; None for the run's own
-
-    @property
-    def key(self) -> str:
-        """Text in a link: the id, and if the dial or γ is set, both after tildes."""
-        if self.dial is None and self.gamma is None and "~" not in self.run:
-            return self.run
-        dial = "" if self.dial is None else exactly(self.dial)
-        return f"{self.run}~{dial}~{'' if self.gamma is None else self.gamma}"
-
-    @classmethod
-    def read(cls, key: str) -> Choice | None:
-        """Parse a key; None if it is invalid."""
-        run, *rest = key.rsplit("~", 2)
-        if not rest:
-            return cls(run) if run else None
-        dial, gamma = (*rest, "")[:2]
-        value = number_in(dial)
-        if not run or (dial and value is None) or not (not gamma or (gamma.isascii() and gamma.isdigit())):
-            return None
-        return cls(run, value, int(gamma[:3]) if gamma else None)
 
 
 def _is_token(text: str) -> bool:

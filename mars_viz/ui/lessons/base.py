@@ -33,7 +33,6 @@ from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
-from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.ui.session import PageState, Session, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.words import number_in, setting, whole_in
@@ -456,7 +455,7 @@ def watch(context: LessonContext, run: Run, key: str) -> None:
 def run_caption(context: LessonContext) -> None:
     """Draw a run_caption about the run, with the keys as its tooltip."""
     settings = played_run(context)[0].settings
-    rule = standing(rule_named(settings.rule), settings.dial)
+    rule = rule_named(settings.rule).at(settings.dial)
     drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
     words = f"{rule}, {drafts}, temperature {settings.temperature:g}. Exact: the decisions of this text."
     st.caption(markdown(words), help=STEP_KEYS)

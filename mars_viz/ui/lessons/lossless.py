@@ -14,7 +14,6 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import Lesson, LessonContext, LessonPicture
-from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.words import number, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
@@ -102,7 +101,7 @@ def caution(run: Run) -> str:
     if base.is_lossless(run):
         return ""
     return (
-        f"This run is lossy: {standing(rule_named(run.settings.rule), run.settings.dial)} wrote it, and its text does "
+        f"This run is lossy: {rule_named(run.settings.rule).at(run.settings.dial)} wrote it, and its text does "
         "not follow the target's distribution. Shown below is rejection sampling at its positions."
     )
 

@@ -22,14 +22,14 @@ from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import AllRules, Boundary, Equivalent, RuleRow, Ruling, Shifted, own_dial
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.session_cache import put_last
+from mars_viz.documents import Sentence, Table
 from mars_viz.errors import BadInput
-from mars_viz.escapes import Html, html, joined
 from mars_viz.exploration import Stand, answers_along
 from mars_viz.options import clipped
-from mars_viz.records import Emission
-from mars_viz.rules import RULES, OnTrees, Rule, rule_named, rules_and
+from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
-from mars_viz.ui import library, links, tab_jobs, theme
+from mars_viz.ui import library, links, tab_jobs
+from mars_viz.ui.documents import draw
 from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.tasks import walk
@@ -39,14 +39,6 @@ from mars_viz.ui.session import PageState, Session
 from mars_viz.walk import Answer, Prefix
 from mars_viz.words import counted, number, setting
 
-EMITTED = {
-    Emission.ARGMAX: "the target's most likely token",
-    Emission.SAMPLE: "a sample from the target's distribution p (its most likely token at temperature 0)",
-    Emission.RESIDUAL: "a sample from the residual norm((p − q)₊)",
-    Emission.LOWERED: "a sample from p with the drafted token's probability lowered by its q",
-    Emission.BLOCK: "a sample from the residual norm((w·p − q)₊), with w the block's weight so far",
-}
-"""Emitted token after a rejection, in words."""
 BRANCHES = (
     "Every rule here is lossless. Naive: the target's own sample is among the children. Recursive: children are tried "
     "in turn, p becoming the residual after each refusal. k-SEQ: SpecTr's. Best possible: what no rule for i.i.d. "
@@ -57,44 +49,13 @@ BRANCHES = (
 NEAREST = 3  # maximum number of equivalents in a sentence
 
 
-def standing(rule: Rule, dial: float | None) -> str:
-    """Return a rule and its dial, like 'MARS at θ = 0.90'."""
-    return rule.title if rule.dial is None or dial is None else f"{rule.title} at {setting(rule.dial.symbol, dial)}"
-
-
-def emitted(rule: Rule) -> str:
-    """Return the token that a rule emits on rejection, in words."""
-    of_trees = "; in a tree of drawn paths from what it has left of p there" * (rule.on_trees is OnTrees.DRAWN)
-    return EMITTED[rule.on_rejection] + of_trees
-
-
-def _declarations(rule: Rule) -> tuple[str, ...]:
-    sentences = [f"On rejection it emits {emitted(rule)}."]
-    if rule.lossless:
-        sentences.append("Lossless: the text follows the target's distribution.")
-    if rule.dial is None:
-        sentences.append("It has no dial.")
-    else:
-        sentences.append(f"Strict at {setting(rule.dial.symbol, rule.dial.strict)}.")
-    for each in rule.fixed:
-        bounds = f"fixed, {each.low:g} to {each.high:g}, default {each.written(each.default)}"
-        sentences.append(f"{each.at(rule.values[each.key])}: {each.meaning} ({bounds}).")
-    if rule.spans_positions:
-        sentences.append("A verdict depends on other tokens of the block, and holds where all before it are kept.")
-    if rule.emission_follows_dial:
-        sentences.append("The token written on rejection depends on the dial.")
-    if not rule.monotone:
-        sentences.append("Not monotone: a looser dial may keep less.")
-    return tuple(sentences)
-
-
 def compared_with_strict(row: RuleRow, strict: RuleRow, walked: bool) -> str:
     """Compare a rule with its strict end, like 'MARS at θ = 0.90: 28 target passes (strict 37), τ = 4.57 (strict 3.46),
     …'. The figures are from the texts of both if these were decoded, otherwise from the recorded text."""
     tau = f"τ = {number(row.tau)}{_versus(row.tau, strict.tau)}"
     if not walked:
         kept = f"{number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')} kept"
-        return f"{standing(row.rule, row.dial)} on the recorded text: {tau}, {kept}{_versus(row.kept, strict.kept)}."
+        return f"{row.rule.at(row.dial)} on the recorded text: {tau}, {kept}{_versus(row.kept, strict.kept)}."
     parts = [f"{number(row.rounds)} target pass{'es' * (row.rounds != 1)}{_versus(row.rounds, strict.rounds)}", tau]
     back = f"{counted(row.rolled_back, 'drafted token')} rolled back"
     parts.append(back + _versus(row.rolled_back, strict.rolled_back))
@@ -102,7 +63,7 @@ def compared_with_strict(row: RuleRow, strict: RuleRow, walked: bool) -> str:
         place = row.first_difference
         same = "the same text as strict"
         parts.append(same if place is None else f"first difference from strict at token {number(place + 1)}")
-    return f"{standing(row.rule, row.dial)}: {', '.join(parts)}."
+    return f"{row.rule.at(row.dial)}: {', '.join(parts)}."
 
 
 def _versus(value: float, strict: float) -> str:
@@ -128,8 +89,8 @@ def nearest_settings(rule: Rule, dial: float | None, equivalents: Mapping[str, E
     parts = []
     for one in nearest:
         differ = f"{number(one.differing)} of {counted(one.positions, 'verdict')} differ"
-        parts.append(f"{standing(one.rule, one.dial)} ({differ if one.differing else 'the same verdicts'})")
-    return f"Closest to {standing(rule, dial)}: {_listed(parts)}."
+        parts.append(f"{one.rule.at(one.dial)} ({differ if one.differing else 'the same verdicts'})")
+    return f"Closest to {rule.at(dial)}: {_listed(parts)}."
 
 
 def shift_words(c: float, shifts: Iterable[Shifted]) -> str:
@@ -139,7 +100,7 @@ def shift_words(c: float, shifts: Iterable[Shifted]) -> str:
     begin = f"{'Adding' if c >= 0 else 'Subtracting'} {amount} every logit changes no probability"
     if not changed:
         return begin + " and, here, no verdict."
-    parts = [f"{counted(one.count, 'verdict')} of {standing(one.ruling.rule, one.ruling.dial)}" for one in changed]
+    parts = [f"{counted(one.count, 'verdict')} of {one.ruling.rule.at(one.ruling.dial)}" for one in changed]
     return begin + f", but {_listed(parts)}."
 
 
@@ -154,7 +115,7 @@ def _why_undrawn(ruling: Ruling) -> str:
     if not decided.any():
         return f"{ruling.rule.title} (no verdict depends on a dial)"
     which = "all" if (ruling.keeps & decided).any() else "none"
-    return f"{standing(ruling.rule, ruling.dial)} (keeps {which} of the {number(int(decided.sum()))} its dial decides)"
+    return f"{ruling.rule.at(ruling.dial)} (keeps {which} of the {number(int(decided.sum()))} its dial decides)"
 
 
 def _listed(parts: list[str]) -> str:
@@ -171,27 +132,6 @@ def modelled_on(branching: Branching) -> str:
     )
 
 
-_STYLE = """
-.mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.55; }
-.mv-rule { margin: 0; line-height: 1.6; }
-.mv-rule code { font-size: .95em; overflow-wrap: anywhere; }
-.mv-rule summary { cursor: pointer; width: fit-content; opacity: .8; }
-.mv-rule ul { margin: 0; font-size: .95rem; }
-.mv-wide { overflow-x: auto; }
-.mv-rules { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.mv-rules :is(th, td) { padding: .25rem .55rem; border: 0; text-align: left; font-weight: 400;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); white-space: nowrap; }
-.mv-rules thead th { opacity: .8; font-size: .82rem; vertical-align: bottom; white-space: normal; cursor: help; }
-.mv-rules .number { text-align: right; }
-.mv-rules .reason { white-space: normal; }
-.mv-rules .grey :is(th, td) { color: color-mix(in srgb, currentColor 72%, transparent); }
-.mv-rules tr > :first-child { position: sticky; left: 0; background: var(--mv-ground); }
-.mv-rules .chosen :is(th, td) { font-weight: 600; background: color-mix(in srgb, #0072B2 18%, var(--mv-ground)); }
-@media (max-width: 640px) {
-  .mv-rules :is(th, td) { padding: .25rem .35rem; }
-  .mv-rules tr > :first-child { white-space: normal; max-width: 7.5rem; }
-}
-"""
 _HELP = {
     "dial": "The chosen rule at the dial above, the run's own rule at the recorded value, the others as chosen above",
     "basis": "Exact: counted on the text that the rule itself writes after this prompt. Block-local: each "
@@ -207,35 +147,6 @@ _HELP = {
     "still differ": "Verdicts that differ from the chosen rule's even there",
     "shift changes": "Verdicts that change when the constant above is added to every logit",
 }
-
-
-def style() -> None:
-    """Draw the page's style sheet."""
-    light, dark = (st.get_option(f"theme.{kind}.backgroundColor") for kind in ("light", "dark"))
-    ground = f"light-dark({light}, {dark})"  # CSS follows a change of the theme before the script runs again
-    theme.show(Html(f"<style>{_STYLE}.mv-rules {{ --mv-ground: {html(ground)}; }}</style>"))
-
-
-def lead(sentence: str, basis: Basis) -> None:
-    """Draw the main result with its basis."""
-    theme.show(Html(f'<p class="mv-lead">{html(sentence)} {html(theme.tag(basis.value, basis.words))}</p>'))
-
-
-def sentence(words: str) -> None:
-    """Draw a sentence."""
-    theme.show(Html(f'<p class="mv-rule">{html(words)}</p>'))
-
-
-def card(rule: Rule) -> None:
-    """Draw a rule's title and formula, with its summary, declarations and source in a fold."""
-    items = joined(Html(f"<li>{html(sentence)}</li>") for sentence in _declarations(rule))
-    theme.show(
-        Html(
-            f'<p class="mv-rule">{html(rule.title)} keeps a drafted token x where <code>{html(rule.formula)}</code></p>'
-            f'<details class="mv-rule"><summary>About this rule</summary><ul><li>{html(rule.summary)}</li>{html(items)}'
-            f"<li>Source: {html(rule.source)}.</li></ul></details>"
-        )
-    )
 
 
 def rule_frame(panel: AllRules, names: Sequence[str], dials: Mapping[str, float | None]) -> pd.DataFrame:
@@ -283,39 +194,20 @@ def branch_frame(branching: Branching) -> pd.DataFrame:
     return pd.DataFrame({**columns, "one child": branching.alone, **branching.acceptance})
 
 
-def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
-    """Draw a table with the chosen rule marked. Rows that are not exact are grey. Rules that cannot judge the run show
-    the reason."""
-    columns = [name for name in frame if name != "reason"]
-    heads = joined(
-        Html(f'<th scope="col" class="{html(_kind(name))}" title="{html(_HELP.get(name, ""))}">{html(name)}</th>')
-        for name in columns
-    )
-    lines: list[Html] = []
-    for rule, row in zip(frame.index, frame.to_dict("records"), strict=True):
-        cells = joined(
-            Html(f'<td class="{html(_kind(name))}">{html(_cell_text(name, row[name]))}</td>') for name in columns[1:]
-        )
-        if lacks := row.get("reason"):
-            why, width = f"cannot judge: {lacks}", str(len(columns) - 1)
-            cells = Html(f'<td class="reason" colspan="{html(width)}">{html(why)}</td>')
-        kinds = " ".join(["chosen"] * (rule == chosen) + ["grey"] * (row.get("basis", _EXACT) != _EXACT))
-        lines.append(Html(f'<tr class="{html(kinds)}"><th scope="row">{html(row["rule"])}</th>{html(cells)}</tr>'))
-    theme.show(
-        Html(
-            f'<div class="mv-wide" tabindex="0" role="region" aria-label="{html(spoken)}"><table class="mv-rules">'
-            f"<thead><tr>{html(heads)}</tr></thead><tbody>{joined(lines)}</tbody></table></div>"
-        )
-    )
+def table(frame: pd.DataFrame, chosen: str, title: str) -> None:
+    """Draw a table with the chosen rule marked, and why other rules cannot judge the run."""
+    heads = [name for name in frame if name != "reason"]
+    records = dict(zip(frame.index, frame.to_dict("records"), strict=True))
+    rows = [
+        ["▸ " * (rule == chosen and name == "rule") + _cell_text(name, row[name]) for name in heads]
+        for rule, row in records.items()
+    ]
+    lacking = (f"{row['rule']} cannot judge: {row['reason']}" for row in records.values() if row.get("reason"))
+    draw([Table(heads, rows, title, title, _HELP), *(Sentence(words, small=True) for words in lacking)])
 
 
-_EXACT = Basis.EXACT.value
 _COUNTS = ("rolled back", "relaxed", "first difference", "worst rank kept", "still differ", "shift changes")
 _FORMATS = {**dict.fromkeys(_COUNTS, ".0f"), "τ": ".2f", "least p(x)/p1 kept": ".3g"}
-
-
-def _kind(column: str) -> str:
-    return "number" if column in _FORMATS else column
 
 
 def _cell_text(column: str, value: object) -> str:
