@@ -199,8 +199,7 @@ def _give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None
             st.markdown(paragraph)
     with question:
         base.question(lesson, f"answer-{number}")
-        if lesson.beside is not None:
-            lesson.beside(context)
+        base.draw_aside(context, lesson, f"aside-{number}")
     if not context.steps_first:
         _step_by_step(context, lesson)
 
@@ -218,7 +217,7 @@ def _offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue,
 def places(context: LessonContext, lesson: Lesson) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
     """Return containers for the picture with its control, the words, and the question with additional content. The
     picture has the full width if it needs it, and in teacher mode, which has no text."""
-    if not lesson.whole_width and (not context.large or lesson.beside is not None):
+    if not lesson.whole_width and (not context.large or lesson.aside is not None):
         picture, words = st.columns([7.8, 4.2], gap="large")
         return picture, words, words
     if context.large:

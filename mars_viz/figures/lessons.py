@@ -8,10 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.intervals import wilson
-from mars_viz.analysis.lesson_sums import Gain
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, ratio
-from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, ink_on, say_empty
+from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, ink_on
 from mars_viz.words import counted, number, ranged, setting
 
 
@@ -55,19 +54,6 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
     lowest = 100 * wilson(int(right.values.min()), exercises).low  # over all settings, so that the axis does not move
     figure.update_yaxes(range=[max(0, 10 * math.floor((lowest - 2) / 10)), 101])  # zoom in on the differences
     add_dial_line(figure, symbol, dial, theme)
-    return figure
-
-
-def run_times(found: Gain, theme: Theme) -> go.Figure:
-    """Return a drafter's step next to the target's pass over a whole block, measured in this run."""
-    if not found.timed:
-        figure = blank("This run was not timed", theme, "", "milliseconds")
-        return say_empty(figure, "No timings to show.", theme)
-    times = number(1 / found.c)
-    title = f"In one pass of the target over {found.gamma + 1} positions the drafter takes {times} steps (measured)"
-    figure = blank(title, theme, "", "milliseconds")
-    names = ["drafting<br>one token", f"target reads<br>{found.gamma + 1} at once"]  # two lines each, in large type too
-    _bars(figure, names, [1000 * found.draft_step, 1000 * found.target_pass], [theme.relaxed, theme.dial])
     return figure
 
 

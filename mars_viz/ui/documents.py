@@ -28,7 +28,7 @@ def draw(blocks: Iterable[Block]) -> None:
                 basis = theme.tag(block.basis, BASES[block.basis]) if block.basis else Html()
                 theme.show(Html(f'<p class="mv-line">{html(block.text)} {html(basis)}</p>'))
             case Table():
-                _table(block, pd.DataFrame(list(block.rows), columns=list(block.heads)))
+                _table(block)
             case Code():
                 st.code(block.text, language=None, wrap_lines=True)
             case Figure():
@@ -38,14 +38,17 @@ def draw(blocks: Iterable[Block]) -> None:
                 draw(block.blocks)
 
 
-def _table(block: Table, frame: pd.DataFrame) -> None:
+def _table(block: Table) -> None:
+    heads = list(block.heads)
+    heads = [head + "\u200b" * heads[:place].count(head) for place, head in enumerate(heads)]  # names of columns differ
+    frame = pd.DataFrame(list(block.rows), columns=heads)
     columns = {
         head: st.column_config.TextColumn(
             help=markdown(block.help.get(head, "")) or None,
             pinned=place == 0 and len(block.heads) > PINNED,
             alignment="right" if all(cell[:1] in NUMERIC for cell in frame[head]) else "left",
         )
-        for place, head in enumerate(block.heads)
+        for place, head in enumerate(heads)
     }
     height: Any = "content" if len(frame) <= WHOLE else "auto"
     st.dataframe(

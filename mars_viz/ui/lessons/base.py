@@ -241,6 +241,17 @@ class LessonAside:
 
     figure: Figure  # its title is the result
     words: str  # basis of the figure, in a sentence
+    more: str = ""  # shown on hover
+    warning: str = ""  # shown as a note
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A background task whose result replaces the included measurements of a lesson."""
+
+    words: str  # label of its button
+    doing: str  # shown during the task
+    find: Callable[[Any], Iterator[TaskStep]]  # takes the loaded pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +287,17 @@ class Lesson:
     needs: tuple[Need, ...]  # requirements for other runs
     thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
     show: Callable[[LessonContext], None] | None = None  # draws the picture and its control; None for `picture`
-    beside: Callable[[LessonContext], None] | None = None  # draws the content below the text
     steps: tuple[str, Callable[[LessonContext], None]] | None = None  # expander at the bottom; None: the run's
     whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
     """Returns the figure of a suitable run, given all other runs, for use without a server; None if it cannot be drawn.
     None for a lesson shown by the explorer."""
     told: Callable[[Run], str] | None = None  # returns the figure's result for a run, as a sentence
-    aside: Callable[[Run, Theme], LessonAside | None] | None = None  # figure next to it, without a server
+    aside: Callable[..., LessonAside | None] | None = None
+    """Returns the figure next to it for a run and a theme, and if given for a value of the run's dial, the result of
+    `measured` and the models that it is of. None if there is none."""
+    no_aside: str = ""  # why there is no figure, as a sentence
+    measured: Measured | None = None  # for `aside`
     played: Callable[[Run], Run | None] | None = None  # returns the run that the stepper plays; None for the run itself
     caution: Callable[[Run], str] | None = None  # returns a warning about a suitable run, as a sentence; may be empty
 
@@ -388,54 +402,68 @@ def draw(context: LessonContext, figure: Figure, key: str) -> None:
     chart(figure, key, alt=alt, saves=False)
 
 
-def moving(context: LessonContext, shown: LessonPicture) -> dict[str, float]:
-    """Draw the figure, write the values of moved controls to the address, and return all values."""
-    knobs = context.desk.view.knobs
-    key = f"lesson-{shown.kind.value}-{context.run_id}"
+def moving(context: LessonContext, shown: LessonPicture) -> None:
+    """Draw the figure, and write the values of moved controls to the address."""
+    view, key = context.desk.view, f"lesson-{shown.kind.value}-{context.run_id}"
+    position = dict(view.knobs)
+    for knob in shown.knobs:
+        if knob.name == "dial" and view.dial is not None:
+            position["dial"] = min(max(view.dial, knob.low), knob.high)
     values = lesson_figure(
-        shown.kind, shown.knobs, shown.figure, knobs, key=key, label=shown.label, large=context.large
+        shown.kind, shown.knobs, shown.figure, position, key=key, label=shown.label, large=context.large
     )
     moved = {knob.name: values[knob.name] for knob in shown.knobs if values[knob.name] != knob.start}
-    if moved != knobs:
+    dial, known = moved.pop("dial", None), {knob.name: position.get(knob.name, knob.start) for knob in shown.knobs}
+    if moved != view.knobs:
         context.desk.change(knobs=moved)
+    if values.get("dial") != known.get("dial"):
+        context.desk.change(dial=dial, frame=None)
     write_address(context.desk)
-    return values
-
-
-def whose(context: LessonContext, name: str) -> str:
-    """Return the models of the tab's named task as the beginning of a sentence; the built-in pair if there is no
-    task."""
-    task = context.desk.tasks.get(name)
-    models = "" if task is None else not_built_in(task.choice)
-    return models or BUILT_IN_PAIR
 
 
 POLL = 0.5  # seconds between polls of a task
 
 
-def asked(context: LessonContext, name: str, words: str, doing: str, find: Callable[[Any], Iterator[TaskStep]]) -> Any:
-    """Draw the button that starts the tab's named task, or its progress. Return the task's latest result, or None.
+def draw_aside(context: LessonContext, lesson: Lesson, name: str) -> None:
+    """Draw the figure next to a lesson's own, and the button or the progress of the tab's task that measures it."""
+    run, dial = context.run, context.desk.view.dial
+    if (make := lesson.aside) is None or lesson.measured is None:
+        return
+    place, task = st.container(), context.desk.tasks.get(name)
+    _measuring(context, lesson.measured, name)
+    measured = None if task is None else task.progress.result
+    models = not_built_in(task.choice) if task is not None and measured is not None else ""
+    aside = make(run, context.theme, dial, measured, models or BUILT_IN_PAIR)
+    with place:
+        if aside is None:
+            theme.small(lesson.no_aside)
+            return
+        draw(context, aside.figure, name)
+        theme.small(aside.words, aside.more)
+        theme.note(aside.warning)
 
-    `words` is the button's label; `doing` is shown during the task.
-    """
-    task = context.desk.tasks.get(name)
+
+def _measuring(context: LessonContext, measured: Measured, name: str) -> None:
+    task, tasks = context.desk.tasks.get(name), context.desk.tasks
     if task is not None and not task.progress.state.finished:
         faults.fragment(tab_jobs.watch, run_every=POLL)(
-            task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
+            task,
+            lambda: (task.progress.share, measured.doing),
+            key=f"stop-{name}",
+            stopping="Stopping after this step …",
         )
-        return task.progress.result
-    report = None if task is None else task.progress
+        return
 
     def start() -> None:
-        context.desk.tasks[name] = BackgroundTask(find, current_session().models)
-        tab_jobs.shared_worker().submit(context.desk.tasks[name])
+        tasks[name] = BackgroundTask(measured.find, current_session().models)
+        tab_jobs.shared_worker().submit(tasks[name])
 
-    st.button(markdown(words if report is None else f"{words} again"), on_click=start, key=f"ask-{name}")
-    if report is not None and report.state is JobState.FAILED:
-        theme.note(report.error)
-    elif report is not None and report.abandoned and report.state is JobState.CANCELLED:
+    words = measured.words + " again" * (task is not None)
+    st.button(markdown(words), on_click=start, key=f"ask-{name}")
+    if task is not None and task.progress.state is JobState.FAILED:
+        theme.note(task.progress.error)
+    elif task is not None and task.progress.abandoned and task.progress.state is JobState.CANCELLED:
         theme.note(f"{LEFT}; its results until then are shown.")
-    return None if report is None else report.result
 
 
 STEP_KEYS = (
