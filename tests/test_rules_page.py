@@ -25,11 +25,11 @@ from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import library, tab_jobs
+from mars_viz.ui import rules_page as rule_words
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
-from mars_viz.ui.rule_lab import rule_words
-from mars_viz.ui.rule_lab.rule_words import FIRST, RulesPageState, RuleView, fitted
+from mars_viz.ui.rules_page import FIRST, RulesPageState, RuleView, fitted
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
 from tests.staged import of_the_pair
