@@ -117,7 +117,7 @@ def test_trees_are_judged_branch_by_branch():
     assert commit.target_cache == 3 and commit.drafter_cache == 3  # nothing of the first path was kept
     for drafted, parts in (
         ([1], ("<1> is rejected", "target's cache drops it", "drafter's did not hold it")),
-        ([1, 2], ("its siblings are rejected", "2 tokens off its path", "target's cache keeps the path")),
+        ([1, 2], ("its siblings are rejected", "2 drafted tokens are discarded", "target's cache keeps the path")),
     ):
         frames = playback(one_round([[0, 1, 2, 9]] * (len(drafted) + 1), drafted, [-1] * len(drafted))).frames
         (text,) = (words(frame) for frame in frames if frame.stage is Stage.ROLL_BACK)

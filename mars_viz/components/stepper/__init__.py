@@ -163,9 +163,8 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     frame = replace(frame, judged=None, diverges=False, target_cache=target_cache, drafter_cache=cached)
     if len(kept) < drafted:
         marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)
-        words = narration.roll_back(round_, None if cached is None or read is None else cached < read)
-        if tree:
-            words = narration.tree_rolled_back(round_, n + len(kept) - frame.target_cache)
+        both = None if cached is None or read is None else cached < read
+        words = narration.roll_back(round_, both, n + len(kept) - frame.target_cache if tree else None)
         frame = replace(frame, stage=Stage.ROLL_BACK, words=words, marks=marks)
         yield frame
     written = frame.written + len(round_.token_ids)

@@ -119,45 +119,26 @@ def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
     return (f" is not what strict verification keeps (the target's {which} is ", best, relaxed)
 
 
-def roll_back(round_: Round, both: bool | None) -> Words:
+def roll_back(round_: Round, both: bool | None, again: int | None) -> Words:
     """Return the sentence for a rollback.
 
     `both` is False if only the target's cache shrinks, because the drafter never reads its last guess, and None if the
-    drafter has no cache.
+    drafter has no cache. `again` counts path tokens of a tree to read again; None for a chain.
     """
-    lost, rejected = round_.rolled_back, Outcome.REJECTED in round_.outcomes
-    shrinks = "the target's cache shrinks"
-    after = lost - rejected
-    if not rejected:
-        return (
-            f"The text ends inside the block: {counted(lost, 'drafted token')} after it "
-            f"{'is' if lost == 1 else 'are'} discarded, and {'both caches shrink' if both else shrinks}.",
-        )
-    node = round_.outcomes.index(Outcome.REJECTED)
-    verdict, them = " is rejected", "them" if after else "it"
-    if after:
-        verdict += f", and the {'one' if after == 1 else number(after)} drafted after it discarded"
-    if both is None:
-        tail = f"The target's cache drops {them}."
+    lost = round_.rolled_back
+    discarded = f"{counted(lost, 'drafted token')} {'is' if lost == 1 else 'are'} discarded"
+    if again is not None:
+        read = f"Of the path, {counted(again, 'token')} will be read again with the next tree."
+        cache = read if again else "The target's cache keeps the path."
     elif both:
-        tail = "From there on both caches drop what they held."
+        cache = "From there on both caches drop what they held."
     else:
-        tail = f"The target's cache drops {them}; the drafter's did not hold {them} yet."
-    return ("Roll back: ", int(round_.speculation.tokens[node]), f"{verdict}. {tail}")
-
-
-def tree_rolled_back(round_: Round, again: int) -> Words:
-    """Return the sentence for nodes off a tree's path; `again` counts path tokens to read again."""
-    one = round_.rolled_back == 1
-    off = f"the {'one token' if one else f'{number(round_.rolled_back)} tokens'} off its path {'is' if one else 'are'}"
-    cache = "The target's cache keeps the path."
-    if again:
-        cache = f"Of the path, {counted(again, 'token')} will be read again with the next tree."
+        drafters = "" if both is None else f"; the drafter's did not hold {'it' if lost == 1 else 'them'} yet"
+        cache = f"The target's cache drops {'it' if lost == 1 else 'them'}{drafters}."
     if not round_.stopped_by:
-        return (f"Roll back: {off} discarded. {cache}",)
-    by = int(round_.speculation.tokens[round_.stopped_by[0]])
+        return (f"{'The text ends inside the block' if again is None else 'Roll back'}: {discarded}. {cache}",)
     rejected = " and its siblings are rejected" if len(round_.stopped_by) > 1 else " is rejected"
-    return ("Roll back: ", by, f"{rejected}; {off} discarded. {cache}")
+    return ("Roll back: ", int(round_.speculation.tokens[round_.stopped_by[0]]), f"{rejected}; {discarded}. {cache}")
 
 
 def commit(round_: Round) -> Words:
