@@ -92,7 +92,7 @@ def _labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping
 
     def serves(run_id: str) -> bool:
         run_facts = facts[run_id]
-        return run_id == shown or (run_facts is not None and not lesson.rules_out(run_facts))
+        return run_id == shown or (run_facts is not None and all(need.of_facts(run_facts) for need in lesson.needs))
 
     return {run_id: label for run_id, label in catalog.labels.items() if serves(run_id)}
 

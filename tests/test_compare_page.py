@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.axis import RuleDial
 from mars_viz.components import compare as component
-from mars_viz.components.compare import Ask, Asked
+from mars_viz.components.compare import Ask
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
@@ -45,7 +45,7 @@ def opened(**parameters: str) -> AppTest:
 def ask(monkeypatch: pytest.MonkeyPatch, tab: AppTest, what: Ask, choice: str) -> AppTest:
     """Let the browser ask, once, as its callback does before a rerun."""
     with monkeypatch.context() as patched:
-        patched.setattr(component, "compare", lambda payload, *, key, on_ask: on_ask(Asked(what, choice)))
+        patched.setattr(component, "compare", lambda payload, *, key, on_ask: on_ask(what, choice))
         settled(tab.run())
     return settled(tab.run())
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from mars_viz.analysis.alignment import Alignment, align_runs
-from mars_viz.components.compare import Ask, Asked, Payload, run_pane
+from mars_viz.components.compare import Ask, Payload, run_pane
 from mars_viz.components.explorer.pins import Choice as Choice
 from mars_viz.errors import BadInput, EvidenceError, RunFileError, contained
 from mars_viz.prompts import grader_named, recognised
@@ -305,20 +305,20 @@ class Comparison(PageState):
         once."""
         return replace(self.view, reference=reference, shown=None if shown == reference else shown)
 
-    def answer(self, action: Asked, reference: Choice, shown: Choice) -> None:
+    def answer(self, what: Ask, value: str, reference: Choice, shown: Choice) -> None:
         """Apply the user's action in the component; invalid values are ignored."""
-        if action.what is Ask.COLOUR:
-            if action.value in {each.value for each in Colour}:
-                self.look(colour=Colour(action.value), token=self.view.token)
+        if what is Ask.COLOUR:
+            if value in {each.value for each in Colour}:
+                self.look(colour=Colour(value), token=self.view.token)
             return
-        if action.what is Ask.TOKEN:
-            if _is_token(action.value):
-                self.view = replace(self.view, token=action.value)
+        if what is Ask.TOKEN:
+            if _is_token(value):
+                self.view = replace(self.view, token=value)
             return
-        choice = Choice.read(action.value)
+        choice = Choice.read(value)
         if choice is None:
             return
-        if action.what is Ask.PIN:
+        if what is Ask.PIN:
             self.look(reference=choice, shown=reference if choice == shown else shown)
         else:
             self.look(reference=reference, shown=choice)

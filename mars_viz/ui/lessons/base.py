@@ -42,11 +42,6 @@ LESSONS = 7  # number of lessons
 OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
 
 
-def _lesson(text: str) -> int | None:
-    number = whole_in(text)
-    return number if number is not None and number <= LESSONS else None
-
-
 def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
     values = {name: number_in(parameters.get(name, "")) for name in KNOBS}
     return {name: at for name, at in values.items() if at is not None}
@@ -56,7 +51,9 @@ def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, fl
 class LessonView:
     """State of the Learn page; the run is separate."""
 
-    lesson: int = links.parameter("lesson", _lesson, str, 0, f"is none of 1 to {LESSONS}")
+    lesson: int = links.parameter(
+        "lesson", lambda text: whole_in(text, LESSONS + 1), str, 0, f"is none of 1 to {LESSONS}"
+    )
     """Number of the lesson; 0 is the stepper alone."""
     frame: int | None = links.whole("frame", 10**7)  # None before the stepper is moved
     dial: float | None = links.number("dial")  # value of the run's dial; None for the lesson's or the run's default
@@ -148,11 +145,6 @@ def is_lossless(facts: Facts) -> bool:
     return exact_there and settings.dial == rule.dial.strict
 
 
-def _strict_known(facts: Facts) -> bool:
-    dial = rule_named(facts.settings.rule).dial
-    return dial is None or facts.settings.dial == dial.strict or facts.dial_map is not None
-
-
 def mapped_gamma(run: Run) -> int:
     """Return the run's own block length if its map has it, otherwise the map's longest."""
     assert run.dial_map is not None
@@ -179,7 +171,10 @@ ROUNDS = Need("rounds", "This run has no rounds: nothing was drafted.", lambda f
 STRICT_KNOWN = Need(
     "a known strict text (decoded strictly, or with a dial map)",
     "This run does not say what strict verification would have written: it has no dial map.",
-    _strict_known,
+    lambda facts: (
+        facts.dial_map is not None
+        or facts.settings.dial == getattr(rule_named(facts.settings.rule).dial, "strict", None)
+    ),
 )
 SAMPLED = Need(
     "temperature above 0",
@@ -304,10 +299,6 @@ class Lesson:
     def lacks(self, run: Run) -> str:
         """Return why this run is unsuitable, as a sentence; empty if it is suitable."""
         return lacking(run, self.needs)
-
-    def rules_out(self, facts: Facts) -> bool:
-        """Return True if a run's manifest alone shows that it is unsuitable."""
-        return not all(need.of_facts(facts) for need in self.needs)
 
     @property
     def wanted(self) -> str:
