@@ -112,9 +112,10 @@ class Teacher {
     this.telling = true;
     let wait = TELLS;
     const began = performance.now();
-    const body = JSON.stringify({ run: data.run, cuts: data.cuts, ...Object.fromEntries(PARTS.map((name) => [name, next[name]])) });
+    const parts = PARTS.map((name) => [name, next[name]]).filter(([, value]) => value !== null && value !== undefined);
+    const body = new URLSearchParams([["run", data.run], ...(data.cuts ? [["cuts", "1"]] : []), ...parts]);
     try {
-      const answer = await asked(route(), { method: "POST", body, headers: { "Content-Type": "application/json" } });
+      const answer = await asked(route(), { method: "POST", body });
       if (answer.status >= 400 && answer.status < 500 && !this.closed) this.trigger("changed", Date.now());
     } catch {
       this.next ??= next; // once the server is back

@@ -35,7 +35,7 @@ from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.session import PageState, Session, current_session
 from mars_viz.ui.theme import chart
-from mars_viz.words import number_in, setting, whole_in
+from mars_viz.words import number_in, setting
 
 KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")  # the run's dial is not one
 LESSONS = 7  # number of lessons
@@ -52,7 +52,7 @@ class LessonView:
     """State of the Learn page; the run is separate."""
 
     lesson: int = links.parameter(
-        "lesson", lambda text: whole_in(text, LESSONS + 1), str, 0, f"is none of 1 to {LESSONS}"
+        "lesson", {str(each): each for each in range(LESSONS + 1)}.get, str, 0, f"is none of 1 to {LESSONS}"
     )
     """Number of the lesson; 0 is the stepper alone."""
     frame: int | None = links.whole("frame", 10**7)  # None before the stepper is moved
