@@ -156,7 +156,7 @@ def _teacher_bar(page_state: LessonPageState) -> None:
 
 def _name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> None:
     if lesson is None:
-        base.finding(WATCH)
+        theme.lead(WATCH)
     else:
         base.heading(page_state.view.lesson, lesson, source)
 

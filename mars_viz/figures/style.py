@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import unescape
 from textwrap import wrap
+from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import ArrayLike
 
 from mars_viz.escapes import figure as escaped
 from mars_viz.words import setting
@@ -187,6 +190,14 @@ def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *,
         font={"color": theme.dial, "size": 12},
         name=DIAL_MARK,
     )
+
+
+def error_bars(estimate: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str) -> dict[str, Any]:
+    """Return the error bars of estimates; none for an unknown interval."""
+    centre, below, above = (np.asarray(each, np.float64) for each in (estimate, low, high))
+    known = np.isfinite(below) & np.isfinite(above)
+    up, down = (np.where(known, np.maximum(0, each), 0) for each in (above - centre, centre - below))
+    return {"type": "data", "array": up, "arrayminus": down, "color": colour, "thickness": 1}
 
 
 def whole_ticks(figure: go.Figure, largest: float) -> None:

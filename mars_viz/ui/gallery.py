@@ -211,7 +211,11 @@ def page() -> None:
     theme.title("MARS Viz", HERO)
     theme.show(Html(f"<style>{STYLE}</style>"))
     catalog = library.shelf(session)
-    _hero(session, catalog)
+    if run_id := shown_first(catalog):
+        with st.container(key="first-minute"):
+            _first_minute(session, catalog, run_id)
+    elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
+        st.switch_page("pages/explore.py")
     if catalog.error:
         theme.note(catalog.error)
     elif not catalog.samples:
@@ -220,14 +224,6 @@ def page() -> None:
     theme.section("Seven lessons, each with one thing to move")
     _in_cards("lessons", lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
     _more()
-
-
-def _hero(session: Session, catalog: RunCatalogue) -> None:
-    if run_id := shown_first(catalog):
-        with st.container(key="first-minute"):
-            _first_minute(session, catalog, run_id)
-    elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
-        st.switch_page("pages/explore.py")
 
 
 @faults.fragment

@@ -112,10 +112,9 @@ class Teacher {
     this.telling = true;
     let wait = TELLS;
     const began = performance.now();
-    const parts = PARTS.map((name) => [name, next[name]]).filter(([, value]) => value !== null && value !== undefined);
-    const body = new URLSearchParams([["run", data.run], ...(data.cuts ? [["cuts", "1"]] : []), ...parts]);
+    const parts = [["run", data.run], ["cuts", data.cuts ? 1 : null], ...PARTS.map((name) => [name, next[name] ?? null])];
     try {
-      const answer = await asked(route(), { method: "POST", body });
+      const answer = await asked(route(), { method: "POST", body: new URLSearchParams(parts.filter(([, value]) => value !== null)) });
       if (answer.status >= 400 && answer.status < 500 && !this.closed) this.trigger("changed", Date.now());
     } catch {
       this.next ??= next; // once the server is back

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -268,24 +268,15 @@ class Comparison(PageState):
             plain = _simplest(choice, source)
             candidate = self.known.get(plain)
             if candidate is None or candidate.source is not source:
-                self.forget(plain)
+                self.keep(self.known.keys() - {plain})  # its run has changed
                 candidate = self.known[plain] = contender(plain, catalog)
             return candidate
 
-    def forget(self, choice: Choice) -> None:
-        """Drop the cached data of a choice, because its run has changed."""
-        if self.known.pop(choice, None) is not None:
-            self._keep(set(self.known))
-
-    def keep(self, shown: Lineup) -> None:
-        """Drop cached data of texts that are no longer shown, which may be large."""
-        choices = {one.choice for one in (shown.left, shown.right, *shown.lanes)}
+    def keep(self, choices: Collection[Choice]) -> None:
+        """Drop cached data of all other texts, which may be large."""
         self.known = {choice: one for choice, one in self.known.items() if choice in choices}
-        self._keep(choices)
-
-    def _keep(self, choices: set[Choice]) -> None:
         self.payloads = {choice: data for choice, data in self.payloads.items() if choice in choices}
-        self.alignments = {pair: alignment for pair, alignment in self.alignments.items() if choices.issuperset(pair)}
+        self.alignments = {pair: found for pair, found in self.alignments.items() if set(pair) <= set(choices)}
 
     def alignment(self, left: Candidate, right: Candidate) -> Alignment:
         """Return the alignment of two texts."""
@@ -367,7 +358,7 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
         except BadInput as error:
             unread.append(str(error))
     lineup = Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
-    memory.keep(lineup)
+    memory.keep({one.choice for one in (left, right, *lanes)})
     return lineup
 
 

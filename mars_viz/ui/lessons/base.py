@@ -332,7 +332,6 @@ _STYLE = """
 .mv-lesson p.run { font-size: .9rem; opacity: .75; overflow-wrap: anywhere; }
 @media (min-width: 1001px) { .mv-lesson p.run { display: none; } } /* it stands beside the page's title */
 .mv-caption { font-size: 1rem; font-weight: 600; line-height: 1.4; padding: 0; margin: 0; text-wrap: pretty; }
-.mv-big { font-size: 1.12rem; line-height: 1.5; margin: 0; font-variant-numeric: tabular-nums; }
 """
 _TEACHER = """
 @media (min-width: 1000px) { :root { font-size: 21px; } }
@@ -356,11 +355,6 @@ def heading(number: int, lesson: Lesson, source: str) -> None:
     point = lesson.point.replace(" > ", "\u00a0>\u00a0")
     title = Html(f"<h2>{number:d} · {html(lesson.title)}</h2>")
     theme.show(Html(f'<div class="mv-lesson">{html(title)}<p>{html(point)}</p>{html(source_html)}</div>'))
-
-
-def finding(sentence: str) -> None:
-    """Draw a result in large type."""
-    theme.show(Html(f'<p class="mv-big" role="status">{html(sentence)}</p>'))
 
 
 def question(lesson: Lesson, key: str) -> None:

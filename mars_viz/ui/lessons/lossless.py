@@ -12,6 +12,7 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import BLUE, QUIET, RED, stacked_bars
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
+from mars_viz.ui import theme
 from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import Lesson, LessonContext, LessonPicture
 from mars_viz.words import number, shown_token
@@ -32,7 +33,7 @@ def show(context: LessonContext) -> None:
     )
     laws = overlap(context.run, positions[labels.index(chosen)])
     base.moving(context, _pictured(context.run, laws))
-    base.finding(_finding(laws))
+    theme.lead(_finding(laws))
 
 
 def _telling(run: Run) -> Place:
