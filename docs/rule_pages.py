@@ -25,7 +25,6 @@ from mars_viz.records import Decision, Speculation, Verdicts  # noqa: E402
 from mars_viz.rules import RULES, Dial, Fixed, Rule, settle  # noqa: E402
 from mars_viz.run import Settings  # noqa: E402
 from mars_viz.sweep.engine_settings import engine_settings  # noqa: E402
-from mars_viz.ui.rule_lab.rule_words import emitted, standing  # noqa: E402
 from mars_viz.words import number, setting  # noqa: E402
 
 FOLDER = ROOT / "docs" / "rules"
@@ -102,7 +101,7 @@ def head(rule: Rule) -> str:
     lines.append(f"| keeps a drafted x where | {_cell(rule.formula)} |")
     lines += _dial_lines(rule.dial) + [_fixed_line(rule, each) for each in rule.fixed]
     when = " (at the strict end)" if rule.emission_follows_dial else ""
-    lines.append(f"| on rejection it emits | {emitted(rule)}{when} |")
+    lines.append(f"| on rejection it emits | {rule.emits}{when} |")
     needs = ", ".join(f"`{name}`" for name in rule.needs)
     evidence = f"{needs}: decode with full evidence" if needs else "what every recording has"
     lines.append(f"| evidence that it needs | {evidence} |")
@@ -192,7 +191,7 @@ def _flip(rule: Rule, verdicts: Verdicts, node: int) -> str:
 
 
 def _outcome(rule: Rule, speculation: Speculation, verdicts: Verdicts, at: float | None) -> str:
-    said = f"{standing(rule, at)} {_written(settle(speculation, verdicts, at))}."
+    said = f"{rule.at(at)} {_written(settle(speculation, verdicts, at))}."
     if rule.dial is None or at == rule.dial.strict:
         return said
     strict = settle(speculation, verdicts, rule.dial.strict)

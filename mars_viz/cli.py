@@ -21,7 +21,7 @@ from mars_viz.commands import checks, decoding, dial_map, evaluate, imports, run
 from mars_viz.commands.decoding import add, tell
 from mars_viz.errors import MarsVizError, ModelError, RunFileError, SettingError
 from mars_viz.report import check_place, report_html, write_report
-from mars_viz.rules import RULES, OnTrees, Rule
+from mars_viz.rules import RULES
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say, shown_streams
@@ -176,35 +176,9 @@ def _rules(options: argparse.Namespace) -> None:
         print(json_of([picked(rule, *names) for rule in RULES.values()]))
         return
     for rule in RULES.values():
-        dial = rule.dial
-        say(f"{rule.name}  ({rule.title}{', lossless' if rule.lossless else ''})")
-        say(f"    {rule.summary}")
-        say(f"    keeps x where  {rule.formula}")
-        if dial is None:
-            say("    dial           none")
-        else:
-            end = "high" if dial.strict_is_high else "low"
-            bounds = f"{dial.low:g} to {dial.high:g}, default {dial.default:g}, strict at the {end} end"
-            say(f"    dial           {dial.symbol}, {dial.name}: {bounds}")
-        for each in rule.fixed:
-            bounds = f"{each.low:g} to {each.high:g}, default {each.written(each.default)}"
-            say(f"    fixed setting  {each.symbol}, {each.name}: {bounds}; --rule {rule.name}:{each.key}=…")
-        say(f"    draft trees    {_on_trees(rule)}")
-        say(f"    source         {rule.source}", "")
-
-
-def _on_trees(rule: Rule) -> str:
-    if rule.on_trees is OnTrees.REFUSED:
-        return "not judged"
-    judged = {
-        OnTrees.JUDGED: "judged",
-        OnTrees.GREEDY: "judged at temperature 0",
-        OnTrees.DRAWN: "judged at temperature 0, and above it where their paths are drawn (--tree iid:paths=3,depth=4)",
-    }[rule.on_trees]
-    if len(rule.policies) == 1:
-        return judged
-    first, *others = (policy.value for policy in rule.policies)
-    return f"{judged}; of kept siblings {first}, or {' or '.join(others)}; --rule {rule.name}:siblings=…"
+        say(
+            rule.name, f"    {rule.title}. {rule.summary}", *(f"    {name:<14} {text}" for name, text in rule.facts), ""
+        )
 
 
 def _show(options: argparse.Namespace) -> None:

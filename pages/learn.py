@@ -92,7 +92,7 @@ def _labels(catalog: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping
 
     def serves(run_id: str) -> bool:
         run_facts = facts[run_id]
-        return run_id == shown or (run_facts is not None and not lesson.rules_out(run_facts))
+        return run_id == shown or (run_facts is not None and all(need.of_facts(run_facts) for need in lesson.needs))
 
     return {run_id: label for run_id, label in catalog.labels.items() if serves(run_id)}
 
@@ -156,7 +156,7 @@ def _teacher_bar(page_state: LessonPageState) -> None:
 
 def _name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> None:
     if lesson is None:
-        base.finding(WATCH)
+        theme.lead(WATCH)
     else:
         base.heading(page_state.view.lesson, lesson, source)
 
@@ -199,8 +199,7 @@ def _give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None
             st.markdown(paragraph)
     with question:
         base.question(lesson, f"answer-{number}")
-        if lesson.beside is not None:
-            lesson.beside(context)
+        base.draw_aside(context, lesson, f"aside-{number}")
     if not context.steps_first:
         _step_by_step(context, lesson)
 
@@ -218,7 +217,7 @@ def _offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue,
 def places(context: LessonContext, lesson: Lesson) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
     """Return containers for the picture with its control, the words, and the question with additional content. The
     picture has the full width if it needs it, and in teacher mode, which has no text."""
-    if not lesson.whole_width and (not context.large or lesson.beside is not None):
+    if not lesson.whole_width and (not context.large or lesson.aside is not None):
         picture, words = st.columns([7.8, 4.2], gap="large")
         return picture, words, words
     if context.large:

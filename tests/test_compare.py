@@ -11,7 +11,7 @@ import pytest
 from mars_viz.analysis.alignment import align_runs, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
-from mars_viz.components.compare import Ask, Asked, lane_payload, outcomes, pair_payload, run_pane
+from mars_viz.components.compare import Ask, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.payload import plain, run_payload
 from mars_viz.demo import tasks
 from mars_viz.dialmap import mapped
@@ -79,10 +79,10 @@ def test_texts_are_lined_up_and_notices_collected(run):
     first = lined_up(memory)
     assert first.left.choice not in first.order and first.right.choice in first.order
     assert first.lanes[0] is first.left and len(first.lanes) == len(first.order) + 1
-    memory.answer(Asked(Ask.PIN, first.right.choice.key), first.left.choice, first.right.choice)
+    memory.answer(Ask.PIN, first.right.choice.key, first.left.choice, first.right.choice)
     second = lined_up(memory)
     assert (second.left.choice, second.right.choice) == (first.right.choice, first.left.choice)
-    memory.answer(Asked(Ask.SHOW, second.order[-1].key), second.left.choice, second.right.choice)
+    memory.answer(Ask.SHOW, second.order[-1].key, second.left.choice, second.right.choice)
     third = lined_up(memory)
     assert (third.left.choice, third.right.choice) == (second.left.choice, second.order[-1])
     low, high = next((s.low, s.high) for s in run.dial_map.segments[1:] if s.high - s.low > 1e-3)
@@ -93,8 +93,8 @@ def test_texts_are_lined_up_and_notices_collected(run):
     memory = Comparison(view=CompareView(reference=Choice("gone"), shown=Choice("a", 0.1)))
     assert lined_up(memory).left.choice == Choice("a", 1.0) and len(memory.notices) == 2
     memory = Comparison()
-    for asked in (Asked(Ask.TOKEN, "left-"), Asked(Ask.COLOUR, "<img>"), Asked(Ask.SHOW, "~"), Asked(Ask.PIN, "")):
-        memory.answer(asked, Choice("a"), Choice("a", 1.0))
+    for asked in ((Ask.TOKEN, "left-"), (Ask.COLOUR, "<img>"), (Ask.SHOW, "~"), (Ask.PIN, "")):
+        memory.answer(*asked, Choice("a"), Choice("a", 1.0))
     assert memory.view == CompareView()
     same = CompareView(reference=Choice("a"), shown=Choice("a", run.settings.dial, run.settings.gamma))
     shown = lined_up(memory := Comparison(view=same))

@@ -190,7 +190,7 @@ COSTS = Costs("a device", "float32", "t", "d", 64, 30, (SPREAD,) * 9, Cost(0.000
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):
     monkeypatch.setattr(tasks, "measure", Mock(side_effect=BadInput("The models are missing")))
     tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
-    assert "The models are missing" in said(tab) and len(titles(tab)) == 1
+    assert "The models are missing" in said(tab) and "No pass was timed yet" in said(tab)
     monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([(1.0, COSTS)]))
     tab = wait(press(opened(lesson="1", run="a-greedy"), "Measure"), "Stop")
     assert "Reading 9 positions at once costs 1 (0.45 to 2.23) times as much as reading one (measured)" in titles(tab)
@@ -207,4 +207,4 @@ def test_recorded_measurements_are_shown_by_default_but_no_grades_of_another_rul
     with_map("Other", rule="mars-code", temperature=0.8, dial=0.7).save(tmp_path / "other")
     tab = opened(lesson="6", run="other")
     assert titles(tab) == [] and "300 exercises" not in said(tab)
-    assert f"graded with MARS only, which says nothing of {RULES['mars-code'].title}" in said(tab)
+    assert "Exercises are graded with MARS alone" in said(tab)

@@ -34,7 +34,7 @@ from mars_viz.sweep import load_sweep
 from mars_viz.sweep.evidence import evidence_files
 from mars_viz.ui import library, share, tab_jobs
 from mars_viz.ui.library import RunCache
-from mars_viz.ui.rule_lab.rule_words import Known, Panels, RulesPageState
+from mars_viz.ui.rules_page import Known, Panels, RulesPageState
 from tests import tabs
 from tests.factories import toy_run
 from tests.served import App

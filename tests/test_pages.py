@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 import mars_viz.components.explorer.element as component
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.components.explorer.element import ExplorerState
-from mars_viz.components.explorer.pins import PinnedRun, PinnedSetting, PinnedToken, Pins
+from mars_viz.components.explorer.pins import Choice, PinnedSetting, PinnedToken, Pins
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
@@ -249,15 +249,15 @@ PINNED = st.builds(PinnedSetting, DIALS, st.integers(0, 10**9 - 1))
 @given(PINNED, st.integers(0, 10**9 - 1))
 def test_a_pin_survives_its_link(setting: PinnedSetting, slot: int) -> None:
     token = PinnedToken(slot, setting)
-    view = View("a", pin_token=token, pin_dial=setting, pin_run=PinnedRun("x~y", setting.dial, setting.gamma))
+    view = View("a", pin_token=token, pin_dial=setting, pin_run=Choice("x~y", setting.dial, setting.gamma))
     assert links.from_parameters(View, links.to_parameters(view)) == links.Opened(view)
 
 
 def test_pins_of_a_token_and_a_setting_stay_with_their_run_and_that_of_a_run_goes_on() -> None:
-    assert PinnedRun.read("2-story") == PinnedRun("2-story")
-    session = Session(view=View("a", pin_dial=PinnedSetting(0.9, 4), pin_run=PinnedRun("a")))
+    assert Choice.read("2-story") == Choice("2-story")
+    session = Session(view=View("a", pin_dial=PinnedSetting(0.9, 4), pin_run=Choice("a")))
     session.open("b")
-    assert session.view == View("b", pin_run=PinnedRun("a")) and "unpinned" in session.notices[0]
+    assert session.view == View("b", pin_run=Choice("a")) and "unpinned" in session.notices[0]
     session.open("c")
     assert session.notices == [], "there was nothing to unpin any more"
 

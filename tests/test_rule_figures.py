@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import replace
 from functools import cache
@@ -22,7 +21,6 @@ from mars_viz.costs import Cost, Costs, ratio, round_cost
 from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError
 from mars_viz.exploration import Budget
-from mars_viz.figures.frontier import WIDTHS, Label, _box, _overlap, spots
 from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
 from mars_viz.figures.rules import Upward, agreement_matrix, boundary_name, branch_acceptance, decision_plane
 from mars_viz.figures.style import DIAL_MARK
@@ -122,23 +120,6 @@ def test_a_long_run_s_matrix_stays_small_and_a_line_s_name_counts_its_exceptions
     line = boundary(panel.ruling("tensorrt-llm", 0.3), panel.drafted.margin, panel.drafted.share)
     assert line.exceptions > 0
     assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} exceptions"
-
-
-HEIGHT = 300
-
-
-def test_names_of_few_points_stand_apart():
-    """No pixels of names lie on one another or outside, at any width."""
-    for seed in range(50):
-        rng = np.random.default_rng(seed)
-        points = rng.random((5, 2))[rng.integers(0, 3, 5)]  # several at one place
-        labels = [Label(f"rule {i}, θ = 0.50", *point) for i, point in enumerate(points.tolist())]
-        found = list(zip(labels, spots(labels, HEIGHT), strict=True))
-        for width in WIDTHS:
-            boxes = [_box(*each, width, HEIGHT) for each in found]
-            assert not sum(_overlap(*pair) for pair in itertools.combinations(boxes, 2))
-            inside = sum(_overlap(box, (0, width, 0, HEIGHT)) for box in boxes)
-            assert inside == pytest.approx(sum((b[1] - b[0]) * (b[3] - b[2]) for b in boxes))
 
 
 SETTINGS = Settings(rule="mars", gamma=4, max_new_tokens=30)

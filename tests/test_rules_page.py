@@ -25,11 +25,11 @@ from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import library, tab_jobs
+from mars_viz.ui import rules_page as rule_words
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
-from mars_viz.ui.rule_lab import rule_words
-from mars_viz.ui.rule_lab.rule_words import FIRST, RulesPageState, RuleView, fitted
+from mars_viz.ui.rules_page import FIRST, RulesPageState, RuleView, fitted
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
 from tests.staged import of_the_pair
@@ -84,17 +84,15 @@ def likeness(tab: AppTest) -> pd.DataFrame:
     return SHOWN["Equivalent settings"]
 
 
-def test_a_table_is_written_out_and_escaped(folder):
+def test_a_table_is_written_out_and_marks_the_chosen_rule(folder):
     tab = opened(rule="min-p-set")
     frame = table(tab)
-    (written,) = (html.body for html in tab.html if "<table" in html.body)
-    assert written.count("<tr") == len(frame) + 1 and written.count('scope="col"') == len(frame.columns) == 9
-    assert f'<td class="number">{frame.loc["mars", "τ"]:.2f}</td>' in written and "nan" not in written
-    assert written.count('class="chosen') == 1 and '<tr class="chosen grey"><th scope="row">Min-p set' in written
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule_words.st, "html", (shown := []).append)
-        rule_words.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
-    assert "<b>" not in shown[0] and "<i>" not in shown[0] and "–</td>" in shown[0]
+    (drawn,) = (each.value for each in tab.dataframe)
+    assert len(drawn) == len(frame) and list(drawn) == list(frame.columns) and len(drawn.columns) == 9
+    assert drawn["τ"][list(frame.index).index("mars")] == f"{frame.loc['mars', 'τ']:.2f}"
+    assert [name for name in drawn["rule"] if name.startswith("▸")] == ["▸ Min-p set"] and not (drawn == "nan").any(
+        axis=None
+    )
 
 
 def test_the_page_opens_on_the_rule_of_the_run(folder):

@@ -43,7 +43,11 @@ def path(round_, dial):
 def test_the_frames_are_those_of_decoding_and_jumps_lead_to_them(settings):
     run = toy_run(**settings)
     played = playback(run)
-    assert played.whole and played.frames[0].stage is Stage.START and played.frames[-1].stage is Stage.END
+    assert (
+        played.rounds == len(run.rounds)
+        and played.frames[0].stage is Stage.START
+        and played.frames[-1].stage is Stage.END
+    )
     assert played.frames[-1].written == len(run.token_ids)
     commits = [frame for frame in played.frames if frame.stage is Stage.COMMIT]
     assert [frame.round for frame in commits] == list(range(len(run.rounds)))
@@ -117,7 +121,7 @@ def test_trees_are_judged_branch_by_branch():
     assert commit.target_cache == 3 and commit.drafter_cache == 3  # nothing of the first path was kept
     for drafted, parts in (
         ([1], ("<1> is rejected", "target's cache drops it", "drafter's did not hold it")),
-        ([1, 2], ("its siblings are rejected", "2 tokens off its path", "target's cache keeps the path")),
+        ([1, 2], ("its siblings are rejected", "2 drafted tokens are discarded", "target's cache keeps the path")),
     ):
         frames = playback(one_round([[0, 1, 2, 9]] * (len(drafted) + 1), drafted, [-1] * len(drafted))).frames
         (text,) = (words(frame) for frame in frames if frame.stage is Stage.ROLL_BACK)
@@ -148,5 +152,5 @@ def test_payloads_of_odd_runs(monkeypatch):
     assert "no rounds" in words(empty.frames[-1])
     monkeypatch.setattr(stepper, "MOST_ROUNDS", 3)
     cut = playback(run := toy_run())
-    assert not cut.whole and cut.rounds == 3 and "goes on" in words(cut.frames[-1])
+    assert cut.rounds == 3 < len(run.rounds) and "goes on" in words(cut.frames[-1])
     assert cut.frames[-1].written == sum(len(round_.token_ids) for round_ in run.rounds[:3])

@@ -21,7 +21,7 @@ from mars_viz.analysis.recommendation import about
 from mars_viz.axis import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.dial_curve import dial_curve, share_bars
-from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
+from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.report import cell
@@ -330,15 +330,19 @@ def test_the_best_setting_is_the_fastest_within_the_loss_and_the_title_says_it()
     assert figures.spoken_title(frontier_figure([], theme)) == "No sweep to show yet"
 
 
-def test_a_hull_goes_round_all_points_and_bars_by_hand():
-    for seed in range(20):
-        points = np.random.default_rng(seed).integers(0, 6, (8, 2)).astype(float)
-        ring = _hull(points)
-        x, y = ring[:, 0], ring[:, 1]
-        assert np.sum(x * np.roll(y, -1) - y * np.roll(x, -1)) > 0
-        for a, b in zip(ring, np.roll(ring, -1, axis=0), strict=True):
-            turns = (b[0] - a[0]) * (points[:, 1] - a[1]) - (b[1] - a[1]) * (points[:, 0] - a[0])
-            assert (turns >= -1e-9).all()
+def test_a_frontier_has_a_box_for_each_setting_and_names_every_path_in_its_key():
+    paths = [rule_path(name, [1.5, 1.2, 1.0], [5, 1, 0]) for name in ("A", "<B>")]
+    figure = frontier_figure(paths, theme, 1.0)
+    band = next(trace for trace in figure.data if trace.name == "band")
+    assert band.x == pytest.approx(
+        [-6, -4, -4, -6, -6, np.nan, -2, 0, 0, -2, -2, np.nan, -1, 1, 1, -1, -1, np.nan], nan_ok=True
+    )
+    assert band.y[:5] == pytest.approx([1.49, 1.49, 1.51, 1.51, 1.49])
+    key = " ".join(each.text for each in figure.layout.annotations)
+    assert "A, to θ = 0.80" in key and "&lt;B&gt;, to θ = 0.80" in key and "1 lost" in key
+
+
+def test_bars_by_hand():
     shares = Band(np.array([0.75, 0.25]), np.array([0.5, 0.0]), np.array([1.0, 0.5]), 0.95, Method.BCA)
     for counts, words in (
         ([0, 0], "There is no relaxed token at this setting"),

@@ -169,7 +169,7 @@ def test_links_to_broken_and_missing_runs_pass(folder, monkeypatch):
     (folder / "broken").mkdir()
     (folder / "broken" / "manifest.json").write_text("{}")
     opened: list[Any] = []
-    monkeypatch.setattr(element, "get_ready", lambda run, *at: opened.append(run.settings.seed))
+    monkeypatch.setattr(element, "cached_payload", lambda run, *at: opened.append(run.settings.seed))
     ahead = warm_up.ReadAhead(behind)
     asking(ahead, "run=broken")
     assert not opened

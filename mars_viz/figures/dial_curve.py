@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from mars_viz.analysis.intervals import Band
 from mars_viz.analysis.steps import Steps
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty
+from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, error_bars, say_empty
 from mars_viz.words import counted, decimals_within, exact_setting, number, ranged
 
 MOST = 2_000  # steps to draw; more are subsampled evenly
@@ -105,13 +105,7 @@ def share_bars(
         orientation="h",
         customdata=[[count, ranged(shares.at(place).scaled(100), " %")] for place, count in enumerate(counts.tolist())],
         marker={"color": theme.relaxed},
-        error_x={
-            "type": "data",
-            "array": np.maximum(0, high - estimate),
-            "arrayminus": np.maximum(0, estimate - low),
-            "color": theme.muted,
-            "thickness": 1.5,
-        },
+        error_x=error_bars(estimate, low, high, theme.muted),
         hovertemplate="%{y}: %{customdata[0]}, %{customdata[1]}<extra></extra>",
         name=noun,
     )

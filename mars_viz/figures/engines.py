@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.engine_file import RejectionBound, ServedRounds
 from mars_viz.analysis.head_agreement import HeadCheck
-from mars_viz.figures.style import Entry, Theme, blank, say_empty, whole_ticks
-from mars_viz.words import counted, number, token_label
+from mars_viz.figures.style import Entry, Theme, blank, error_bars, say_empty, whole_ticks
+from mars_viz.words import counted, number, ranged, token_label
 
 _APART = 0.05  # horizontal offset of the two marks of a depth, so that their intervals do not overlap
 
@@ -29,21 +27,15 @@ def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
         (_APART, [each.own_states for each in check.depths], key[1], "diamond", "solid"),
     )
     for aside, shares, entry, symbol, dash in series:
-        up, down, words = [], [], []
-        for share in shares:
-            sure = math.isfinite(share.low) and math.isfinite(share.high)
-            up.append(100 * (share.high - share.estimate) if sure else 0)
-            down.append(100 * (share.estimate - share.low) if sure else 0)
-            between = f" ({_percent(share.low)} to {_percent(share.high)})" if sure else ""
-            words.append(f"{_percent(share.estimate)} %{between}")
+        estimate, low, high = 100 * np.array([(share.estimate, share.low, share.high) for share in shares]).T
         figure.add_scatter(
             x=[each.depth + aside for each in check.depths],
-            y=[100 * share.estimate for share in shares],
-            error_y={"array": up, "arrayminus": down, "color": entry.colour, "thickness": 1},
+            y=estimate,
+            error_y=error_bars(estimate, low, high, entry.colour),
             mode="lines+markers",
             line={"color": entry.colour, "width": 2, "dash": dash},
             marker={"size": 9, "symbol": symbol, "color": entry.colour},
-            customdata=words,
+            customdata=[ranged(share.scaled(100), " %") for share in shares],
             hovertemplate=f"depth %{{x:.0f}}, {entry.words}: %{{customdata}}<extra></extra>",
         )
     figure.update_xaxes(dtick=1, range=[0.5, check.depths[-1].depth + 0.5])

@@ -2,104 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.intervals import Frontier
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.style import DARK, DIAL_MARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
+from mars_viz.figures.style import DIAL_MARK, Entry, Theme, blank, path_looks, say_empty, set_wide_title
 from mars_viz.words import decimals_within, exact_setting, number, ranged, times
-
-WIDTHS = (270, 680, 1160)  # widths in pixels of a plot on phone, tablet and desktop; labels must fit on all of them
-_LETTER, _LINE = 0.53, 1.25  # relative to the font size: mean width of a character, and height of a line
-_LEVELS = 6  # label positions to try above and below a point
-_MARK = 9  # pixels around a point to keep free of labels
-
-Box = tuple[float, float, float, float]  # left, right, bottom and top, in pixels from the plot's lower left corner
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A label and its point."""
-
-    text: str  # without markup
-    x: float  # position of the point from the plot's left, 0 to 1
-    y: float  # position from the bottom, 0 to 1
-    size: int = 12  # font size in pixels
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """The position of a label, as in Plotly's annotations."""
-
-    xanchor: str  # 'left' is to the right of the point, 'right' to its left
-    yanchor: str  # 'bottom' is above the point, 'top' below it
-    xshift: int  # pixels to the right
-    yshift: int  # pixels upwards
-
-
-def spots(labels: Sequence[Label], height: float, taken: Sequence[Label] = ()) -> list[Spot]:
-    """Return a spot for each label in order, on a plot `height` pixels high.
-
-    The first candidate without overlap wins; otherwise the one with the smallest overlap. Labels must not cover other
-    labels, points or `taken`, nor leave the plot, at any of `WIDTHS`. Labels in `taken` are above and left of their
-    point.
-    """
-    fixed = Spot("right", "bottom", -3, 0)
-    placed = [(each, fixed) for each in taken]
-    chosen: list[Spot] = []
-    for label in labels:
-        step, candidates = round(_LINE * label.size), []
-        for level in range(_LEVELS):
-            for yanchor, yshift in (("bottom", 3 + step * level), ("top", -3 - step * level)):
-                candidates.append(Spot("left", yanchor, _MARK, yshift))
-                candidates.append(Spot("right", yanchor, -_MARK, yshift))
-                candidates.append(Spot("center", yanchor, 0, yshift + (_MARK if yshift > 0 else -_MARK)))
-        best = min(candidates, key=lambda spot: _covered(label, spot, placed, labels, height))
-        placed.append((label, best))
-        chosen.append(best)
-    return chosen
-
-
-def _covered(
-    label: Label, spot: Spot, placed: Sequence[tuple[Label, Spot]], points: Sequence[Label], height: float
-) -> float:
-    """Return the overlap with other boxes and the outside, in pixels summed over all widths."""
-    area = 0.0
-    for width in WIDTHS:
-        box = _box(label, spot, width, height)
-        others = [_box(each, placed_spot, width, height) for each, placed_spot in placed]
-        for each in points:
-            x, y = each.x * width, each.y * height
-            others.append((x - _MARK, x + _MARK, y - _MARK, y + _MARK))
-        inside = _overlap(box, (0, width, 0, height))
-        area += (box[1] - box[0]) * (box[3] - box[2]) - inside + sum(_overlap(box, other) for other in others)
-    return area
-
-
-def _box(label: Label, spot: Spot, width: float, height: float) -> Box:
-    wide, high = _LETTER * label.size * len(label.text), _LINE * label.size
-    x, y = label.x * width + spot.xshift, label.y * height + spot.yshift
-    left = x - {"left": 0.0, "center": wide / 2, "right": wide}[spot.xanchor]
-    bottom = y - (0.0 if spot.yanchor == "bottom" else high)
-    return left, left + wide, bottom, bottom + high
-
-
-def _overlap(one: Box, other: Box) -> float:
-    wide = min(one[1], other[1]) - max(one[0], other[0])
-    high = min(one[3], other[3]) - max(one[2], other[2])
-    return max(0.0, wide) * max(0.0, high)
-
 
 TALL = 430  # height in pixels
 TITLE_WIDTH = 46  # characters per title line that fit on a phone
-COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
-"""Colours of paths, in order; from the Okabe-Ito palette, dark enough for text."""
-COLOURS_ON_DARK = ("#2FC79B", "#E39CC3", "#F28A5B", "#A7A2F2", "#F0D35A")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,72 +36,63 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     first = paths[0].path
     across = f"accuracy change vs {first.over}, points" if first.paired else "accuracy, %"
     figure = blank("", theme, across, f"modelled speed-up over {first.over}")
-    colours = COLOURS_ON_DARK if theme == DARK else COLOURS_ON_LIGHT
-    for place, each in reversed(list(enumerate(paths))):
-        colour = colours[place % len(colours)]
-        _add_band(figure, each, colour)
-        _add_path(figure, each, colour, DASHES[place % len(DASHES)])
-    for place, each in enumerate(paths):
-        _add_mark(figure, each, theme.dial if place == 0 else colours[place % len(colours)], chosen=place == 0)
+    looks = path_looks(theme, len(paths))
+    bands = [_boxes(each.path) for each in paths]
+    for each, (colour, dash, _), corners in reversed(list(zip(paths, looks, bands, strict=True))):
+        ends = np.full((len(corners), 1), np.nan)  # one ring for each box
+        x, y = (np.column_stack([corners[..., axis], corners[:, 0, axis], ends]).ravel() for axis in (0, 1))
+        tint = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.13)"
+        band = {"line": {"width": 0}, "fill": "toself", "fillcolor": tint, "hoverinfo": "skip", "name": "band"}
+        figure.add_scatter(x=x, y=y, mode="lines", **band)
+        _add_path(figure, each, colour, dash)
+    for place, (each, (colour, *_)) in enumerate(zip(paths, looks, strict=True)):
+        near = each.path.near(each.marked)
+        figure.add_scatter(
+            x=[100 * each.path.accuracy.estimate[near]],
+            y=[each.path.speed_up.estimate[near]],
+            mode="markers",
+            marker={
+                "symbol": "diamond-open" if place else "diamond",
+                "size": 13,
+                "color": colour if place else theme.dial,
+            },
+            hoverinfo="skip",
+            name=each.name if place else DIAL_MARK,
+        )
     _set_ranges(figure, paths, limit)
-    has_band = any(bool(np.ptp(ring, axis=0).all()) for each in paths for ring in _rings(each.path))
-    key = [
-        Entry("◆", theme.dial, "chosen setting"),
-        *([Entry("◇", theme.muted, "fastest within the loss")] if len(paths) > 1 else []),
-        *([Entry("▒", theme.muted, "interval of each")] if has_band else []),
+    marks = [Entry("◆", theme.dial, f"chosen, {exact_setting(paths[0].symbol, paths[0].marked)}")]
+    if any(bool(np.ptp(corners, axis=1).all(axis=-1).any()) for corners in bands):
+        marks.append(Entry("▒", theme.muted, "interval of each"))
+    if len(paths) > 1:
+        marks.append(Entry("◇", theme.muted, "fastest within the loss"))
+    names = [
+        Entry(line, colour, f"{each.name}, to {exact_setting(each.symbol, each.loosest)}")
+        for each, (colour, _, line) in zip(paths, looks, strict=True)
     ]
-    add_key(figure, key)
-    set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)
-    ends = [(each, colours[place % len(colours)]) for place, each in enumerate(paths)]
-    _add_names(figure, ends, theme, limit if first.paired else None)
+    set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH, [marks[:2], marks[2:], *([each] for each in names)])
+    if limit is not None and first.paired:
+        figure.add_vline(x=-limit, line={"color": theme.rejected, "width": 1, "dash": "dot"})
+        figure.add_annotation(
+            text=f"{number(limit)} lost",
+            x=-limit,
+            y=0,
+            yref="paper",
+            yanchor="bottom",
+            xanchor="right",
+            xshift=-3,
+            showarrow=False,
+            font={"color": theme.rejected, "size": 12},
+        )
     return figure
 
 
-def _add_band(figure: go.Figure, each: RulePath, colour: str) -> None:
-    """Add the path's intervals as hulls of neighbouring boxes; all are anticlockwise, so that Plotly unites them."""
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    for ring in _rings(each.path):
-        xs += [*ring[:, 0].tolist(), ring[0, 0], None]
-        ys += [*ring[:, 1].tolist(), ring[0, 1], None]
-    if xs:
-        tint = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.13)"
-        figure.add_scatter(
-            x=xs, y=ys, mode="lines", line={"width": 0}, fill="toself", fillcolor=tint, hoverinfo="skip", name="band"
-        )
-
-
-def _rings(path: Frontier) -> Iterator[np.ndarray]:
-    """Yield float64 [corners, 2], anticlockwise."""
+def _boxes(path: Frontier) -> np.ndarray:
+    """Return the intervals of each setting as corners, anticlockwise, float64 [D, 4, 2]; equal neighbours are one."""
     a, s = path.accuracy, path.speed_up
     boxes = np.stack([100 * a.low, 100 * a.high, s.low, s.high], axis=1)  # [D, 4]
     changes = np.append(True, np.any(np.diff(boxes, axis=0) != 0, axis=1))
     finite = boxes[changes & np.isfinite(boxes).all(axis=1)]
-    corners = finite[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]  # [D, 4, 2]
-    if len(corners) == 1:
-        yield corners[0]
-    for box, other in zip(corners[:-1], corners[1:], strict=True):
-        yield _hull(np.concatenate([box, other]))
-
-
-def _hull(points: np.ndarray) -> np.ndarray:
-    """Return the convex hull, anticlockwise (Andrew 1979, Information Processing Letters 9:216-219)."""
-
-    def chain(ordered: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        kept: list[tuple[float, float]] = []
-        for x, y in ordered:
-            while len(kept) > 1:  # until the last three points turn left
-                (ax, ay), (bx, by) = kept[-2:]
-                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
-                    break
-                kept.pop()
-            kept.append((x, y))
-        return kept[:-1]
-
-    ordered = sorted({(float(x), float(y)) for x, y in points})
-    if len(ordered) < 3:
-        return np.array(ordered)
-    return np.array(chain(ordered) + chain(ordered[::-1]))
+    return finite[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]
 
 
 def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None:
@@ -209,68 +115,6 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
         "<br>%{customdata[0]}<br>%{customdata[1]}, modelled<extra></extra>",
         name=each.name,
     )
-
-
-def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -> None:
-    x, y = _point(each, each.marked)
-    symbol = "diamond" if chosen else "diamond-open"
-    figure.add_scatter(
-        x=[x],
-        y=[y],
-        mode="markers",
-        marker={"symbol": symbol, "size": 13, "color": colour},
-        hoverinfo="skip",
-        name=DIAL_MARK if chosen else each.name,
-    )
-
-
-def _add_names(figure: go.Figure, ends: Sequence[tuple[RulePath, str]], theme: Theme, limit: float | None) -> None:
-    chosen = ends[0][0]
-    points = [_point(chosen, chosen.marked), *(_point(each, each.loosest) for each, _ in ends)]
-    texts = [exact_setting(chosen.symbol, chosen.marked)]
-    texts += [f"{each.name}, {exact_setting(each.symbol, each.loosest)}" for each, _ in ends]
-    limit_labels = []
-    if limit is not None:
-        limit_text = f"{number(limit)} lost"
-        figure.add_vline(x=-limit, line={"color": theme.rejected, "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            text=limit_text,
-            x=-limit,
-            y=0,
-            yref="paper",
-            yanchor="bottom",
-            xanchor="right",
-            xshift=-3,
-            showarrow=False,
-            font={"color": theme.rejected, "size": 12},
-        )
-        limit_labels = [Label(limit_text, _part(figure.layout.xaxis.range, -limit), 0.0)]
-    labels = [
-        Label(text, _part(figure.layout.xaxis.range, x), _part(figure.layout.yaxis.range, y), 13 if not place else 12)
-        for place, (text, (x, y)) in enumerate(zip(texts, points, strict=True))
-    ]
-    margin = figure.layout.margin
-    positions = spots(labels, TALL - margin.t - margin.b, limit_labels)
-    for place, (text, (x, y), spot) in enumerate(zip(texts, points, positions, strict=True)):
-        words = escaped(text)
-        figure.add_annotation(
-            text=words if place else f"<b>{words}</b>",
-            x=x,
-            y=y,
-            showarrow=False,
-            font={"color": ends[place - 1][1], "size": 12} if place else {"color": theme.dial, "size": 13},
-            name=None if place else DIAL_MARK,
-            **asdict(spot),
-        )
-
-
-def _point(each: RulePath, dial: float) -> tuple[float, float]:
-    place = each.path.near(dial)
-    return float(100 * each.path.accuracy.estimate[place]), float(each.path.speed_up.estimate[place])
-
-
-def _part(ends: Sequence[float], value: float) -> float:
-    return (value - ends[0]) / (ends[1] - ends[0])
 
 
 def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | None) -> None:

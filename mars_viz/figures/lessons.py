@@ -8,10 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.intervals import wilson
-from mars_viz.analysis.lesson_sums import Gain
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, ratio
-from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, ink_on, say_empty
+from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, error_bars, ink_on
 from mars_viz.words import counted, number, ranged, setting
 
 
@@ -42,11 +41,7 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
     figure.add_scatter(
         x=[dial],
         y=[100 * sure.estimate],
-        error_y={
-            "array": [100 * (sure.high - sure.estimate)],
-            "arrayminus": [100 * (sure.estimate - sure.low)],
-            "color": theme.muted,
-        },
+        error_y=error_bars([100 * sure.estimate], [100 * sure.low], [100 * sure.high], theme.muted),
         mode="markers",
         marker={"size": 10, "color": theme.dial},
         hoverinfo="skip",
@@ -55,19 +50,6 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
     lowest = 100 * wilson(int(right.values.min()), exercises).low  # over all settings, so that the axis does not move
     figure.update_yaxes(range=[max(0, 10 * math.floor((lowest - 2) / 10)), 101])  # zoom in on the differences
     add_dial_line(figure, symbol, dial, theme)
-    return figure
-
-
-def run_times(found: Gain, theme: Theme) -> go.Figure:
-    """Return a drafter's step next to the target's pass over a whole block, measured in this run."""
-    if not found.timed:
-        figure = blank("This run was not timed", theme, "", "milliseconds")
-        return say_empty(figure, "No timings to show.", theme)
-    times = number(1 / found.c)
-    title = f"In one pass of the target over {found.gamma + 1} positions the drafter takes {times} steps (measured)"
-    figure = blank(title, theme, "", "milliseconds")
-    names = ["drafting<br>one token", f"target reads<br>{found.gamma + 1} at once"]  # two lines each, in large type too
-    _bars(figure, names, [1000 * found.draft_step, 1000 * found.target_pass], [theme.relaxed, theme.dial])
     return figure
 
 
@@ -82,21 +64,11 @@ def pass_costs(costs: Costs, theme: Theme) -> go.Figure:
     names = ["draft", *(str(count) for count in range(1, len(passes) + 1))]
     spreads = [costs.drafter_step, *passes]
     colours = [theme.relaxed, *([theme.dial] * len(passes))]
-    _bars(figure, names, [1000 * each.seconds for each in spreads], colours)
-    figure.data[0].error_y = {
-        "array": [1000 * (each.high - each.seconds) for each in spreads],
-        "arrayminus": [1000 * (each.seconds - each.low) for each in spreads],
-        "color": theme.muted,
-        "thickness": 1,
-    }
-    figure.update_yaxes(range=[0, 2000 * max(each.seconds for each in spreads)])
-    return figure
-
-
-def _bars(figure: go.Figure, names: list[str], values: list[float], colours: list[str]) -> None:
+    values, low, high = 1000 * np.array([(each.seconds, each.low, each.high) for each in spreads]).T
     figure.add_bar(
         x=names,
         y=values,
+        error_y=error_bars(values, low, high, theme.muted),
         marker={"color": colours},
         text=[number(value) for value in values],
         textposition="inside",
@@ -107,4 +79,5 @@ def _bars(figure: go.Figure, names: list[str], values: list[float], colours: lis
     )
     figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"})  # hide labels instead of rotating some
     figure.update_xaxes(type="category", tickangle=0)
-    figure.update_yaxes(rangemode="tozero")
+    figure.update_yaxes(range=[0, 2 * values.max()])
+    return figure

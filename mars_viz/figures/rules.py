@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,20 +13,7 @@ from mars_viz.analysis.metrics import FlatPositions
 from mars_viz.analysis.rulings import Agreement, Boundary, Ruling, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.along_the_dial import CELLS, MANY, TOO_MANY
-from mars_viz.figures.style import (
-    HEIGHT,
-    Entry,
-    Theme,
-    add_note,
-    blank,
-    in_bold,
-    key_words,
-    made,
-    plain_layout,
-    say_empty,
-    set_wide_title,
-    titled_lines,
-)
+from mars_viz.figures.style import HEIGHT, Entry, Theme, blank, path_looks, say_empty, set_wide_title
 from mars_viz.run import Piece
 from mars_viz.words import counted, number, setting, token_label
 
@@ -57,19 +43,14 @@ def agreement_matrix(
         Entry("×", theme.rejected, "rejects"),
         Entry("□", theme.muted, "pale: not reached"),
     )
-    plain = plain_layout(theme, entries)
-    (key,) = plain["annotations"]
-    layout: dict[str, Any] = {
-        "title": {"text": in_bold([_matrix_title(agreed)]), "y": 1 - 18 / height},
-        "height": height,
-        "margin": {"l": 10, "t": 64, "b": 76},
-        "annotations": [{**key, "xshift": 0, "yshift": 14}],
-    }
+    figure = blank("", theme, "", "")
+    set_wide_title(figure, _matrix_title(agreed), height, key=[entries])
+    figure.update_layout(margin={"l": 10, "b": 76}, annotations=[{"xshift": 0}])
     if empty:
         words = "No drafted position here. Widen the rounds, or show all positions."
         if agreed.disputed.size and not agreed.disputed.any():
             words = "Nothing is disputed; “all” shows every position."
-        return say_empty(made(plain, layout), words, theme)
+        return say_empty(figure, words, theme)
     named = len(shown) <= NAMED
     names = [escaped(ruling.rule.titled(ruling.dial)) for ruling in agreed.rulings]
     scale: list[tuple[float, str]] = []  # one colour per code: twice the verdict, plus one if it is not reached
@@ -78,50 +59,50 @@ def agreement_matrix(
         for code, opacity in enumerate(OPACITIES[say], start=2 * say):
             faded = f"rgba({red},{green},{blue},{opacity})"
             scale += [(code / 6, faded), ((code + 1) / 6, faded)]
-    heat = {
-        "type": "heatmap",
-        "x": [f"{index}" for index in range(len(shown))],
-        "y": [
+    figure.add_heatmap(
+        x=[f"{index}" for index in range(len(shown))],
+        y=[
             f'<span style="color:{theme.dial}"><b>{name}</b></span>' if ruling is chosen else name
             for name, ruling in zip(names, agreed.rulings, strict=True)
         ],
-        "z": 2 * verdicts + ~reached,
-        "zmin": -0.5,
-        "zmax": 5.5,
-        "colorscale": scale,
-        "showscale": False,
-        "xgap": 1 if len(shown) <= 2 * NAMED else 0,
-        "ygap": 1,
-        "text": np.array([_MARKS[say] for say in Say])[verdicts] if named else None,
-        "texttemplate": "%{text}" if named else None,
-        "customdata": _hover(agreed, drafted, pieces, shown),
-        "hovertemplate": "%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
-    }
+        z=2 * verdicts + ~reached,
+        zmin=-0.5,
+        zmax=5.5,
+        colorscale=scale,
+        showscale=False,
+        xgap=1 if len(shown) <= 2 * NAMED else 0,
+        ygap=1,
+        text=np.array([_MARKS[say] for say in Say])[verdicts] if named else None,
+        texttemplate="%{text}" if named else None,
+        customdata=_hover(agreed, drafted, pieces, shown),
+        hovertemplate="%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
+    )
     places, labels = _ticks(drafted, pieces, shown)
-    layout["xaxis"] = {
-        "type": "category", "tickvals": places, "ticktext": labels, "tickangle": -60 if named else 0, "showgrid": False,
-        "range": [-0.5, len(shown) - 0.5], "title": {"text": "" if named else "round"}, "tickfont": {"size": 11},
-    }  # fmt: skip
-    layout["yaxis"] = {
-        "autorange": "reversed", "showgrid": False, "automargin": True, "tickfont": {"size": 12}, "ticks": "",
-    }  # fmt: skip
-    layout["margin"]["b"] = 70 if named else 44
+    figure.update_xaxes(
+        **{"type": "category", "tickvals": places, "ticktext": labels, "tickangle": -60 if named else 0},
+        **{
+            "showgrid": False,
+            "range": [-0.5, len(shown) - 0.5],
+            "tickfont_size": 11,
+            "title_text": "" if named else "round",
+        },
+    )
+    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, tickfont_size=12, ticks="")
+    figure.update_layout(margin={"b": 70 if named else 44})
     disputed = agreed.disputed[shown]
-    if disputed.all():
-        return made(plain, layout, [heat])
-    layout["yaxis"]["domain"] = [0, 0.965]
-    layout["yaxis2"] = {"domain": [0.97, 1], "visible": False, "range": [0.5, 1.5], "fixedrange": True}
-    flips = {
-        "type": "scatter",
-        "x": [f"{index}" for index in np.flatnonzero(disputed)],
-        "y": [1.0] * int(disputed.sum()),
-        "yaxis": "y2",
-        "mode": "markers",
-        "marker": {"symbol": "triangle-down", "size": 7, "color": theme.ink},
-        "hovertemplate": "rules disagree here<extra></extra>",
-        "name": "rules disagree",
-    }
-    return made(plain, layout, [heat, flips])
+    if not disputed.all():
+        above = {"domain": [0.97, 1], "visible": False, "range": [0.5, 1.5], "fixedrange": True}
+        figure.update_layout(yaxis={"domain": [0, 0.965]}, yaxis2=above)
+        figure.add_scatter(
+            x=[f"{index}" for index in np.flatnonzero(disputed)],
+            y=[1.0] * int(disputed.sum()),
+            yaxis="y2",
+            mode="markers",
+            marker={"symbol": "triangle-down", "size": 7, "color": theme.ink},
+            hovertemplate="rules disagree here<extra></extra>",
+            name="rules disagree",
+        )
+    return figure
 
 
 def _hover(agreed: Agreement, drafted: FlatPositions, pieces: Mapping[int, Piece], shown: np.ndarray) -> np.ndarray:
@@ -161,10 +142,6 @@ def _matrix_title(agreed: Agreement) -> str:
 
 
 SMALLEST = 1e-5  # smaller shares are hidden, and counted in the axis title
-DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
-"""Line styles of the rules to compare with the chosen one."""
-FLAG = 17  # height of a line of labels above the plot in pixels
-CLOSE = 0.08  # share of the plot's height within which labels of horizontal lines alternate
 TITLE_WIDTH = 56  # characters per title line that fit on a phone
 
 
@@ -179,10 +156,6 @@ class Upward(Enum):
         return drafted.share if self is Upward.SHARE else drafted.ratio
 
 
-PlaneLine = tuple[Boundary, dict[str, Any], dict[str, Any]]
-"""A boundary, its look, and Plotly's annotation with its name, without a position."""
-
-
 def decision_plane(
     drafted: FlatPositions, chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward, theme: Theme
 ) -> go.Figure:
@@ -195,47 +168,36 @@ def decision_plane(
     )
     up = upward.of(drafted)
     drawn = np.isfinite(drafted.margin) & np.isfinite(up) & ((up >= SMALLEST) | (upward is Upward.RATIO))
-    plain = plain_layout(theme, tuple(entry for entry, *_ in groups))
-    title = _plane_title(chosen, boundaries, upward)
-    (key,) = plain["annotations"]
     hidden = int(np.count_nonzero(~drawn))
     up_name = {Upward.SHARE: "p(x)/p1, logarithmic", Upward.RATIO: "z2/z1"}[upward]
-    axes: dict[str, dict[str, Any]] = {
-        "xaxis": {"title": {"text": "z1 − z2, margin in logits"}},
-        "yaxis": {"title": {"text": up_name + (f" ({number(hidden)} left out)" if hidden else "")}},
-    }
+    up_name += f" ({number(hidden)} left out)" if hidden else ""
+    figure = blank("", theme, "z1 − z2, margin in logits", up_name)
+    others = iter(path_looks(theme, len(boundaries)))
+    looks = [(theme.dial, "solid", "━") if line.ruling is chosen else next(others) for line in boundaries]
+    names = [
+        [Entry(mark, colour, boundary_name(line))] for line, (colour, _, mark) in zip(boundaries, looks, strict=True)
+    ]
+    key = [[entry for entry, *_ in groups], *names]
+    set_wide_title(figure, _plane_title(chosen, boundaries, upward), HEIGHT, TITLE_WIDTH, key)
     if not drawn.any():
-        layout = {**axes, **_headed(title, 0), "annotations": [{**key, "yshift": 6}]}
-        return say_empty(made(plain, layout), "No drafted token to show yet.", theme)
+        return say_empty(figure, "No drafted token to show yet.", theme)
     verdicts, fixed = np.full(len(drafted), Say.KEEPS), _fixed(chosen, len(drafted))
     if chosen is not None:
         verdicts = np.where(chosen.keeps, np.where(chosen.relaxes, Say.RELAXES, Say.KEEPS), Say.REJECTS)
-    always, marks = fixed & (verdicts == Say.REJECTS), []
+    always = fixed & (verdicts == Say.REJECTS)
     for entry, say, symbol, size in groups:
-        marker = {"color": entry.colour, "symbol": symbol, "size": size}
-        selected = always if say is None else (verdicts == say) & ~always
-        marks.append(_points(drafted, up, np.flatnonzero(drawn & selected), marker, entry.words, upward.value))
-    dashes = iter(DASHES * (1 + len(boundaries)))
-    lines: list[PlaneLine] = []
-    for boundary in boundaries:
-        colour, dash = (theme.dial, "solid") if boundary.ruling is chosen else (theme.ink, next(dashes))
-        note = {"text": escaped(boundary_name(boundary)), "yanchor": "bottom", "showarrow": False}
-        note["font"] = {"color": colour, "size": 12}
-        lines.append((boundary, {"color": colour, "width": 2, "dash": dash}, note))
-    upright, level = ([line for line in lines if line[0].upright is each] for each in (True, False))
-    head, log = _headed(title, len(upright)), upward is Upward.SHARE
-    right, low, high, beyond = _ranges(drafted, up, drawn, [line.value for line, *_ in upright], log=log)
-    plot = head["height"] - head["margin"]["t"] - plain["margin"]["b"]
-    notes: list[dict[str, Any]] = [{**key, "yshift": 6 + FLAG * len(upright)}]
-    shapes: list[dict[str, Any]] = []
-    _add_flags(notes, shapes, upright, right, plot)
-    _add_levels(notes, shapes, level, high - low, log=log)
-    axes["xaxis"].update(range=[-0.03 * right, right])
+        chosen_ones = np.flatnonzero(drawn & (always if say is None else (verdicts == say) & ~always))
+        _add_points(figure, drafted, up, chosen_ones, entry, symbol, size, upward.value)
+    for line, (colour, dash, _) in zip(boundaries, looks, strict=True):
+        draw = figure.add_vline if line.upright else figure.add_hline
+        draw(line.value, line={"color": colour, "width": 2, "dash": dash})
+    log, upright = upward is Upward.SHARE, [line.value for line in boundaries if line.upright]
+    right, low, high, beyond = _ranges(drafted, up, drawn, upright, log=log)
+    figure.update_xaxes(range=[-0.03 * right, right])
     if beyond:
-        axes["xaxis"]["title"] = {"text": f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)"}
-    axes["yaxis"].update({"type": "log", "exponentformat": "power", "dtick": 1} if log else {})
-    axes["yaxis"].update(range=[low, high])
-    return made(plain, {**axes, **head, "annotations": notes, "shapes": shapes}, marks)
+        figure.update_xaxes(title_text=f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)")
+    figure.update_yaxes(range=[low, high], **{"type": "log", "exponentformat": "power", "dtick": 1} if log else {})
+    return figure
 
 
 def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
@@ -245,36 +207,35 @@ def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
     return np.isnan(chosen.opinion.verdicts.breakpoints)
 
 
-def _points(
-    drafted: FlatPositions, up: np.ndarray, chosen: np.ndarray, marker: dict[str, Any], name: str, quantity: str
-) -> dict[str, Any]:
-    kind = "scattergl" if len(chosen) > MANY else "scatter"
-    if len(chosen) > TOO_MANY:  # one mark per cell
+def _add_points(
+    figure: go.Figure,
+    drafted: FlatPositions,
+    up: np.ndarray,
+    chosen: np.ndarray,
+    entry: Entry,
+    symbol: str,
+    size: int,
+    quantity: str,
+) -> None:
+    """Add the marks of the `chosen` positions. If there are many, each cell has one."""
+    add = figure.add_scattergl if len(chosen) > MANY else figure.add_scatter
+    if len(chosen) > TOO_MANY:
         sides = np.stack([drafted.margin[chosen], np.log(np.abs(up[chosen]) + SMALLEST)], axis=1)
         spread = np.ptp(sides, axis=0)
         grid = np.floor((sides - sides.min(axis=0)) / np.where(spread, spread, 1.0) * CELLS).astype(np.int64)
         chosen = chosen[np.unique(grid, axis=0, return_index=True)[1]]
     extra = np.stack([drafted.round_index + 1, drafted.depth, drafted.rank, drafted.p, drafted.ratio], axis=1)[chosen]
-    return {
-        "type": kind,
-        "x": drafted.margin[chosen],
-        "y": up[chosen],
-        "mode": "markers",
-        "marker": marker,
-        "name": name,
-        "customdata": extra,
-        "hovertemplate": f"margin %{{x:.3f}}, {quantity} %{{y:.3g}}<br>round %{{customdata[0]}}, draft "
+    add(
+        x=drafted.margin[chosen],
+        y=up[chosen],
+        mode="markers",
+        marker={"color": entry.colour, "symbol": symbol, "size": size},
+        name=entry.words,
+        customdata=extra,
+        hovertemplate=f"margin %{{x:.3f}}, {quantity} %{{y:.3g}}<br>round %{{customdata[0]}}, draft "
         "%{customdata[1]}<br>rank %{customdata[2]}, p(x) %{customdata[3]:.3g}, ratio %{customdata[4]:.3f}"
-        f"<extra>{name}</extra>",
-    }
-
-
-def _headed(title: str, flags: int) -> dict[str, Any]:
-    """Return the layout of a title over the full width, with space for flags between key and plot."""
-    lines = titled_lines(title, TITLE_WIDTH, break_on_hyphens=True)
-    extra = FLAG * (flags + len(lines) - 1)
-    top, height = 66 + extra, HEIGHT + extra
-    return {"title": {"text": in_bold(lines), "y": 1 - 18 / height}, "height": height, "margin": {"t": top}}
+        f"<extra>{entry.words}</extra>",
+    )
 
 
 def _ranges(
@@ -294,38 +255,6 @@ def _ranges(
         low, high = float(np.log10(low)), 0.0
     pad = 0.06 * (high - low) or 0.1
     return right, low - pad, high + pad, int(np.count_nonzero(margins > right))
-
-
-def _add_flags(
-    notes: list[dict[str, Any]], shapes: list[dict[str, Any]], upright: Sequence[PlaneLine], width: float, plot: float
-) -> None:
-    """Add vertical lines with labels above the plot, higher the farther out, so that no line crosses a label. Labels on
-    the left half of `width` are to the right of their line, others to the left. `plot` is its height in pixels."""
-    half = width / 2
-    left = sorted((line for line in upright if line[0].value <= half), key=lambda line: -line[0].value)
-    right = sorted((line for line in upright if line[0].value > half), key=lambda line: line[0].value)
-    for level, (boundary, look, name) in enumerate([*left, *right]):
-        x, top = boundary.value, 1 + FLAG * (level + 0.8) / plot
-        shapes.append({"type": "line", "x0": x, "x1": x, "y0": 0, "y1": top, "yref": "paper", "line": look})
-        side = {"xanchor": "left", "xshift": 3} if x <= half else {"xanchor": "right", "xshift": -3}
-        notes.append(name | {"x": x, "y": 1, "yref": "paper", "yshift": FLAG * level} | side)
-
-
-def _add_levels(
-    notes: list[dict[str, Any]], shapes: list[dict[str, Any]], level: Sequence[PlaneLine], tall: float, *, log: bool
-) -> None:
-    """Add horizontal lines with labels; neighbouring labels alternate between three places."""
-    turn, above = 0, np.inf
-    for boundary, look, name in sorted(level, key=lambda line: -line[0].value):
-        y = boundary.value
-        height = float(np.log10(y)) if log else y
-        turn = turn + 1 if above - height < CLOSE * tall else 0
-        above = height
-        shapes.append(
-            {"type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": y, "y1": y, "yref": "y", "line": look}
-        )
-        place = {"x": (0.995, 0.62, 0.3)[turn % 3], "xref": "paper", "xanchor": "right", "y": height, "yshift": -1}
-        notes.append(name | place)
 
 
 def boundary_name(line: Boundary) -> str:
@@ -359,7 +288,6 @@ def _plane_title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: 
 
 
 TITLED = "recursive, distinct"  # the rule in the title; used for the default trees
-LINE = 17  # height of a line of the key in pixels
 COUNTS = {2: "Two", 3: "Three", 4: "Four"}
 
 
@@ -375,8 +303,8 @@ def branch_acceptance(found: Branching, theme: Theme) -> go.Figure:
     }
     figure = blank("", theme, "depth in the block", "chance that a child is kept")
     entries = [Entry(mark, colour, name) for name, (mark, *_, colour) in looks.items()]
-    lines = [key_words(entries[at : at + 2]) for at in range(0, len(entries), 2)]
-    add_note(figure, "<br>".join(lines), markup=True)
+    key = [entries[at : at + 2] for at in range(0, len(entries), 2)]
+    set_wide_title(figure, _branch_title(found), HEIGHT, TITLE_WIDTH, key)
     values = {"one child": found.alone, **found.acceptance}
     for name, (_, symbol, dash, colour) in looks.items():
         figure.add_scatter(
@@ -393,9 +321,6 @@ def branch_acceptance(found: Branching, theme: Theme) -> go.Figure:
     lowest = min(float(each.min()) for each in values.values())
     figure.update_xaxes(dtick=max(1, round(len(found.depths) / 12)), range=[0.7, float(found.depths[-1]) + 0.3])
     figure.update_yaxes(range=[max(0.0, np.floor(10 * lowest - 0.2) / 10), 1.02])
-    height = HEIGHT + LINE * len(lines)
-    set_wide_title(figure, _branch_title(found), height, TITLE_WIDTH)
-    figure.update_layout(margin={"t": figure.layout.margin.t + LINE * (len(lines) - 1) + 8})
     return figure
 
 

@@ -5,14 +5,15 @@ Hues are from the Okabe-Ito palette, and also differ by lightness and shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from html import unescape
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import ArrayLike
 
 from mars_viz.escapes import figure as escaped
 from mars_viz.words import setting
@@ -89,16 +90,36 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
     return figure
 
 
-def set_wide_title(figure: go.Figure, title: str, height: int, width: int = 100) -> None:
-    """Set a title over the page's width, with `width` characters per line, and the height in pixels."""
-    lines = titled_lines(title, width)
-    top = 58 + 17 * (len(lines) - 1)
-    figure.update_layout(title={"text": in_bold(lines), "y": 1 - 18 / height}, height=height, margin={"t": top})
+def set_wide_title(
+    figure: go.Figure, title: str, height: int, width: int = 100, key: Sequence[Sequence[Entry]] = ()
+) -> None:
+    """Set a title over the page's width, with `width` characters per line, and below it the lines of a key. `height` in
+    pixels is without further lines of both."""
+    lines, keys = titled_lines(title, width), [key_words(entries) for entries in key if entries]
+    above = 17 * (len(lines) - 1) + 17 * max(0, len(keys) - 1)
+    if keys:
+        add_note(figure, "<br>".join(keys), markup=True)
+    height += 17 * max(0, len(keys) - 1)
+    figure.update_layout(
+        title={"text": in_bold(lines), "y": 1 - 18 / height}, height=height, margin={"t": 58 + 8 * bool(keys) + above}
+    )
 
 
-def titled_lines(title: str, width: int, *, break_on_hyphens: bool = False) -> list[str]:
+COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
+"""Colours of paths, in order; from the Okabe-Ito palette, dark enough for text."""
+COLOURS_ON_DARK = ("#2FC79B", "#E39CC3", "#F28A5B", "#A7A2F2", "#F0D35A")
+DASHES = (("solid", "━"), ("dash", "╍"), ("dot", "┉"), ("dashdot", "┅"), ("longdash", "╺"))
+
+
+def path_looks(theme: Theme, count: int) -> list[tuple[str, str, str]]:
+    """Return the colour of each of several lines, Plotly's name of its dash, and a character like it for a key."""
+    colours = COLOURS_ON_DARK if theme == DARK else COLOURS_ON_LIGHT
+    return [(colours[place % len(colours)], *DASHES[place % len(DASHES)]) for place in range(count)]
+
+
+def titled_lines(title: str, width: int) -> list[str]:
     """Return the lines of a title."""
-    return wrap(title.replace(" = ", UNBROKEN), width, break_on_hyphens=break_on_hyphens)
+    return wrap(title.replace(" = ", UNBROKEN), width, break_on_hyphens=False)
 
 
 def in_bold(lines: Sequence[str]) -> str:
@@ -171,6 +192,14 @@ def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *,
     )
 
 
+def error_bars(estimate: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str) -> dict[str, Any]:
+    """Return the error bars of estimates; none for an unknown interval."""
+    centre, below, above = (np.asarray(each, np.float64) for each in (estimate, low, high))
+    known = np.isfinite(below) & np.isfinite(above)
+    up, down = (np.where(known, np.maximum(0, each), 0) for each in (above - centre, centre - below))
+    return {"type": "data", "array": up, "arrayminus": down, "color": colour, "thickness": 1}
+
+
 def whole_ticks(figure: go.Figure, largest: float) -> None:
     """Use integer ticks on a y axis of small counts."""
     if largest <= 5:
@@ -185,26 +214,3 @@ def say_empty(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
     figure.update_xaxes(showticklabels=False, range=[0, 1])
     figure.update_yaxes(showticklabels=False, range=[0, 1])
     return figure
-
-
-def made(plain: Mapping[str, Any], changes: Mapping[str, Any], data: Sequence[Mapping[str, Any]] = ()) -> go.Figure:
-    """Return a figure with these traces and the layout `plain`, updated recursively with `changes`.
-
-    Plotly's validation is skipped, since it takes two thirds of the time; the tests validate.
-    """
-    return go.Figure(data=list(data), layout=_changed(plain, changes), _validate=False)
-
-
-@lru_cache(16)
-def plain_layout(theme: Theme, key: tuple[Entry, ...], x: str = "", y: str = "") -> Mapping[str, Any]:
-    """Return the layout of `blank` without a title, as a dict for `made`; its first annotation is the key."""
-    layout: dict[str, Any] = blank("", theme, x, y, key).to_plotly_json()["layout"]
-    layout.pop("template", None)  # added again to every figure
-    return layout
-
-
-def _changed(plain: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(plain) | {
-        name: _changed(plain.get(name, {}), value) if isinstance(value, Mapping) else value
-        for name, value in changes.items()
-    }

@@ -31,6 +31,13 @@ _TAKEN = {
     Policy.STRICT_FIRST: "of kept siblings one that strict keeps too is taken, else the first in draft order",
     Policy.LONGEST: "of kept siblings the one with the longest kept path is taken",
 }
+_EMITTED = {
+    Emission.ARGMAX: "the target's most likely token",
+    Emission.SAMPLE: "a sample from the target's distribution p (its most likely token at temperature 0)",
+    Emission.RESIDUAL: "a sample from the residual norm((p − q)₊)",
+    Emission.LOWERED: "a sample from p with the drafted token's probability lowered by its q",
+    Emission.BLOCK: "a sample from the residual norm((w·p − q)₊), with w the block's weight so far",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +79,10 @@ class Scale(Enum):
 class OnTrees(Enum):
     """Whether a rule judges trees."""
 
-    REFUSED = "never"  # trees were not proven, or have no meaning for the rule
-    GREEDY = "at temperature 0"  # only if nothing is drawn
-    JUDGED = "always"  # deterministic trees, whose tokens were not drawn, and trees of drawn paths
-    DRAWN = "of drawn paths"  # above temperature 0 only if the paths were drawn independently from the drafter's law
+    REFUSED = "not judged"  # trees were not proven, or have no meaning for the rule
+    GREEDY = "judged at temperature 0"  # only if nothing is drawn
+    JUDGED = "judged"  # deterministic trees, whose tokens were not drawn, and trees of drawn paths
+    DRAWN = "judged at temperature 0, and above it if their paths are drawn (--tree iid:paths=3,depth=4)"
 
 
 class Rule(ABC):
@@ -171,6 +178,43 @@ class Rule(ABC):
     def titled(self, dial: float | None) -> str:
         """Return the title with this dial value, such as 'MARS, θ = 0.90'; without one if the rule has no dial."""
         return self.title if self.dial is None or dial is None else f"{self.title}, {setting(self.dial.symbol, dial)}"
+
+    def at(self, dial: float | None) -> str:
+        """Return `titled` for a sentence, such as 'MARS at θ = 0.90'."""
+        return self.title if self.dial is None or dial is None else f"{self.title} at {setting(self.dial.symbol, dial)}"
+
+    @property
+    def emits(self) -> str:
+        """The token that it emits on rejection, in words."""
+        of_trees = "; in a tree of drawn paths from what it has left of p there" * (self.on_trees is OnTrees.DRAWN)
+        return _EMITTED[self.on_rejection] + of_trees
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """All that the rule declares: names with sentences or values."""
+        dial, first, *others = self.dial, *(policy.value for policy in self.policies)
+        bounds = dial and f"{dial.low:g} to {dial.high:g}, default {dial.default:g}, strict at {dial.strict:g}"
+        siblings = f"; of kept siblings {first}, or {' or '.join(others)}; {self.family}:{SIBLINGS}=…" if others else ""
+        facts = [
+            ("keeps x where", self.formula),
+            ("dial", f"{dial.symbol}, {dial.name}: {bounds}" if dial else "none"),
+            *(
+                (
+                    "fixed setting",
+                    f"{each.at(self.values[each.key])}, {each.name}: {each.meaning}; {each.low:g} to "
+                    f"{each.high:g}, default {each.example}; {self.family}:{each.key}=…",
+                )
+                for each in self.fixed
+            ),
+            ("on rejection", f"emits {self.emits}{'; this depends on the dial' * self.emission_follows_dial}"),
+            ("lossless", "yes: the text follows the target's distribution" if self.lossless else "no"),
+        ]
+        if self.spans_positions:
+            facts.append(("a verdict", "depends on other tokens of the block, and holds if all before it are kept"))
+        if not self.monotone:
+            facts.append(("not monotone", "a looser dial may keep less"))
+        trees = self.on_trees.value + siblings * (self.on_trees is not OnTrees.REFUSED)
+        return [*facts, ("draft trees", trees), ("source", self.source)]
 
     def among_siblings(self, temperature: float) -> str:
         """Return a clause that describes the choice among siblings."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from mars_viz.documents import BASES, Block, Code, Figure, Section, Sentence, Table
-from mars_viz.escapes import Html, html
+from mars_viz.escapes import Html, html, markdown
 from mars_viz.ui import theme
 
 ROW = 32  # height of a table's row in pixels
+WHOLE = 40  # maximum number of rows of a table that is shown at its full height
+PINNED = 4  # columns beyond which the first stays while the others are scrolled
+NUMERIC = tuple("0123456789+−–") + ("",)  # first characters of numbers
 
 
 def draw(blocks: Iterable[Block]) -> None:
@@ -24,8 +28,7 @@ def draw(blocks: Iterable[Block]) -> None:
                 basis = theme.tag(block.basis, BASES[block.basis]) if block.basis else Html()
                 theme.show(Html(f'<p class="mv-line">{html(block.text)} {html(basis)}</p>'))
             case Table():
-                frame = pd.DataFrame(list(block.rows), columns=list(block.heads))
-                st.dataframe(frame, hide_index=True, row_height=ROW, key=block.key, placeholder="", alt=block.alt)
+                _table(block)
             case Code():
                 st.code(block.text, language=None, wrap_lines=True)
             case Figure():
@@ -33,3 +36,28 @@ def draw(blocks: Iterable[Block]) -> None:
             case Section():
                 theme.section(block.title)
                 draw(block.blocks)
+
+
+def _table(block: Table) -> None:
+    heads = list(block.heads)
+    heads = [head + "\u200b" * heads[:place].count(head) for place, head in enumerate(heads)]  # names of columns differ
+    frame = pd.DataFrame(list(block.rows), columns=heads)
+    columns = {
+        head: st.column_config.TextColumn(
+            help=markdown(block.help.get(head, "")) or None,
+            pinned=place == 0 and len(block.heads) > PINNED,
+            alignment="right" if all(cell[:1] in NUMERIC for cell in frame[head]) else "left",
+        )
+        for place, head in enumerate(heads)
+    }
+    height: Any = "content" if len(frame) <= WHOLE else "auto"
+    st.dataframe(
+        frame,
+        height=height,
+        hide_index=True,
+        row_height=ROW,
+        key=block.key,
+        column_config=columns,
+        placeholder="",
+        alt=block.alt,
+    )

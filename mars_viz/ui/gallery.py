@@ -1,35 +1,44 @@
-"""Contents of the start page: its headline, and a card per run, lesson and race, made from its data. Unreadable items
+"""The start page: an introduction, and a card of everything that can be opened, made from its data. Unreadable items
 become a card with the error."""
 
 from __future__ import annotations
 
 import base64
 import math
-import os
-import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import islice
-from pathlib import Path
 
-from mars_viz import default_folders
+import streamlit as st
+
 from mars_viz.analysis.metrics import summary
+from mars_viz.components.explorer.element import Look, explorer
+from mars_viz.components.guide import guide
 from mars_viz.errors import BadInput, contained
-from mars_viz.escapes import Html, html
+from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures.svg import AMBER, BLUE, QUIET, lanes, token_bars
 from mars_viz.race.records import RaceLane
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui import library, visitors
+from mars_viz.ui import faults, library, navigation, theme, visitors
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, is_lossless, lacking, mapped_gamma
+from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.live.page_state import Replay
+from mars_viz.ui.links import View
+from mars_viz.ui.live import page_state
+from mars_viz.ui.live.page_state import NEXT, RACES, Replay
+from mars_viz.ui.live.page_state import current_desk as live_desk
+from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
+OTHER_RUNS = "Open one of the runs below, or write a prompt on Explore and press Decode."
+NOTHING = (
+    "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
+    'mars-viz map --prompt "Once upon a time"'
+)
 UNSERVED = "No sample run here fits it."
 LOOSE = 0.8  # the value of θ to which the animated dial on the start page goes
 MOST = 6  # Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read.
@@ -78,28 +87,6 @@ class Card:
             f'<div class="words"><h3><bdi>{html(self.title)}</bdi></h3><p>{html(self.line)}</p></div>'
             f"{html(fact)}</article>"
         )
-
-
-def nothing_yet(catalog: RunCatalogue) -> str:
-    """Return what to do if there are no samples."""
-    if catalog.kept:
-        return f"{library.NO_SAMPLES} Open one of the runs below, or write a prompt on Explore and press Decode."
-    return (
-        "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
-        f'mars-viz map --prompt "Once upon a time" --out {_shell_folder()}'
-    )
-
-
-def _shell_folder() -> str:
-    """Return a folder for runs as a shell argument: relative to the home folder, or with the variable that names it.
-    All visitors see it, so it must not contain a server path."""
-    folder = default_folders.runs().absolute()
-    home = Path(os.path.expanduser("~"))  # '~' if there is none, which contains nothing
-    if home != home.parent and folder.is_relative_to(home):
-        return f"~/{shlex.quote((folder.relative_to(home) / 'mine').as_posix())}"
-    if os.environ.get(default_folders.RUNS):
-        return f'"${default_folders.RUNS}/mine"'
-    return '"$XDG_DATA_HOME/mars-viz/runs/mine"'
 
 
 def shown_first(catalog: RunCatalogue) -> str:
@@ -186,3 +173,129 @@ def race_card(course: Replay) -> Card | None:
             picture = lanes([(race.seconds[lane], colour) for lane, colour in colours.items()])
             return Card(name, "A race by the clock", line, fact, picture)
     return None
+
+
+NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
+STYLE = """
+.stApp .mv-head p { display: block; }
+@media (min-width: 641px) { /* a closed guide leaves its column to the run, and a row above it is enough */
+  [data-guide=closed] [data-testid=stHorizontalBlock] { flex-direction: column-reverse; gap: .5rem; }
+  [data-guide=closed] [data-testid=stColumn] { width: 100%; flex: none; }
+  [data-guide=closed] [data-testid=stColumn]:last-child .stVerticalBlock { flex-flow: row wrap; align-items: center; }
+  [data-guide=closed] [data-testid=stColumn]:last-child .stVerticalBlock > * { width: auto; }
+}
+.mv-card { display: flex; flex-direction: column; gap: .25rem; }
+.mv-card .bars { height: 44px; }
+.mv-card .bars:empty { display: none; }
+.mv-card .bars img { display: block; width: 100%; height: 44px; }
+.mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3; }
+.mv-card .words { display: flex; flex-direction: column; gap: .25rem; }
+.mv-card h3, .mv-card p { overflow-wrap: anywhere; }
+.mv-card p { margin: 0; font-size: .9rem; line-height: 1.45; }
+@media (min-width: 700px) {
+  .mv-card .words { min-height: 6.1rem; } /* two lines each, so that what follows stands in a row */
+}
+.mv-card .fact { font-variant-numeric: tabular-nums; opacity: .75; font-size: .85rem; }
+"""
+
+
+@faults.drawn
+def page() -> None:
+    """Draw the page."""
+    navigation.through_app()
+    session, parameters = current_session(), st.query_params.to_dict()
+    # Explore once was the start page; the browser's Back also leads here
+    if any(each.name in parameters for each in fields(View)) and not session.arrived:
+        session.arrive(parameters)
+        st.switch_page("pages/explore.py")
+    theme.title("MARS Viz", HERO)
+    theme.show(Html(f"<style>{STYLE}</style>"))
+    catalog = library.shelf(session)
+    if run_id := shown_first(catalog):
+        with st.container(key="first-minute"):
+            _first_minute(session, catalog, run_id)
+    elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
+        st.switch_page("pages/explore.py")
+    if catalog.error:
+        theme.note(catalog.error)
+    elif not catalog.samples:
+        theme.note(f"{library.NO_SAMPLES} {OTHER_RUNS}" if catalog.kept else NOTHING)
+    _runs(session, catalog)
+    theme.section("Seven lessons, each with one thing to move")
+    _in_cards("lessons", lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
+    _more()
+
+
+@faults.fragment
+def _first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
+    run = catalog.opened(run_id)
+    left, right = st.columns([8.4, 3.6])
+    key = f"first-{run_id}"
+    with left:
+        state = explorer(run, dial=None, overlay="outcome", selected=None, key=key, look=Look.HERO)
+    with right:
+        lesson = guide(key, played_values(run), key="guide")
+        opens = st.button("Open this run in Explore", type="primary", key="begin")
+        theme.small(catalog.line(run_id))
+    if lesson is not None:
+        _teach(session, lesson)
+    if opens:
+        session.land(run_id)
+        session.view = replace(session.view, dial=state.dial, selected=state.selected)
+        st.switch_page("pages/explore.py")
+
+
+def _runs(session: Session, catalog: RunCatalogue) -> None:
+
+    def row(kind: str, title: str, cards: Iterable[Card]) -> None:
+        theme.section(title)
+        _in_cards(kind, cards, "Open", lambda name: _see(session, name))
+
+    if catalog.samples:
+        row("runs", "Sample runs", run_cards(catalog, filter(catalog.samples.__contains__, catalog.recorded)))
+    saved = catalog.kept
+    if not saved:
+        return
+    every = st.session_state.get("all-runs", False)
+    row("kept", catalog.kept_title, run_cards(catalog, saved, None if every else MOST))
+    if len(saved) > MOST and not every:
+        show_all = {"all-runs": True}
+        st.button(f"Show all {len(saved)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
+
+
+def _in_cards(kind: str, cards: Iterable[Card], verb: str, opened: Callable[[str], None]) -> None:
+    with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
+        for card in cards:
+            with st.container(border=True):
+                theme.show(card.html)
+                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.opens):
+                    opened(card.name)
+
+
+def _see(session: Session, run_id: str) -> None:
+    session.land(run_id)
+    st.switch_page("pages/explore.py")
+
+
+def _teach(session: Session, lesson: int) -> None:
+    session.arrives()  # the tab's first link is handled
+    LessonPageState.of_tab().turn_to(lesson)
+    st.switch_page("pages/learn.py")
+
+
+def _more() -> None:
+    theme.section("Other pages")
+    left, right = st.columns([4, 8], gap="large")
+    card = race_card(page_state.course())
+    if card is not None:
+        with left.container(border=True):
+            theme.show(card.html)
+            if st.button("Watch the race", key="race", width="stretch"):
+                live_desk().shown = card.name
+                st.session_state[NEXT] = RACES
+                st.switch_page("pages/live.py")
+    with right if card is not None else st.container():
+        for page, name, line in ELSEWHERE:
+            left, right = st.columns([1.4, 6.6], vertical_alignment="center")
+            left.page_link(page, label=markdown(name))
+            right.caption(markdown(line))

@@ -8,11 +8,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.components.explorer.element import explorer, recorded_at
-from mars_viz.components.explorer.pins import PinnedRun
+from mars_viz.components.explorer.pins import Choice
 from mars_viz.escapes import markdown
 from mars_viz.run import Run
 from mars_viz.ui import faults, links, tab_jobs
-from mars_viz.ui.compare.page_state import Across, Choice, Comparison
+from mars_viz.ui.compare.page_state import Across, Comparison
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.navigation import leave_for
 from mars_viz.ui.session import Session
@@ -38,7 +38,7 @@ def offer(place: DeltaGenerator, session: Session) -> None:
 
 def _pin(session: Session) -> None:
     view = session.view
-    session.view = replace(view, pin_run=PinnedRun(view.run, view.dial, view.gamma))
+    session.view = replace(view, pin_run=Choice(view.run, view.dial, view.gamma))
 
 
 def _unpin(session: Session) -> None:
@@ -61,7 +61,7 @@ def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
         return None
     fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
     session.notices.extend(f"The pinned run: {complaint}" for complaint in fitting.complaints)
-    session.view = replace(session.view, pin_run=PinnedRun(pinned.run, fitting.view.dial, fitting.view.gamma))
+    session.view = replace(session.view, pin_run=replace(pinned, dial=fitting.view.dial, gamma=fitting.view.gamma))
     return run, catalog.labels[pinned.run]
 
 
@@ -87,7 +87,7 @@ def draw(session: Session, pair: Beside) -> None:
     run, overlay, key = pair[0], session.view.overlay, f"pinned-{pinned.run}"
     state = explorer(run, dial=pinned.dial, overlay=overlay, selected=None, key=key, gamma=pinned.gamma)
     moved = None if state.dial == recorded_at(run, cuts=False) else state.dial
-    session.view = replace(session.view, pin_run=PinnedRun(pinned.run, moved, state.gamma))
+    session.view = replace(session.view, pin_run=replace(pinned, dial=moved, gamma=state.gamma))
     if state.decode is not None:
         tab_jobs.start_again(session, run, *state.decode, cuts=False)
         st.rerun()
@@ -98,5 +98,5 @@ def _compare(session: Session) -> None:
     if pinned is None:
         return
     memory.run, shown = view.run, Choice(view.run, None if view.cuts else view.dial, view.gamma)
-    memory.look(across=Across.RUNS, reference=Choice(pinned.run, pinned.dial, pinned.gamma), shown=shown)
+    memory.look(across=Across.RUNS, reference=pinned, shown=shown)
     leave_for("pages/compare.py")

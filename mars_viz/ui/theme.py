@@ -66,6 +66,7 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .mv-served .corrected { font-weight: 600; }
 .mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
   white-space: nowrap; cursor: help; vertical-align: .1em; }
+.mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.5; unicode-bidi: plaintext; overflow-wrap: anywhere; }
 .mv-line { margin: 0; overflow-wrap: anywhere; }
 .mv-line small { display: block; opacity: .7; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
@@ -102,6 +103,17 @@ def note(*sentences: str) -> None:
     """Draw sentences that need attention; empty ones are left out."""
     for sentence in filter(None, sentences):
         show(Html(f'<p class="mv-note" role="status">{html(visitors.told(sentence))}</p>'))
+
+
+def lead(words: str, basis: str = "", meaning: str = "") -> None:
+    """Draw a page's result in large type, with its basis."""
+    mark = tag(basis, meaning) if basis else Html()
+    show(Html(f'<p class="mv-lead" role="status">{html(words)} {html(mark)}</p>'))
+
+
+def sentence(words: str) -> None:
+    """Draw a sentence."""
+    show(Html(f'<p class="mv-line">{html(words)}</p>'))
 
 
 def live_text(prompt: str, text: str) -> None:

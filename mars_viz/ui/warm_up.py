@@ -149,7 +149,7 @@ def get_ready(view: View) -> None:
         view, _ = catalog.landed(view)
         run = catalog.opened(view.run)
         view = links.fitted(view, run).view
-        element.get_ready(run, view.gamma, view.cuts)
+        element.cached_payload(run, view.gamma, view.cuts)
 
 
 @cache

@@ -112,9 +112,9 @@ class Teacher {
     this.telling = true;
     let wait = TELLS;
     const began = performance.now();
-    const body = JSON.stringify({ run: data.run, cuts: data.cuts, ...Object.fromEntries(PARTS.map((name) => [name, next[name]])) });
+    const parts = [["run", data.run], ["cuts", data.cuts ? 1 : null], ...PARTS.map((name) => [name, next[name] ?? null])];
     try {
-      const answer = await asked(route(), { method: "POST", body, headers: { "Content-Type": "application/json" } });
+      const answer = await asked(route(), { method: "POST", body: new URLSearchParams(parts.filter(([, value]) => value !== null)) });
       if (answer.status >= 400 && answer.status < 500 && !this.closed) this.trigger("changed", Date.now());
     } catch {
       this.next ??= next; // once the server is back

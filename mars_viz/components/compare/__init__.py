@@ -9,7 +9,6 @@ another payload.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from typing import Any
@@ -112,23 +111,16 @@ class Ask(Enum):
     COLOUR = "colour"  # colour the tokens by something else
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request of the reader."""
-
-    what: Ask
-    value: str  # the key of a text, or the name of a colouring; not validated
-
-
-def compare(payload: Payload, *, key: str, on_ask: Callable[[Asked], None]) -> None:
-    """Show the texts. `on_ask` is called before the rerun that a request causes."""
+def compare(payload: Payload, *, key: str, on_ask: Callable[[Ask, str], None]) -> None:
+    """Show the texts. `on_ask` is called before the rerun that a request causes, with its value: the key of a text, a
+    token, or the name of a colouring; not validated."""
     import streamlit as st  # imported here because sites read payloads without Streamlit
 
     def asked() -> None:
         state = st.session_state.get(key)
         request = state.get("asked") if isinstance(state, Mapping) else None
         if isinstance(request, Mapping) and request.get("what") in {each.value for each in Ask}:
-            on_ask(Asked(Ask(request["what"]), str(request.get("value", ""))))
+            on_ask(Ask(request["what"]), str(request.get("value", "")))
 
     mount(ELEMENT, [payload], key=key, answers={"asked": asked})
 

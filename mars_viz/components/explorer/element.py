@@ -77,9 +77,9 @@ class RunPayload:
         return PackedPayload.of(window(self.run, self.gamma, self.index, number))
 
 
-def cached_payload(run: Run, gamma: int, cuts: bool = False) -> RunPayload:
+def cached_payload(run: Run, gamma: int | None = None, cuts: bool = False) -> RunPayload:
     """Return the payload of a run, from a cache. The cache entry holds the run, so `id(run)` stays unique."""
-    return _payload(run, id(run), gamma, cuts)
+    return _payload(run, id(run), run.settings.gamma if gamma is None else gamma, cuts)
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
@@ -179,11 +179,6 @@ def explorer(
         pressed = float(asked["dial"]), int(asked["gamma"])
     shown = None if current.gamma == run_gamma else current.gamma
     return ExplorerState(current.dial, current.overlay, current.selected, pressed, shown, current.pins)
-
-
-def get_ready(run: Run, gamma: int | None = None, cuts: bool = False) -> None:
-    """Build the payload of a run now, so that the first tab that shows it need not wait. See `explorer`."""
-    cached_payload(run, run.settings.gamma if gamma is None else gamma, cuts)
 
 
 def recorded_at(run: Run, cuts: bool) -> float | None:

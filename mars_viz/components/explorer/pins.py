@@ -1,4 +1,4 @@
-"""Pins of Explore (a setting, a token at a setting, a run), as written in links and by the browser."""
+"""Pins of Explore (a setting, a token at a setting) and choices of a text, as written in links and by the browser."""
 
 from __future__ import annotations
 
@@ -110,22 +110,24 @@ class Pins:
 
 
 @dataclass(frozen=True, slots=True)
-class PinnedRun:
-    """A second run to compare with the displayed one, with its own dials."""
+class Choice:
+    """A text: a run, at its own setting or another one of its dial map."""
 
     run: str  # the run's id
-    dial: float | None = None  # the dial's value; None for the run's own
+    dial: float | None = None  # value of the dial; None for the run's own
     gamma: int | None = None  # tokens per block; None for the run's own
 
     @property
     def key(self) -> str:
-        """The run in a link: its id, then dial and γ, each empty for the run's own."""
+        """Text in a link: the id, and if the dial or γ is set, both after tildes."""
+        if self.dial is None and self.gamma is None and BETWEEN not in self.run:
+            return self.run
         dial = "" if self.dial is None else exactly(self.dial)
         return BETWEEN.join((self.run, dial, "" if self.gamma is None else str(self.gamma)))
 
     @classmethod
-    def read(cls, key: str) -> PinnedRun | None:
-        """Parse a key from a link; None if it is invalid."""
+    def read(cls, key: str) -> Choice | None:
+        """Parse a key; None if it is invalid."""
         run, *rest = key.rsplit(BETWEEN, 2)
         dial, gamma = rest if len(rest) == 2 else ("", "")
         value, length = number_in(dial), whole_in(gamma)

@@ -6,8 +6,6 @@ Students' browsers poll several times a second, so the handler runs no script, r
 
 from __future__ import annotations
 
-import json
-import math
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -20,7 +18,7 @@ from starlette.routing import Route
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom.server_class import ServerClass, server_class
-from mars_viz.ui.links import OVERLAYS, View
+from mars_viz.ui.links import View, from_parameters
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -75,7 +73,7 @@ def link(address: str, classroom: ServerClass) -> str:
 
 PATH = "classroom/shown"
 LARGEST = 1024  # maximum size of a message in bytes
-_FIELDS = frozenset(("run", "cuts", "dial", "gamma", "overlay", "selected"))
+PARTS = frozenset(("run", "cuts", "dial", "gamma", "overlay", "selected"))  # of a message
 _NO_STORE = {"cache-control": "no-store"}
 
 
@@ -128,29 +126,15 @@ def from_own_page(headers: Any) -> bool:
 
 
 def view_in(body: bytes) -> View:
-    """Return the view in a message. Raises SettingError if the message is invalid."""
+    """Return the view in a message, which is written like a link. Raises SettingError if the message is invalid."""
     try:
-        message = json.loads(body.decode())
-    except (ValueError, RecursionError) as error:
-        raise SettingError("This message is no JSON. Load the page again.") from error
-    if not isinstance(message, dict) or set(message) != _FIELDS:
-        raise SettingError(f"This message needs exactly {', '.join(sorted(_FIELDS))}. Load the page again.")
-    is_valid = (
-        isinstance(message["run"], str)
-        and isinstance(message["cuts"], bool)
-        and message["overlay"] in OVERLAYS
-        and (message["dial"] is None or _is_natural(message["dial"]) or isinstance(message["dial"], float))
-        and math.isfinite(message["dial"] or 0.0)
-        and all(message[name] is None or _is_natural(message[name]) for name in ("gamma", "selected"))
-    )
-    if not is_valid:
+        parameters = dict(parse_qsl(body.decode(), strict_parsing=True))
+    except ValueError as error:
+        raise SettingError("This message cannot be read. Load the page again.") from error
+    opened = from_parameters(View, parameters)
+    if opened.complaints or not opened.view.run or not set(parameters) <= PARTS:
         raise SettingError("This message names a place that there cannot be. Load the page again.")
-    dial = None if message["dial"] is None else float(message["dial"])
-    return View(message["run"], dial, message["overlay"], message["selected"], message["gamma"], message["cuts"])
-
-
-def _is_natural(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+    return opened.view
 
 
 def _refused(status: int, why: str) -> Response:

@@ -12,12 +12,13 @@ import pandas as pd
 from mars_viz.analysis.alignment import Alignment, Difference, Unit
 from mars_viz.components.compare import Payload, lane_payload, pair_payload, whole_payload
 from mars_viz.demo import BUILT_IN
-from mars_viz.escapes import Html, html, isolated, joined
+from mars_viz.documents import Table
+from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Run, Settings
 from mars_viz.ui import theme
 from mars_viz.ui.compare import page_state
 from mars_viz.ui.compare.page_state import Across, Candidate, Comparison, Lineup
-from mars_viz.ui.rule_lab.rule_words import standing
+from mars_viz.ui.documents import draw
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
 QUOTED = 24  # maximum number of characters of a token in a sentence
@@ -119,7 +120,7 @@ def _setting_words(one: Candidate) -> str:
 
 
 def _by_rule(one: Candidate) -> str:
-    return standing(one.rule, one.dial)
+    return one.rule.at(one.dial)
 
 
 def _by_models(left: Candidate, right: Candidate) -> Names:
@@ -314,47 +315,9 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     return whole_payload(pair, lanes, order, left.choice.key, right.choice.key, view.colour.value, view.token)
 
 
-_STYLE = """
-.mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
-.mv-scroll { overflow-x: auto; }
-.mv-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
-.mv-table :is(th, td) { padding: .28rem .7rem; text-align: right; font-weight: 400; border: 0;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
-.mv-table :is(th, td):first-child { text-align: left; padding-left: 0; }
-.mv-table thead th { opacity: .75; font-size: .85rem; vertical-align: bottom; overflow-wrap: anywhere; }
-.mv-table tbody th { cursor: help; white-space: nowrap; }
-.mv-table td { white-space: nowrap; }
-.mv-table .change { font-weight: 600; }
-@media (max-width: 1000px) { /* intervals are wide: names take two lines before a column is lost */
-  .mv-table tbody th { white-space: normal; }
-  .mv-table :is(th, td) { padding-left: .3rem; padding-right: .3rem; }
-  .mv-table :is(th, td):last-child { padding-right: 0; }
-}
-@media (max-width: 700px) {
-  .mv-table, .mv-table tbody { display: block; }
-  .mv-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-  .mv-table tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 1rem; padding: .35rem 0;
-    border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
-  .mv-table tbody :is(th, td) { border: 0; padding: .05rem 0; text-align: left; white-space: normal; }
-  .mv-table tbody th { font-weight: 600; }
-  .mv-table tbody td:last-child { grid-row: 1; grid-column: 2; text-align: right; }
-  .mv-table tbody .change { grid-column: 1 / -1; }
-  .mv-table td[data-name]::before { content: attr(data-name) ": "; opacity: .75; font-weight: 400; }
-  .mv-table.intervals td[data-name]:not(.change)::before { content: attr(data-name); display: block;
-    font-size: .85rem; }
-}
-"""
-
-
-def style() -> None:
-    """Draw the page's style sheet."""
-    theme.show(Html(f"<style>{_STYLE}</style>"))
-
-
 def lead(sentence: str, stands: str = "exact") -> None:
     """Draw the main result and its basis."""
-    tag = theme.tag(stands, MEANING[stands])
-    theme.show(Html(f'<p class="mv-lead" role="status">{html(sentence)} {html(tag)}</p>'))
+    theme.lead(sentence, stands, MEANING[stands])
 
 
 def table(rows: Sequence[Difference], names: Names) -> None:
@@ -373,24 +336,10 @@ def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
     return pd.DataFrame([dict(zip(columns, line, strict=True)) for line in lines])
 
 
-def draw_table(label: str, names: Names, lines: Sequence[tuple[str, str, str, str, str, str]], kind: str = "") -> None:
+def draw_table(label: str, names: Names, lines: Sequence[tuple[str, str, str, str, str, str]]) -> None:
     """Draw lines of name, meaning, both values, their change and its basis."""
-    left, right = short_names(names)
-    body = joined(
-        Html(
-            f'<tr><th scope="row" title="{html(meaning)}">{html(name)}</th>'
-            f'<td data-name="{html(left)}">{html(left_value)}</td>'
-            f'<td data-name="{html(right)}">{html(right_value)}</td>'
-            f'<td class="change" data-name="difference">{html(difference)}</td>'
-            f"<td>{html(theme.tag(stands, MEANING[stands]))}</td></tr>"
-        )
-        for name, meaning, left_value, right_value, difference, stands in lines
-    )
-    heads = joined(Html(f'<th scope="col">{html(name)}</th>') for name in (names.left, names.right))
-    theme.show(
-        Html(
-            f'<div class="mv-scroll"><table class="mv-table {html(kind)}" aria-label="{html(label)}"><thead><tr>'
-            f'<th scope="col">number</th>{html(heads)}<th scope="col">difference</th><th scope="col">basis</th></tr>'
-            f"</thead><tbody>{html(body)}</tbody></table></div>"
-        )
-    )
+    heads = ("number", names.left, names.right, "difference", "basis")
+    meanings = "; ".join(f"{line[0]}: {line[1]}" for line in lines if line[1])
+    bases = " ".join(MEANING[basis] for basis in dict.fromkeys(line[-1] for line in lines))
+    rows = [(name, *others) for name, _, *others in lines]
+    draw([Table(heads, rows, label, label, {"number": meanings, "basis": bases})])

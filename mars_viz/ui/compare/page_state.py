@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from mars_viz.analysis.alignment import Alignment, align_runs
-from mars_viz.components.compare import Ask, Asked, Payload, run_pane
+from mars_viz.components.compare import Ask, Payload, run_pane
+from mars_viz.components.explorer.pins import Choice as Choice
 from mars_viz.errors import BadInput, EvidenceError, RunFileError, contained
 from mars_viz.prompts import grader_named, recognised
 from mars_viz.rules import Rule, rule_named
@@ -20,7 +21,6 @@ from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
 from mars_viz.ui.session import PageState, Session
-from mars_viz.words import exactly, number_in
 
 
 class Across(Enum):
@@ -37,35 +37,6 @@ class Colour(Enum):
 
     DIFFERENCE = "difference"  # whether the other text has the same token
     OUTCOME = "outcome"  # outcome of each token in its own run; includes rolled-back drafts
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Identifies a text: a run, at its own setting or another one of its dial map."""
-
-    run: str
-    dial: float | None = None  # value of the dial; None for the run's own
-    gamma: int | None = None  # tokens per block; None for the run's own
-
-    @property
-    def key(self) -> str:
-        """Text in a link: the id, and if the dial or γ is set, both after tildes."""
-        if self.dial is None and self.gamma is None and "~" not in self.run:
-            return self.run
-        dial = "" if self.dial is None else exactly(self.dial)
-        return f"{self.run}~{dial}~{'' if self.gamma is None else self.gamma}"
-
-    @classmethod
-    def read(cls, key: str) -> Choice | None:
-        """Parse a key; None if it is invalid."""
-        run, *rest = key.rsplit("~", 2)
-        if not rest:
-            return cls(run) if run else None
-        dial, gamma = (*rest, "")[:2]
-        value = number_in(dial)
-        if not run or (dial and value is None) or not (not gamma or (gamma.isascii() and gamma.isdigit())):
-            return None
-        return cls(run, value, int(gamma[:3]) if gamma else None)
 
 
 def _is_token(text: str) -> bool:
@@ -297,24 +268,15 @@ class Comparison(PageState):
             plain = _simplest(choice, source)
             candidate = self.known.get(plain)
             if candidate is None or candidate.source is not source:
-                self.forget(plain)
+                self.keep(self.known.keys() - {plain})  # its run has changed
                 candidate = self.known[plain] = contender(plain, catalog)
             return candidate
 
-    def forget(self, choice: Choice) -> None:
-        """Drop the cached data of a choice, because its run has changed."""
-        if self.known.pop(choice, None) is not None:
-            self._keep(set(self.known))
-
-    def keep(self, shown: Lineup) -> None:
-        """Drop cached data of texts that are no longer shown, which may be large."""
-        choices = {one.choice for one in (shown.left, shown.right, *shown.lanes)}
+    def keep(self, choices: Collection[Choice]) -> None:
+        """Drop cached data of all other texts, which may be large."""
         self.known = {choice: one for choice, one in self.known.items() if choice in choices}
-        self._keep(choices)
-
-    def _keep(self, choices: set[Choice]) -> None:
         self.payloads = {choice: data for choice, data in self.payloads.items() if choice in choices}
-        self.alignments = {pair: alignment for pair, alignment in self.alignments.items() if choices.issuperset(pair)}
+        self.alignments = {pair: found for pair, found in self.alignments.items() if set(pair) <= set(choices)}
 
     def alignment(self, left: Candidate, right: Candidate) -> Alignment:
         """Return the alignment of two texts."""
@@ -334,20 +296,20 @@ class Comparison(PageState):
         once."""
         return replace(self.view, reference=reference, shown=None if shown == reference else shown)
 
-    def answer(self, action: Asked, reference: Choice, shown: Choice) -> None:
+    def answer(self, what: Ask, value: str, reference: Choice, shown: Choice) -> None:
         """Apply the user's action in the component; invalid values are ignored."""
-        if action.what is Ask.COLOUR:
-            if action.value in {each.value for each in Colour}:
-                self.look(colour=Colour(action.value), token=self.view.token)
+        if what is Ask.COLOUR:
+            if value in {each.value for each in Colour}:
+                self.look(colour=Colour(value), token=self.view.token)
             return
-        if action.what is Ask.TOKEN:
-            if _is_token(action.value):
-                self.view = replace(self.view, token=action.value)
+        if what is Ask.TOKEN:
+            if _is_token(value):
+                self.view = replace(self.view, token=value)
             return
-        choice = Choice.read(action.value)
+        choice = Choice.read(value)
         if choice is None:
             return
-        if action.what is Ask.PIN:
+        if what is Ask.PIN:
             self.look(reference=choice, shown=reference if choice == shown else shown)
         else:
             self.look(reference=reference, shown=choice)
@@ -396,7 +358,7 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
         except BadInput as error:
             unread.append(str(error))
     lineup = Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
-    memory.keep(lineup)
+    memory.keep({one.choice for one in (left, right, *lanes)})
     return lineup
 
 

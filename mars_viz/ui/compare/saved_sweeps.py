@@ -257,7 +257,7 @@ def _sweep_table(rows: Sequence[Paired], names: Names) -> None:
         percent, kind = row.measure.name in PERCENT, "modelled" if row.measure.modelled else "exact"
         cells = (interval_words(row.left, percent=percent), interval_words(row.right, percent=percent))
         lines.append((row.measure.title, "", *cells, interval_words(row.change, signed=True, percent=percent), kind))
-    compare_words.draw_table("Both dial values over all prompts", names, lines, "intervals")
+    compare_words.draw_table("Both dial values over all prompts", names, lines)
 
 
 LABEL_LENGTH = 60  # maximum number of characters of a prompt in the list

@@ -33,19 +33,13 @@ from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
-from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.ui.session import PageState, Session, current_session
 from mars_viz.ui.theme import chart
-from mars_viz.words import number_in, setting, whole_in
+from mars_viz.words import number_in, setting
 
 KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")  # the run's dial is not one
 LESSONS = 7  # number of lessons
 OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
-
-
-def _lesson(text: str) -> int | None:
-    number = whole_in(text)
-    return number if number is not None and number <= LESSONS else None
 
 
 def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
@@ -57,7 +51,9 @@ def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, fl
 class LessonView:
     """State of the Learn page; the run is separate."""
 
-    lesson: int = links.parameter("lesson", _lesson, str, 0, f"is none of 1 to {LESSONS}")
+    lesson: int = links.parameter(
+        "lesson", {str(each): each for each in range(LESSONS + 1)}.get, str, 0, f"is none of 1 to {LESSONS}"
+    )
     """Number of the lesson; 0 is the stepper alone."""
     frame: int | None = links.whole("frame", 10**7)  # None before the stepper is moved
     dial: float | None = links.number("dial")  # value of the run's dial; None for the lesson's or the run's default
@@ -149,11 +145,6 @@ def is_lossless(facts: Facts) -> bool:
     return exact_there and settings.dial == rule.dial.strict
 
 
-def _strict_known(facts: Facts) -> bool:
-    dial = rule_named(facts.settings.rule).dial
-    return dial is None or facts.settings.dial == dial.strict or facts.dial_map is not None
-
-
 def mapped_gamma(run: Run) -> int:
     """Return the run's own block length if its map has it, otherwise the map's longest."""
     assert run.dial_map is not None
@@ -180,7 +171,10 @@ ROUNDS = Need("rounds", "This run has no rounds: nothing was drafted.", lambda f
 STRICT_KNOWN = Need(
     "a known strict text (decoded strictly, or with a dial map)",
     "This run does not say what strict verification would have written: it has no dial map.",
-    _strict_known,
+    lambda facts: (
+        facts.dial_map is not None
+        or facts.settings.dial == getattr(rule_named(facts.settings.rule).dial, "strict", None)
+    ),
 )
 SAMPLED = Need(
     "temperature above 0",
@@ -242,6 +236,17 @@ class LessonAside:
 
     figure: Figure  # its title is the result
     words: str  # basis of the figure, in a sentence
+    more: str = ""  # shown on hover
+    warning: str = ""  # shown as a note
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A background task whose result replaces the included measurements of a lesson."""
+
+    words: str  # label of its button
+    doing: str  # shown during the task
+    find: Callable[[Any], Iterator[TaskStep]]  # takes the loaded pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,24 +282,23 @@ class Lesson:
     needs: tuple[Need, ...]  # requirements for other runs
     thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
     show: Callable[[LessonContext], None] | None = None  # draws the picture and its control; None for `picture`
-    beside: Callable[[LessonContext], None] | None = None  # draws the content below the text
     steps: tuple[str, Callable[[LessonContext], None]] | None = None  # expander at the bottom; None: the run's
     whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
     """Returns the figure of a suitable run, given all other runs, for use without a server; None if it cannot be drawn.
     None for a lesson shown by the explorer."""
     told: Callable[[Run], str] | None = None  # returns the figure's result for a run, as a sentence
-    aside: Callable[[Run, Theme], LessonAside | None] | None = None  # figure next to it, without a server
+    aside: Callable[..., LessonAside | None] | None = None
+    """Returns the figure next to it for a run and a theme, and if given for a value of the run's dial, the result of
+    `measured` and the models that it is of. None if there is none."""
+    no_aside: str = ""  # why there is no figure, as a sentence
+    measured: Measured | None = None  # for `aside`
     played: Callable[[Run], Run | None] | None = None  # returns the run that the stepper plays; None for the run itself
     caution: Callable[[Run], str] | None = None  # returns a warning about a suitable run, as a sentence; may be empty
 
     def lacks(self, run: Run) -> str:
         """Return why this run is unsuitable, as a sentence; empty if it is suitable."""
         return lacking(run, self.needs)
-
-    def rules_out(self, facts: Facts) -> bool:
-        """Return True if a run's manifest alone shows that it is unsuitable."""
-        return not all(need.of_facts(facts) for need in self.needs)
 
     @property
     def wanted(self) -> str:
@@ -328,7 +332,6 @@ _STYLE = """
 .mv-lesson p.run { font-size: .9rem; opacity: .75; overflow-wrap: anywhere; }
 @media (min-width: 1001px) { .mv-lesson p.run { display: none; } } /* it stands beside the page's title */
 .mv-caption { font-size: 1rem; font-weight: 600; line-height: 1.4; padding: 0; margin: 0; text-wrap: pretty; }
-.mv-big { font-size: 1.12rem; line-height: 1.5; margin: 0; font-variant-numeric: tabular-nums; }
 """
 _TEACHER = """
 @media (min-width: 1000px) { :root { font-size: 21px; } }
@@ -352,11 +355,6 @@ def heading(number: int, lesson: Lesson, source: str) -> None:
     point = lesson.point.replace(" > ", "\u00a0>\u00a0")
     title = Html(f"<h2>{number:d} · {html(lesson.title)}</h2>")
     theme.show(Html(f'<div class="mv-lesson">{html(title)}<p>{html(point)}</p>{html(source_html)}</div>'))
-
-
-def finding(sentence: str) -> None:
-    """Draw a result in large type."""
-    theme.show(Html(f'<p class="mv-big" role="status">{html(sentence)}</p>'))
 
 
 def question(lesson: Lesson, key: str) -> None:
@@ -389,54 +387,68 @@ def draw(context: LessonContext, figure: Figure, key: str) -> None:
     chart(figure, key, alt=alt, saves=False)
 
 
-def moving(context: LessonContext, shown: LessonPicture) -> dict[str, float]:
-    """Draw the figure, write the values of moved controls to the address, and return all values."""
-    knobs = context.desk.view.knobs
-    key = f"lesson-{shown.kind.value}-{context.run_id}"
+def moving(context: LessonContext, shown: LessonPicture) -> None:
+    """Draw the figure, and write the values of moved controls to the address."""
+    view, key = context.desk.view, f"lesson-{shown.kind.value}-{context.run_id}"
+    position = dict(view.knobs)
+    for knob in shown.knobs:
+        if knob.name == "dial" and view.dial is not None:
+            position["dial"] = min(max(view.dial, knob.low), knob.high)
     values = lesson_figure(
-        shown.kind, shown.knobs, shown.figure, knobs, key=key, label=shown.label, large=context.large
+        shown.kind, shown.knobs, shown.figure, position, key=key, label=shown.label, large=context.large
     )
     moved = {knob.name: values[knob.name] for knob in shown.knobs if values[knob.name] != knob.start}
-    if moved != knobs:
+    dial, known = moved.pop("dial", None), {knob.name: position.get(knob.name, knob.start) for knob in shown.knobs}
+    if moved != view.knobs:
         context.desk.change(knobs=moved)
+    if values.get("dial") != known.get("dial"):
+        context.desk.change(dial=dial, frame=None)
     write_address(context.desk)
-    return values
-
-
-def whose(context: LessonContext, name: str) -> str:
-    """Return the models of the tab's named task as the beginning of a sentence; the built-in pair if there is no
-    task."""
-    task = context.desk.tasks.get(name)
-    models = "" if task is None else not_built_in(task.choice)
-    return models or BUILT_IN_PAIR
 
 
 POLL = 0.5  # seconds between polls of a task
 
 
-def asked(context: LessonContext, name: str, words: str, doing: str, find: Callable[[Any], Iterator[TaskStep]]) -> Any:
-    """Draw the button that starts the tab's named task, or its progress. Return the task's latest result, or None.
+def draw_aside(context: LessonContext, lesson: Lesson, name: str) -> None:
+    """Draw the figure next to a lesson's own, and the button or the progress of the tab's task that measures it."""
+    run, dial = context.run, context.desk.view.dial
+    if (make := lesson.aside) is None or lesson.measured is None:
+        return
+    place, task = st.container(), context.desk.tasks.get(name)
+    _measuring(context, lesson.measured, name)
+    measured = None if task is None else task.progress.result
+    models = not_built_in(task.choice) if task is not None and measured is not None else ""
+    aside = make(run, context.theme, dial, measured, models or BUILT_IN_PAIR)
+    with place:
+        if aside is None:
+            theme.small(lesson.no_aside)
+            return
+        draw(context, aside.figure, name)
+        theme.small(aside.words, aside.more)
+        theme.note(aside.warning)
 
-    `words` is the button's label; `doing` is shown during the task.
-    """
-    task = context.desk.tasks.get(name)
+
+def _measuring(context: LessonContext, measured: Measured, name: str) -> None:
+    task, tasks = context.desk.tasks.get(name), context.desk.tasks
     if task is not None and not task.progress.state.finished:
         faults.fragment(tab_jobs.watch, run_every=POLL)(
-            task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
+            task,
+            lambda: (task.progress.share, measured.doing),
+            key=f"stop-{name}",
+            stopping="Stopping after this step …",
         )
-        return task.progress.result
-    report = None if task is None else task.progress
+        return
 
     def start() -> None:
-        context.desk.tasks[name] = BackgroundTask(find, current_session().models)
-        tab_jobs.shared_worker().submit(context.desk.tasks[name])
+        tasks[name] = BackgroundTask(measured.find, current_session().models)
+        tab_jobs.shared_worker().submit(tasks[name])
 
-    st.button(markdown(words if report is None else f"{words} again"), on_click=start, key=f"ask-{name}")
-    if report is not None and report.state is JobState.FAILED:
-        theme.note(report.error)
-    elif report is not None and report.abandoned and report.state is JobState.CANCELLED:
+    words = measured.words + " again" * (task is not None)
+    st.button(markdown(words), on_click=start, key=f"ask-{name}")
+    if task is not None and task.progress.state is JobState.FAILED:
+        theme.note(task.progress.error)
+    elif task is not None and task.progress.abandoned and task.progress.state is JobState.CANCELLED:
         theme.note(f"{LEFT}; its results until then are shown.")
-    return None if report is None else report.result
 
 
 STEP_KEYS = (
@@ -456,7 +468,7 @@ def watch(context: LessonContext, run: Run, key: str) -> None:
 def run_caption(context: LessonContext) -> None:
     """Draw a run_caption about the run, with the keys as its tooltip."""
     settings = played_run(context)[0].settings
-    rule = standing(rule_named(settings.rule), settings.dial)
+    rule = rule_named(settings.rule).at(settings.dial)
     drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
     words = f"{rule}, {drafts}, temperature {settings.temperature:g}. Exact: the decisions of this text."
     st.caption(markdown(words), help=STEP_KEYS)

@@ -12,9 +12,9 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import BLUE, QUIET, RED, stacked_bars
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
+from mars_viz.ui import theme
 from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import Lesson, LessonContext, LessonPicture
-from mars_viz.ui.rule_lab.rule_words import standing
 from mars_viz.words import number, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
@@ -33,7 +33,7 @@ def show(context: LessonContext) -> None:
     )
     laws = overlap(context.run, positions[labels.index(chosen)])
     base.moving(context, _pictured(context.run, laws))
-    base.finding(_finding(laws))
+    theme.lead(_finding(laws))
 
 
 def _telling(run: Run) -> Place:
@@ -102,7 +102,7 @@ def caution(run: Run) -> str:
     if base.is_lossless(run):
         return ""
     return (
-        f"This run is lossy: {standing(rule_named(run.settings.rule), run.settings.dial)} wrote it, and its text does "
+        f"This run is lossy: {rule_named(run.settings.rule).at(run.settings.dial)} wrote it, and its text does "
         "not follow the target's distribution. Shown below is rejection sampling at its positions."
     )
 

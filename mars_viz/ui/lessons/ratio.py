@@ -15,7 +15,6 @@ from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonPicture
-from mars_viz.ui.rule_lab.rule_words import standing
 
 REACH = 40  # range of the constant, in both directions
 COMPARED = ("mars", "mars-margin", "mars-odds")  # the same idea by ratio, by difference and by probability
@@ -44,7 +43,7 @@ def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
         above.append(int(np.count_nonzero(mars.keeps[calls.positions])))
         changes.append([each.count for each in (mars, *others)])
     rules = [
-        {"name": standing(each.rule, each.dial), "changes": list(counts)}
+        {"name": each.rule.at(each.dial), "changes": list(counts)}
         for each, counts in zip(rulings, zip(*changes, strict=True), strict=True)
     ]
     return {"runnerUps": len(calls), "above": above, "rules": rules}

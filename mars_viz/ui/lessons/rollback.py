@@ -41,15 +41,8 @@ def _strict_steps(context: LessonContext) -> None:
     gammas = base.once("learn-gammas", run, lambda: tuple(price.gamma for price in prices(run)))
     if gammas:
         gamma = int(drafted) if drafted in gammas else _own(run, gammas)
-        base.watch(context, _strict_runs(run, gamma), f"strict-{context.run_id}-{gamma}")
-
-
-def _strict_runs(run: Run, gamma: int) -> Run:
-    """Return the strict run, the same object each time, so that the stepper's data need not be computed again."""
-    kept: dict[int, Run] = base.once("learn-strict", run, dict)
-    if gamma not in kept:
-        kept[gamma] = strict_run(run, gamma)
-    return kept[gamma]
+        strict = base.once("learn-strict", run, lambda: strict_run(run, gamma), gamma)
+        base.watch(context, strict, f"strict-{context.run_id}-{gamma}")
 
 
 def strict_text(run: Run) -> Run | None:

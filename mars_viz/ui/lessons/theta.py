@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import streamlit as st
 
 from mars_viz.analysis.map_grid import along_dial
-from mars_viz.components.lesson import Kind, Knob, lesson_figure
+from mars_viz.components.lesson import Kind, Knob
 from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures import Theme
@@ -19,22 +18,10 @@ from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
-from mars_viz.samples import GradedExercises, recorded_grades
-from mars_viz.ui import theme
-from mars_viz.ui.jobs.tasks import PER_TASK, grade
+from mars_viz.samples import recorded_grades
+from mars_viz.ui.jobs.tasks import LOW, PER_TASK, grade
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonContext, LessonPicture, write_address
-
-
-def _show(context: LessonContext) -> None:
-    dial_map, view, drawn = context.run.dial_map, context.desk.view, picture(context.run, ())
-    assert dial_map is not None  # required by the lesson
-    position = {} if view.dial is None else {"dial": _inside(dial_map, view.dial)}
-    how: dict[str, Any] = {"key": f"lesson-choosing-{context.run_id}", "label": drawn.label, "large": context.large}
-    at = lesson_figure(drawn.kind, drawn.knobs, drawn.figure, position, **how)["dial"]
-    if at != _standing(context, dial_map):
-        context.desk.change(dial=at, frame=None)
-    write_address(context.desk)
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, Measured
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
@@ -58,41 +45,16 @@ def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     return LessonPicture(Kind.CHOOSING, (knob,), figure, "What every setting of the dial writes")
 
 
-def _accuracy(context: LessonContext) -> None:
-    dial_map = context.run.dial_map
-    assert dial_map is not None and dial_map.rule.dial is not None
-    if dial_map.rule.name != Mars.name:  # other rules decide differently at the same θ
-        theme.small(f"The exercises are graded with {Mars.title} only, which says nothing of {dial_map.rule.title}.")
-        return
-    place = st.container()
-    words = f"Grade {len(FREE_WORDING) * PER_TASK} exercises here"
-    here = base.asked(context, "graded", words, "Decoding held-out exercises …", grade)
-    graded, at = here if isinstance(here, GradedExercises) else recorded_grades(), _standing(context, dial_map)
-    if graded is not None and graded.right.low <= at <= graded.right.high:
-        figure = accuracy_curve(graded.right, graded.exercises, dial_map.rule.dial.symbol, at, context.theme)
-        with place:
-            base.draw(context, figure, "theta-accuracy")
-            theme.small(_stands_on(base.whose(context, "graded")))
-
-
-def _stands_on(graded: str) -> str:
-    return f"{graded}, {Mars.title}, greedy, on held-out exercises in free wording."
-
-
-def _recorded_accuracy(run: Run, colours: Theme) -> LessonAside | None:
-    dial_map, graded = run.dial_map, recorded_grades()
+def _accuracy(
+    run: Run, colours: Theme, dial: float | None = None, measured: Any = None, models: str = base.BUILT_IN_PAIR
+) -> LessonAside | None:
+    dial_map, graded = run.dial_map, measured or recorded_grades()
     assert dial_map is not None and dial_map.rule.dial is not None  # required by the lesson
-    at = _inside(dial_map, dial_map.rule.dial.checked(run.settings.dial))
+    at = _inside(dial_map, dial_map.rule.dial.checked(run.settings.dial if dial is None else dial))
     if graded is None or dial_map.rule.name != Mars.name or not graded.right.low <= at <= graded.right.high:
         return None
     figure = accuracy_curve(graded.right, graded.exercises, dial_map.rule.dial.symbol, at, colours)
-    return LessonAside(figure, _stands_on(base.BUILT_IN_PAIR))
-
-
-def _standing(context: LessonContext, dial_map: DialMap) -> float:
-    dial, chosen = dial_map.rule.dial, context.desk.view.dial
-    assert dial is not None
-    return _inside(dial_map, dial.checked(context.run.settings.dial if chosen is None else chosen))
+    return LessonAside(figure, f"{models}, {Mars.title}, greedy, on held-out exercises in free wording.")
 
 
 def _inside(dial_map: DialMap, value: float) -> float:
@@ -160,9 +122,9 @@ LESSON = Lesson(
     ),
     sample="6-counting-damaged",
     needs=(base.THETA_DIAL, base.TEXTS),
-    show=_show,
     thumbnail=thumbnail,
-    beside=_accuracy,
     picture=picture,
-    aside=_recorded_accuracy,
+    aside=_accuracy,
+    no_aside=f"Exercises are graded with {Mars.title} alone, from θ = {LOW:g} on.",
+    measured=Measured(f"Grade {len(FREE_WORDING) * PER_TASK} exercises here", "Decoding held-out exercises …", grade),
 )

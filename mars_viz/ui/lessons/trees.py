@@ -82,11 +82,6 @@ def _nearest(value: float, stops: tuple[float, ...]) -> float:
     return min(stops, key=lambda stop: abs(stop - (value if np.isfinite(value) else 0.0)))
 
 
-def _caution(run: Run) -> str:
-    places = choices(run).places
-    return f"Only {counted(places, 'place')} of this run say how good its drafter is." if places < 20 else ""
-
-
 def thumbnail(run: Run) -> str:
     """Return the tokens per pass of the best tree and of a chain, by number of nodes, for the run's drafter."""
     drafter_choices, nodes = choices(run), np.arange(1, 25)
@@ -116,7 +111,11 @@ LESSON = Lesson(
     ),
     sample="1-story-mars",
     needs=(GREEDY, SECOND_CHOICE),
-    caution=_caution,
+    caution=lambda run: (
+        f"Only {counted(n, 'place')} of this run say how good its drafter is."
+        if (n := choices(run).places) < 20
+        else ""
+    ),
     thumbnail=thumbnail,
     picture=picture,
 )

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from functools import cache, partial
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
 
 import numpy as np
-import streamlit as st
 
 from mars_viz.analysis.lesson_sums import Gain, expected_speed_up, expected_tokens, gain, round_cost
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.costs import Costs, disturbance
+from mars_viz.costs import disturbance
 from mars_viz.figures import Theme
-from mars_viz.figures.lessons import pass_costs, run_times
+from mars_viz.figures.lessons import pass_costs
 from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
-from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonContext, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, Measured
 from mars_viz.words import number, short_device
 
 LONGEST = 16  # maximum γ of the control
@@ -55,31 +55,20 @@ def theory() -> dict[str, list[list[float]]]:
     }
 
 
-def passes(context: LessonContext) -> None:
-    """Draw the costs of passes: measured now, included with the product, or from the run's own timings."""
-    place = st.container()
-    find = partial(tasks.measure, Settings(rule="strict", gamma=MEASURED))
-    words = "Measure the passes on this device"
-    here = base.asked(context, "costs", words, "Timing passes of both models …", find)
-    costs = here if isinstance(here, Costs) else recorded_costs()
-    with place:
-        if costs is None:
-            gains, device = gain(context.run), context.run.provenance.device
-            base.draw(context, run_times(gains, context.theme), "why-passes")
-            if gains.timed:
-                device_name = short_device(device) or "a device it does not name"
-                theme.small(f"Measured when the run was made, on {device_name}.", device)
-            return
-        base.draw(context, pass_costs(costs, context.theme), "why-passes")
-        measured = f"{base.whose(context, 'costs')}, measured here" if costs is here else base.whose(context, "")
-        more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
-        theme.small(_stands_on(costs, measured), more)
-        if warning := disturbance(costs):
-            theme.note(warning)
+def _measure(pair: Any) -> Iterator[TaskStep]:
+    return tasks.measure(Settings(rule="strict", gamma=MEASURED), pair)
 
 
-def _stands_on(costs: Costs, measured: str) -> str:
-    return f"{measured}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}"
+def _passes(
+    run: Run, colours: Theme, dial: float | None = None, measured: Any = None, models: str = base.BUILT_IN_PAIR
+) -> LessonAside | None:
+    costs = measured or recorded_costs()
+    if costs is None:
+        return None
+    whose = f"{models}, measured here" if measured else models
+    words = f"{whose}, {short_device(costs.device)}; 95 % intervals, n = {costs.repeats}"
+    more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
+    return LessonAside(pass_costs(costs, colours), words, more, disturbance(costs))
 
 
 def thumbnail(run: Run) -> str:
@@ -89,11 +78,6 @@ def thumbnail(run: Run) -> str:
     curve = expected_speed_up(alpha, run_gain.gamma, run_gain.c if run_gain.timed else 0.1)
     top = 1.1 * max(1.0, float(curve[-1]))
     return lines([(alpha, np.ones(61), QUIET, True), (alpha, curve, BLUE, False)], top)
-
-
-def _recorded_passes(run: Run, colours: Theme) -> LessonAside | None:
-    costs = recorded_costs()
-    return None if costs is None else LessonAside(pass_costs(costs, colours), _stands_on(costs, base.BUILT_IN_PAIR))
 
 
 def dials(gains: Gain) -> tuple[Knob, ...]:
@@ -126,7 +110,8 @@ LESSON = Lesson(
     sample="1-story-mars",
     needs=(base.CHAINS, base.JUDGED),
     thumbnail=thumbnail,
-    beside=passes,
     picture=picture,
-    aside=_recorded_passes,
+    aside=_passes,
+    no_aside="No pass was timed yet.",
+    measured=Measured("Measure the passes on this device", "Timing passes of both models …", _measure),
 )

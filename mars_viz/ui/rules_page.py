@@ -1,7 +1,8 @@
-"""The Rules page: its state in one tab, with the walks that decode a prompt by every rule, and rules and their results
-on a run in words and tables. Sentences are plain text that the caller escapes; tables are escaped here.
+"""The Rules page: the verdicts of every rule on one run, in words, tables and figures, and the walks that decode its
+prompt by every rule.
 
-Tabs with the same run share the verdicts."""
+Tabs with the same run share the verdicts.
+"""
 
 from __future__ import annotations
 
@@ -11,42 +12,50 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.branching import Branching
+from mars_viz.analysis.branching import MOST_CHILDREN, Branching, why_not
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.rulings import AllRules, Boundary, Equivalent, RuleRow, Ruling, Shifted, own_dial
+from mars_viz.analysis.rulings import (
+    Agreement,
+    AllRules,
+    Boundary,
+    Equivalent,
+    RuleRow,
+    Ruling,
+    Shifted,
+    agreement,
+    boundary,
+    own_dial,
+)
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.session_cache import put_last
+from mars_viz.documents import Sentence, Table
 from mars_viz.errors import BadInput
-from mars_viz.escapes import Html, html, joined
+from mars_viz.escapes import markdown
 from mars_viz.exploration import Stand, answers_along
+from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
 from mars_viz.options import clipped
-from mars_viz.records import Emission
-from mars_viz.rules import RULES, OnTrees, Rule, rule_named, rules_and
+from mars_viz.report import file_name
+from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
-from mars_viz.ui import library, links, tab_jobs, theme
+from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
+from mars_viz.ui.classroom.server_class import class_view
+from mars_viz.ui.documents import draw
 from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened, View
-from mars_viz.ui.session import PageState, Session
+from mars_viz.ui.session import PageState, Session, bound, current_session
+from mars_viz.ui.theme import chart
 from mars_viz.walk import Answer, Prefix
 from mars_viz.words import counted, number, setting
 
-EMITTED = {
-    Emission.ARGMAX: "the target's most likely token",
-    Emission.SAMPLE: "a sample from the target's distribution p (its most likely token at temperature 0)",
-    Emission.RESIDUAL: "a sample from the residual norm((p − q)₊)",
-    Emission.LOWERED: "a sample from p with the drafted token's probability lowered by its q",
-    Emission.BLOCK: "a sample from the residual norm((w·p − q)₊), with w the block's weight so far",
-}
-"""Emitted token after a rejection, in words."""
 BRANCHES = (
     "Every rule here is lossless. Naive: the target's own sample is among the children. Recursive: children are tried "
     "in turn, p becoming the residual after each refusal. k-SEQ: SpecTr's. Best possible: what no rule for i.i.d. "
@@ -57,44 +66,13 @@ BRANCHES = (
 NEAREST = 3  # maximum number of equivalents in a sentence
 
 
-def standing(rule: Rule, dial: float | None) -> str:
-    """Return a rule and its dial, like 'MARS at θ = 0.90'."""
-    return rule.title if rule.dial is None or dial is None else f"{rule.title} at {setting(rule.dial.symbol, dial)}"
-
-
-def emitted(rule: Rule) -> str:
-    """Return the token that a rule emits on rejection, in words."""
-    of_trees = "; in a tree of drawn paths from what it has left of p there" * (rule.on_trees is OnTrees.DRAWN)
-    return EMITTED[rule.on_rejection] + of_trees
-
-
-def _declarations(rule: Rule) -> tuple[str, ...]:
-    sentences = [f"On rejection it emits {emitted(rule)}."]
-    if rule.lossless:
-        sentences.append("Lossless: the text follows the target's distribution.")
-    if rule.dial is None:
-        sentences.append("It has no dial.")
-    else:
-        sentences.append(f"Strict at {setting(rule.dial.symbol, rule.dial.strict)}.")
-    for each in rule.fixed:
-        bounds = f"fixed, {each.low:g} to {each.high:g}, default {each.written(each.default)}"
-        sentences.append(f"{each.at(rule.values[each.key])}: {each.meaning} ({bounds}).")
-    if rule.spans_positions:
-        sentences.append("A verdict depends on other tokens of the block, and holds where all before it are kept.")
-    if rule.emission_follows_dial:
-        sentences.append("The token written on rejection depends on the dial.")
-    if not rule.monotone:
-        sentences.append("Not monotone: a looser dial may keep less.")
-    return tuple(sentences)
-
-
 def compared_with_strict(row: RuleRow, strict: RuleRow, walked: bool) -> str:
     """Compare a rule with its strict end, like 'MARS at θ = 0.90: 28 target passes (strict 37), τ = 4.57 (strict 3.46),
     …'. The figures are from the texts of both if these were decoded, otherwise from the recorded text."""
     tau = f"τ = {number(row.tau)}{_versus(row.tau, strict.tau)}"
     if not walked:
         kept = f"{number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')} kept"
-        return f"{standing(row.rule, row.dial)} on the recorded text: {tau}, {kept}{_versus(row.kept, strict.kept)}."
+        return f"{row.rule.at(row.dial)} on the recorded text: {tau}, {kept}{_versus(row.kept, strict.kept)}."
     parts = [f"{number(row.rounds)} target pass{'es' * (row.rounds != 1)}{_versus(row.rounds, strict.rounds)}", tau]
     back = f"{counted(row.rolled_back, 'drafted token')} rolled back"
     parts.append(back + _versus(row.rolled_back, strict.rolled_back))
@@ -102,21 +80,11 @@ def compared_with_strict(row: RuleRow, strict: RuleRow, walked: bool) -> str:
         place = row.first_difference
         same = "the same text as strict"
         parts.append(same if place is None else f"first difference from strict at token {number(place + 1)}")
-    return f"{standing(row.rule, row.dial)}: {', '.join(parts)}."
+    return f"{row.rule.at(row.dial)}: {', '.join(parts)}."
 
 
 def _versus(value: float, strict: float) -> str:
     return "" if number(value) == number(strict) else f" (strict {number(strict)})"
-
-
-def across_positions() -> str:
-    """Return how to read verdicts of rules that look at more than one token."""
-    across = _listed([rule.title for rule in RULES.values() if rule.spans_positions])
-    writing = _listed([rule.title for rule in RULES.values() if rule.emission_follows_dial])
-    return (
-        f"Verdicts of {across} depend on other tokens of the block, and hold if all before are kept. What {writing} "
-        "emits on rejection depends on its dial, which no verdict shows."
-    )
 
 
 def nearest_settings(rule: Rule, dial: float | None, equivalents: Mapping[str, Equivalent]) -> str:
@@ -128,8 +96,8 @@ def nearest_settings(rule: Rule, dial: float | None, equivalents: Mapping[str, E
     parts = []
     for one in nearest:
         differ = f"{number(one.differing)} of {counted(one.positions, 'verdict')} differ"
-        parts.append(f"{standing(one.rule, one.dial)} ({differ if one.differing else 'the same verdicts'})")
-    return f"Closest to {standing(rule, dial)}: {_listed(parts)}."
+        parts.append(f"{one.rule.at(one.dial)} ({differ if one.differing else 'the same verdicts'})")
+    return f"Closest to {rule.at(dial)}: {_listed(parts)}."
 
 
 def shift_words(c: float, shifts: Iterable[Shifted]) -> str:
@@ -139,7 +107,7 @@ def shift_words(c: float, shifts: Iterable[Shifted]) -> str:
     begin = f"{'Adding' if c >= 0 else 'Subtracting'} {amount} every logit changes no probability"
     if not changed:
         return begin + " and, here, no verdict."
-    parts = [f"{counted(one.count, 'verdict')} of {standing(one.ruling.rule, one.ruling.dial)}" for one in changed]
+    parts = [f"{counted(one.count, 'verdict')} of {one.ruling.rule.at(one.ruling.dial)}" for one in changed]
     return begin + f", but {_listed(parts)}."
 
 
@@ -154,44 +122,13 @@ def _why_undrawn(ruling: Ruling) -> str:
     if not decided.any():
         return f"{ruling.rule.title} (no verdict depends on a dial)"
     which = "all" if (ruling.keeps & decided).any() else "none"
-    return f"{standing(ruling.rule, ruling.dial)} (keeps {which} of the {number(int(decided.sum()))} its dial decides)"
+    return f"{ruling.rule.at(ruling.dial)} (keeps {which} of the {number(int(decided.sum()))} its dial decides)"
 
 
 def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def modelled_on(branching: Branching) -> str:
-    """Return the basis of the figure of branches."""
-    target, drafter = round(100 * branching.left_p), round(100 * branching.left_q)
-    return (
-        f"Modelled from {counted(branching.nodes, 'drafted position')} and the recorded best tokens of both laws: "
-        f"{target} % of the target's mass and {drafter} % of the drafter's lie on others, put together so that one "
-        "child's acceptance is the recorded one."
-    )
-
-
-_STYLE = """
-.mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.55; }
-.mv-rule { margin: 0; line-height: 1.6; }
-.mv-rule code { font-size: .95em; overflow-wrap: anywhere; }
-.mv-rule summary { cursor: pointer; width: fit-content; opacity: .8; }
-.mv-rule ul { margin: 0; font-size: .95rem; }
-.mv-wide { overflow-x: auto; }
-.mv-rules { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.mv-rules :is(th, td) { padding: .25rem .55rem; border: 0; text-align: left; font-weight: 400;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); white-space: nowrap; }
-.mv-rules thead th { opacity: .8; font-size: .82rem; vertical-align: bottom; white-space: normal; cursor: help; }
-.mv-rules .number { text-align: right; }
-.mv-rules .reason { white-space: normal; }
-.mv-rules .grey :is(th, td) { color: color-mix(in srgb, currentColor 72%, transparent); }
-.mv-rules tr > :first-child { position: sticky; left: 0; background: var(--mv-ground); }
-.mv-rules .chosen :is(th, td) { font-weight: 600; background: color-mix(in srgb, #0072B2 18%, var(--mv-ground)); }
-@media (max-width: 640px) {
-  .mv-rules :is(th, td) { padding: .25rem .35rem; }
-  .mv-rules tr > :first-child { white-space: normal; max-width: 7.5rem; }
-}
-"""
 _HELP = {
     "dial": "The chosen rule at the dial above, the run's own rule at the recorded value, the others as chosen above",
     "basis": "Exact: counted on the text that the rule itself writes after this prompt. Block-local: each "
@@ -207,35 +144,6 @@ _HELP = {
     "still differ": "Verdicts that differ from the chosen rule's even there",
     "shift changes": "Verdicts that change when the constant above is added to every logit",
 }
-
-
-def style() -> None:
-    """Draw the page's style sheet."""
-    light, dark = (st.get_option(f"theme.{kind}.backgroundColor") for kind in ("light", "dark"))
-    ground = f"light-dark({light}, {dark})"  # CSS follows a change of the theme before the script runs again
-    theme.show(Html(f"<style>{_STYLE}.mv-rules {{ --mv-ground: {html(ground)}; }}</style>"))
-
-
-def lead(sentence: str, basis: Basis) -> None:
-    """Draw the main result with its basis."""
-    theme.show(Html(f'<p class="mv-lead">{html(sentence)} {html(theme.tag(basis.value, basis.words))}</p>'))
-
-
-def sentence(words: str) -> None:
-    """Draw a sentence."""
-    theme.show(Html(f'<p class="mv-rule">{html(words)}</p>'))
-
-
-def card(rule: Rule) -> None:
-    """Draw a rule's title and formula, with its summary, declarations and source in a fold."""
-    items = joined(Html(f"<li>{html(sentence)}</li>") for sentence in _declarations(rule))
-    theme.show(
-        Html(
-            f'<p class="mv-rule">{html(rule.title)} keeps a drafted token x where <code>{html(rule.formula)}</code></p>'
-            f'<details class="mv-rule"><summary>About this rule</summary><ul><li>{html(rule.summary)}</li>{html(items)}'
-            f"<li>Source: {html(rule.source)}.</li></ul></details>"
-        )
-    )
 
 
 def rule_frame(panel: AllRules, names: Sequence[str], dials: Mapping[str, float | None]) -> pd.DataFrame:
@@ -283,39 +191,20 @@ def branch_frame(branching: Branching) -> pd.DataFrame:
     return pd.DataFrame({**columns, "one child": branching.alone, **branching.acceptance})
 
 
-def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
-    """Draw a table with the chosen rule marked. Rows that are not exact are grey. Rules that cannot judge the run show
-    the reason."""
-    columns = [name for name in frame if name != "reason"]
-    heads = joined(
-        Html(f'<th scope="col" class="{html(_kind(name))}" title="{html(_HELP.get(name, ""))}">{html(name)}</th>')
-        for name in columns
-    )
-    lines: list[Html] = []
-    for rule, row in zip(frame.index, frame.to_dict("records"), strict=True):
-        cells = joined(
-            Html(f'<td class="{html(_kind(name))}">{html(_cell_text(name, row[name]))}</td>') for name in columns[1:]
-        )
-        if lacks := row.get("reason"):
-            why, width = f"cannot judge: {lacks}", str(len(columns) - 1)
-            cells = Html(f'<td class="reason" colspan="{html(width)}">{html(why)}</td>')
-        kinds = " ".join(["chosen"] * (rule == chosen) + ["grey"] * (row.get("basis", _EXACT) != _EXACT))
-        lines.append(Html(f'<tr class="{html(kinds)}"><th scope="row">{html(row["rule"])}</th>{html(cells)}</tr>'))
-    theme.show(
-        Html(
-            f'<div class="mv-wide" tabindex="0" role="region" aria-label="{html(spoken)}"><table class="mv-rules">'
-            f"<thead><tr>{html(heads)}</tr></thead><tbody>{joined(lines)}</tbody></table></div>"
-        )
-    )
+def table(frame: pd.DataFrame, chosen: str, title: str) -> None:
+    """Draw a table with the chosen rule marked, and why other rules cannot judge the run."""
+    heads = [name for name in frame if name != "reason"]
+    records = dict(zip(frame.index, frame.to_dict("records"), strict=True))
+    rows = [
+        ["▸ " * (rule == chosen and name == "rule") + _cell_text(name, row[name]) for name in heads]
+        for rule, row in records.items()
+    ]
+    lacking = (f"{row['rule']} cannot judge: {row['reason']}" for row in records.values() if row.get("reason"))
+    draw([Table(heads, rows, title, title, _HELP), *(Sentence(words, small=True) for words in lacking)])
 
 
-_EXACT = Basis.EXACT.value
 _COUNTS = ("rolled back", "relaxed", "first difference", "worst rank kept", "still differ", "shift changes")
 _FORMATS = {**dict.fromkeys(_COUNTS, ".0f"), "τ": ".2f", "least p(x)/p1 kept": ".3g"}
-
-
-def _kind(column: str) -> str:
-    return "number" if column in _FORMATS else column
 
 
 def _cell_text(column: str, value: object) -> str:
@@ -505,3 +394,299 @@ def what_is_exact(rows: Iterable[RuleRow]) -> str:
     if not exact:
         return f"Every row is {local}."
     return f"{number(exact)} of {number(len(bases))} rows exact; the others {local}."
+
+
+COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # rules whose boundaries are drawn by default
+MOST_LINES = 5  # maximum number of boundaries besides that of the chosen rule
+DEFAULT, MATCHED = "defaults", "matched"
+OTHERS_HELP = "Defaults, or for each rule the dial value whose verdicts differ least from the chosen rule's"
+DISPUTED, EVERY = "disputed", "all"
+DISPUTED_HELP = "Disputed: the rules disagree on it"
+
+
+@faults.drawn
+def page() -> None:
+    """Draw the page."""
+    navigation.through_app()
+    session, page_state = current_session(), RulesPageState.of_tab()
+    tab_jobs.fill_in(session)
+    settle_walks(page_state)
+    page_state.arrive(session, st.query_params.to_dict())
+    catalog, run, problem = library.in_view(session, page_state.notices, page_state.fit)
+    _head(session, page_state, catalog.labels)
+    library.second_line(catalog, session.view.run)
+    theme.note(catalog.error, *page_state.notices, problem)
+    if run is None:
+        st.stop()
+    page_state.begin_at(class_view(session.view.run), run)
+    with st.spinner("Asking every rule about every drafted position"):
+        panel = page_state.panel_of(session.view.run, run)
+    if not len(panel.drafted):
+        theme.note("No token was drafted in this run, so there is nothing to judge. Choose another run.")
+        st.stop()
+    _look(session, page_state, panel)
+
+
+def _head(session: Session, page_state: RulesPageState, labels: Mapping[str, str]) -> None:
+    left, right = st.columns([6.9, 4.8], vertical_alignment="center")
+    with left:
+        theme.title("Rules", "Which rule keeps what, on one run?")
+
+    def open_run(run_id: str) -> None:
+        page_state.notices.clear()
+        session.open(run_id)
+
+    library.picker(right, labels, session.view.run, open_run)
+
+
+@faults.fragment
+def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None:
+    others = _controls(page_state, panel)
+    rule, dial = page_state.view.rule_on(panel.run), page_state.view.dial_on(panel.run)
+    navigation.write_link(links.to_parameters(page_state.view, run=session.view.run))
+    chosen = None if panel.opinions[rule.name].lacks else panel.ruling(rule.name, dial)
+    matched = {} if chosen is None else panel.equivalents(rule.name, dial)
+    # the chosen rule's dial, and the others' own or matched values
+    dials = {name: own_dial(panel.run, panel.rules[name]) for name in panel.able}
+    dials |= {name: equivalent.dial for name, equivalent in matched.items() if others == MATCHED} | {rule.name: dial}
+    listed = page_state.view.listed(panel.rules, panel.run)
+    if lacks := panel.opinions[rule.name].lacks:
+        theme.note(lacks)
+    else:
+        row, strict, walked = panel.against_strict(rule.name, dial)
+        basis = Basis.EXACT if {row.basis, strict.basis} == {Basis.EXACT} else Basis.BLOCK_LOCAL
+        theme.lead(compared_with_strict(row, strict, walked), basis.value, basis.words)
+    theme.sentence(f"{rule.title}: {rule.summary} It keeps a drafted token x where {rule.formula}.")
+    with st.expander("About this rule", key="lab-about", on_change="rerun") as about:
+        if about.open:
+            draw(Sentence(f"{name}: {text}") for name, text in rule.facts)
+    rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
+    _table(session, page_state, panel, listed, dials)
+    side_by_side = [rulings[name] for name in listed if name in rulings]
+    _matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
+    _plane(session, panel, rulings, chosen)
+    _equivalents(panel, listed, rule, dials, matched)
+    _branches(panel)
+    _take_away(panel, dials, matched)
+
+
+def _take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
+    name, c = file_name(panel.run), float(st.session_state["lab-shift"])
+
+    def rules() -> pd.DataFrame:
+        return rule_frame(panel, list(panel.rules), dials)
+
+    def like() -> pd.DataFrame:
+        return likeness_frame(dials, matched, _shifts(panel, dials, c))
+
+    shared_tables = [
+        share.Table("Every rule on this run", f"{name}-rules", rules),
+        share.Table("Equivalent settings of every rule", f"{name}-likeness", like),
+    ]
+    if not why_not(panel.run):
+        branching = panel.branching(st.session_state["lab-children"])
+        words = "Where a branch would pay, modelled"
+        shared_tables.append(share.Table(words, f"{name}-branches", lambda: branch_frame(branching)))
+    share.tables(shared_tables, panel.able, "lab")
+
+
+def _controls(page_state: RulesPageState, panel: AllRules) -> str:
+    left, middle, right = st.columns([3.5, 4.9, 3.6], vertical_alignment="bottom", gap="medium")
+    rule = page_state.view.rule_on(panel.run)
+    choices = {
+        name: one.title + (" (cannot judge)" if panel.opinions[name].lacks else "") for name, one in panel.rules.items()
+    }
+    names, words = list(choices), choices.__getitem__
+
+    def choose(name: str) -> None:
+        page_state.look(rule=name, dial=None)
+
+    bound(left.selectbox, "Rule", "lab-rule", rule.name, choose, options=names, format_func=words)
+    if rule.dial is None:
+        middle.slider("This rule has no dial", 0.0, 1.0, 0.0, disabled=True, key="lab-no-dial", format=" ")
+    else:
+        dial, now = rule.dial, page_state.view.dial_on(panel.run)
+        bound(
+            middle.slider,
+            markdown(f"{dial.name.capitalize()} {dial.symbol}"),
+            f"lab-dial-{rule.name}",
+            now,
+            lambda value: page_state.look(dial=value),
+            min_value=dial.low,
+            max_value=dial.high,
+            step=dial.step,
+            format="%.0f" if dial.step >= 1 else "%.3f",
+            help=f"Strict at {dial.strict:g}, default {dial.default:g}",
+        )
+    others = right.segmented_control(
+        "Other rules at", [DEFAULT, MATCHED], default=DEFAULT, required=True, key="lab-others", help=OTHERS_HELP
+    )
+    return str(others)
+
+
+def _table(
+    session: Session,
+    page_state: RulesPageState,
+    panel: AllRules,
+    listed: Sequence[str],
+    dials: Mapping[str, float | None],
+) -> None:
+    theme.section("Rules in numbers")
+    left, every, decode = st.columns([4.4, 3.7, 3.9], vertical_alignment="center", gap="medium")
+    bound(
+        every.toggle,
+        f"Show all {len(panel.rules)} rules",
+        "lab-every",
+        page_state.view.every,
+        lambda on: page_state.change(every=on),
+        help="In the tables and in the figure of verdicts",
+    )
+    if page_state.walking is not None and page_state.walking[0] == session.view.run:
+        job = page_state.walking[1]
+        faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+            job,
+            lambda: walks_going_on(job.progress),
+            "Cancel",
+            keeps="Keeps the rules that are done",
+            key="lab-cancel",
+            stopping="Stopping after this pass …",
+        )
+    else:
+        rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
+        missing = any(row.basis is not Basis.EXACT for row in rows)
+        reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
+        with left:
+            theme.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
+        panel_ref = ref(panel)  # weak, because Streamlit never forgets a button's callback
+
+        def decode_every_rule() -> None:
+            if (run_panel := panel_ref()) is not None:
+                start_walks(page_state, session, run_panel.run, run_panel.stands(dials))
+
+        if missing:
+            decode.button(
+                "Decode every rule on this prompt",
+                key="lab-every-rule",
+                disabled=bool(reason),
+                width="stretch",
+                on_click=decode_every_rule,
+                help="Each rule writes its own text after this prompt, with the same seed and settings; its row then "
+                "counts that text",
+            )
+    chosen = page_state.view.rule_on(panel.run).name
+    table(rule_frame(panel, listed, dials), chosen, "Rules in numbers")
+
+
+def _shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
+    return {name: panel.shifted(name, dials[name], c) for name in panel.able}
+
+
+def _equivalents(
+    panel: AllRules,
+    listed: Sequence[str],
+    rule: Rule,
+    dials: Mapping[str, float | None],
+    matched: Mapping[str, Equivalent],
+) -> None:
+    theme.section("Which settings are equivalent?")
+    theme.sentence(nearest_settings(rule, dials.get(rule.name), matched))
+    left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
+    c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
+    shifted = _shifts(panel, dials, float(c))
+    with right:
+        theme.sentence(shift_words(float(c), shifted.values()))
+    folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
+    if folded.open:
+        rows = {name: shifted[name] for name in listed if name in shifted}
+        with folded:
+            table(likeness_frame(dials, matched, rows), rule.name, "Equivalent settings")
+    st.caption("Block-local: verdicts on the drafted positions of the recorded text, each rule at the table's dial.")
+
+
+def _matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling | None) -> None:
+    theme.section("Verdicts, token by token")
+    rounds = int(panel.drafted.round_index.max()) + 1
+    left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
+    which = left.segmented_control(
+        "Positions", [DISPUTED, EVERY], default=DISPUTED, required=True, key="lab-positions", help=DISPUTED_HELP
+    )
+    first, last = 1, rounds
+    if rounds > 1:
+        first, last = right.slider("Rounds", 1, rounds, (1, rounds), key=f"lab-rounds-{session.view.run}")
+    inside = (panel.drafted.round_index >= first - 1) & (panel.drafted.round_index <= last - 1)
+    position_indices = np.flatnonzero(inside & (agreed.disputed if which == DISPUTED else True))
+    with st.container(key=theme.WIDE_FIGURE):
+        pieces, colours = panel.run.pieces, theme.figure_theme()
+        figure = agreement_matrix(agreed, panel.drafted, pieces, position_indices, colours, chosen)
+        chart(figure, "matrix", of=file_name(panel.run))
+    across = (
+        f"Verdicts of {_listed([rule.title for rule in RULES.values() if rule.spans_positions])} depend on other "
+        "tokens of the block, and hold if all before are kept. What "
+        f"{_listed([rule.title for rule in RULES.values() if rule.emission_follows_dial])} emits on rejection depends "
+        "on its dial, which no verdict shows."
+    )
+    st.caption(
+        "Block-local: every rule judges the same drafted tokens, after the recorded text before each block.",
+        help=f"{markdown(across)} Drag over the figure to zoom, double-click to see it all.",
+    )
+
+
+def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
+    theme.section("Decision boundaries")
+    others = [name for name in rulings if panel.rules[name].dial is not None and rulings[name] is not chosen]
+    left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
+    upward = left.segmented_control(
+        "Vertical axis",
+        list(Upward),
+        default=Upward.SHARE,
+        required=True,
+        key="lab-upward",
+        format_func=lambda upward: markdown(upward.value),
+    )
+    compared = right.multiselect(
+        "Boundaries to compare with",
+        others,
+        [name for name in COMPARED if name in others],
+        key=f"lab-compared-{session.view.run}",
+        format_func=_title,  # a module's function, because Streamlit never forgets a widget and its callbacks
+        max_selections=MOST_LINES,
+        placeholder="Choose rules",
+    )
+    upward = upward or Upward.SHARE
+    compared_rulings = ([] if chosen is None else [chosen]) + [rulings[name] for name in compared]
+    lines = [boundary(ruling, panel.drafted.margin, upward.of(panel.drafted)) for ruling in compared_rulings]
+    figure = decision_plane(panel.drafted, chosen, [line for line in lines if line], upward, theme.figure_theme())
+    chart(figure, "plane", of=file_name(panel.run))
+    st.caption(
+        f"Block-local: the recorded text's drafted tokens. {markdown(undrawn(compared_rulings, lines))}",
+        help="A line is where a rule's verdicts divide best; “exceptions” counts those on its wrong side",
+    )
+
+
+def _branches(panel: AllRules) -> None:
+    theme.section("Where would a branch pay?")
+    if reason := why_not(panel.run):
+        theme.sentence(reason)
+        return
+    children = st.segmented_control(
+        "Children of a node",
+        range(2, MOST_CHILDREN + 1),
+        default=2,
+        required=True,
+        key="lab-children",
+        format_func=lambda children: f"{children:d}",
+        help="Drafted after the same prefix: i.i.d. ones may be equal, distinct ones are drawn without replacement",
+    )
+    branching = panel.branching(children)
+    chart(branch_acceptance(branching, theme.figure_theme()), "branches", of=file_name(panel.run))
+    target, drafter = round(100 * branching.left_p), round(100 * branching.left_q)
+    words = (
+        f"Modelled from {counted(branching.nodes, 'drafted position')} and the recorded best tokens of both laws: "
+        f"{target} % of the target's mass and {drafter} % of the drafter's lie on others, put together so that one "
+        "child's acceptance is the recorded one."
+    )
+    st.caption(markdown(words), help=BRANCHES)
+
+
+def _title(name: str) -> str:
+    return rule_named(name).title
