@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mars_viz.analysis.intervals import Interval
+from mars_viz.documents import Block, Sentence, Table
+from mars_viz.words import counted
 
 LOW = 0.25  # agreement at the first depth below which the head has learnt nothing about this target
 CLIFF = 0.6
@@ -79,6 +81,29 @@ class HeadCheck:
         if self.guess and not better:
             findings.append(f"Which layers it reads is a guess: {self.guess}. {others * (first >= LOW)}".rstrip())
         return tuple(findings) or (NOTHING,)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The findings, with the numbers that they are about."""
+        heads = ("agree at depth 1", "tokens kept of a draft", "reads (first as it does, then others)")
+        tried = [(each.first.percent, each.accepted.words, each.reads) for each in self.tried]
+        depths = [(str(each.depth), each.true_features.percent, each.own_states.percent) for each in self.depths]
+        return [
+            *(Sentence(finding, small=finding == NOTHING) for finding in self.findings),
+            *([Table(heads, tried, "head-layers", "Agreement with other layers")] if tried else []),
+            Table(("depth", "true features", "its own states"), depths, "head-depths", "Agreement by depth"),
+            Sentence(
+                f"{counted(self.drafts, 'draft')} of {self.head} along {counted(self.texts, 'text')} that "
+                f"{self.target} wrote by itself. True features show what the head has learnt, its own states what "
+                "becomes of that while it drafts.",
+                small=True,
+            ),
+            Sentence(
+                f"Its vocabulary holds {self.coverage.percent} of the target's probability there, and the target's "
+                f"best token at {self.best_held.percent} of the positions. Measured; 95 % intervals, drawn by text.",
+                small=True,
+            ),
+        ]
 
     def _others(self, best: LayerTrial) -> str:
         """Return a sentence or two that compare the best tried layers with the current ones."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.intervals import Interval, divided, interval, ratio
+from mars_viz.documents import Block, Sentence, Table
 from mars_viz.records import Round
 
 ROUNDING = 1e-4  # logits this close are a tie: float32 logits of one token may differ this much between two programs
@@ -282,6 +283,27 @@ class ServerWatch:
         return f"The server {verb} here, {numbers}: first difference at {place(first)}: {_what(first)}."
 
     @property
+    def blocks(self) -> list[Block]:
+        """Numbers of both sides with their intervals over prompts, the verdict and the findings."""
+        sides = [side for side in (self.served, self.here) if side is not None]
+        rows = [("τ", *(side.tau.words for side in sides))]
+        rows.append(("acceptance rate", *(side.rate.percent for side in sides)))
+        for place in range(len(self.served.positions)):
+            each = (side.positions[place].percent if place < len(side.positions) else "" for side in sides)
+            rows.append((f"position {place + 1}", *each))
+        comparison = f", compared with {self.target} and {self.drafter} in {self.dtype} here" if self.target else ""
+        tokens = sum(each.tokens for each in self.prompts)
+        return [
+            Sentence(
+                f"{self.server} on vLLM {self.version}, γ = {self.gamma}{comparison}: {_prompts(len(self.prompts))}, "
+                f"{tokens:,} tokens."
+            ),
+            Table(("", "server", "here")[: 1 + len(sides)], rows, "watch", "Acceptance of both sides"),
+            Sentence(self.sentence),
+            *map(Sentence, self.findings),
+        ]
+
+    @property
     def findings(self) -> tuple[str, ...]:
         """Sentences about causes."""
         findings = [] if self._tells_rounds else [f"It reports no rounds; start it with {DETAILED} to see them."]
@@ -428,3 +450,20 @@ class ServerCheck:
         if self.verdict is Verdict.OTHER:
             return f"It does not run {self.reference} as it is here: {Verdict.OTHER.value}."
         return f"It runs {self.reference}: {self.verdict.value}."
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The numbers and the verdict."""
+        away = self.distance
+        return [
+            Sentence(
+                f"{self.server} on vLLM {self.version}, compared with {self.reference} in {self.dtype} at "
+                f"{self.tokens} tokens that it wrote in {self.texts} texts."
+            ),
+            Sentence(
+                f"Its logits differ by {away.estimate:.2g} ({away.low:.2g} to {away.high:.2g}) of their spread, a "
+                f"single one by at most {self.furthest:.2g}. Another token is best at {self.best_differs.percent} of "
+                "the positions."
+            ),
+            Sentence(self.sentence),
+        ]

@@ -147,12 +147,9 @@ def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
 
 def check_head(backend: Any) -> Iterator[TaskStep]:
     """Check the EAGLE-3 head on the built-in stories. Partial results start after a few stories."""
-    from mars_viz.speculators.audits import CheckingHead
+    from mars_viz.speculators.audits import checked_head
 
-    checking = CheckingHead(backend, STORIES)
-    for share in checking:
-        yield share, checking.result() if checking.tells else None
-    yield 1.0, checking.result()
+    return checked_head(backend, STORIES)
 
 
 def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
