@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.engine_counts import EngineRequest, counters_in, counts_in
-from mars_viz.analysis.engine_text import values_in
+from mars_viz.analysis.engine_counts import EngineRequest, counters_in, counts_in, values_in
 from mars_viz.analysis.engines import AcceptanceCounts, Counts, resampled
 from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError, SettingError
@@ -117,9 +116,25 @@ class RejectionBound:
         known = np.count_nonzero(self.values > dial if self.by_ratio else self.values < dial)
         return self.unknown + int(known)
 
-    def share(self, dial: float) -> float:
-        """Return the maximum as a share of the rejections; NaN without rejections."""
-        return self.at(dial) / self.rejections if self.rejections else float("nan")
+    @property
+    def symbol(self) -> str:
+        """The threshold's symbol."""
+        return "θ" if self.by_ratio else "m"
+
+    @property
+    def dials(self) -> tuple[float, ...]:
+        """Thresholds for tables."""
+        return (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98) if self.by_ratio else (0.25, 0.5, 1.0, 2.0, 4.0)
+
+    @property
+    def sentence(self) -> str:
+        """The meaning of the bound."""
+        near = "z2/z1 is above θ" if self.by_ratio else "z1 - z2 is below m"
+        lacking = f"At {counted(self.unknown, 'rejection')} the engine reports no logits; they count as forgiven."
+        return (
+            "The engine does not report rejected tokens, so this is a bound: MARS forgives only the target's "
+            f"runner-up, and only if {near}. {lacking if self.unknown else ''}"
+        ).strip()
 
 
 def rejection_bound(texts: Sequence[ServedRounds]) -> RejectionBound:

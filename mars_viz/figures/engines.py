@@ -61,7 +61,7 @@ _LOWEST = 0.5  # lowest θ in the figure: below it all rules are equally good
 
 def bound_curve(bound: RejectionBound, theme: Theme) -> go.Figure:
     """Return the upper bound of forgivable rejections over the threshold."""
-    symbol, at = ("θ", DIAL[True]) if bound.by_ratio else ("m", DIAL[False])
+    symbol, at = bound.symbol, DIAL[bound.by_ratio]
     rejections = counted(bound.rejections, "rejection")
     title = f"Bound: {symbol} = {at:g} could have forgiven at most {bound.at(at)} of {rejections}"
     figure = blank(title, theme, f"{symbol}, threshold of MARS", "rejections, at most (bound)")
