@@ -10,9 +10,19 @@ import pytest
 
 from mars_viz.components.race import LOOKS, live_payload, race_payload, racing_payload
 from mars_viz.errors import BadInput
-from mars_viz.race import Race, Solo, load_race, save_race
-from mars_viz.race.making import RECORDED, RaceTexts, Racing, timed
-from mars_viz.race.records import RaceLane, race_frame, round_clock
+from mars_viz.race import (
+    RECORDED,
+    Race,
+    RaceLane,
+    RaceTexts,
+    Racing,
+    Solo,
+    load_race,
+    race_frame,
+    round_clock,
+    save_race,
+    timed,
+)
 from mars_viz.records import Outcome, Timing
 from mars_viz.run import Run, Settings
 from tests.factories import toy_run

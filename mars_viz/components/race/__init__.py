@@ -15,8 +15,7 @@ import numpy as np
 from mars_viz.components.explorer.payload import identified
 from mars_viz.components.mount import Element, mount
 from mars_viz.escapes import visible
-from mars_viz.race.making import RaceTexts
-from mars_viz.race.records import Race, RaceLane, round_clock
+from mars_viz.race import Race, RaceLane, RaceTexts, round_clock
 from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings

@@ -33,7 +33,7 @@ from mars_viz.ui.jobs.models import Device, Models, Tell
 
 if TYPE_CHECKING:
     from mars_viz.prompts import PromptSet
-    from mars_viz.race.making import Racing
+    from mars_viz.race import Racing
     from mars_viz.recording import Mapping, Recording
     from mars_viz.sweep import Sweep
     from mars_viz.sweep.on_ray import RayRequest
@@ -130,7 +130,7 @@ def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
 
 def race(prompt: str, settings: Settings, chat: bool | None, history: History, backend: Any) -> Racing:
     """Return a race of a prompt in three lanes."""
-    from mars_viz.race.making import Racing
+    from mars_viz.race import Racing
 
     return Racing(backend, prompt, settings, chat=chat, history=history)
 

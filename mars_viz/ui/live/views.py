@@ -17,9 +17,7 @@ from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.engines import head_agreement
-from mars_viz.race import Race, RaceEntry
-from mars_viz.race.files import write_zip
-from mars_viz.race.records import RaceLane, race_frame
+from mars_viz.race import Race, RaceEntry, RaceLane, race_frame, write_zip
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.shapes import draft_words
