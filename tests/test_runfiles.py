@@ -312,13 +312,16 @@ def test_contradictions_and_impossible_values_are_refused(files, charted_files, 
 
 def test_the_map_of_another_run_is_refused(charted):
     other = run_with_map(0.6, rule="mars-code", temperature=1.0, max_new_tokens=14, model_seed=1)
-    with pytest.raises(BadInput, match="map is that of another run"):
+    with pytest.raises(BadInput, match="the map of another run"):
         codec.encode(replace(charted, title="Renamed", map=other.dial_map))
 
 
 def test_tables_beyond_any_memory_are_refused(files, charted_files, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(BadInput, match="far more prefixes"):
-        patched.setattr(tables, "MAX_VALUES", 50)
+        most = max(
+            codec.opened(name[:-8], data).lines for name, data in charted_files.items() if name[-8:] == ".parquet"
+        )
+        patched.setattr(tables, "MAX_VALUES", most)
         codec.decode(charted_files)
     monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
     for limit in ("MAX_VALUES", "MAX_BYTES"):

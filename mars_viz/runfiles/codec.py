@@ -55,7 +55,9 @@ def encode(run: Run) -> dict[str, bytes]:
         tables = trace_tables(run.trace) | {"pieces": pieces}
         if (dial_map := run.map) is not None:
             if dial_map.frame != run.without_rounds:
-                raise RunFileError("its map is of another run. Join them with mars_viz.dialmap.mapped(run, dial_map).")
+                raise RunFileError(
+                    "it has the map of another run. Join them with mars_viz.dialmap.mapped(run, dial_map)."
+                )
             tables |= map_tables(dial_map)
         files = {f"{name}.parquet": to_bytes(name, table) for name, table in tables.items()}
         stamps = {name: stamp(data) for name, data in files.items()}
