@@ -37,6 +37,7 @@ Table: TypeAlias = dict[str, np.ndarray]
 """Columns by name: [rows], or [rows, length] for lists of one length; other lists and bytes as objects."""
 
 MAX_VALUES = 50_000_000  # rows; far above any run, and far below the memory of a machine
+MAX_PREFIXES = MAX_VALUES  # tokens of all prefixes of a map
 MAX_BYTES = 1 << 30  # size of an unpacked table
 MAX_FOOTER = 1 << 20  # bytes; a long run has a few thousand
 MOST_EXTRAS = 32  # maximum number of unknown columns in a table
@@ -486,7 +487,7 @@ def map_of(tables: Mapping[str, Table], run: Run, facts: MapFacts) -> DialMap:
     """Return the map of this run. Raises BadInput if the tables contradict each other, the manifest or the run."""
     table, prompt = tables["map_answers"], run.prompt_ids
     speculations = _speculations(tables, ANSWERS)
-    few = len(prompt) * len(table["prefix"]) <= MAX_VALUES
+    few = len(prompt) * len(table["prefix"]) <= MAX_PREFIXES
     require("map_answers", few, "holds far more prefixes than a map of so long a prompt")
     prefixes = [prompt + tuple(prefix) for prefix in table["prefix"]]
     follow = (table["start"] == np.array([len(prefix) for prefix in prefixes], np.int64)).all()
