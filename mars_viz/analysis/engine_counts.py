@@ -101,12 +101,6 @@ def values_in(text: str) -> list[Any]:
     return values
 
 
-def no_counts(what: str, text: str, *, responses: bool) -> RunFileError:
-    """Return the error for JSON without counts, of responses or of a log: what to ask its engine for."""
-    engine = _engine(text, _IN_JSON if responses else _IN_LOGS)
-    return RunFileError(f"In {what} there are no counts of speculative decoding. {ASK[engine]}")
-
-
 def _after_space(text: str, place: int) -> int:
     match = _SPACE.match(text, place)
     return match.end() if match else place
@@ -206,7 +200,9 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     if not requests:
         what = "request 1" if len(responses) == 1 else f"all {len(responses)} requests"
-        raise no_counts(what, text, responses=any(response and _without(response) for response, _ in responses))
+        are_responses = any(response and _without(response) for response, _ in responses)
+        ask = ASK[_engine(text, _IN_JSON if are_responses else _IN_LOGS)]
+        raise RunFileError(f"In {what} there are no counts of speculative decoding. {ask}")
     return requests, len(responses) - len(requests)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -323,8 +323,7 @@ def parse_log(text: str) -> tuple[LoggedText, ...]:
     """Return the texts in a log of whole rounds. Raises RunFileError with a remedy for another layout or
     contradictions."""
     texts: list[tuple[dict[str, Any], list[LoggedRound]]] = []
-    for number, value in enumerate(values_in(text), 1):
-        line = _object(value, number)
+    for number, line in _objects(text):
         if "prompt_ids" in line:
             texts.append((line, []))
             continue
@@ -343,8 +342,7 @@ def parse_log(text: str) -> tuple[LoggedText, ...]:
 def parse_drafts(text: str) -> Drafts:
     """Return the drafts in a log of drafts only. Raises RunFileError for another layout."""
     drafts: dict[str, tuple[int, ...]] = {}
-    for number, value in enumerate(values_in(text), 1):
-        line = _object(value, number)
+    for number, line in _objects(text):
         key = line.get("prefix_sha256")
         if not isinstance(key, str) or len(key) != 64:
             raise RunFileError(f"Line {number} of the log of drafts has no prefix_sha256. Log it with every draft.")
@@ -387,8 +385,7 @@ def _text(header: Mapping[str, Any], rounds: Sequence[LoggedRound], number: int)
 
 def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
     drafted, emitted = _tokens(line, "drafted", number), _tokens(line, "emitted", number)
-    parents = line.get("parents")
-    if parents not in (None, list(range(-1, len(drafted) - 1))):
+    if line.get("parents") not in (None, list(range(-1, len(drafted) - 1))):
         raise RunFileError(f"Line {number} of the log is a tree, and only chains are read. Log a chain.")
     accepted = line.get("n_accepted")
     if type(accepted) is not int or accepted < 0:
@@ -406,10 +403,12 @@ def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
     return LoggedRound(drafted, accepted, emitted, tuple(logged))
 
 
-def _object(value: Any, number: int) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise RunFileError(f"Line {number} of the log is no object. Log a JSON object a line.")
-    return value
+def _objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the lines of a log, counted from 1."""
+    for number, value in enumerate(values_in(text), 1):
+        if not isinstance(value, dict):
+            raise RunFileError(f"Line {number} of the log is no object. Log a JSON object a line.")
+        yield number, value
 
 
 def _tokens(line: Mapping[str, Any], key: str, number: int, most: int = LONGEST_DRAFT + 1) -> tuple[int, ...]:
@@ -464,6 +463,14 @@ class EngineFile:
             f"{words} SGLang counts {counted(tokens, 'token')} in {counted(steps, 'verification')}, "
             f"{tokens / steps:.3f} each, the first token of each request included."
         )
+
+
+def decoded(data: bytes, what: str = "The file") -> str:
+    """Return the text of a file. Raises RunFileError."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RunFileError(f"{what} is not UTF-8 text. Save it as UTF-8.") from error
 
 
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:

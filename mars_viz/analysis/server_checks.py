@@ -234,11 +234,8 @@ class ServerWatch:
     def apart(self) -> Interval | None:
         """The server's τ minus ours, paired by prompt; NaN if one is undefined, None if nothing was decoded here."""
         pairs = [(*tau_of(each.served), *tau_of(each.here)) for each in self.prompts if each.here is not None]
-
-        def tau_apart(tokens: np.ndarray, passes: np.ndarray, ours: np.ndarray, our_passes: np.ndarray) -> np.ndarray:
-            return divided(tokens, passes) - divided(ours, our_passes)
-
-        return interval(tau_apart, *np.array(pairs, np.float64).T) if pairs else None
+        columns = np.array(pairs, np.float64).T  # tokens and passes of the server, then ours
+        return interval(lambda a, b, c, d: divided(a, b) - divided(c, d), *columns) if pairs else None
 
     @property
     def accepts(self) -> Accepts:

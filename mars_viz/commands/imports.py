@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.analysis.engine_file import EngineFile, read_file, rejection_bound
+from mars_viz.analysis.engine_file import EngineFile, decoded, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.backend_choice import AUTO
 from mars_viz.commands.decoding import add, json_argument, note, progress_bar
@@ -82,10 +82,7 @@ def _text_of(path: str) -> str:
         data = Path(path).read_bytes()
     if len(data) > _LARGEST:
         raise RunFileError(f"{path} has {len(data) >> 20} MB, above {_LARGEST >> 20}. Split it.")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RunFileError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
+    return decoded(data, path)
 
 
 def _words(options: argparse.Namespace) -> Callable[[int], str] | None:

@@ -29,7 +29,6 @@ from uuid import uuid4
 
 from mars_viz import locks
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
-from mars_viz.escapes import JOINERS, steers
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
@@ -46,7 +45,7 @@ from mars_viz.runfiles import (
     write_zip,
 )
 from mars_viz.runfiles.codec import MANIFEST, decode
-from mars_viz.runfiles.manifest import Manifest, retagged, strict_json
+from mars_viz.runfiles.manifest import Manifest, checked_label, retagged, strict_json
 from mars_viz.runfiles.zips import unpacked
 from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file
 
@@ -147,12 +146,6 @@ def recovered(folder: Path) -> Run:
             break
     assert run is not None
     return run
-
-
-def _redescribe_journal(folder: Path, changes: Mapping[str, object]) -> None:
-    """Change title or tags of an interrupted run. Raises BadInput if it has no segment, OSError on disk errors."""
-    first = _paths(folder)[0]
-    write_file(first, write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
 
 
 def _paths(folder: Path) -> list[Path]:
@@ -317,7 +310,10 @@ class Store:
             self._check()
             tidy(self.folder)
             self._expire()
-            self.makers.forget(self._has)
+            homes = (self.folder, self.bin)
+            self.makers.forget(
+                lambda name: any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
+            )
 
     def seen_by(self, sees: Sees | None) -> Self:
         """Return a copy for a visitor with limited access, who does not see the others; None gives full access."""
@@ -330,7 +326,7 @@ class Store:
 
         Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
         """
-        title = checked_title(title)
+        title = checked_label(title, "title", LONGEST_TITLE)
         with self._changing(name, "renamed"):
             path, current, readable = self._entry(name)
             if not readable:
@@ -384,10 +380,6 @@ class Store:
         """Lock the folder during a change. Raises BadInput if the lock is not released in time, and on disk errors."""
         with alone_in(self.folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
             yield
-
-    def _has(self, name: str) -> bool:
-        homes, paths = (self.folder, self.bin), (name, f".{name}{SUFFIX}")
-        return any((home / path).exists() for home in homes for path in paths)
 
     def _has_bin(self) -> bool:
         """False if nothing was deleted yet, or if the bin is a link made by another user."""
@@ -517,7 +509,8 @@ class RunStore(Store):
 
     def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
         if path.name.endswith(SUFFIX):
-            _redescribe_journal(path, changes)
+            first = _paths(path)[0]
+            write_file(first, write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
         else:
             super()._redescribe(path, changes)
 
@@ -547,18 +540,6 @@ def tidy(folder: Path) -> None:
 
 LONGEST_TITLE = 80
 UNREADABLE = "It cannot be read, so it has no title or tags to change. Delete it, or take a fresh copy."
-
-
-def checked_title(title: str) -> str:
-    """Return the stripped title. Raises BadInput if it is empty, too long, or has control characters."""
-    title = unicodedata.normalize("NFC", title).strip()
-    if not title.strip(JOINERS):
-        raise StorageError("The title is empty. Write one.")
-    if len(title) > LONGEST_TITLE:
-        raise StorageError(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
-    if any(map(steers, title)):
-        raise StorageError("The title holds a control character, such as a line break. Remove it.")
-    return title
 
 
 def redescribe(about: Path, changes: Mapping[str, object]) -> None:

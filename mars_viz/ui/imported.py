@@ -11,7 +11,7 @@ from hashlib import sha256
 
 import streamlit as st
 
-from mars_viz.analysis.engine_file import EngineFile, ServedRounds, read_file, rejection_bound
+from mars_viz.analysis.engine_file import EngineFile, ServedRounds, decoded, read_file, rejection_bound
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
@@ -36,12 +36,9 @@ def add_file(session: Session, data: bytes) -> bool:
     st.session_state[READ] = digest
     session.notices.clear()
     try:
-        text = data.decode("utf-8-sig")
         with contained("The file"):
-            engine_file = read_file(text)
+            engine_file = read_file(decoded(data))
             runs = [import_run(each).run for each in engine_file.texts]
-    except UnicodeDecodeError:
-        session.notices.append("The file is not UTF-8 text. Save it as UTF-8.")
     except BadInput as error:
         session.notices.append(str(error))
     else:
