@@ -171,12 +171,12 @@ class Manifest:
 
 
 def checked_label(text: str, noun: str, longest: int) -> str:
-    """Return a title or tag with normalized whitespace. Raises BadInput if it is empty, too long, or contains control
-    characters."""
+    """Return a title or tag without surrounding whitespace. Raises BadInput if it is empty, too long, or contains
+    control characters."""
     if any(map(steers, text)):
         what = f"{noun} {bounds.shortened(text)}"
         raise StorageError(f"The {what} holds a control character, such as a line break. Remove it.")
-    text = " ".join(unicodedata.normalize("NFC", text).split())
+    text = unicodedata.normalize("NFC", text).strip()
     if not text.strip(JOINERS):
         raise StorageError(f"The {noun} is empty. Write a word.")
     if len(text) > longest:
@@ -185,8 +185,9 @@ def checked_label(text: str, noun: str, longest: int) -> str:
 
 
 def checked_tag(tag: str) -> str:
-    """Return the tag as `checked_label`. Raises BadInput also for commas, which separate tags."""
-    tag = checked_label(tag, "tag", LONGEST_TAG)
+    """Return the tag with normalized whitespace. Raises BadInput as `checked_label`, and for commas, which separate
+    tags."""
+    tag = " ".join(checked_label(tag, "tag", LONGEST_TAG).split())
     if "," in tag:
         raise StorageError(f"The tag “{tag}” holds a comma, which separates tags. Leave it out.")
     return tag
