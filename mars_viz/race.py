@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -149,43 +149,33 @@ class Race:
         return {lane: (self.alone if run is None else run).token_ids for lane, run in self.runs.items()}
 
     @property
-    def figures(self) -> dict[RaceLane, Figures]:
-        """Results of each lane."""
-        texts, seconds, turns = self.token_ids, self.seconds, self.taken
-        return {
-            lane: Figures(
-                seconds=seconds[lane],
-                least=float(turns[lane].min()),
-                most=float(turns[lane].max()),
-                pace=len(texts[lane]) / seconds[lane],
-                over_alone=self.over(lane, RaceLane.ALONE),
-                tokens=len(texts[lane]),
-                passes=len(texts[lane]) if run is None else len(run.rounds),
-                rolled_back=0 if run is None else sum(round_.rolled_back for round_ in run.rounds),
-                as_alone=texts[lane] == texts[RaceLane.ALONE],
-            )
-            for lane, run in self.runs.items()
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Results of a lane."""
-
-    seconds: float  # measured wall clock of the middle turn, without the prompt's pass
-    least: float  # seconds of the fastest turn
-    most: float  # seconds of the slowest turn
-    pace: float  # measured tokens per second of the middle turn
-    over_alone: Factor  # pace over that of the target alone: median and range of the turns
-    tokens: int  # emitted tokens; exact
-    passes: int  # target passes without the prompt's; exact
-    rolled_back: int  # rolled-back drafted tokens; exact
-    as_alone: bool  # True if the text equals that of the target alone
-
-    @property
-    def tau(self) -> float:
-        """Tokens per target pass; exact."""
-        return self.tokens / self.passes
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per lane: times of the middle turn and the range of all turns (measured), and counts (exact)."""
+        rows, texts, possible = [], self.token_ids, not self.objection
+        for lane, run in self.runs.items():
+            over, turns, tokens = self.over(lane, RaceLane.ALONE), self.taken[lane], len(texts[lane])
+            passes = tokens if run is None else len(run.rounds)
+            row = {
+                "lane": lane.value,
+                "rule": "" if run is None else run.settings.rule,
+                "dial": None if run is None else run.settings.dial,
+                "draft": "" if run is None else run.settings.draft,
+                "turns": len(turns),
+                "seconds_measured": self.seconds[lane],
+                "seconds_least": float(turns.min()),
+                "seconds_most": float(turns.max()),
+                "tokens_per_second_measured": tokens / self.seconds[lane],
+                "over_autoregressive_measured": over.estimate if possible else None,
+                "over_autoregressive_low": over.low if possible else None,
+                "over_autoregressive_high": over.high if possible else None,
+                "tokens": tokens,
+                "target_passes": passes,
+                "tau": tokens / passes,
+                "rolled_back": 0 if run is None else sum(round_.rolled_back for round_ in run.rounds),
+                "same_text": texts[lane] == texts[RaceLane.ALONE],
+            }
+            rows.append(row)
+        return rows
 
 
 def round_clock(run: Run) -> np.ndarray:
@@ -194,33 +184,10 @@ def round_clock(run: Run) -> np.ndarray:
 
 
 def race_frame(race: Race) -> pd.DataFrame:
-    """Return a row per lane with measured times and exact counts, without impossible speed-ups."""
+    """Return the race's rows."""
     import pandas as pd  # slow import, rarely needed
 
-    possible = not race.objection
-    rows = [
-        {
-            "lane": lane.value,
-            "rule": "" if run is None else run.settings.rule,
-            "dial": None if run is None else run.settings.dial,
-            "draft": "" if run is None else run.settings.draft,
-            "turns": len(race.taken[lane]),
-            "seconds_measured": figures.seconds,
-            "seconds_least": figures.least,
-            "seconds_most": figures.most,
-            "tokens_per_second_measured": figures.pace,
-            "over_autoregressive_measured": figures.over_alone.estimate if possible else None,
-            "over_autoregressive_low": figures.over_alone.low if possible else None,
-            "over_autoregressive_high": figures.over_alone.high if possible else None,
-            "tokens": figures.tokens,
-            "target_passes": figures.passes,
-            "tau": figures.tau,
-            "rolled_back": figures.rolled_back,
-            "same_text": figures.as_alone,
-        }
-        for (lane, figures), run in zip(race.figures.items(), race.runs.values(), strict=True)
-    ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(race.rows)
 
 
 TURNS = 5  # default number of timed turns

@@ -59,12 +59,14 @@ def test_the_pace_counts_tokens_since_texts_differ_in_length(race):
     other = replace(race, relaxed=replace(race.relaxed, rounds=race.relaxed.rounds[:2]), turns=())
     assert len(other.token_ids[RaceLane.RELAXED]) < len(race.token_ids[RaceLane.RELAXED])
     for lane in RaceLane:
-        assert other.figures[lane].pace == pytest.approx(len(other.token_ids[lane]) / other.seconds[lane])
+        assert other.rows[[*RaceLane].index(lane)]["tokens_per_second_measured"] == pytest.approx(
+            len(other.token_ids[lane]) / other.seconds[lane]
+        )
     assert race.seconds[RaceLane.ALONE] == pytest.approx(0.02 * len(race.alone.token_ids))
     assert race.seconds[RaceLane.RELAXED] == pytest.approx(0.03 * len(race.relaxed.rounds))
     taken = race.taken[RaceLane.RELAXED].tolist()
     assert taken == pytest.approx([race.seconds[RaceLane.RELAXED] * by for by in (0.9, 1, 1.3)])
-    assert all(figures.least < figures.seconds < figures.most for figures in race.figures.values())
+    assert all(row["seconds_least"] < row["seconds_measured"] < row["seconds_most"] for row in race.rows)
 
 
 def test_inconsistent_races_are_refused(race):
