@@ -40,7 +40,7 @@ from transformers import (
 )
 
 from mars_viz import cli, demo, trees
-from mars_viz.analysis.head_agreement import HeadCheck
+from mars_viz.analysis.checks import HeadCheck
 from mars_viz.commands import checks
 from mars_viz.demo import TARGET
 from mars_viz.demo.prompts import STORIES

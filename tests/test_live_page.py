@@ -15,7 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import figures
-from mars_viz.analysis.head_agreement import NOTHING, DepthAgreement, HeadCheck, LayerTrial
+from mars_viz.analysis.checks import NOTHING, DepthAgreement, HeadCheck, LayerTrial
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, TooLarge

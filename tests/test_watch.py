@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from mars_viz import demo
-from mars_viz.analysis import server_checks
+from mars_viz.analysis import checks as results
+from mars_viz.analysis.checks import Accepts, Differs, ServerCheck, ServerWatch, Verdict
 from mars_viz.analysis.intervals import Interval, Method
-from mars_viz.analysis.server_checks import Accepts, Differs, ServerCheck, ServerWatch, Verdict
 from mars_viz.chat import EncodedPrompt, History
 from mars_viz.cli import main
 from mars_viz.commands import checks
@@ -126,7 +126,7 @@ def test_another_drafter_is_found_where_it_first_accepts_fewer(pair, trigram, ou
         assert its[:at] == here[:at] and each.difference.depth == min(its[at], here[at]) and each.same_rounds == at
     assert "fewer tokens" in found.sentence and "difference at prompt 1, round" in found.sentence
     assert "its drafter is not the one" in found.findings[0]
-    monkeypatch.setattr(server_checks, "ROUNDING", 100.0)  # a tie is no difference
+    monkeypatch.setattr(results, "ROUNDING", 100.0)  # a tie is no difference
     assert (found.ties, found.differences, found.accepts) == (3, (), Accepts.SAME) and "3 prompts" in found.sentence
 
 

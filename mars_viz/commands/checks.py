@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.analysis.engine_counts import vllm_metrics
-from mars_viz.analysis.server_checks import (
+from mars_viz.analysis.checks import (
     ServerWatch,
     WatchedPrompt,
     accepted_in_rounds,
@@ -17,6 +16,7 @@ from mars_viz.analysis.server_checks import (
     place,
     tau_of,
 )
+from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.bounds import shortened
 from mars_viz.chat import EncodedPrompt
 from mars_viz.commands import prompt_sets

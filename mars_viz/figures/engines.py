@@ -7,8 +7,8 @@ import math
 import numpy as np
 import plotly.graph_objects as go
 
+from mars_viz.analysis.checks import HeadCheck
 from mars_viz.analysis.engine_file import RejectionBound, ServedRounds
-from mars_viz.analysis.head_agreement import HeadCheck
 from mars_viz.figures.style import Entry, Theme, blank, say_empty, whole_ticks
 from mars_viz.words import counted, number, token_label
 

@@ -19,10 +19,20 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from mars_viz.analysis.checks import (
+    LOW,
+    DepthAgreement,
+    HeadCheck,
+    LayerTrial,
+    RoundDifference,
+    ServerCheck,
+    ServerWatch,
+    WatchedPrompt,
+    counts,
+    first_difference,
+)
 from mars_viz.analysis.engines import AcceptanceCounts
-from mars_viz.analysis.head_agreement import LOW, DepthAgreement, HeadCheck, LayerTrial, counts
 from mars_viz.analysis.intervals import ratio
-from mars_viz.analysis.server_checks import RoundDifference, ServerCheck, ServerWatch, WatchedPrompt, first_difference
 from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text
 from mars_viz.errors import ModelError, PromptError, SettingError
 from mars_viz.exploration import walk

@@ -9,7 +9,7 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mars_viz.analysis.head_agreement import HeadCheck
+from mars_viz.analysis.checks import HeadCheck
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.components.race import growing, replay
 from mars_viz.components.race import racing as lanes_so_far
