@@ -31,7 +31,7 @@ from typing import Any
 from measuring import json_option, write_json
 
 from mars_viz import demo
-from mars_viz.analysis.server_checks import Differs, RoundDifference
+from mars_viz.analysis.checks import Differs, RoundDifference
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.records import Round, emitted

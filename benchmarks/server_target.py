@@ -24,7 +24,7 @@ from engines import served, versions
 from measuring import json_option, write_json
 
 from mars_viz import demo
-from mars_viz.analysis.server_checks import ROUNDING, distance
+from mars_viz.analysis.checks import ROUNDING, distance
 from mars_viz.demo.prompts import STORIES
 from mars_viz.exploration import walk
 from mars_viz.records import Round, emitted

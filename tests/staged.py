@@ -12,7 +12,7 @@ from sweep_cases import toy_sweep
 
 from mars_viz import samples
 from mars_viz.dialmap import mapped
-from mars_viz.race.files import save_race
+from mars_viz.race import save_race
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStore

@@ -31,7 +31,7 @@ from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Stand
 from mars_viz.prompts import PromptItem, PromptSet
-from mars_viz.prompts.forms import history_of
+from mars_viz.prompts.files import history_of
 from mars_viz.recording import Mapping, Recording, Walking, dial_map, record
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Provenance, Run, Settings

@@ -21,7 +21,7 @@ from mars_viz.controllers import LENGTH, Control
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.options import options_of
-from mars_viz.race.files import RaceManifest
+from mars_viz.race import RaceManifest
 from mars_viz.recording import mapping_of
 from mars_viz.report import report_html
 from mars_viz.run import Provenance, Settings, settings_from

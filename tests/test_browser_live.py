@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from mars_viz.race.files import save_race
+from mars_viz.race import save_race
 from mars_viz.runfiles import ListedRun, load_run
 from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.ui import visitors

@@ -40,7 +40,7 @@ from transformers import (
 )
 
 from mars_viz import cli, demo, trees
-from mars_viz.analysis.head_agreement import HeadCheck
+from mars_viz.analysis.checks import HeadCheck
 from mars_viz.commands import checks
 from mars_viz.demo import TARGET
 from mars_viz.demo.prompts import STORIES
@@ -48,7 +48,7 @@ from mars_viz.errors import BadInput, ModelError
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Run, Settings
 from mars_viz.speculators import audits, loading
-from mars_viz.speculators.audits import CheckingHead
+from mars_viz.speculators.audits import checked_head
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafter_names import Eagle3, drafter_named
@@ -436,9 +436,9 @@ def built_in():
 
 
 def checked(backend: Backend, prompts=PROMPTS) -> HeadCheck:
-    checking = CheckingHead(backend, prompts, depth=3, tokens=20)
-    assert list(checking)[: len(prompts)] == [(i + 1) / len(prompts) for i in range(len(prompts))]
-    return checking.result()
+    steps = list(checked_head(backend, prompts, depth=3, tokens=20))
+    assert [done for done, _ in steps][: len(prompts)] == [(i + 1) / len(prompts) for i in range(len(prompts))]
+    return steps[-1][1]
 
 
 def test_its_counts_are_those_of_drafts_made_one_by_one(built_in):
@@ -532,15 +532,15 @@ def test_impossible_checks_are_refused(pair, built_in, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     for arguments, said in (
-        (["--depth", "0"], "ask for more"),
+        (["--depth", "0"], "Ask for more"),
         (["--tokens", "10"], "at least 11 tokens"),
-        (["--prompts", "few.txt"], "2 prompts say too little"),
+        (["--prompts", "few.txt"], "2 prompts are too few"),
         (["--chat"], "no chat template"),
     ):
         assert cli.main(["heads", *arguments]) == 2
         assert said in capsys.readouterr().err
     with pytest.raises(BadInput, match="is no head"):
-        CheckingHead(pair, PROMPTS)
+        next(checked_head(pair, PROMPTS))
 
 
 def test_a_head_is_saved_as_the_product_reads_it(tmp_path):

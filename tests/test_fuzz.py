@@ -32,12 +32,11 @@ from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.race import race_payload
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.figures.svg import token_bars
-from mars_viz.race import files as zip_of_race
-from mars_viz.race import load_race, save_race
-from mars_viz.race.files import RACE, RaceStore, write_zip
+from mars_viz.race import RACE, RaceStore, load_race, save_race, write_zip
+from mars_viz.race import read_zip as read_race_zip
 from mars_viz.run import Run
 from mars_viz.runfiles import codec, zips
-from mars_viz.runfiles.parquet import TABLES, opened, to_bytes
+from mars_viz.runfiles.tables import TABLES, opened, to_bytes
 from mars_viz.runfiles.zips import unpacked
 from mars_viz.ui.gallery import to_be_seen
 from tests.factories import toy_run
@@ -337,13 +336,13 @@ def race_files(race):
 def test_a_race_comes_back_from_its_zip(race, race_files, tmp_path, monkeypatch):
     mac = in_folder(race_files, "one/") | {"one/.DS_Store": b"x", "__MACOSX/one/._race.json": b"x"}
     for number, data in enumerate((write_zip(race), zipped(race_files), zipped(mac))):
-        zip_of_race.read_zip(data, tmp_path / str(number))
+        read_race_zip(data, tmp_path / str(number))
         assert race_payload(load_race(tmp_path / str(number))) == race_payload(load_race(race))
     with pytest.raises(BadInput, match="exists already"):
-        zip_of_race.read_zip(write_zip(race), tmp_path / "0")
+        read_race_zip(write_zip(race), tmp_path / "0")
     monkeypatch.setattr(zips, "VETTING", (sys.executable, "-c", "import os; os.abort()"))
     with pytest.raises(BadInput, match="damaged in a way that no race is"):
-        zip_of_race.read_zip(zipped(race_files), tmp_path / "one")
+        read_race_zip(zipped(race_files), tmp_path / "one")
     assert not (tmp_path / "one").exists()
 
 

@@ -26,7 +26,7 @@ from mars_viz.escapes import visible
 from mars_viz.figures.rules import agreement_matrix
 from mars_viz.figures.svg import token_strip
 from mars_viz.prompts import PromptItem, PromptSet
-from mars_viz.race.files import save_race
+from mars_viz.race import save_race
 from mars_viz.report import report_html, write_report
 from mars_viz.rules import rule_named
 from mars_viz.run import LONGEST_STOP, Piece, Run, Settings

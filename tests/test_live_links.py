@@ -21,8 +21,7 @@ from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput
 from mars_viz.exploration import MapProgress, Walker, advance
 from mars_viz.options import options_of
-from mars_viz.race import save_race
-from mars_viz.race.making import Racing
+from mars_viz.race import Racing, save_race
 from mars_viz.records import Policy
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named

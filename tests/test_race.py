@@ -10,9 +10,19 @@ import pytest
 
 from mars_viz.components.race import LOOKS, live_payload, race_payload, racing_payload
 from mars_viz.errors import BadInput
-from mars_viz.race import Race, Solo, load_race, save_race
-from mars_viz.race.making import RECORDED, RaceTexts, Racing, timed
-from mars_viz.race.records import RaceLane, race_frame, round_clock
+from mars_viz.race import (
+    RECORDED,
+    Race,
+    RaceLane,
+    RaceTexts,
+    Racing,
+    Solo,
+    load_race,
+    race_frame,
+    round_clock,
+    save_race,
+    timed,
+)
 from mars_viz.records import Outcome, Timing
 from mars_viz.run import Run, Settings
 from tests.factories import toy_run
@@ -49,12 +59,14 @@ def test_the_pace_counts_tokens_since_texts_differ_in_length(race):
     other = replace(race, relaxed=replace(race.relaxed, rounds=race.relaxed.rounds[:2]), turns=())
     assert len(other.token_ids[RaceLane.RELAXED]) < len(race.token_ids[RaceLane.RELAXED])
     for lane in RaceLane:
-        assert other.figures[lane].pace == pytest.approx(len(other.token_ids[lane]) / other.seconds[lane])
+        assert other.rows[[*RaceLane].index(lane)]["tokens_per_second_measured"] == pytest.approx(
+            len(other.token_ids[lane]) / other.seconds[lane]
+        )
     assert race.seconds[RaceLane.ALONE] == pytest.approx(0.02 * len(race.alone.token_ids))
     assert race.seconds[RaceLane.RELAXED] == pytest.approx(0.03 * len(race.relaxed.rounds))
     taken = race.taken[RaceLane.RELAXED].tolist()
     assert taken == pytest.approx([race.seconds[RaceLane.RELAXED] * by for by in (0.9, 1, 1.3)])
-    assert all(figures.least < figures.seconds < figures.most for figures in race.figures.values())
+    assert all(row["seconds_least"] < row["seconds_measured"] < row["seconds_most"] for row in race.rows)
 
 
 def test_inconsistent_races_are_refused(race):

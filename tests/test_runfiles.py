@@ -21,7 +21,7 @@ from mars_viz.exploration import Budget
 from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import codec, manifest, parquet, tables, zips
+from mars_viz.runfiles import codec, manifest, tables, zips
 from mars_viz.trace import Trace
 
 
@@ -55,9 +55,9 @@ def signed(files: Mapping[str, bytes], **changes: bytes) -> dict[str, bytes]:
 
 
 def edited(files: Mapping[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None]) -> dict[str, bytes]:
-    columns = {name: values.copy() for name, values in parquet.opened(table, files[f"{table}.parquet"]).read().items()}
+    columns = {name: values.copy() for name, values in codec.opened(table, files[f"{table}.parquet"]).read().items()}
     edit(columns)
-    return signed(files, **{table: parquet.to_bytes(table, columns)})
+    return signed(files, **{table: tables.to_bytes(table, columns)})
 
 
 def described(files: Mapping[str, bytes], changes: Mapping[str, object]) -> dict[str, bytes]:
@@ -312,18 +312,18 @@ def test_contradictions_and_impossible_values_are_refused(files, charted_files, 
 
 def test_the_map_of_another_run_is_refused(charted):
     other = run_with_map(0.6, rule="mars-code", temperature=1.0, max_new_tokens=14, model_seed=1)
-    with pytest.raises(BadInput, match="map is that of another run"):
+    with pytest.raises(BadInput, match="the map of another run"):
         codec.encode(replace(charted, title="Renamed", map=other.dial_map))
 
 
 def test_tables_beyond_any_memory_are_refused(files, charted_files, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(BadInput, match="far more prefixes"):
-        patched.setattr(tables, "MAX_VALUES", 50)
+        patched.setattr(tables, "MAX_PREFIXES", 50)
         codec.decode(charted_files)
     monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
     for limit in ("MAX_VALUES", "MAX_BYTES"):
         with monkeypatch.context() as patched, pytest.raises(BadInput, match="far larger"):
-            patched.setattr(parquet, limit, 10)
+            patched.setattr(tables, limit, 10)
             codec.decode(files)
 
 

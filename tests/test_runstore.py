@@ -26,7 +26,7 @@ from mars_viz.runfiles.codec import MANIFEST
 from mars_viz.runfiles.manifest import LONGEST_TAG, MOST_TAGS, checked_tags, retagged
 from mars_viz.runfiles.zips import unpacked
 from mars_viz.runstore import RunStatus, RunStore, checked_name, read
-from mars_viz.runstore.journal import segment
+from mars_viz.runstore.store import segment
 from tests.factories import toy_run
 
 ROOT = Path(__file__).parents[1]

@@ -20,8 +20,7 @@ from mars_viz.commands import decoding
 from mars_viz.components.explorer.payload import RoundIndex, round_index
 from mars_viz.errors import BadInput, EvidenceError
 from mars_viz.exploration import Stand, answers_along, walk_together
-from mars_viz.race.making import Racing
-from mars_viz.race.records import RaceLane
+from mars_viz.race import RaceLane, Racing
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import Round
 from mars_viz.replay import ending_of

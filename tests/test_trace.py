@@ -19,7 +19,7 @@ from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.runfiles import codec, load_run
-from mars_viz.runfiles.parquet import MOST_EXTRAS
+from mars_viz.runfiles.tables import MOST_EXTRAS
 from mars_viz.trace import Speculations, Trace
 from tests.factories import toy_map, toy_run
 from tests.test_runfiles import difference, edited, rewritten, signed

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from mars_viz import demo
-from mars_viz.analysis import server_checks
+from mars_viz.analysis import checks as results
+from mars_viz.analysis.checks import Accepts, Differs, ServerCheck, ServerWatch, Verdict
 from mars_viz.analysis.intervals import Interval, Method
-from mars_viz.analysis.server_checks import Accepts, Differs, ServerCheck, ServerWatch, Verdict
 from mars_viz.chat import EncodedPrompt, History
 from mars_viz.cli import main
 from mars_viz.commands import checks
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
+from mars_viz.documents import lines
 from mars_viz.errors import BadInput, EvidenceError, ModelError
 from mars_viz.permissions import PATHS
 from mars_viz.recording import Mapping, Recording
@@ -27,7 +28,7 @@ from mars_viz.records import Round
 from mars_viz.run import Settings
 from mars_viz.runfiles import save_run
 from mars_viz.speculators import audits, vllm_http
-from mars_viz.speculators.audits import CheckingServer, WatchingServer, decoded
+from mars_viz.speculators.audits import checked_server, decoded
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import backend_of, load_backend
 from mars_viz.speculators.model_files import Loaded
@@ -72,9 +73,9 @@ def address(pair, manners):
 
 def watched(backend: Backend | None, served: Speculating, prompts=PROMPTS, **how: Any) -> ServerWatch:
     with vllm_server(served.backend, Manners(speculating=served)) as address:
-        watching = WatchingServer(Server.at(address), backend, prompts, **{"tokens": 32} | how)
-        assert len(list(watching)) == len(watching)
-        return watching.result()
+        results = list(audits.watched(Server.at(address), backend, prompts, **{"tokens": 32} | how))
+        assert [len(each.prompts) for each in results] == list(range(1, len(prompts) + 1))
+        return results[-1]
 
 
 def our_rounds(backend: Backend, prompt: str) -> list[Round]:
@@ -125,7 +126,7 @@ def test_another_drafter_is_found_where_it_first_accepts_fewer(pair, trigram, ou
         assert its[:at] == here[:at] and each.difference.depth == min(its[at], here[at]) and each.same_rounds == at
     assert "fewer tokens" in found.sentence and "difference at prompt 1, round" in found.sentence
     assert "its drafter is not the one" in found.findings[0]
-    monkeypatch.setattr(server_checks, "ROUNDING", 100.0)  # a tie is no difference
+    monkeypatch.setattr(results, "ROUNDING", 100.0)  # a tie is no difference
     assert (found.ties, found.differences, found.accepts) == (3, (), Accepts.SAME) and "3 prompts" in found.sentence
 
 
@@ -150,7 +151,7 @@ def test_a_text_that_ends_early(pair):
     ending = replace(pair, eos_ids=frozenset(round_.token_ids))  # a text of one token has no rounds
     found = watched(ending, Speculating(ending), PROMPTS[:1])
     assert (found.prompts[0].tokens, found.prompts[0].rounds, found.accepts) == (1, 0, Accepts.SAME)
-    assert not found.differences and "nan" not in "".join(checks.table(found.served, found.here))
+    assert not found.differences and "nan" not in "".join(lines(found.blocks))
 
 
 @pytest.mark.parametrize(
@@ -221,14 +222,14 @@ def test_unusable_servers_and_options_are_refused(pair, address, manners, capsys
 
 def test_system_messages_reach_the_server_which_may_be_the_target_here(pair, address, manners):
     with pytest.raises(BadInput, match="no prompt"):
-        WatchingServer(Server.at(address), None, [])
+        next(audits.watched(Server.at(address), None, []))
     for backend in (None, pair):
         prompt = EncodedPrompt("Hi", History("Be brief."))
-        list(WatchingServer(Server.at(address), backend, [prompt], tokens=2))
+        list(audits.watched(Server.at(address), backend, [prompt], tokens=2))
         assert manners.requests[-1]["prompt"] == [list(pair.tokenizer.encode("Be brief.\n\nHi"))]
     here = load_backend(address, str(demo.DRAFTER), device="cpu", dtype="float32")
-    watching = WatchingServer(Server.at(address), here, PROMPTS[:1], tokens=8)
-    assert len(list(watching)) == 1 and watching.result().accepts is Accepts.SAME
+    (result,) = audits.watched(Server.at(address), here, PROMPTS[:1], tokens=8)
+    assert result.accepts is Accepts.SAME
 
 
 @pytest.mark.parametrize(
@@ -238,9 +239,8 @@ def test_the_weights_that_a_server_runs_are_told(pair, rounded, kind, verdict):
     model = load_backend(demo.DRAFTER, "ngram:n=3", device="cpu").target.model
     other = backend_of(pair.tokenizer.library, Loaded(model, kind), Loaded(model, kind))
     with vllm_server({"same": pair, "rounded": rounded, "another": other}[kind]) as address:
-        checking = CheckingServer(Server.at(address), pair, PROMPTS, tokens=12)
-        assert list(checking)[-1] == 1.0
-    found = checking.result()
+        *_, (done, found) = checked_server(Server.at(address), pair, PROMPTS, tokens=12)
+    assert done == 1.0
     assert found.verdict is verdict and found.texts == 3 and 3 < found.tokens <= 36
     assert (found.furthest < 1e-3) == (verdict is Verdict.SAME) and "built-in/target" in found.sentence
     assert (found.best_differs.estimate > 0.1) == (verdict is Verdict.OTHER)
@@ -276,7 +276,7 @@ def test_the_command_checks_weights_or_refuses(pair, address, manners, capsys, t
         assert said in capsys.readouterr().err
     manners.raw = False
     with pytest.raises(BadInput, match="log-probabilities"):
-        CheckingServer(Server.at(address), pair, PROMPTS)
+        next(checked_server(Server.at(address), pair, PROMPTS))
 
 
 def test_failures_on_the_way_keep_finished_prompts(address, manners, capsys, monkeypatch):

@@ -17,9 +17,8 @@ from sweep_cases import COSTS, timing, toy_sweep
 
 from mars_viz import locks, writer
 from mars_viz.errors import BadInput
-from mars_viz.race import load_race, save_race
-from mars_viz.race.files import RaceStore
-from mars_viz.race.files import write_zip as race_zip
+from mars_viz.race import RaceStore, load_race, save_race
+from mars_viz.race import write_zip as race_zip
 from mars_viz.report import report_html
 from mars_viz.report.page import write_report
 from mars_viz.runfiles import save_run

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import Disturbed
-from mars_viz.race import save_race
-from mars_viz.race.making import TURNS, Racing
+from mars_viz.race import TURNS, Racing, save_race
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
 from training import command

@@ -8,7 +8,6 @@ own text. Speeds are measured, and only if a run was really decoded at that sett
 from __future__ import annotations
 
 import re
-from bisect import bisect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -191,33 +190,27 @@ def _shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> l
     in `theirs`. difflib takes the cube of the length for texts that loop, as those at a loose setting do.
     """
     codes = {unit: code for code, unit in enumerate(dict.fromkeys([*ours, *theirs]))}
-    ranks = [np.array([codes[unit] for unit in (*ours, *theirs)], np.int64)]  # k: equal where 2^k units are equal
-    while (half := 1 << len(ranks) - 1) < min(len(ours), len(theirs)):
-        pairs = ranks[-1][:-half] * len(ranks[0]) + ranks[-1][half:]
-        ranks.append(np.unique(pairs, return_inverse=True)[1])
-
-    def shared(left: range, right: range, size: int) -> tuple[int, int] | None:
-        """Return the starts of the first common stretch of this size."""
-        power = size.bit_length() - 1
-        heads, tails = ranks[power], ranks[power][size - (1 << power) :]
-        first, second = (
-            heads[part.start : part.stop - size + 1] * len(ranks[0]) + tails[part.start : part.stop - size + 1]
-            for part in (left, range(len(ours) + right.start, len(ours) + right.stop))
-        )
-        found = np.flatnonzero(np.isin(first, second))
-        return (int(found[0]), int(np.argmax(second == first[found[0]]))) if len(found) else None
-
+    left, right = (np.array([codes[unit] for unit in units], np.int64) for units in (ours, theirs))
     stretches, waiting = [], [(range(len(ours)), range(len(theirs)))]
     while waiting:
-        left, right = waiting.pop()
-        sizes = range(SHORTEST, min(len(left), len(right)) + 1)
-        size = SHORTEST - 1 + bisect(sizes, False, key=lambda size: shared(left, right, size) is None)
-        if size >= SHORTEST and (starts := shared(left, right, size)):
-            a, b = left.start + starts[0], right.start + starts[1]
-            stretches.append((a, b, size))
-            waiting.append((range(left.start, a), range(right.start, b)))
-            waiting.append((range(a + size, left.stop), range(b + size, right.stop)))
+        a, b = waiting.pop()
+        start, other, size = _longest(left[a.start : a.stop], right[b.start : b.stop])
+        if size >= SHORTEST:
+            start, other = a.start + start, b.start + other
+            stretches.append((start, other, size))
+            waiting.append((range(a.start, start), range(b.start, other)))
+            waiting.append((range(start + size, a.stop), range(other + size, b.stop)))
     return sorted(stretches)
+
+
+def _longest(left: np.ndarray, right: np.ndarray) -> tuple[int, int, int]:
+    """Return starts and size of the longest common stretch."""
+    best, sizes = (0, 0, 0), np.zeros(len(right) + 1, np.int64)  # sizes of common ends at the present unit of `left`
+    for place, code in enumerate(left.tolist(), 1):
+        sizes[1:] = np.where(right == code, sizes[:-1] + 1, 0)
+        if (size := int(sizes.max())) > best[2]:
+            best = place - size, int(sizes.argmax()) - size, size
+    return best
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,17 @@ A figure that an engine does not report stays unknown. Read: SGLang 0.5.23 and e
 llama.cpp and mlx-vlm, TensorRT-LLM's `request_perf_metrics`, LM Studio's `stats`. Counters are sums over all requests
 since the server started. For several scrapes in one text the difference between the last and the first is counted.
 
+A file has JSON values, one a line or indented, or captured streams. Only "\\n" ends a line: a JSON string may hold
+U+2028, U+2029 and U+0085 as they are. The chunks of a stream (`data:` lines, or chunks saved as JSON lines) are merged
+into one response for each request.
+
 vLLM's per-request metrics are also written here. Their fields are those of `metrics.speculative_decoding` in a
 response, as in the documentation of `--per-request-spec-decode-metrics` (vLLM calls them experimental).
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import defaultdict
@@ -19,9 +24,147 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.engine_text import no_counts
 from mars_viz.analysis.engines import AcceptanceCounts, Counts, RequestTotals
 from mars_viz.errors import RunFileError
+
+MAX_LISTS = 1_000_000  # lists and objects in a file; each takes twenty times the bytes that write it
+ASK = {
+    "vLLM": "Start vLLM with --per-request-spec-decode-metrics detailed, ask with n = 1 and save the responses, or "
+    "save the text of its /metrics.",
+    "SGLang": "Save SGLang's responses: /generate counts in meta_info, the OpenAI routes in sglext if the request says "
+    "return_spec_tokens_details. Or start it with --enable-metrics and save the text of /metrics.",
+    "llama.cpp": "Save the responses of llama.cpp's server, whose timings have draft_n if anything was drafted, or "
+    "start it with --metrics and save the text of /metrics.",
+    "TensorRT-LLM": "Ask TensorRT-LLM with return_perf_metrics and save the outputs, or save the text of its "
+    "/prometheus/metrics.",
+    "mlx-vlm": "Start mlx-vlm with a draft model and save the responses, whose timings then have draft_rounds.",
+    "LM Studio": "Ask LM Studio's /api/v0 routes with a draft_model and save the responses, whose stats count drafts.",
+    "TGI": "TGI does not report drafted tokens. Serve the models with another engine.",
+    "": "vLLM reports them with --per-request-spec-decode-metrics detailed, SGLang in meta_info, llama.cpp's server "
+    "and mlx-vlm in timings, TensorRT-LLM with return_perf_metrics, LM Studio in stats; the text of /metrics of vLLM, "
+    "SGLang, llama.cpp and TensorRT-LLM is read as well.",
+}
+"""What to ask each engine for; "" for a file of an unknown engine."""
+
+_IN_JSON = {
+    "SGLang": r'"(meta_info|sglext|matched_stop)"\s*:',
+    "mlx-vlm": r'"draft_kind"\s*:',
+    "llama.cpp": r'"timings"\s*:\s*\{|"system_fingerprint"\s*:\s*"b\d+-|"id_slot"\s*:',
+    "TensorRT-LLM": r'"(request_perf_metrics|avg_decoded_tokens_per_iter|ctx_request_id)"\s*:',
+    "LM Studio": r'"stats"\s*:\s*\{[^{}]{0,500}"(tokens_per_second|tokensPerSecond)"',
+    "vLLM": r'"(speculative_decoding|prompt_logprobs|kv_transfer_params)"\s*:|"system_fingerprint"\s*:\s*"vllm',
+}
+_IN_LOGS = {
+    "TensorRT-LLM": r"\[(TensorRT-LLM|TRT-LLM)\]|^(# (HELP|TYPE) )?trtllm_",
+    "SGLang": r"sglang[:./_ ]|(Decode|Prefill) batch\b.{0,200}#(running|new)-",
+    "vLLM": r"SpecDecoding metrics:|Speculative metrics:|\b(INFO|WARNING|ERROR) .{0,200}\[\w+\.py:\d+\]|\bvllm\b",
+    "mlx-vlm": r"mlx[-_]vlm",
+    "LM Studio": r"(?i)lm[ -]?studio",
+    "TGI": r"text[-_]generation[-_](launcher|router|server|inference)|\btgi_",
+    "llama.cpp": r"llamacpp[:_]|llama[-_](server|model|context|perf|kv|cpp)|\bprint_timing\w*:|\bdraft acceptance|"
+    r"\b(slot|srv) +\w+: |\bstatistics +[\w-]+: #calls",
+}
+_SEARCHED = 5_000_000  # characters
+_SPACE = re.compile(r"[ \t\r\n\ufeff]*")
+_DONE = object()
+_GROWING = {"content", "tokens", "token_logprobs", "top_logprobs", "token_ids"}  # lists of a choice, chunk after chunk
+
+
+def values_in(text: str) -> list[Any]:
+    """Return the JSON values of a text, those of a single list one by one, and the responses of its streams. Raises
+    RunFileError for any other text and for none."""
+    if text.count("[") + text.count("{") > MAX_LISTS:
+        raise RunFileError(f"There are more than {MAX_LISTS:,} lists and objects in it. Split it into smaller files.")
+    decoder, items, place = json.JSONDecoder(), list[tuple[Any, bool]](), 0
+    streamed = re.search(r"^[ \t]*data:", text, re.MULTILINE) is not None
+    while (place := _after_space(text, place)) < len(text):
+        event = streamed and text.startswith("data:", place)
+        place = _after_space(text, place + len("data:")) if event else place
+        try:
+            if not text.startswith(("{", "[", "null"), place) or (streamed and text.startswith("[DONE]", place)):
+                raise ValueError
+            value, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            if not streamed:
+                raise _not_json(text, place, any(isinstance(value, dict) for value, _ in items)) from error
+            if event and text.startswith("[DONE]", place):
+                items.append((_DONE, True))
+            end = text.find("\n", place)  # an event's name, a comment, a header of HTTP, a chunk that was cut off
+            place = len(text) if end < 0 else end
+        else:
+            items.append((value, event))
+    values = _merged(items)
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    if not values:
+        raise RunFileError("There are no metrics in it. Give the responses of an engine, or its metrics.")
+    return values
+
+
+def _after_space(text: str, place: int) -> int:
+    match = _SPACE.match(text, place)
+    return match.end() if match else place
+
+
+def _not_json(text: str, place: int, begun: bool) -> RunFileError:
+    line = text.count("\n", 0, place) + 1
+    engine = "" if begun else _engine(text, _IN_LOGS)
+    if engine:
+        return RunFileError(f"It is a log or other text of {engine} without counts that can be read. {ASK[engine]}")
+    if begun or text[place] in "{[":
+        return RunFileError(f"Line {line} is no JSON; it may be cut off. Remove it, or save the file again.")
+    return RunFileError(f"Line {line} is no JSON, and no engine's counts are in the text. {ASK['']}")
+
+
+def _engine(text: str, marks: dict[str, str]) -> str:
+    """Return the first engine whose marks are in the text, "" if none are."""
+    head = text[:_SEARCHED]
+    return next((engine for engine, mark in marks.items() if re.search(mark, head, re.MULTILINE)), "")
+
+
+def _merged(found: list[tuple[Any, bool]]) -> list[Any]:
+    """Merge the chunks of each stream. A chunk without an id belongs to the stream of the chunk before it."""
+    values, streams, key = list[Any](), dict[Any, dict[str, Any]](), None
+    for value, event in found:
+        if value is _DONE:
+            streams.pop(key, None)
+            key = None
+        elif not isinstance(value, dict) or not (event or str(value.get("object", "")).endswith(".chunk")):
+            values.append(value)
+        else:
+            info = value.get("meta_info")
+            name = value.get("id") or (info.get("id") if isinstance(info, dict) else None)
+            key = key if name is None else (str(name), str(value.get("index")))
+            if key in streams:
+                _extend(streams[key], value)
+            else:
+                values.append(streams.setdefault(key, value))
+            if value.get("stop") is True:  # llama.cpp's own route ends without [DONE]
+                streams.pop(key, None)
+                key = None
+    return values
+
+
+def _extend(found: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add a chunk to a response: lists of tokens grow, the last value of anything else stays."""
+    for key, value in more.items():
+        old = found.get(key)
+        if value is None or value == []:
+            found.setdefault(key, value)
+        elif key in _GROWING and isinstance(old, list) and isinstance(value, list):
+            old.extend(value)
+        elif key == "logprobs" and isinstance(old, dict) and isinstance(value, dict):
+            _extend(old, value)
+        elif key == "choices" and isinstance(old, list) and isinstance(value, list):
+            by_index = {str(each.get("index")): each for each in old if isinstance(each, dict)}
+            for choice in (each for each in value if isinstance(each, dict)):
+                if (index := str(choice.get("index"))) in by_index:
+                    _extend(by_index[index], choice)
+                else:
+                    old.append(choice)
+        else:
+            found[key] = value
+
 
 MAX_STEPS = 5_000_000  # maximum number of steps of all requests of a file; a small histogram can claim any number
 DEEPEST = 8  # objects and lists within one another in which an engine's counts are looked for
@@ -57,7 +200,9 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     if not requests:
         what = "request 1" if len(responses) == 1 else f"all {len(responses)} requests"
-        raise no_counts(what, text, responses=any(response and _without(response) for response, _ in responses))
+        are_responses = any(response and _without(response) for response, _ in responses)
+        ask = ASK[_engine(text, _IN_JSON if are_responses else _IN_LOGS)]
+        raise RunFileError(f"In {what} there are no counts of speculative decoding. {ask}")
     return requests, len(responses) - len(requests)
 
 
@@ -108,7 +253,6 @@ def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     if histogram is None or gamma is None or drafted is None:
         return RequestTotals(name, accepted, drafted, steps, gamma, completion)
     depths = np.repeat(np.arange(len(histogram)), histogram)
-    _check(int(depths.max(initial=0)) <= gamma, "a round accepted more than it drafted")
     each = np.full(len(depths), gamma)
     return AcceptanceCounts(name, depths, each, drafted, gamma, completion, ordered=False, prefilled=1)
 
@@ -177,6 +321,9 @@ class _Contradiction(Exception):
     """An inconsistency in one request's counts."""
 
 
+_MISFIT = "does not fit the other numbers"
+
+
 def _check(condition: Any, otherwise: str) -> None:
     if not condition:
         raise _Contradiction(otherwise)
@@ -237,46 +384,34 @@ def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -
 
 
 def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
-    sums = []
-    for key in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "num_spec_tokens"):
-        if (count := _count(metrics, key)) is None:
-            raise _Contradiction(f"{key} is no count")
-        sums.append(count)
+    keys = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "num_spec_tokens")
+    sums = [count for key in keys if (count := _count(metrics, key)) is not None]
+    _check(len(sums) == len(keys), f"it needs {', '.join(keys)}")
     steps, accepted_total, drafted_total, gamma = sums
-    _check(steps <= MAX_STEPS, f"num_spec_steps is above {MAX_STEPS}")
-    _check(gamma <= 4096, "num_spec_tokens is above 4096")
-    histogram = _list(metrics, "acceptance_histogram")
-    _check(histogram is not None and len(histogram) == gamma + 1, "acceptance_histogram has not num_spec_tokens + 1")
-    _check(sum(histogram or ()) == steps, "acceptance_histogram does not add up to num_spec_steps")
-    per_step, drafted = _list(metrics, "per_step_accepted"), _list(metrics, "per_step_drafted")
-    ordered = per_step is not None
-    accepted = np.repeat(np.arange(gamma + 1), histogram or []) if per_step is None else np.array(per_step, np.int64)
-    same = ordered and (len(accepted) != steps or accepted.max(initial=0) > gamma)
-    _check(not same, "per_step_accepted has not num_spec_steps entries of at most num_spec_tokens")
-    _check(np.bincount(accepted, minlength=gamma + 1).tolist() == histogram, "per_step_accepted is no such histogram")
-    _check(int(accepted.sum()) == accepted_total, "num_accepted_draft_tokens is not what the steps accepted")
-    drafted_by_step = drafted if ordered else None
-    if not ordered and metrics.get("acceptance_histogram_by_draft_length") is not None:
-        accepted, drafted_by_step = _by_draft_length(metrics["acceptance_histogram_by_draft_length"], steps)
-        _check(
-            np.bincount(accepted, minlength=gamma + 1).tolist() == histogram,
-            "acceptance_histogram_by_draft_length does not add up to acceptance_histogram",
-        )
-    if drafted_by_step is None and drafted_total == steps * gamma:
-        drafted_by_step = [gamma] * steps
-    if drafted_by_step is not None:
-        fits = len(drafted_by_step) == steps and max(drafted_by_step, default=0) <= gamma
-        _check(fits, "per_step_drafted does not fit the steps")
-        _check(sum(drafted_by_step) == drafted_total, "per_step_drafted does not add up to num_draft_tokens")
-        _check(bool(np.all(accepted <= np.array(drafted_by_step))), "a step accepted more than it drafted")
-    _check(accepted_total <= drafted_total <= steps * gamma, "num_draft_tokens does not fit the steps")
+    _check(steps <= MAX_STEPS and gamma <= 4096, f"it has more than {MAX_STEPS:,} steps, or 4,096 tokens in a draft")
+    histogram, per_step = _list(metrics, "acceptance_histogram") or [], _list(metrics, "per_step_accepted")
+    _check(len(histogram) == gamma + 1 and sum(histogram) == steps, f"acceptance_histogram {_MISFIT}")
+    by_length, drafted = metrics.get("acceptance_histogram_by_draft_length"), None
+    if per_step is not None:
+        accepted, drafted = np.array(per_step, np.int64), _list(metrics, "per_step_drafted")
+    elif by_length is not None:
+        accepted, drafted = _by_draft_length(by_length, steps)
+    else:
+        accepted = np.repeat(np.arange(gamma + 1), histogram)
+    if drafted is None and drafted_total == steps * gamma:
+        drafted = [gamma] * steps
+    same = accepted.max(initial=0) <= gamma and np.bincount(accepted, minlength=gamma + 1).tolist() == histogram
+    _check(
+        same and int(accepted.sum()) == accepted_total,
+        f"per_step_accepted or another list {_MISFIT}",
+    )
     ratios = {"mean_acceptance_length": (steps, steps + accepted_total)}
     ratios["draft_acceptance_rate"] = (drafted_total, accepted_total)
     for key, (whole, part) in ratios.items():
         if (value := metrics.get(key)) is not None and whole:
             near = type(value) in (int, float) and math.isclose(value, part / whole, rel_tol=1e-4, abs_tol=1e-4)
-            _check(near, f"{key} contradicts the counts")
-    array = None if drafted_by_step is None else np.array(drafted_by_step, np.int64)
+            _check(near, f"{key} {_MISFIT}")
+    array, ordered = None if drafted is None else np.array(drafted, np.int64), per_step is not None
     return AcceptanceCounts(
         name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1, empty_drafts=True
     )
@@ -284,15 +419,13 @@ def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) 
 
 def _by_draft_length(found: Any, steps: int) -> tuple[np.ndarray, list[int]]:
     """Return accepted and drafted tokens of each step from a histogram for each draft length."""
-    problem = "acceptance_histogram_by_draft_length does not hold length + 1 counts for each length"
-    _check(isinstance(found, Mapping), problem)
-    lengths = [key for key in found if key.isdecimal() and len(key) < 5]
-    histograms = [_list(found, key) or [] for key in lengths]
-    complete = all(len(each) == int(key) + 1 for key, each in zip(lengths, histograms, strict=True))
-    _check(complete and len(lengths) == len(found), problem)
-    _check(sum(map(sum, histograms)) == steps, "acceptance_histogram_by_draft_length does not add up to num_spec_steps")
-    accepted = [np.repeat(np.arange(len(each)), each) for each in histograms]
-    drafted = [int(key) for key, each in zip(lengths, histograms, strict=True) for _ in range(sum(each))]
+    problem = f"acceptance_histogram_by_draft_length {_MISFIT}"
+    _check(isinstance(found, Mapping) and all(key.isdecimal() and len(key) < 5 for key in found), problem)
+    histograms = {int(key): _list(found, key) or [] for key in found}
+    fits = all(len(each) == length + 1 for length, each in histograms.items())
+    _check(fits and sum(map(sum, histograms.values())) == steps, problem)
+    accepted = [np.repeat(np.arange(len(each)), each) for each in histograms.values()]
+    drafted = [length for length, each in histograms.items() for _ in range(sum(each))]
     return np.concatenate([np.empty(0, np.int64), *accepted]), drafted
 
 

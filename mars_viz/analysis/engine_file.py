@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.engine_counts import EngineRequest, counters_in, counts_in
-from mars_viz.analysis.engine_text import values_in
+from mars_viz.analysis.engine_counts import EngineRequest, counters_in, counts_in, values_in
 from mars_viz.analysis.engines import AcceptanceCounts, Counts, resampled
 from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError, SettingError
@@ -117,9 +116,25 @@ class RejectionBound:
         known = np.count_nonzero(self.values > dial if self.by_ratio else self.values < dial)
         return self.unknown + int(known)
 
-    def share(self, dial: float) -> float:
-        """Return the maximum as a share of the rejections; NaN without rejections."""
-        return self.at(dial) / self.rejections if self.rejections else float("nan")
+    @property
+    def symbol(self) -> str:
+        """The threshold's symbol."""
+        return "θ" if self.by_ratio else "m"
+
+    @property
+    def dials(self) -> tuple[float, ...]:
+        """Thresholds for tables."""
+        return (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98) if self.by_ratio else (0.25, 0.5, 1.0, 2.0, 4.0)
+
+    @property
+    def sentence(self) -> str:
+        """The meaning of the bound."""
+        near = "z2/z1 is above θ" if self.by_ratio else "z1 - z2 is below m"
+        lacking = f"At {counted(self.unknown, 'rejection')} the engine reports no logits; they count as forgiven."
+        return (
+            "The engine does not report rejected tokens, so this is a bound: MARS forgives only the target's "
+            f"runner-up, and only if {near}. {lacking if self.unknown else ''}"
+        ).strip()
 
 
 def rejection_bound(texts: Sequence[ServedRounds]) -> RejectionBound:
@@ -308,8 +323,7 @@ def parse_log(text: str) -> tuple[LoggedText, ...]:
     """Return the texts in a log of whole rounds. Raises RunFileError with a remedy for another layout or
     contradictions."""
     texts: list[tuple[dict[str, Any], list[LoggedRound]]] = []
-    for number, value in enumerate(values_in(text), 1):
-        line = _object(value, number)
+    for number, line in _objects(text):
         if "prompt_ids" in line:
             texts.append((line, []))
             continue
@@ -328,8 +342,7 @@ def parse_log(text: str) -> tuple[LoggedText, ...]:
 def parse_drafts(text: str) -> Drafts:
     """Return the drafts in a log of drafts only. Raises RunFileError for another layout."""
     drafts: dict[str, tuple[int, ...]] = {}
-    for number, value in enumerate(values_in(text), 1):
-        line = _object(value, number)
+    for number, line in _objects(text):
         key = line.get("prefix_sha256")
         if not isinstance(key, str) or len(key) != 64:
             raise RunFileError(f"Line {number} of the log of drafts has no prefix_sha256. Log it with every draft.")
@@ -372,8 +385,7 @@ def _text(header: Mapping[str, Any], rounds: Sequence[LoggedRound], number: int)
 
 def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
     drafted, emitted = _tokens(line, "drafted", number), _tokens(line, "emitted", number)
-    parents = line.get("parents")
-    if parents not in (None, list(range(-1, len(drafted) - 1))):
+    if line.get("parents") not in (None, list(range(-1, len(drafted) - 1))):
         raise RunFileError(f"Line {number} of the log is a tree, and only chains are read. Log a chain.")
     accepted = line.get("n_accepted")
     if type(accepted) is not int or accepted < 0:
@@ -391,10 +403,12 @@ def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
     return LoggedRound(drafted, accepted, emitted, tuple(logged))
 
 
-def _object(value: Any, number: int) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise RunFileError(f"Line {number} of the log is no object. Log a JSON object a line.")
-    return value
+def _objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the lines of a log, counted from 1."""
+    for number, value in enumerate(values_in(text), 1):
+        if not isinstance(value, dict):
+            raise RunFileError(f"Line {number} of the log is no object. Log a JSON object a line.")
+        yield number, value
 
 
 def _tokens(line: Mapping[str, Any], key: str, number: int, most: int = LONGEST_DRAFT + 1) -> tuple[int, ...]:
@@ -449,6 +463,14 @@ class EngineFile:
             f"{words} SGLang counts {counted(tokens, 'token')} in {counted(steps, 'verification')}, "
             f"{tokens / steps:.3f} each, the first token of each request included."
         )
+
+
+def decoded(data: bytes, what: str = "The file") -> str:
+    """Return the text of a file. Raises RunFileError."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RunFileError(f"{what} is not UTF-8 text. Save it as UTF-8.") from error
 
 
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:

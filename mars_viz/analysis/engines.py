@@ -368,7 +368,6 @@ class EngineRow:
     definition: Definition
     length: float  # all requests together. NaN if not reported or not defined.
     rate: float  # all requests together. NaN if not reported or not defined.
-    lengths: tuple[float, ...]  # length of each request alone
     unconditional: np.ndarray | None  # float64 [γ]; None if not reported
     conditional: np.ndarray | None  # float64 [γ]; None if not reported
     joint: np.ndarray | None  # float64 [γ]; None if not reported
@@ -391,14 +390,12 @@ def acceptance_table(
         length, rate = definition.length, definition.rate
         if definition.pooling is Pooling.MEAN and any(request.summed for request in pool):
             length = rate = None  # not known from sums over requests
-        alone = np.full(len(pool), np.nan) if length is None else length(each)
         both = definition.by_position is ByPosition.CONDITIONAL_AND_JOINT
         rows.append(
             EngineRow(
                 definition=definition,
                 length=_together(definition, length, each),
                 rate=_together(definition, rate, each),
-                lengths=tuple(alone.tolist()),
                 unconditional=unconditional if definition.by_position is ByPosition.UNCONDITIONAL else None,
                 conditional=conditional if both else None,
                 joint=joint if both else None,

@@ -18,6 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from mars_viz.errors import SettingError
+from mars_viz.words import THIN_SPACE, ranged
 
 Statistic = Callable[..., np.ndarray]
 """Maps the means over prompts of each column, each [S] or [resamples, S], to numbers of that shape."""
@@ -50,6 +51,16 @@ class Interval:
     def scaled(self, factor: float) -> tuple[float, float, float]:
         """Return the estimate and both ends, times a factor."""
         return factor * self.estimate, factor * self.low, factor * self.high
+
+    @property
+    def words(self) -> str:
+        """The number and its interval, such as '6.40 (6.12 to 6.61)'."""
+        return ranged(self.scaled(1))
+
+    @property
+    def percent(self) -> str:
+        """A share with its interval, such as '98.2 % (97.0 to 98.7)'."""
+        return ranged(self.scaled(100), f"{THIN_SPACE}%")
 
 
 @dataclass(frozen=True, slots=True)

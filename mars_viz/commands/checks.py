@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.analysis.engine_counts import vllm_metrics
-from mars_viz.analysis.intervals import Interval
-from mars_viz.analysis.server_checks import (
-    ServedAcceptance,
+from mars_viz.analysis.checks import (
     ServerWatch,
     WatchedPrompt,
     accepted_in_rounds,
@@ -20,15 +16,16 @@ from mars_viz.analysis.server_checks import (
     place,
     tau_of,
 )
+from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.bounds import shortened
 from mars_viz.chat import EncodedPrompt
 from mars_viz.commands import prompt_sets
 from mars_viz.commands.decoding import add, json_argument, model_arguments, note, opened_backend, progress_bar
-from mars_viz.errors import MarsVizError, ModelError
+from mars_viz.documents import lines
+from mars_viz.errors import ModelError
 from mars_viz.speculators.names import server_named
 from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
-from mars_viz.words import number
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -57,7 +54,8 @@ def _arguments(
     parser: argparse.ArgumentParser, *, drafter: bool = True, depth: bool = False, gamma: bool = False
 ) -> None:
     model_arguments(parser, drafter=drafter)
-    prompt_sets.check_arguments(parser)
+    limit = f"first N prompts of the set; built-in: N of each task ({prompt_sets.OF_EACH_TASK})"
+    prompt_sets.arguments(parser, "stories", limit)
     if depth:
         add(parser, "--depth", "tokens of a draft", 6)
     if gamma:
@@ -68,6 +66,14 @@ def _arguments(
 
 def _encoded(backend: Backend, prompts: Sequence[EncodedPrompt], options: argparse.Namespace) -> list[tuple[int, ...]]:
     return [backend.tokenizer.encode(each.prompt, each.history, chat=options.chat) for each in prompts]
+
+
+def _finished(checking: Iterator[tuple[float, Any]], doing: str, texts: int) -> Any:
+    """Return the last result of a check, and show its progress. Other layers of a head are tried at a full bar."""
+    with progress_bar()(desc=doing, total=texts, unit=" texts") as bar:
+        for step in checking:
+            bar.update(step[0] * texts - bar.n)
+    return step[1]
 
 
 def _address(options: argparse.Namespace) -> str:
@@ -81,59 +87,35 @@ def heads(options: argparse.Namespace) -> None:
     prompts = prompt_sets.first_turns(options)
     options.drafter = "eagle3" if options.head is None else f"eagle3:{options.head}"
     backend = opened_backend(options)
-    from mars_viz.speculators.audits import CheckingHead
+    from mars_viz.speculators.audits import checked_head
 
     ids = _encoded(backend, prompts, options)
-    checking = CheckingHead(backend, ids, depth=options.depth, tokens=options.tokens)
-    with progress_bar()(desc="Drafting", total=len(prompts), unit=" texts") as bar:
-        for share_done in checking:  # stays 1 while other layers are tried
-            bar.update(share_done * len(prompts) - bar.n)
+    check = _finished(checked_head(backend, ids, depth=options.depth, tokens=options.tokens), "Drafting", len(ids))
     for sentence in backend.notes:
         note(sentence)
-    check = checking.result()
     if options.json:
         print(json_of(asdict(check) | {"findings": check.findings}))
-        return
-    say(f"{check.head} for {check.target}: {check.drafts} drafts along {check.texts} texts of the target's own.", "")
-    say("depth   true features               its own states")
-    for each in check.depths:
-        say(f"{each.depth:>5}   {share(each.true_features):<26}  {share(each.own_states)}")
-    say("", f"Its vocabulary holds {share(check.coverage)} of the target's probability, and the target's best token at")
-    say(f"{share(check.best_held)} of the positions.", "")
-    if check.tried:
-        say("agree at depth 1            tokens kept of a draft   reads (first as it does, then others)")
-        for trial in check.tried:
-            say(f"{share(trial.first):<26}  {_plain(trial.accepted):<22}   {trial.reads}")
-        say("")
-    say(*check.findings)
+    else:
+        say(*lines(check.blocks))
 
 
 def server(options: argparse.Namespace) -> None:
     """Check whether a served model matches a local one, and print the result. Raises BadInput."""
     prompts, address = prompt_sets.first_turns(options), _address(options)
     if server_named(options.target):
-        raise ModelError("A server is held against a model of this machine; name its hub id or folder as --target.")
+        raise ModelError("A server is compared with a model of this machine. Name its hub id or folder as --target.")
     options.drafter = "ngram:n=3"  # loads no model
     backend = opened_backend(options)
-    from mars_viz.speculators.audits import CheckingServer
+    from mars_viz.speculators.audits import checked_server
     from mars_viz.speculators.vllm_http import Server
 
-    checking = CheckingServer(Server.at(address), backend, _encoded(backend, prompts, options), tokens=options.tokens)
-    with progress_bar()(desc="Held against it", total=len(prompts), unit=" texts") as bar:
-        for _ in checking:
-            bar.update()
-    check = checking.result()
+    ids = _encoded(backend, prompts, options)
+    checking = checked_server(Server.at(address), backend, ids, tokens=options.tokens)
+    check = _finished(checking, "Comparing", len(ids))
     if options.json:
         print(json_of(asdict(check) | {"verdict": check.verdict.name.lower(), "sentence": check.sentence}))
-        return
-    away = check.distance
-    say(
-        f"{check.server} on vLLM {check.version}, held against {check.reference} in {check.dtype} at {check.tokens} "
-        f"tokens that it wrote in {check.texts} texts.",
-        f"Its logits differ by {away.estimate:.2g} ({away.low:.2g} to {away.high:.2g}) of their spread, a single one "
-        f"by at most {check.furthest:.2g}; another token is best at {share(check.best_differs)} of the positions.",
-        check.sentence,
-    )
+    else:
+        say(*lines(check.blocks))
 
 
 def watch(options: argparse.Namespace) -> None:
@@ -142,99 +124,52 @@ def watch(options: argparse.Namespace) -> None:
     Sends the prompts, and prints each result and then the summary. Raises BadInput, after printing results so far.
     """
     prompts, address = prompt_sets.first_turns(options), _address(options)
-    from mars_viz.speculators.audits import WatchingServer, speculated
+    from mars_viz.speculators.audits import speculated, watched
     from mars_viz.speculators.vllm_http import SPECULATING, Server
 
     server = Server.at(address, SPECULATING)
     speculated(server)  # fail before models are loaded
     backend = None if options.drafter is None else opened_backend(options)
     keywords = {"tokens": options.tokens, "gamma": options.gamma, "chat": options.chat}
-    watching = WatchingServer(server, backend, prompts, **keywords)
     for sentence in () if backend is None else backend.notes:
         note(sentence)
-    received, bar_hidden = 0, {} if options.json else {"disable": True}
+    result, bar_hidden = None, {} if options.json else {"disable": True}
     try:
-        with progress_bar()(desc="Watching", total=len(watching), unit=" prompts", **bar_hidden) as bar:
-            for watched in watching:
-                received += 1
+        with progress_bar()(desc="Watching", total=len(prompts), unit=" prompts", **bar_hidden) as bar:
+            for result in watched(server, backend, prompts, **keywords):
                 bar.update()
                 if not options.json:
-                    say(*lines_of(watched, len(watching)))
+                    say(*lines_of(result.prompts[-1], len(prompts)))
                     sys.stdout.flush()
     except KeyboardInterrupt:
-        if received:
-            _print_watch(watching.result(), options.json)
-        note(f"Interrupted after {received} of {len(watching)} prompts.")
+        note(f"Interrupted after {len(result.prompts) if result else 0} of {len(prompts)} prompts.")
         sys.exit(130)
-    except MarsVizError:
-        if received:
-            _print_watch(watching.result(), options.json)
-        raise
-    _print_watch(watching.result(), options.json)
+    finally:
+        if result is not None and options.json:
+            print(json_of(_facts(result)))
+        elif result is not None:
+            say("", *lines(result.blocks))
 
 
 def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:
     """Return the lines of one prompt: accepted tokens per round of the server, and of the local pair if they differ."""
     head, difference = f"{watched.number + 1:>{len(str(asked))}} of {asked}", watched.difference
-    marked, sides = None if difference is None else difference.round, []
-    for counts in (watched.served, watched.here):
-        if counts is None:
-            continue
-        (tokens, passes), accepted, rounds = tau_of(counts), accepted_in_rounds(counts), "(no rounds told)"
+    sides = []
+    for counts in filter(None, (watched.served, watched.here)):
+        (tokens, passes), accepted, rounds = tau_of(counts), accepted_in_rounds(counts), "(no rounds reported)"
         if accepted is not None:  # per round, the first different one in brackets
+            marked = None if difference is None else difference.round
             each = (f"[{number}]" if at == marked else str(number) for at, number in enumerate(accepted))
             rounds = ("" if counts.gamma < 10 else " ").join(each)
         tau = f"{tokens / passes:.2f}" if passes else "–"
-        total = f"{counts.accepted_total:>3} of {counts.drafted_total:>3} drafted accepted"
-        sides.append(f"τ {tau}, {total}  {rounds}")
+        sides.append(f"τ {tau}, {counts.accepted_total:>3} of {counts.drafted_total:>3} drafted accepted  {rounds}")
     is_same = watched.here is not None and difference is None and watched.tells_rounds
-    lines = [f"{head}  {sides[0]}{'  the same here' if is_same else ''}  {shortened(watched.prompt)}"]
+    printed = [f"{head}  {sides[0]}{'  the same here' if is_same else ''}  {shortened(watched.prompt)}"]
     if watched.here is not None and not is_same:
-        lines.append(f"{'here':>{len(head)}}  {sides[1]}")
+        printed.append(f"{'here':>{len(head)}}  {sides[1]}")
     if difference is not None:
-        lines.append(f"{'':>{len(head)}}  {place(difference)}: {described(difference)}")
-    return lines
-
-
-def _print_watch(found: ServerWatch, as_json: bool) -> None:
-    if as_json:
-        print(json_of(_facts(found)))
-        return
-    tokens = sum(each.tokens for each in found.prompts)
-    comparison = f", beside {found.target} with {found.drafter} in {found.dtype} here" if found.target else ""
-    say(
-        "",
-        f"{found.server} on vLLM {found.version}, γ = {found.gamma}{comparison}: {len(found.prompts)} prompts, "
-        f"{tokens:,} tokens.",
-        *table(found.served, found.here),
-        "",
-        found.sentence,
-        *found.findings,
-    )
-
-
-def table(served: ServedAcceptance, here: ServedAcceptance | None) -> list[str]:
-    """Return both sides' numbers with their intervals over prompts, if there are enough prompts for one."""
-    rows = [("τ", _plain(served.tau), "" if here is None else _plain(here.tau))]
-    rows.append(("acceptance rate", share(served.rate), "" if here is None else share(here.rate)))
-    positions_here = () if here is None else here.positions
-    for at, its in enumerate(served.positions):
-        rows.append((f"position {at + 1}", share(its), share(positions_here[at]) if at < len(positions_here) else ""))
-    heads = [] if here is None else [f"{'':<17}{'server':<26}here"]
-    return [*heads, *(f"{name:<17}{its:<26}{mine}".rstrip() for name, its, mine in rows)]
-
-
-def share(interval: Interval) -> str:
-    """Format a share with its interval, if there is one, in per cent."""
-    if math.isnan(interval.low):
-        return "–" if math.isnan(interval.estimate) else f"{interval.estimate:.1%}"
-    return f"{interval.estimate:.1%} ({interval.low:.1%} to {interval.high:.1%})"
-
-
-def _plain(interval: Interval) -> str:
-    if math.isnan(interval.low):
-        return number(interval.estimate)
-    return f"{interval.estimate:.2f} ({interval.low:.2f} to {interval.high:.2f})"
+        printed.append(f"{'':>{len(head)}}  {place(difference)}: {described(difference)}")
+    return printed
 
 
 def _facts(found: ServerWatch) -> dict[str, Any]:

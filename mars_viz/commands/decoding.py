@@ -21,7 +21,7 @@ from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import ModelError, PromptError, disk_refusals
 from mars_viz.options import argument, options_of
-from mars_viz.prompts.forms import history_of
+from mars_viz.prompts.files import history_of
 from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, OVER_GAMMA, checked_history
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, settings_from, stop_words

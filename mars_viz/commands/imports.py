@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from mars_viz.analysis.engine_file import EngineFile, read_file, rejection_bound
+from mars_viz.analysis.engine_file import EngineFile, decoded, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.backend_choice import AUTO
 from mars_viz.commands.decoding import add, json_argument, note, progress_bar
+from mars_viz.documents import Block, Sentence, Table, lines
 from mars_viz.errors import RunFileError, disk_refusals
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
 from mars_viz.rules import rule_named
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 BUILTIN = "built-in"  # the value of --target for the built-in target; without the option, no target is used
 _LARGEST = 200 << 20  # largest file in bytes
-_DIALS = {True: (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98), False: (0.25, 0.5, 1.0, 2.0, 4.0)}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print(json_of(_facts(engine_file, rows, runs, paths)))
         return
-    _print(engine_file, rows)
+    say(*lines(_blocks(engine_file, rows)))
     for each in runs:
         ties = f"; {counted(each.ties, 'tie')} settled as the engine did" if each.ties else ""
         tau = number(each.run.tau)
@@ -84,10 +82,7 @@ def _text_of(path: str) -> str:
         data = Path(path).read_bytes()
     if len(data) > _LARGEST:
         raise RunFileError(f"{path} has {len(data) >> 20} MB, above {_LARGEST >> 20}. Split it.")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RunFileError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
+    return decoded(data, path)
 
 
 def _words(options: argparse.Namespace) -> Callable[[int], str] | None:
@@ -124,34 +119,24 @@ def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
     return runs
 
 
-def _print(found: EngineFile, rows: Sequence[EngineRow]) -> None:
+def _blocks(found: EngineFile, rows: Sequence[EngineRow]) -> list[Block]:
+    blocks: list[Block] = []
     if found.requests:
-        say(found.summary, "")
+        lines_of_table = []
         for row in rows:
-            numbers = []
-            for value, within in ((row.length, row.length_within), (row.rate, row.rate_within)):
-                ends = within.interval
-                interval = "" if ends is None else f" ({ends.low:.3f} to {ends.high:.3f})"
-                numbers.append("not told" if np.isnan(value) else f"{value:.3f}{interval}")
-            say(f"{row.definition.engine:<22} length {numbers[0]:<26} rate {numbers[1]}")
-        say("")
+            both = ((row.length, row.length_within.interval), (row.rate, row.rate_within.interval))
+            cells = (number(value) if interval is None else interval.words for value, interval in both)
+            lines_of_table.append((row.definition.engine, *cells))
+        blocks += [Sentence(found.summary), Table(("acceptance as in", "length", "rate"), lines_of_table)]
     if found.unread:
-        say(f"No rounds, so no margins: {found.unread}")
+        blocks.append(Sentence(f"No rounds, so no margins. {found.unread}"))
     if found.served:
         bound = rejection_bound(found.served)
         tokens, rounds = sum(len(each.texts) for each in found.served), sum(each.counts.steps for each in found.served)
-        symbol, above = ("θ", "z2/z1 is above") if bound.by_ratio else ("m", "z1 - z2 is below")
-        say(
-            f"{counted(tokens, 'token')} in {counted(rounds, 'round')}, {counted(bound.rejections, 'rejection')}. The "
-            "engine does not report rejected tokens, so this is a bound: a threshold can have",
-            f"forgiven no more rejections than there are where {above} it, and fewer where the rejected token was not "
-            "the runner-up.",
-        )
-        if bound.unknown:
-            say(f"At {counted(bound.unknown, 'rejection')} the engine reports no logits; they count as forgiven.")
-        for dial in _DIALS[bound.by_ratio]:
-            share = "" if not bound.rejections else f"  ({bound.share(dial):.1%})"
-            say(f"  {symbol} = {dial:<5g} bound: at most {bound.at(dial)} of {bound.rejections}{share}")
+        forgiven = [(f"{dial:g}", f"at most {bound.at(dial)} of {bound.rejections}") for dial in bound.dials]
+        count = f"{counted(tokens, 'token')} in {counted(rounds, 'round')}, {counted(bound.rejections, 'rejection')}."
+        blocks += [Sentence(f"{count} {bound.sentence}"), Table((bound.symbol, "forgiven"), forgiven)]
+    return blocks
 
 
 def _facts(
@@ -161,8 +146,8 @@ def _facts(
     bound: dict[str, Any] | None = None
     if found.served:
         rejected = rejection_bound(found.served)
-        at_most = [{"dial": dial, "rejections": rejected.at(dial)} for dial in _DIALS[rejected.by_ratio]]
-        bound = {"by": "θ" if rejected.by_ratio else "m", "rejections": rejected.rejections}
+        at_most = [{"dial": dial, "rejections": rejected.at(dial)} for dial in rejected.dials]
+        bound = {"by": rejected.symbol, "rejections": rejected.rejections}
         bound |= {"unknown": rejected.unknown, "at_most": at_most}
     acceptance = []
     for row in rows:

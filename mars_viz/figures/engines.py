@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
+from mars_viz.analysis.checks import HeadCheck
 from mars_viz.analysis.engine_file import RejectionBound, ServedRounds
-from mars_viz.analysis.head_agreement import HeadCheck
 from mars_viz.figures.style import Entry, Theme, blank, error_bars, say_empty, whole_ticks
 from mars_viz.words import counted, number, ranged, token_label
 
@@ -53,7 +53,7 @@ _LOWEST = 0.5  # lowest θ in the figure: below it all rules are equally good
 
 def bound_curve(bound: RejectionBound, theme: Theme) -> go.Figure:
     """Return the upper bound of forgivable rejections over the threshold."""
-    symbol, at = ("θ", DIAL[True]) if bound.by_ratio else ("m", DIAL[False])
+    symbol, at = bound.symbol, DIAL[bound.by_ratio]
     rejections = counted(bound.rejections, "rejection")
     title = f"Bound: {symbol} = {at:g} could have forgiven at most {bound.at(at)} of {rejections}"
     figure = blank(title, theme, f"{symbol}, threshold of MARS", "rejections, at most (bound)")

@@ -1,4 +1,4 @@
-"""Runs on disk: a folder with manifest.json and Parquet tables, described in `parquet` and `manifest`.
+"""Runs on disk: a folder with manifest.json and Parquet tables, described in `tables` and `manifest`.
 
 Four tables contain the run, and three more its dial map if it has one. No file is ever unpickled or executed.
 """

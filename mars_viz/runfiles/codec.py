@@ -16,21 +16,31 @@ from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
 from mars_viz.errors import BadInput, EvidenceError, RunFileError
 from mars_viz.records import EMITTED
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import manifest, parquet
+from mars_viz.runfiles import manifest
 from mars_viz.runfiles.manifest import Manifest, Stamp
-from mars_viz.runfiles.parquet import MAP_TABLES, RUN_TABLES, Table, UnreadTable
-from mars_viz.runfiles.tables import ANSWERS, ROUNDS, map_of, map_tables, require, trace_of, trace_tables
+from mars_viz.runfiles.tables import (
+    ANSWERS,
+    EVIDENCE_TABLES,
+    MAP_TABLES,
+    ROUNDS,
+    RUN_TABLES,
+    Table,
+    UnreadTable,
+    map_of,
+    map_tables,
+    objects,
+    opened,
+    require,
+    to_bytes,
+    trace_of,
+    trace_tables,
+)
 
 MANIFEST = "manifest.json"
 NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))  # the files of every run, in writing order
 MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)  # additional files of a run with a dial map
 
-_TOKEN_COLUMNS = {
-    "nodes": ("tokens", "draft_ids"),
-    "rows": ("top_ids", "emissions", *EMITTED),
-    "map_nodes": ("tokens", "draft_ids"),
-    "map_rows": ("top_ids", "emissions", *EMITTED),
-}
+_TOKENS = ("tokens", "draft_ids", "top_ids", "emissions", *EMITTED)
 """Columns with token ids. Emitted tokens and prefixes need no check, since they consist of candidates."""
 
 
@@ -38,7 +48,7 @@ def encode(run: Run) -> dict[str, bytes]:
     """Return the files by name. Raises BadInput for a run that could not be read again."""
     pieces: Table = {
         "id": np.array(list(run.pieces), np.int32),
-        "bytes": parquet.objects(piece.data for piece in run.pieces.values()),
+        "bytes": objects(piece.data for piece in run.pieces.values()),
         "special": np.array([piece.special for piece in run.pieces.values()], bool),
     }
     try:
@@ -46,10 +56,10 @@ def encode(run: Run) -> dict[str, bytes]:
         if (dial_map := run.map) is not None:
             if dial_map.frame != run.without_rounds:
                 raise RunFileError(
-                    "its map is that of another run. Join them with mars_viz.dialmap.mapped(run, dial_map)."
+                    "it has the map of another run. Join them with mars_viz.dialmap.mapped(run, dial_map)."
                 )
             tables |= map_tables(dial_map)
-        files = {f"{name}.parquet": parquet.to_bytes(name, table) for name, table in tables.items()}
+        files = {f"{name}.parquet": to_bytes(name, table) for name, table in tables.items()}
         stamps = {name: stamp(data) for name, data in files.items()}
         files[MANIFEST] = manifest.to_json(Manifest.of(run, stamps))
         decode(files)
@@ -116,7 +126,7 @@ def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTa
     if unnamed := files.keys() - {MANIFEST, *expected}:
         raise RunFileError(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
     names = [name.removesuffix(".parquet") for name in expected]
-    sources = {name: parquet.opened(name, files[f"{name}.parquet"]) for name in names}
+    sources = {name: opened(name, files[f"{name}.parquet"]) for name in names}
     lines = {name: source.lines for name, source in sources.items()}
     if about.rounds != lines["rounds"]:
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
@@ -134,8 +144,8 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
     if about.tokens != len(run.token_ids):
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     token_columns = [np.array(run.prompt_ids, np.int64)]
-    for name in _TOKEN_COLUMNS.keys() & tables.keys():
-        token_columns += [tables[name][column] for column in _TOKEN_COLUMNS[name] if column in tables[name]]
+    for name in tables.keys() & EVIDENCE_TABLES:
+        token_columns += [tables[name][column] for column in _TOKENS if column in tables[name]]
     if "map_answers" in tables:
         token_columns += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
     has_piece = np.zeros(max(run.pieces, default=-1) + 2, bool)  # the last entry represents all higher ids

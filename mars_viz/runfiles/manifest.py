@@ -170,20 +170,24 @@ class Manifest:
         return BETWEEN.join(self.parts.values())
 
 
-def checked_tag(tag: str) -> str:
-    """Return the tag with normalized whitespace.
+def checked_label(text: str, noun: str, longest: int) -> str:
+    """Return a title or tag without surrounding whitespace. Raises BadInput if it is empty, too long, or contains
+    control characters."""
+    if any(map(steers, text)):
+        what = f"{noun} {bounds.shortened(text)}"
+        raise StorageError(f"The {what} holds a control character, such as a line break. Remove it.")
+    text = unicodedata.normalize("NFC", text).strip()
+    if not text.strip(JOINERS):
+        raise StorageError(f"The {noun} is empty. Write a word.")
+    if len(text) > longest:
+        raise StorageError(f"The {noun} has {len(text)} characters, and at most {longest} are kept. Shorten it.")
+    return text
 
-    Raises BadInput if it is empty, too long, or contains control characters or commas, which separate tags.
-    """
-    if any(map(steers, tag)):
-        raise StorageError(
-            f"The tag {bounds.shortened(tag)} holds a control character, such as a line break. Remove it."
-        )
-    tag = " ".join(unicodedata.normalize("NFC", tag).split())
-    if not tag.strip(JOINERS):
-        raise StorageError("A tag is empty. Write a word.")
-    if len(tag) > LONGEST_TAG:
-        raise StorageError(f"A tag has {len(tag)} characters, and at most {LONGEST_TAG} are kept. Shorten it.")
+
+def checked_tag(tag: str) -> str:
+    """Return the tag with normalized whitespace. Raises BadInput as `checked_label`, and for commas, which separate
+    tags."""
+    tag = " ".join(checked_label(tag, "tag", LONGEST_TAG).split())
     if "," in tag:
         raise StorageError(f"The tag “{tag}” holds a comma, which separates tags. Leave it out.")
     return tag

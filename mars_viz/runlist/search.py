@@ -99,11 +99,6 @@ class Query:
     tags: tuple[str, ...] = ()  # all must match, ignoring case
     origin: RunOrigin | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """True if every run matches."""
-        return self == Query()
-
     def finds(self, run: ListedRun) -> bool:
         """True if the run matches."""
         facts = run.facts

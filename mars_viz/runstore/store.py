@@ -4,7 +4,8 @@ and replace.
 A run is a subfolder, written atomically. Its name never changes, because links contain it. Entries that start with a
 dot are not runs: `.name.journal` is a decode's journal, `.bin` contains deleted runs, and `.makers` their makers.
 `.name.….next` and `.….gone` are intermediate steps that a crash may leave behind. A name is a single path component, so
-that it cannot refer to other folders.
+that it cannot refer to other folders. A journal has the rounds of a growing run in segments, so that an interrupted
+decode keeps them: small runs in zips, whose prompts are all text before them, written atomically.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,11 +24,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 from uuid import uuid4
 
+from mars_viz import locks
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
-from mars_viz.escapes import JOINERS, steers
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
@@ -42,11 +44,121 @@ from mars_viz.runfiles import (
     save_run,
     write_zip,
 )
-from mars_viz.runfiles.codec import MANIFEST
-from mars_viz.runfiles.manifest import retagged, strict_json
-from mars_viz.runstore import journal as journals
-from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
-from mars_viz.writer import STALE, beside, make_folder, remove, to_read, write_file
+from mars_viz.runfiles.codec import MANIFEST, decode
+from mars_viz.runfiles.manifest import Manifest, checked_label, retagged, strict_json
+from mars_viz.runfiles.zips import unpacked
+from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file
+
+SUFFIX = ".journal"
+_LOCK = "lock"
+_REMEDY = "Choose another place, or make room."
+
+
+class Journal:
+    """Writes a growing run to a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create the folder, and lock it while this process lives. Raises BadInput on disk errors."""
+        self.folder = folder
+        self._segments = 0
+        self._rounds = 0
+        unnamed = beside(folder.with_name(self.name))
+        with disk_refusals(folder, remedy=_REMEDY):
+            unnamed.mkdir(parents=True)
+            if sys.platform == "win32":  # Windows cannot rename a folder with an open file, and lacks such locks
+                unnamed.rename(folder)
+                unnamed = folder
+            self._held: IO[bytes] = new_file(unnamed / _LOCK)
+            locks.hold(self._held)
+            try:
+                if unnamed != folder:
+                    unnamed.rename(folder)  # locked before it becomes visible
+            except OSError:
+                self._held.close()
+                shutil.rmtree(unnamed, ignore_errors=True)
+                raise
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.folder.name[1 : -len(SUFFIX)]
+
+    def write(self, run: Run) -> None:
+        """Save the rounds since the last call. Raises BadInput on disk errors."""
+        if len(run.rounds) <= self._rounds:
+            return
+        data = write_zip(segment(run, self._rounds))
+        with disk_refusals(self.folder, remedy=_REMEDY):
+            write_file(self.folder / f"{self._segments:06}.zip", data)
+        self._segments += 1
+        self._rounds = len(run.rounds)
+
+    def leave(self) -> None:
+        """Release the folder and keep it as an interrupted run, unless it is empty."""
+        if self._segments:
+            self._held.close()
+        else:
+            self.remove()
+
+    def remove(self) -> None:
+        """Release and remove the folder."""
+        self._held.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def segment(run: Run, first: int) -> Run:
+    """Return the rounds from `first` on as a run whose prompt includes the text before them."""
+    before = tuple(token for round_ in run.rounds[:first] for token in round_.token_ids)
+    prompt, rounds = run.prompt_ids + before, run.rounds[first:]
+    ids = set(prompt).union(*(round_.speculation.named for round_ in rounds))
+    pieces = {token: piece for token, piece in run.pieces.items() if token in ids}
+    return replace(run.unmapped, prompt_ids=prompt, rounds=rounds, pieces=pieces)
+
+
+def _facts(folder: Path) -> Manifest:
+    """Return the manifest of the saved rounds; `rounds` is 0, unknown, if there are several segments.
+
+    Raises BadInput if there is none.
+    """
+    paths = _paths(folder)
+    first, last = (manifest.from_json(_files(path).get(MANIFEST, b"")) for path in (paths[0], paths[-1]))
+    if len(paths) == 1:
+        return first
+    return replace(first, rounds=0, tokens=len(last.prompt_ids) + last.tokens - len(first.prompt_ids))
+
+
+def recovered(folder: Path) -> Run:
+    """Return the saved rounds as one run, up to a damaged segment. Raises BadInput if there are none."""
+    run: Run | None = None
+    for path in _paths(folder):
+        try:
+            part = decode(_files(path))
+        except BadInput:
+            if run is None:
+                raise
+            break
+        if run is None:
+            run = part
+        elif part.prompt_ids == run.prompt_ids + run.token_ids:
+            pieces = {**run.pieces, **part.pieces}
+            run = replace(run, rounds=(*run.rounds, *part.rounds), pieces=pieces, provenance=part.provenance)
+        else:
+            break
+    assert run is not None
+    return run
+
+
+def _paths(folder: Path) -> list[Path]:
+    with disk_refusals(folder, "read", "Delete the interrupted run.", RunFileError):
+        paths = sorted(to_read(folder).glob("*.zip"))
+    if not paths:
+        raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
+    return paths
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    with disk_refusals(path, "read", "Delete the interrupted run.", RunFileError):
+        return unpacked(to_read(path).read_bytes())
 
 
 def read(path: Path) -> Run:
@@ -61,10 +173,12 @@ def started(folder: Path) -> list[ListedRun]:
 
 def _started(path: Path) -> ListedRun:
     name = path.name[1 : -len(SUFFIX)]
-    standing = RunStatus.GROWING if is_held(path) else RunStatus.INTERRUPTED
+    standing = RunStatus.INTERRUPTED
+    with suppress(OSError):
+        standing = RunStatus.GROWING if locks.is_held(to_read(path, _LOCK)) else standing
     try:
         with contained(f"The run {name}", "Delete it."):
-            return ListedRun(name, RunOrigin.SAVED, standing, about(path), path)
+            return ListedRun(name, RunOrigin.SAVED, standing, _facts(path), path)
     except BadInput as error:
         return ListedRun(name, RunOrigin.SAVED, standing, None, path, str(error))
 
@@ -196,7 +310,10 @@ class Store:
             self._check()
             tidy(self.folder)
             self._expire()
-            self.makers.forget(self._has)
+            homes = (self.folder, self.bin)
+            self.makers.forget(
+                lambda name: any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
+            )
 
     def seen_by(self, sees: Sees | None) -> Self:
         """Return a copy for a visitor with limited access, who does not see the others; None gives full access."""
@@ -209,7 +326,7 @@ class Store:
 
         Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
         """
-        title = checked_title(title)
+        title = checked_label(title, "title", LONGEST_TITLE)
         with self._changing(name, "renamed"):
             path, current, readable = self._entry(name)
             if not readable:
@@ -263,10 +380,6 @@ class Store:
         """Lock the folder during a change. Raises BadInput if the lock is not released in time, and on disk errors."""
         with alone_in(self.folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
             yield
-
-    def _has(self, name: str) -> bool:
-        homes, paths = (self.folder, self.bin), (name, f".{name}{SUFFIX}")
-        return any((home / path).exists() for home in homes for path in paths)
 
     def _has_bin(self) -> bool:
         """False if nothing was deleted yet, or if the bin is a link made by another user."""
@@ -396,7 +509,8 @@ class RunStore(Store):
 
     def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
         if path.name.endswith(SUFFIX):
-            journals.redescribe(path, changes)
+            first = _paths(path)[0]
+            write_file(first, write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
         else:
             super()._redescribe(path, changes)
 
@@ -426,18 +540,6 @@ def tidy(folder: Path) -> None:
 
 LONGEST_TITLE = 80
 UNREADABLE = "It cannot be read, so it has no title or tags to change. Delete it, or take a fresh copy."
-
-
-def checked_title(title: str) -> str:
-    """Return the stripped title. Raises BadInput if it is empty, too long, or has control characters."""
-    title = unicodedata.normalize("NFC", title).strip()
-    if not title.strip(JOINERS):
-        raise StorageError("The title is empty. Write one.")
-    if len(title) > LONGEST_TITLE:
-        raise StorageError(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
-    if any(map(steers, title)):
-        raise StorageError("The title holds a control character, such as a line break. Remove it.")
-    return title
 
 
 def redescribe(about: Path, changes: Mapping[str, object]) -> None:

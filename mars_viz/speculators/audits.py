@@ -15,15 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 import torch
 
+from mars_viz.analysis.checks import (
+    LOW,
+    DepthAgreement,
+    HeadCheck,
+    LayerTrial,
+    RoundDifference,
+    ServerCheck,
+    ServerWatch,
+    WatchedPrompt,
+    counts,
+    first_difference,
+)
 from mars_viz.analysis.engines import AcceptanceCounts
-from mars_viz.analysis.head_agreement import LOW, DepthAgreement, HeadCheck, LayerTrial, counts
 from mars_viz.analysis.intervals import ratio
-from mars_viz.analysis.server_checks import RoundDifference, ServerCheck, ServerWatch, WatchedPrompt, first_difference
 from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text
 from mars_viz.errors import ModelError, PromptError, SettingError
 from mars_viz.exploration import walk
@@ -44,116 +53,107 @@ LEAST = 3  # minimum number of texts for an interval
 _NEEDED = ("draft_ids", "draft_logits")  # additional columns: they show how close the drafter's other tokens are
 
 
-class CheckingHead:
-    """A check in progress: iterate it for the finished share, then take the result."""
+def checked_head(
+    backend: Backend, prompts: Sequence[str | Prefix], *, depth: int = 6, tokens: int = 64
+) -> Iterator[tuple[float, HeadCheck | None]]:
+    """Check along `tokens` tokens after each prompt. Yields the finished share, and the result so far if it has enough
+    texts for intervals.
 
-    def __init__(self, backend: Backend, prompts: Sequence[str | Prefix], *, depth: int = 6, tokens: int = 64):
-        """Check along `tokens` tokens after each prompt. Raises BadInput for too few prompts, a drafter that is no
-        head, and a text that does not fit the context."""
-        if len(prompts) < LEAST:
-            raise PromptError(f"{len(prompts)} prompts say too little of a head; give at least {LEAST}.")
-        self._least = 2 * depth - 1  # tokens, behind the first of which true features can tell of every depth
-        if depth < 1 or tokens < self._least:
-            least = max(self._least, 1)
-            raise SettingError(f"A check to depth {depth} needs at least {least} tokens of each text; ask for more.")
-        self._settings = Settings(rule="strict", gamma=depth, max_new_tokens=tokens)
-        drafter = backend.drafter.open(self._settings)
-        if not isinstance(drafter, Eagle3Drafter):
-            raise SettingError(f"{backend.drafter.name} is no head; take a drafter such as eagle3:HEADDIR.")
-        self._readings, self._vocabulary = drafter.readings, drafter.vocabulary
-        self._backend, self._depth = backend, depth
-        self._prompts = [backend.prompt_ids(prompt, self._settings) for prompt in prompts]
-        self._texts: list[tuple[Prefix, Prefix]] = []  # prompts, and what the target wrote after them
-        self._agreed: list[np.ndarray] = []  # of each text, bool [drafts, depth]
-        self._others: list[list[np.ndarray]] = []  # the same of each reading after the first
-        self._held: list[np.ndarray] = []  # of each text, float64 [positions, 2]
-
-    def __iter__(self) -> Iterator[float]:
-        for done, prompt in enumerate(self._prompts, start=1):
-            text = decode_alone(self._backend, prompt, self._settings)[0]
-            if len(text) >= self._least:
-                self._texts.append((prompt, text))
-                self._agreed.append(self._drafted_along(prompt, text, self._readings[0]))
-                self._held.append(self._reach(prompt, text))
-            yield done / len(self._prompts)
-        if self.tells and (self._readings[0].guess or np.concatenate(self._agreed)[:, 0].mean() < LOW):
-            for reading in self._readings[1:]:
-                self._others.append([self._drafted_along(*each, reading) for each in self._texts])
-                yield 1.0
-
-    @property
-    def tells(self) -> bool:
-        """True once there are enough texts for an interval."""
-        return len(self._agreed) >= LEAST
-
-    def result(self) -> HeadCheck:
-        """Return the results so far. Raises PromptError if the target ended most texts early."""
-        if not self.tells:
-            raise PromptError(
-                f"The target wrote at least {self._least} tokens after {len(self._agreed)} prompts, and {LEAST} are "
-                "needed; give prompts that it goes on with."
-            )
-        numbers = np.array([counts(agreed) for agreed in self._agreed], np.float64)
-        true, with_own = numbers[:, 0], numbers[:, 1]  # [texts, depth, 2]
-        reached = [d for d in range(self._depth) if true[:, d, 1].sum() and with_own[:, d, 1].sum()]
-        held = np.array([each.sum(0) for each in self._held])
-        positions = np.array([len(each) for each in self._held], np.float64)
-        return HeadCheck(
-            head=self._backend.drafter.name,
-            target=self._backend.target.name,
-            texts=len(self._agreed),
-            drafts=sum(map(len, self._agreed)),
-            depths=tuple(
-                DepthAgreement(d + 1, ratio(true[:, d, 0], true[:, d, 1]), ratio(with_own[:, d, 0], with_own[:, d, 1]))
-                for d in reached
-            ),
-            coverage=ratio(held[:, 0], positions),
-            best_held=ratio(held[:, 1], positions),
-            guess=self._readings[0].guess,
-            tried=self._trials() if self._others else (),
+    Raises BadInput for too few prompts, a drafter that is no head, a text that does not fit the context, and a target
+    that ends most texts early.
+    """
+    if len(prompts) < LEAST:
+        raise PromptError(f"{len(prompts)} prompts are too few to check a head. Give at least {LEAST}.")
+    least = 2 * depth - 1  # tokens of a text whose first tokens have drafts with true features at every depth
+    if depth < 1 or tokens < least:
+        raise SettingError(f"A check to depth {depth} needs at least {max(least, 1)} tokens of a text. Ask for more.")
+    settings = Settings(rule="strict", gamma=depth, max_new_tokens=tokens)
+    drafter = backend.drafter.open(settings)
+    if not isinstance(drafter, Eagle3Drafter):
+        raise SettingError(f"{backend.drafter.name} is no head. Take a drafter such as eagle3:HEADDIR.")
+    readings, vocabulary = drafter.readings, drafter.vocabulary
+    texts = list[tuple[Prefix, Prefix]]()  # prompts, and the target's text after each
+    held = list[np.ndarray]()  # float64 [positions, 2] of each text
+    agreed: list[list[np.ndarray]] = [[]]  # of each reading and text, bool [drafts, depth]
+    encoded = [backend.prompt_ids(prompt, settings) for prompt in prompts]
+    for done, prompt in enumerate(encoded, start=1):
+        text = decode_alone(backend, prompt, settings)[0]
+        if len(text) >= least:
+            texts.append((prompt, text))
+            agreed[0].append(_drafted_along(backend, settings, prompt, text, readings[0]))
+            held.append(_reach(backend, vocabulary, prompt, text))
+        yield done / len(encoded), None if len(texts) < LEAST else _head_check(backend, held, readings, agreed)
+    if len(texts) < LEAST:
+        raise PromptError(
+            f"The target wrote at least {least} tokens after {len(texts)} prompts, and {LEAST} are needed. Give "
+            "prompts that it continues."
         )
+    if readings[0].guess or np.concatenate(agreed[0])[:, 0].mean() < LOW:
+        for reading in readings[1:]:
+            agreed.append([_drafted_along(backend, settings, *each, reading) for each in texts])
+            yield 1.0, _head_check(backend, held, readings, agreed)
 
-    def _trials(self) -> tuple[LayerTrial, ...]:
-        """Return the results of each tried reading, the present one first."""
-        drafts, trials = np.array([len(each) for each in self._agreed], np.float64), []
-        present = np.array([np.logical_and.accumulate(each, axis=1).sum() for each in self._agreed], np.float64)
-        for reading, agreed in zip(self._readings, [self._agreed, *self._others], strict=False):
-            first = np.array([each[:, 0].sum() for each in agreed], np.float64)
-            kept = np.array([np.logical_and.accumulate(each, axis=1).sum() for each in agreed], np.float64)
-            shares = (ratio(values, drafts) for values in (first, kept, kept - present))
-            trials.append(LayerTrial(reading.words, reading.setting, *shares))
-        return tuple(trials)
 
-    def _drafted_along(self, prompt: Prefix, text: Prefix, reading: Reading) -> np.ndarray:
-        """Return whether each token of the draft after each token of the text is its next one, bool [drafts, depth]."""
-        target, drafter = self._backend.target.open(), self._backend.drafter.open(self._settings)
-        assert isinstance(drafter, Eagle3Drafter)
-        drafter.layers = reading.layers
-        drafter.follow(target)
-        tokens_all, depth = prompt + text, self._depth
-        prefixes = iter([tokens_all[:end] for end in range(len(prompt), len(tokens_all) - depth + 1)])
-        agreed: list[list[bool]] = []
-        with inference():
-            target.prefill([prompt])
-            drafter.prefill([prompt])
-            while some := list(islice(prefixes, TOGETHER)):
-                draft = drafter.draft(some, depth)
-                for prefix, tokens in zip(some, draft.tokens.tolist(), strict=True):
-                    following = tokens_all[len(prefix) : len(prefix) + depth]
-                    agreed.append([one == other for one, other in zip(tokens, following, strict=True)])
-        return np.array(agreed, bool)
+def _head_check(
+    backend: Backend, held: Sequence[np.ndarray], readings: Sequence[Reading], agreed: Sequence[Sequence[np.ndarray]]
+) -> HeadCheck:
+    """Return the result from the lists of `checked_head`."""
+    true, own = np.array([counts(each) for each in agreed[0]], np.float64).swapaxes(0, 1)  # [texts, depth, 2] each
+    reached = [place for place in range(true.shape[1]) if true[:, place, 1].sum() and own[:, place, 1].sum()]
+    inside, positions = np.array([each.sum(0) for each in held]), np.array([len(each) for each in held], np.float64)
+    drafts = np.array([len(each) for each in agreed[0]], np.float64)
+    firsts = [np.array([each[:, 0].sum() for each in of_texts], np.float64) for of_texts in agreed]
+    kept = [np.array([np.logical_and.accumulate(each, axis=1).sum() for each in texts], np.float64) for texts in agreed]
+    return HeadCheck(
+        head=backend.drafter.name,
+        target=backend.target.name,
+        texts=len(held),
+        drafts=int(drafts.sum()),
+        depths=tuple(
+            DepthAgreement(place + 1, *(ratio(each[:, place, 0], each[:, place, 1]) for each in (true, own)))
+            for place in reached
+        ),
+        coverage=ratio(inside[:, 0], positions),
+        best_held=ratio(inside[:, 1], positions),
+        guess=readings[0].guess,
+        tried=tuple(
+            LayerTrial(reading.words, reading.setting, *(ratio(each, drafts) for each in (first, some, some - kept[0])))
+            for reading, first, some in zip(readings, firsts, kept, strict=False)
+            if len(agreed) > 1
+        ),
+    )
 
-    def _reach(self, prompt: Prefix, text: Prefix) -> np.ndarray:
-        """Return the target's probability on the head's tokens, and 1 if its best is one of them: [positions, 2]."""
-        target = self._backend.target.open()
-        with inference():
-            scored = target.score([prompt], torch.tensor([text[:-1]], dtype=torch.int64, device=target.device))
-            assert not isinstance(scored, TopLogits), "a head reads a model of this machine"
-            laws = scored[0].softmax(-1)  # [positions, V]
-            tokens = torch.arange(laws.shape[-1]) if self._vocabulary is None else self._vocabulary
-            inside = laws[:, tokens].sum(-1)
-            best = torch.isin(laws.argmax(-1), tokens.to(laws.device))
-        return torch.stack([inside.double(), best.double()], 1).cpu().numpy()
+
+def _drafted_along(backend: Backend, settings: Settings, prompt: Prefix, text: Prefix, reading: Reading) -> np.ndarray:
+    """Return whether each token of the draft after each token of the text is its next one, bool [drafts, depth]."""
+    target, drafter = backend.target.open(), backend.drafter.open(settings)
+    assert isinstance(drafter, Eagle3Drafter)
+    drafter.layers = reading.layers
+    drafter.follow(target)
+    tokens, depth = prompt + text, settings.gamma
+    ends, agreed = range(len(prompt), len(tokens) - depth + 1), list[list[bool]]()
+    with inference():
+        target.prefill([prompt])
+        drafter.prefill([prompt])
+        for place in range(0, len(ends), TOGETHER):
+            some = ends[place : place + TOGETHER]
+            drafts = drafter.draft([tokens[:end] for end in some], depth).tokens.tolist()
+            for end, drafted in zip(some, drafts, strict=True):
+                agreed.append([one == other for one, other in zip(drafted, tokens[end : end + depth], strict=True)])
+    return np.array(agreed, bool)
+
+
+def _reach(backend: Backend, vocabulary: torch.Tensor | None, prompt: Prefix, text: Prefix) -> np.ndarray:
+    """Return the target's probability on the head's tokens, and 1 if its best is one of them: [positions, 2]."""
+    target = backend.target.open()
+    with inference():
+        scored = target.score([prompt], torch.tensor([text[:-1]], dtype=torch.int64, device=target.device))
+        assert not isinstance(scored, TopLogits), "a head reads a model of this machine"
+        laws = scored[0].softmax(-1)  # [positions, V]
+        tokens = torch.arange(laws.shape[-1]) if vocabulary is None else vocabulary
+        inside = laws[:, tokens].sum(-1)
+        best = torch.isin(laws.argmax(-1), tokens.to(laws.device))
+    return torch.stack([inside.double(), best.double()], 1).cpu().numpy()
 
 
 def speculated(server: Server) -> AcceptanceCounts:
@@ -192,165 +192,124 @@ def decoded(backend: Backend, settings: Settings, prompt: Prefix) -> list[Round]
     return list(walk(speculator, rule_named(settings.rule), None, prompt, backend.ending(settings)))
 
 
-class WatchingServer:
-    """A watch in progress: iterate it for each answered prompt; the result covers those so far."""
+def watched(
+    server: Server,
+    backend: Backend | None,
+    prompts: Sequence[str | EncodedPrompt],
+    *,
+    tokens: int = 64,
+    gamma: int | None = None,
+    chat: bool | None = None,
+) -> Iterator[ServerWatch]:
+    """Watch `tokens` tokens after each prompt, with the chat template as `chat` states. Yields the results so far after
+    each answer.
 
-    def __init__(
-        self,
-        server: Server,
-        backend: Backend | None,
-        prompts: Sequence[str | EncodedPrompt],
-        *,
-        tokens: int = 64,
-        gamma: int | None = None,
-        chat: bool | None = None,
-    ):
-        """Watch `tokens` tokens after each prompt, with the chat template as `chat` states.
-
-        They are compared with strict speculation by `backend`, if given, at `gamma` or the server's draft length.
-        Raises BadInput for texts that do not fit, and for a server with other tokens or without reports of its
-        acceptance.
-        """
-        if not prompts:
-            raise PromptError("There is no prompt to send; give at least one.")
-        if tokens < 2:
-            raise SettingError(
-                f"{tokens} tokens of each text are too few, since the prefill writes the first; ask for 2."
-            )
-        if chat and backend is None:
-            raise SettingError("The chat template is the target's; name it and the drafter, or leave --chat out.")
-        asked = [each if isinstance(each, EncodedPrompt) else EncodedPrompt(each) for each in prompts]
-        for each in asked:
-            check_prompt(each.prompt)
-        self._server, self._backend, self._texts = server, backend, [each.prompt for each in asked]
-        self._gamma = speculated(server).gamma
-        self._settings = Settings(rule="strict", gamma=self._gamma if gamma is None else gamma, max_new_tokens=tokens)
-        self._prompts: list[Prefix] = []
-        if backend is not None:
-            library = backend.tokenizer.library
-            check_tokens(server, lambda text: library(text, add_special_tokens=False)["input_ids"])
-        for each in asked:
-            if backend is None:
-                ids = tuple(server.tokens_of(in_plain_text(each.history, each.prompt), special=True))
-            else:
-                ids = backend.prompt_ids(each.prompt, self._settings, each.history, chat=chat)
-            self._prompts.append(ids)
-        longest = max(map(len, self._prompts)) + tokens
-        if longest > server.context:
-            raise PromptError(
-                f"The server's context is {server.context} tokens, and {longest} are asked for at most; "
-                "shorten the longest prompt, or ask for fewer."
-            )
-        self._found: list[WatchedPrompt] = []
-
-    def __len__(self) -> int:
-        return len(self._prompts)
-
-    def __iter__(self) -> Iterator[WatchedPrompt]:
-        for number, (text, ids) in enumerate(zip(self._texts, self._prompts, strict=True)):
-            written = self._server.written(ids, self._settings.max_new_tokens, with_logits=False)
-            if written.counts is None:
-                raise ModelError(f"{self._server.address} does not report its speculation. Start it so: {SPECULATING}")
-            watched = WatchedPrompt(number, text, written.counts)
-            if self._backend is not None:
-                check_known(self._server, max(written.tokens, default=0), self._backend.vocabulary_size)
-                rounds, difference = held_against(self._backend, self._settings, number, ids, written)
-                drafting = [each for each in rounds[1:] if len(each.speculation)]
-                same = len(drafting) if difference is None else max(0, difference.round)
-                drafted = np.array([len(each.speculation) for each in drafting], np.int64)
-                accepted = np.array([len(each.decision.kept) for each in drafting], np.int64)
-                count, gamma = 1 + sum(len(each.token_ids) for each in rounds[1:]), self._settings.gamma
-                here = AcceptanceCounts("here", accepted, drafted, int(drafted.sum()), gamma, count, prefilled=1)
-                watched = WatchedPrompt(number, text, written.counts, here, same, here.steps, difference)
-            self._found.append(watched)
-            yield watched
-
-    def result(self) -> ServerWatch:
-        """Return the results so far. Raises PromptError if there are none."""
-        if not self._found:
-            raise PromptError("The server answered no prompt yet, so there is nothing to tell.")
-        backend, names = self._backend, dict[str, str]()
-        if backend is not None:
-            names = {"target": backend.target.name, "drafter": backend.drafter.name, "dtype": backend.dtype}
-        return ServerWatch(
-            server=self._server.model,
-            version=self._server.version,
-            gamma=self._gamma,
-            asked=len(self._prompts),
-            prompts=tuple(self._found),
-            gamma_here=0 if backend is None else self._settings.gamma,
-            **names,
-        )
-
-
-class CheckingServer:
-    """A check in progress: iterate it for the finished share, then take the result."""
-
-    def __init__(self, server: Server, backend: Backend, prompts: Sequence[str | Prefix], *, tokens: int = 64):
-        """Compare `tokens` tokens that the server writes after each prompt with the target of `backend`.
-
-        Raises BadInput for too few prompts, a text that does not fit the context, and a server without raw logits or
-        with other tokens.
-        """
-        if len(prompts) < LEAST:
-            raise PromptError(f"{len(prompts)} prompts say too little of a server; give at least {LEAST}.")
-        if tokens < 1:
-            raise SettingError(f"{tokens} tokens of each text are none; ask for at least 1.")
-        settings = Settings(rule="strict", max_new_tokens=tokens)
-        self._prompts = [backend.prompt_ids(prompt, settings) for prompt in prompts]
-        longest = max(map(len, self._prompts)) + tokens
-        if longest > server.context:
-            raise PromptError(
-                f"The server's context is {server.context} tokens and {longest} are asked for; ask for fewer."
-            )
+    They are compared with strict speculation by `backend`, if given, at `gamma` or the server's draft length. Raises
+    BadInput for texts that do not fit, and for a server with other tokens or without reports of its acceptance.
+    """
+    if not prompts:
+        raise PromptError("There is no prompt to send. Give at least one.")
+    if tokens < 2:
+        raise SettingError(f"{tokens} tokens of each text are too few, since the prefill writes the first. Ask for 2.")
+    if chat and backend is None:
+        raise SettingError("The chat template is the target's. Name it and the drafter, or leave --chat out.")
+    asked = [each if isinstance(each, EncodedPrompt) else EncodedPrompt(each) for each in prompts]
+    for each in asked:
+        check_prompt(each.prompt)
+    drafts = speculated(server).gamma
+    settings = Settings(rule="strict", gamma=drafts if gamma is None else gamma, max_new_tokens=tokens)
+    if backend is None:
+        encoded = [tuple(server.tokens_of(in_plain_text(each.history, each.prompt), special=True)) for each in asked]
+        watch = ServerWatch(server.model, server.version, drafts, len(asked), ())
+    else:
         library = backend.tokenizer.library
-        encode = lambda text: library(text, add_special_tokens=False)["input_ids"]  # noqa: E731
-        self._server = check_target(server, encode, backend.vocabulary_size)
-        self._backend, self._tokens = backend, tokens
-        self._found: list[tuple[float, float, int]] = []  # of each text: distances, other best tokens, tokens
-        self._furthest = 0.0
+        check_tokens(server, lambda text: library(text, add_special_tokens=False)["input_ids"])
+        encoded = [backend.prompt_ids(each.prompt, settings, each.history, chat=chat) for each in asked]
+        names = backend.target.name, backend.drafter.name, backend.dtype
+        watch = ServerWatch(server.model, server.version, drafts, len(asked), (), *names, settings.gamma)
+    _check_length(server, encoded, tokens)
+    for number, (text, ids) in enumerate(zip((each.prompt for each in asked), encoded, strict=True)):
+        written = server.written(ids, tokens, with_logits=False)
+        if written.counts is None:
+            raise ModelError(f"{server.address} does not report its speculation. Start it so: {SPECULATING}")
+        prompt = WatchedPrompt(number, text, written.counts)
+        if backend is not None:
+            check_known(server, max(written.tokens, default=0), backend.vocabulary_size)
+            rounds, difference = held_against(backend, settings, number, ids, written)
+            drafting = [each for each in rounds[1:] if len(each.speculation)]
+            same = len(drafting) if difference is None else max(0, difference.round)
+            drafted = np.array([len(each.speculation) for each in drafting], np.int64)
+            accepted = np.array([len(each.decision.kept) for each in drafting], np.int64)
+            count = 1 + sum(len(each.token_ids) for each in rounds[1:])
+            here = AcceptanceCounts("here", accepted, drafted, int(drafted.sum()), settings.gamma, count, prefilled=1)
+            prompt = replace(prompt, here=here, same_rounds=same, rounds=here.steps, difference=difference)
+        watch = replace(watch, prompts=(*watch.prompts, prompt))
+        yield watch
 
-    def __iter__(self) -> Iterator[float]:
-        for done, prompt in enumerate(self._prompts, start=1):
-            written = self._server.written(prompt, self._tokens)
-            if written.tokens:
-                self._held_against(prompt, written)
-            yield done / len(self._prompts)
 
-    def result(self) -> ServerCheck:
-        """Return the results so far. Raises PromptError if the server wrote too little."""
-        if len(self._found) < LEAST:
-            raise PromptError(
-                f"The server wrote something after {len(self._found)} prompts, and {LEAST} are needed; give prompts "
-                "that it goes on with."
-            )
-        distances, differ, tokens = np.array(self._found, np.float64).T
-        return ServerCheck(
-            server=self._server.model,
-            version=self._server.version,
-            reference=self._backend.target.name,
-            dtype=self._backend.dtype,
-            texts=len(self._found),
-            tokens=int(tokens.sum()),
-            distance=ratio(distances, tokens),
-            best_differs=ratio(differ, tokens),
-            furthest=self._furthest,
+def _check_length(server: Server, prompts: Sequence[Prefix], tokens: int) -> None:
+    longest = max(map(len, prompts)) + tokens
+    if longest > server.context:
+        raise PromptError(
+            f"The server's context is {server.context} tokens, and {longest} are asked for at most. Shorten the "
+            "longest prompt, or ask for fewer."
         )
 
-    def _held_against(self, prompt: tuple[int, ...], written: ServedText) -> None:
-        target = self._backend.target.open()
-        ids = torch.tensor([written.tokens[:-1]], dtype=torch.int64, device=target.device)
-        with inference():
-            scored = target.score([prompt], ids)
-        if isinstance(scored, TopLogits):
-            raise ModelError("A server is held against a model of this machine; name its hub id or folder.")
-        ours = scored[0].cpu().numpy().astype(np.float64)  # [tokens, V]
-        distances = differ = 0.0
-        for row, listed in zip(ours, written.rows, strict=True):
-            tokens = np.fromiter(listed, np.int64)
-            mine, its = row[tokens], np.fromiter(listed.values(), np.float64)
-            apart = np.abs(mine - its)
-            distances += float(np.sqrt((apart**2).mean()) / mine.std())
-            differ += int(row.argmax()) != max(listed, key=listed.__getitem__)
-            self._furthest = max(self._furthest, float(apart.max()))
-        self._found.append((distances, differ, len(ours)))
+
+def checked_server(
+    server: Server, backend: Backend, prompts: Sequence[str | Prefix], *, tokens: int = 64
+) -> Iterator[tuple[float, ServerCheck | None]]:
+    """Compare `tokens` tokens that the server writes after each prompt with the target of `backend`. Yields the
+    finished share, and the result at the end.
+
+    Raises BadInput for too few prompts, texts that do not fit or are not continued, and a server without raw logits or
+    with other tokens.
+    """
+    if len(prompts) < LEAST:
+        raise PromptError(f"{len(prompts)} prompts are too few to check a server. Give at least {LEAST}.")
+    if tokens < 1:
+        raise SettingError(f"{tokens} tokens of each text are none. Ask for at least 1.")
+    settings = Settings(rule="strict", max_new_tokens=tokens)
+    encoded = [backend.prompt_ids(prompt, settings) for prompt in prompts]
+    _check_length(server, encoded, tokens)
+    library = backend.tokenizer.library
+    encode = lambda text: library(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+    server = check_target(server, encode, backend.vocabulary_size)
+    sums, furthest = list[tuple[float, int, int]](), 0.0  # of each text: distances, other best tokens, tokens
+    for done, prompt in enumerate(encoded, start=1):
+        written = server.written(prompt, tokens)
+        if written.tokens:
+            target = backend.target.open()
+            ids = torch.tensor([written.tokens[:-1]], dtype=torch.int64, device=target.device)
+            with inference():
+                scored = target.score([prompt], ids)
+            if isinstance(scored, TopLogits):
+                raise ModelError("A server is compared with a model of this machine. Name its hub id or folder.")
+            ours, distances, differ = scored[0].cpu().numpy().astype(np.float64), 0.0, 0  # [tokens, V]
+            for row, listed in zip(ours, written.rows, strict=True):
+                mine, its = row[np.fromiter(listed, np.int64)], np.fromiter(listed.values(), np.float64)
+                distances += float(np.sqrt(((mine - its) ** 2).mean()) / mine.std())
+                differ += int(row.argmax()) != max(listed, key=listed.__getitem__)
+                furthest = max(furthest, float(np.abs(mine - its).max()))
+            sums.append((distances, differ, len(ours)))
+        yield done / len(encoded), None
+    if len(sums) < LEAST:
+        raise PromptError(
+            f"The server wrote something after {len(sums)} prompts, and {LEAST} are needed. Give prompts that it "
+            "continues."
+        )
+    distance, differing, count = np.array(sums, np.float64).T
+    yield (
+        1.0,
+        ServerCheck(
+            server=server.model,
+            version=server.version,
+            reference=backend.target.name,
+            dtype=backend.dtype,
+            texts=len(sums),
+            tokens=int(count.sum()),
+            distance=ratio(distance, count),
+            best_differs=ratio(differing, count),
+            furthest=furthest,
+        ),
+    )

@@ -18,7 +18,7 @@ from mars_viz.components.guide import guide
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures.svg import AMBER, BLUE, QUIET, lanes, token_bars
-from mars_viz.race.records import RaceLane
+from mars_viz.race import RaceLane
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 import streamlit as st
 
-from mars_viz.analysis.engine_file import EngineFile, ServedRounds, read_file, rejection_bound
+from mars_viz.analysis.engine_file import EngineFile, ServedRounds, decoded, read_file, rejection_bound
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
@@ -25,10 +25,6 @@ from mars_viz.words import counted, number
 KEY = "engine-file"  # session key of the opened file
 READ = "engine-file-read"  # session key of the digest of the last file read, so that a rerun does not read it again
 LONGEST = 4_000  # maximum number of tokens shown
-BOUND = (
-    "Bound: the engine does not report which tokens it rejected. MARS forgives only the target's runner-up, and only "
-    "if the two best logits are close; so this is the most that a threshold could have forgiven."
-)
 
 
 def add_file(session: Session, data: bytes) -> bool:
@@ -40,12 +36,9 @@ def add_file(session: Session, data: bytes) -> bool:
     st.session_state[READ] = digest
     session.notices.clear()
     try:
-        text = data.decode("utf-8-sig")
         with contained("The file"):
-            engine_file = read_file(text)
+            engine_file = read_file(decoded(data))
             runs = [import_run(each).run for each in engine_file.texts]
-    except UnicodeDecodeError:
-        session.notices.append("The file is not UTF-8 text. Save it as UTF-8.")
     except BadInput as error:
         session.notices.append(str(error))
     else:
@@ -90,7 +83,12 @@ def _rounds(digest: str, served: Sequence[ServedRounds]) -> None:
     if len(served) > 1:
         key = f"request-{digest[:8]}"
         chosen = served[st.selectbox("Request", range(len(served)), key=key, format_func=names.__getitem__)]
-    theme.small(_sentence(chosen))
+    scale = "" if chosen.raw else " Its logits are log-probabilities, so there are margins and no ratios."
+    model, rejected = f"{chosen.model} wrote" if chosen.model else "It wrote", int(chosen.corrected.sum())
+    theme.small(
+        f"{model} {counted(len(chosen.texts), 'token')} in {counted(chosen.counts.steps, 'round')}, "
+        f"τ = {number(chosen.tau)}; {counted(rejected, 'round')} ended with a rejection.{scale}"
+    )
     theme.show(_text(chosen))
     try:
         bound = rejection_bound(served)
@@ -103,19 +101,7 @@ def _rounds(digest: str, served: Sequence[ServedRounds]) -> None:
         theme.chart(margins_along_the_text(chosen, colours), "margins-along-the-text")
     with right:
         theme.chart(bound_curve(bound, colours), "bound")
-    rejections = f" At {counted(bound.unknown, 'rejection')} the engine reports no logits; they count as forgiven."
-    unknown = rejections if bound.unknown else ""
-    theme.small(BOUND + unknown + (" Over all requests." if len(served) > 1 else ""))
-
-
-def _sentence(served: ServedRounds) -> str:
-    rejected = int(served.corrected.sum())
-    scale = "" if served.raw else " Its logits are log-probabilities, so there are margins and no ratios."
-    model = f"{served.model} wrote" if served.model else "It wrote"
-    return (
-        f"{model} {counted(len(served.texts), 'token')} in {counted(served.counts.steps, 'round')}, "
-        f"τ = {number(served.tau)}; {counted(rejected, 'round')} ended with a rejection.{scale}"
-    )
+    theme.small(bound.sentence + (" Over all requests." if len(served) > 1 else ""))
 
 
 def _text(served: ServedRounds) -> Html:

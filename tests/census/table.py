@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from mars_viz import samples
-from mars_viz.race.files import write_zip as zip_of_race
+from mars_viz.race import write_zip as zip_of_race
 from mars_viz.runfiles import load_run, write_zip
 from tests import controls as by
 from tests.controls import FOCUS, ITSELF, Control, Look, Scene, Steps

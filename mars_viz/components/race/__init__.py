@@ -15,8 +15,7 @@ import numpy as np
 from mars_viz.components.explorer.payload import identified
 from mars_viz.components.mount import Element, mount
 from mars_viz.escapes import visible
-from mars_viz.race.making import RaceTexts
-from mars_viz.race.records import Race, RaceLane, round_clock
+from mars_viz.race import Race, RaceLane, RaceTexts, round_clock
 from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -152,15 +151,16 @@ def _board(race: Race) -> Payload:
     """Return the results table as text."""
     rule, texts, rows = _rule_words(race.relaxed.settings), race.token_ids, []
     names = {RaceLane.ALONE: "Autoregressive", RaceLane.STRICT: "Strict", RaceLane.RELAXED: rule}
-    for lane, figures in race.figures.items():
+    for lane, row in zip(RaceLane, race.rows, strict=True):
         over, same = "1.00 ×", "–"
         if lane is not RaceLane.ALONE:
-            ratio, first = figures.over_alone, first_difference(texts[RaceLane.ALONE], texts[lane])
+            ratio, first = race.over(lane, RaceLane.ALONE), first_difference(texts[RaceLane.ALONE], texts[lane])
             over = "disturbed" if race.objection else f"{ratio.estimate:.2f} ×{_range(ratio.low, ratio.high)}"
             same = "yes" if first is None else f"to token {first}"
-        seconds = f"{figures.seconds:.2f} s{_range(figures.least, figures.most)}"
-        counts = (number(figures.tokens), number(figures.passes), f"{figures.tau:.2f}", number(figures.rolled_back))
-        rows.append([names[lane], seconds, number(figures.pace), over, *counts, same])
+        seconds = f"{row['seconds_measured']:.2f} s{_range(row['seconds_least'], row['seconds_most'])}"
+        tokens, passes, rolled_back = (number(row[name]) for name in ("tokens", "target_passes", "rolled_back"))
+        pace = number(row["tokens_per_second_measured"])
+        rows.append([names[lane], seconds, pace, over, tokens, passes, f"{row['tau']:.2f}", rolled_back, same])
     if not (sentence := race.objection):
         turns, speeds = len(race.taken[RaceLane.ALONE]), []
         for other in (RaceLane.ALONE, RaceLane.STRICT):

@@ -18,16 +18,14 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.exploration import Stand, Together
-from mars_viz.race import Race
-from mars_viz.race.files import RaceStore
-from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
+from mars_viz.race import RECORDED, Race, RaceStep, RaceStore, RaceTexts
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name, read
 from mars_viz.ui.jobs.job import Job, JobState, P, Progress, Rank, Throttle
 from mars_viz.ui.jobs.models import Models
 
 if TYPE_CHECKING:
-    from mars_viz.race.making import Racing
+    from mars_viz.race import Racing
     from mars_viz.recording import Mapping as Mapper
     from mars_viz.recording import Recording
 

@@ -33,7 +33,7 @@ from mars_viz.ui.jobs.models import Device, Models, Tell
 
 if TYPE_CHECKING:
     from mars_viz.prompts import PromptSet
-    from mars_viz.race.making import Racing
+    from mars_viz.race import Racing
     from mars_viz.recording import Mapping, Recording
     from mars_viz.sweep import Sweep
     from mars_viz.sweep.on_ray import RayRequest
@@ -130,7 +130,7 @@ def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
 
 def race(prompt: str, settings: Settings, chat: bool | None, history: History, backend: Any) -> Racing:
     """Return a race of a prompt in three lanes."""
-    from mars_viz.race.making import Racing
+    from mars_viz.race import Racing
 
     return Racing(backend, prompt, settings, chat=chat, history=history)
 
@@ -147,12 +147,9 @@ def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
 
 def check_head(backend: Any) -> Iterator[TaskStep]:
     """Check the EAGLE-3 head on the built-in stories. Partial results start after a few stories."""
-    from mars_viz.speculators.audits import CheckingHead
+    from mars_viz.speculators.audits import checked_head
 
-    checking = CheckingHead(backend, STORIES)
-    for share in checking:
-        yield share, checking.result() if checking.tells else None
-    yield 1.0, checking.result()
+    return checked_head(backend, STORIES)
 
 
 def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:

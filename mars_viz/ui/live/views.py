@@ -9,8 +9,7 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mars_viz.analysis.head_agreement import NOTHING, HeadCheck
-from mars_viz.analysis.intervals import Interval
+from mars_viz.analysis.checks import HeadCheck
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.components.race import growing, replay
 from mars_viz.components.race import racing as lanes_so_far
@@ -18,15 +17,13 @@ from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.engines import head_agreement
-from mars_viz.race import Race, RaceEntry
-from mars_viz.race.files import write_zip
-from mars_viz.race.records import RaceLane, race_frame
+from mars_viz.race import Race, RaceEntry, RaceLane, race_frame, write_zip
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.shapes import draft_words
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
-from mars_viz.ui import faults, navigation, share, tab_jobs, theme
+from mars_viz.ui import documents, faults, navigation, share, tab_jobs, theme
 from mars_viz.ui.jobs.decode_job import Decoded, Raced, RaceJob
 from mars_viz.ui.jobs.job import BackgroundTask, JobState
 from mars_viz.ui.jobs.models import OTHER_DRAFTERS
@@ -262,26 +259,7 @@ def _results(check: HeadCheck) -> None:
     with left:
         theme.chart(head_agreement(check, theme.figure_theme()), "head-agreement")
     with right:
-        for sentence in check.findings:
-            theme.small(sentence) if sentence == NOTHING else theme.note(sentence)
-        for trial in check.tried:
-            kept = number(trial.accepted.estimate)
-            theme.small(f"{percent(trial.first)} agree at depth 1, {kept} tokens kept: {trial.reads}.")
-        theme.small(
-            f"{counted(check.drafts, 'draft')} of {check.head} along {counted(check.texts, 'text')} that "
-            f"{check.target} wrote by itself. True features say what the head has learnt, its own states what becomes "
-            "of that while it drafts."
-        )
-        theme.small(
-            f"Its vocabulary holds {percent(check.coverage)} of the target's probability there, and the target's best "
-            f"token at {percent(check.best_held)} of the positions. Measured; 95{THIN_SPACE}% intervals, drawn by text."
-        )
-
-
-def percent(interval: Interval) -> str:
-    """Return a percentage with its interval, like '98.2 % (97.0 to 98.7)'."""
-    low, high = number(100 * interval.low), number(100 * interval.high)
-    return f"{number(100 * interval.estimate)}{THIN_SPACE}% ({low} to {high})"
+        documents.draw(check.blocks)
 
 
 LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}

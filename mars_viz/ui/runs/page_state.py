@@ -20,7 +20,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.errors import BadInput, StorageError
 from mars_viz.escapes import markdown
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
-from mars_viz.race.files import RaceStore
+from mars_viz.race import RaceStore
 from mars_viz.runfiles import write_zip
 from mars_viz.runlist import ListedRun, Order, Query, RunOrigin
 from mars_viz.runstore import RunStatus, RunStore

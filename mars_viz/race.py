@@ -1,0 +1,525 @@
+"""Races: one prompt decoded by the target alone, strictly and relaxed, one after the other, with timings.
+
+Each lane is first decoded without timing, to warm up and to record all decisions. Several timed turns follow, with the
+lanes in sequence and no more computation than the rule needs. The race contains the times of each lane's middle turn.
+On disk it is a folder with race.json and the run folders `strict` and `relaxed`. Recorded races are replayed without
+models; only `Racing` loads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mars_viz import bounds
+from mars_viz.chat import NO_HISTORY, History
+from mars_viz.costs import Factor, too_fast
+from mars_viz.errors import BadInput, RunFileError, SettingError, contained, disk_refusals
+from mars_viz.exploration import walk
+from mars_viz.recording import Recording
+from mars_viz.records import Round, emitted
+from mars_viz.rules import rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
+from mars_viz.runfiles.folders import check_free, naming, write_folder
+from mars_viz.runfiles.manifest import LARGEST, Stamp, headed, one_line, parsed
+from mars_viz.runfiles.zips import ZipLayout, packed, uploaded
+from mars_viz.runstore import Store, checked_name, new_name
+from mars_viz.writer import to_read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mars_viz.speculators.backend import Backend
+
+BY_THE_CLOCK = (
+    "A race is by the clock, and the models draft all γ tokens whatever a draft-length controller leaves of them; race "
+    "without one."
+)
+"""Message for settings with a controller."""
+
+
+class RaceLane(Enum):
+    """The three ways to decode."""
+
+    ALONE = "alone"  # the target alone, one token per pass
+    STRICT = "strict"  # speculative and lossless
+    RELAXED = "relaxed"  # speculative, with the chosen rule
+
+
+@dataclass(frozen=True, slots=True)
+class Solo:
+    """The text of the target alone."""
+
+    token_ids: tuple[int, ...]
+    clock: tuple[float, ...]  # seconds from the start to each token, without the prompt's pass
+
+    def __post_init__(self) -> None:
+        """Raise BadInput if the clock decreases or does not match the text."""
+        times = np.array([0.0, *self.clock])
+        if not self.token_ids or len(self.token_ids) != len(self.clock):
+            raise RunFileError("The autoregressive lane needs a time for each token. Record the race again.")
+        if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+            raise RunFileError("The autoregressive lane's clock does not go forward. Record the race again.")
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Three decodes of one prompt on one device.
+
+    The rounds' timings are those of the speculative lanes, measured with the minimal evidence.
+    """
+
+    title: str
+    alone: Solo  # the autoregressive lane; its pieces are in the strict run
+    strict: Run
+    relaxed: Run
+    turns: tuple[tuple[float, ...], ...] = ()
+    """Seconds of each turn by lane, in the order of `RaceLane`. Clocks of `alone` and the runs are those of the lane's
+    middle turn. Empty for a single turn, as in older files."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput if the lanes do not belong together."""
+        one, other = self.strict, self.relaxed
+        names = ("target", "drafter", "dtype", "eos_ids")
+        same_models = all(getattr(one.provenance, name) == getattr(other.provenance, name) for name in names)
+        # device details after the comma may differ
+        same_models &= len({run.provenance.device.partition(",")[0] for run in (one, other)}) == 1
+        if one.prompt_ids != other.prompt_ids or not same_models:
+            raise RunFileError("The lanes of a race have one prompt, one pair and one device. Record the race again.")
+        for run in (one, other):
+            clock = round_clock(run)
+            if not len(clock) or not np.isfinite(clock).all() or (np.diff(clock, prepend=0.0) <= 0).any():
+                raise RunFileError("A lane of the race has rounds that took no time. Record the race again.")
+        if not set(self.alone.token_ids) <= one.pieces.keys():
+            raise RunFileError("The autoregressive lane has a token without a text. Record the race again.")
+        fits = all(len(turn) == len(RaceLane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns)
+        if not fits or not all(np.isclose(self.taken[lane], end).any() for lane, end in self.seconds.items()):
+            raise RunFileError("The turns of the race do not fit its clocks. Record the race again.")
+
+    @property
+    def taken(self) -> dict[RaceLane, np.ndarray]:
+        """float64 [turns]; seconds of every turn of each lane, without the prompt's pass."""
+        turns = np.array(self.turns or [tuple(self.seconds.values())], np.float64)
+        return {lane: turns[:, place] for place, lane in enumerate(RaceLane)}
+
+    def over(self, lane: RaceLane, other: RaceLane) -> Factor:
+        """Return the measured ratio of tokens per second: median and range over turns, compared within each turn.
+
+        The range is NaN for a single turn. Over the target alone it is capped at τ, the theoretical maximum.
+        """
+        ratios = self.taken[other] / self.taken[lane] * len(self.token_ids[lane]) / len(self.token_ids[other])
+        estimate = float(np.median(ratios))
+        if len(ratios) == 1:
+            return Factor(estimate, np.nan, np.nan)
+        run = self.runs[lane]
+        most = run.tau if run is not None and other is RaceLane.ALONE else np.inf
+        return Factor(estimate, float(ratios.min()), max(estimate, min(float(ratios.max()), most)))
+
+    @property
+    def objection(self) -> str:
+        """Why its speed-ups are impossible, as a sentence; empty if they are possible."""
+        for lane, run in self.runs.items():
+            if run is not None and (speed_up := self.over(lane, RaceLane.ALONE).estimate) > run.tau:
+                return too_fast(speed_up, run.tau, "race again")
+        return ""
+
+    @property
+    def seconds(self) -> dict[RaceLane, float]:
+        """Measured wall clock of each lane's middle turn, without the prompt's pass."""
+        ends = (self.alone.clock[-1], float(round_clock(self.strict)[-1]), float(round_clock(self.relaxed)[-1]))
+        return dict(zip(RaceLane, ends, strict=True))
+
+    @property
+    def runs(self) -> dict[RaceLane, Run | None]:
+        """Runs of the speculative lanes; None for the target alone."""
+        return {RaceLane.ALONE: None, RaceLane.STRICT: self.strict, RaceLane.RELAXED: self.relaxed}
+
+    @property
+    def token_ids(self) -> dict[RaceLane, tuple[int, ...]]:
+        """Text of each lane."""
+        return {lane: (self.alone if run is None else run).token_ids for lane, run in self.runs.items()}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per lane: times of the middle turn and the range of all turns (measured), and counts (exact)."""
+        rows, texts, possible = [], self.token_ids, not self.objection
+        for lane, run in self.runs.items():
+            over, turns, tokens = self.over(lane, RaceLane.ALONE), self.taken[lane], len(texts[lane])
+            passes = tokens if run is None else len(run.rounds)
+            row = {
+                "lane": lane.value,
+                "rule": "" if run is None else run.settings.rule,
+                "dial": None if run is None else run.settings.dial,
+                "draft": "" if run is None else run.settings.draft,
+                "turns": len(turns),
+                "seconds_measured": self.seconds[lane],
+                "seconds_least": float(turns.min()),
+                "seconds_most": float(turns.max()),
+                "tokens_per_second_measured": tokens / self.seconds[lane],
+                "over_autoregressive_measured": over.estimate if possible else None,
+                "over_autoregressive_low": over.low if possible else None,
+                "over_autoregressive_high": over.high if possible else None,
+                "tokens": tokens,
+                "target_passes": passes,
+                "tau": tokens / passes,
+                "rolled_back": 0 if run is None else sum(round_.rolled_back for round_ in run.rounds),
+                "same_text": texts[lane] == texts[RaceLane.ALONE],
+            }
+            rows.append(row)
+        return rows
+
+
+def round_clock(run: Run) -> np.ndarray:
+    """float64 [R]; seconds from the start to the end of each round."""
+    return np.cumsum([round_.timing.total for round_ in run.rounds], dtype=np.float64)
+
+
+def race_frame(race: Race) -> pd.DataFrame:
+    """Return the race's rows."""
+    import pandas as pd  # slow import, rarely needed
+
+    return pd.DataFrame(race.rows)
+
+
+TURNS = 5  # default number of timed turns
+SEVERAL_TEXTS = "This device did not decode the same text twice, so the race cannot be shown. Take the dtype float32."
+RECORDED = 0  # the turn without timing
+
+
+@dataclass(frozen=True, slots=True)
+class RaceStep:
+    """Progress of a race."""
+
+    lane: RaceLane
+    tokens: int  # tokens of the lane so far
+    turn: int  # timed turn from 1, or `RECORDED`
+    turns: int = TURNS  # number of timed turns
+
+
+@dataclass(frozen=True, slots=True)
+class RaceTexts:
+    """The texts of a race in progress."""
+
+    alone: tuple[str, ...] = ()  # pieces of the target's own text
+    strict: Run | None = None  # None before its first round
+    relaxed: Run | None = None  # None before its first round
+
+
+class Racing:
+    """A race in progress: iterate to the end, or stop at any time, and take the race."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        prompt: str,
+        settings: Settings,
+        *,
+        chat: bool | None = None,
+        history: History = NO_HISTORY,
+        title: str = "",
+        turns: int = TURNS,
+    ):
+        """`settings` are those of the relaxed lane. Raises BadInput for a rule without a dial, a draft-length
+        controller, an even number of turns, which has no middle turn, and as `Recording` does."""
+        rule = rule_named(settings.rule)
+        if rule.dial is None:
+            raise SettingError(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
+        if settings.control is not None:
+            raise SettingError(BY_THE_CLOCK)
+        if turns < 1 or turns % 2 == 0:
+            raise SettingError(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
+        self._backend, self._turns = backend, turns
+        strict = replace(settings, rule="strict", dial=None)
+        self._recordings = {
+            RaceLane.STRICT: Recording(backend, prompt, strict, chat=chat, history=history, title=title),
+            RaceLane.RELAXED: Recording(backend, prompt, settings, chat=chat, history=history, title=title),
+        }
+        self._settings = {
+            RaceLane.STRICT: strict,
+            RaceLane.RELAXED: replace(settings, dial=rule.checked_dial(settings.dial)),
+        }
+        self._prompt = self._recordings[RaceLane.STRICT].prompt_ids
+        self._title = title or prompt
+        self._written: list[int] = []
+        self._alone: list[Solo] = []
+        self._rounds: dict[RaceLane, list[list[Round]]] = {lane: [] for lane in self._recordings}
+
+    def __iter__(self) -> Iterator[RaceStep]:
+        self._written, self._alone = [], []
+        for token, _ in self._single():
+            self._written.append(token)
+            yield RaceStep(RaceLane.ALONE, len(self._written), RECORDED, self._turns)
+        for lane, recording in self._recordings.items():
+            self._rounds[lane] = []
+            for _ in recording:
+                yield RaceStep(lane, len(recording.token_ids), RECORDED, self._turns)
+        for turn in range(1, self._turns + 1):
+            ids, clock = [], []
+            for token, seconds in self._single():
+                ids.append(token)
+                clock.append(seconds)
+                yield RaceStep(RaceLane.ALONE, len(ids), turn, self._turns)
+            self._alone.append(Solo(tuple(ids), tuple(clock)))
+            for lane, turns in self._rounds.items():
+                turns.append([])
+                for round_ in self._walk(lane):
+                    turns[-1].append(round_)
+                    yield RaceStep(lane, len(emitted(turns[-1])), turn, self._turns)
+
+    def texts(self) -> RaceTexts:
+        """Return the lanes' texts so far."""
+        pieces = self._backend.pieces_of(self._written)
+        begun = {lane: each.run() if each.token_ids else None for lane, each in self._recordings.items()}
+        return RaceTexts(
+            tuple(pieces[token].text for token in self._written), begun[RaceLane.STRICT], begun[RaceLane.RELAXED]
+        )
+
+    def finish(self) -> Race:
+        """Race to the end and return the race."""
+        for _ in self:
+            pass
+        return self.race()
+
+    def race(self) -> Race:
+        """Return the race. Raises BadInput if it is not finished, or if a lane's texts differ between turns."""
+        if min(len(self._alone), *map(len, self._rounds.values())) < self._turns or not self._alone:
+            raise SettingError("The race is not over yet; let it run to its end.")
+        recorded = {lane: each.run() for lane, each in self._recordings.items()}
+        runs = {lane: [timed(run, rounds) for rounds in self._rounds[lane]] for lane, run in recorded.items()}
+        if {each.token_ids for each in self._alone} != {tuple(self._written)}:
+            raise SettingError(SEVERAL_TEXTS)
+        seconds = {RaceLane.ALONE: [each.clock[-1] for each in self._alone]}
+        seconds |= {lane: [each.provenance.seconds for each in turns] for lane, turns in runs.items()}
+        middle = {lane: int(np.argsort(each, kind="stable")[self._turns // 2]) for lane, each in seconds.items()}
+        strict, relaxed = (turns[middle[lane]] for lane, turns in runs.items())
+        pieces = {**self._backend.pieces_of(self._written), **strict.pieces}
+        turns = tuple(zip(*(seconds[lane] for lane in RaceLane), strict=True))
+        return Race(
+            one_line(self._title), self._alone[middle[RaceLane.ALONE]], replace(strict, pieces=pieces), relaxed, turns
+        )
+
+    def _single(self) -> Iterator[tuple[int, float]]:
+        from mars_viz.speculators.backend import writing_alone
+
+        return writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT])
+
+    def _walk(self, lane: RaceLane) -> Iterator[Round]:
+        """Return a lane's rounds; the speculator and its caches are released with them."""
+        settings = self._settings[lane]
+        rule = rule_named(settings.rule)
+        speculator = self._backend.speculator(settings, rule.needs)
+        speculator.prefill(self._prompt)
+        return walk(speculator, rule, settings.dial, self._prompt, self._backend.ending(settings))
+
+
+def timed(run: Run, rounds: Sequence[Round]) -> Run:
+    """Return the run with the timings of these rounds. Raises BadInput if their texts differ."""
+    if [round_.token_ids for round_ in run.rounds] != [round_.token_ids for round_ in rounds]:
+        raise SettingError(SEVERAL_TEXTS)
+    clocked = tuple(replace(mine, timing=theirs.timing) for mine, theirs in zip(run.rounds, rounds, strict=True))
+    seconds = sum(round_.timing.total for round_ in rounds)
+    return replace(run, rounds=clocked, provenance=replace(run.provenance, seconds=seconds))
+
+
+ABOUT = "race.json"
+FORMAT = "mars-viz-race"
+SCHEMA = 2
+ONE_TURN = 1  # older schema, in which each lane was timed once
+
+_RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
+
+
+@dataclass(frozen=True, slots=True)
+class RaceManifest:
+    """The contents of race.json."""
+
+    title: str
+    target: str  # the target of both runs, for lists
+    device: str  # in words, for lists
+    seconds: Mapping[str, float]  # measured wall clock by lane, for lists
+    alone: Solo
+    turns: tuple[tuple[float, ...], ...]  # seconds of each turn by lane; empty for a single turn
+    manifests: Mapping[str, Stamp]  # checksum of each run's manifest, which contains those of its tables
+
+
+@dataclass(frozen=True, slots=True)
+class RaceEntry:
+    """A folder with a race, possibly broken."""
+
+    path: Path
+    title: str  # the race's title, or the folder's name if it is broken
+    manifest: RaceManifest | None = None  # None if the race is broken
+    error: str = ""  # problem and remedy
+
+
+def save_race(race: Race, path: str | PathLike[str]) -> Path:
+    """Write the race to a new folder and return its path. Raises BadInput if that fails."""
+    path = Path(path)
+    check_free(path)
+    runs = {RaceLane.STRICT.value: encode(race.strict), RaceLane.RELAXED.value: encode(race.relaxed)}
+    about = RaceManifest(
+        title=race.title,
+        target=race.strict.provenance.target,
+        device=race.strict.provenance.device,
+        seconds={lane.value: seconds for lane, seconds in race.seconds.items()},
+        alone=race.alone,
+        turns=race.turns,
+        manifests={name: stamp(files[MANIFEST]) for name, files in runs.items()},
+    )
+    text = json.dumps({"format": FORMAT, "schema": SCHEMA} | asdict(about), allow_nan=False, ensure_ascii=False)
+    files = {f"{name}/{file}": data for name, run in runs.items() for file, data in run.items()}
+    write_folder({ABOUT: text.encode()} | files, path)
+    return path
+
+
+def decode_race(files: Mapping[str, bytes]) -> Race:
+    """Return the race of these files, by path in its folder. Raises BadInput unless it is complete."""
+    if ABOUT not in files:
+        raise missing_file(ABOUT)
+    about, runs = _parsed(files[ABOUT]), list[Run]()
+    for name in _RUNS:
+        lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
+        try:
+            runs.append(decode(lane))
+        except BadInput as error:
+            raise RunFileError(f"its run {name} cannot be opened: {error}") from error
+        if stamp(lane[MANIFEST]) != about.manifests[name]:
+            raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
+    strict, relaxed = runs
+    return Race(about.title, about.alone, strict, relaxed, about.turns)
+
+
+def load_race(path: str | PathLike[str]) -> Race:
+    """Read the race in a folder. Raises BadInput, with the remedy, unless it is complete."""
+    path = Path(path)
+    with naming(path):
+        names = [name for name in sorted(RACE.names) if (path / name).exists()]
+        return decode_race({name: to_read(path, name).read_bytes() for name in names})
+
+
+def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
+    """Return the races in a folder by name, broken ones with their error; empty if the folder does not exist."""
+    try:
+        there = sorted(to_read(Path(folder)).iterdir())
+        paths = [path for path in there if not path.name.startswith(".") and path.is_dir()]
+    except OSError:
+        return []
+    entries = []
+    for path in (path for path in paths if (path / ABOUT).exists()):
+        try:
+            with contained(f"The race {path.name}", "Delete it, or take a fresh copy."), naming(path):
+                with to_read(path, ABOUT).open("rb") as file:
+                    about = _parsed(file.read(LARGEST + 1))
+                entries.append(RaceEntry(path, about.title or path.name, about))
+        except BadInput as error:
+            entries.append(RaceEntry(path, path.name, error=str(error)))
+    return entries
+
+
+def _parsed(data: bytes) -> RaceManifest:
+    fields, schema = headed(data, ABOUT, "race", SCHEMA, ONE_TURN)
+    if schema == ONE_TURN:
+        fields["turns"] = []
+    about = parsed(RaceManifest, fields, ABOUT)
+    bounds.check(about, ABOUT)
+    if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in RaceLane}:
+        raise RunFileError(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
+    return about
+
+
+RACE = ZipLayout(
+    "race",
+    f"{__name__}:RACE",
+    frozenset((ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))),
+    64,
+    decode_race,
+)
+
+
+def write_zip(path: Path) -> bytes:
+    """Return the race in a folder as a zip. Raises BadInput if it cannot be read."""
+    with disk_refusals(path, "read", "Check that it can be.", RunFileError):
+        names = [name for name in sorted(RACE.names) if (path / name).is_file()]
+        return packed((f"{path.name}/{name}", to_read(path, name).read_bytes()) for name in names)
+
+
+def read_zip(data: bytes, into: Path) -> None:
+    """Unpack the zip of a race into the new folder `into`.
+
+    Raises BadInput as `runfiles.zips.uploaded`, and leaves nothing behind then.
+    """
+    check_free(into)
+    write_folder(uploaded(data, RACE), into)
+
+
+class RaceStore(Store):
+    """Stores races."""
+
+    noun = "race"
+    about = ABOUT
+    gone = "There is no race of that name here any more; choose another from the list."
+
+    def __init__(self, folder: str | PathLike[str], taken: Collection[str] = ()) -> None:
+        """Open the store as `Store`. `taken` are names of other races."""
+        super().__init__(folder)
+        self._taken = frozenset(taken)
+
+    def list(self) -> list[RaceEntry]:
+        """Return the visible races, the newest last."""
+        return [entry for entry in list_races(self.folder) if self.makers.shows(entry.path.name)]
+
+    def deleted(self) -> tuple[RaceEntry, ...]:
+        """Return the visible races in the bin, the newest last."""
+        with suppress(OSError):
+            self._check()
+            return tuple(entry for entry in list_races(self.bin) if self.makers.shows(entry.path.name))
+        return ()
+
+    def bring(self, data: bytes, name: str) -> str:
+        """Save the race of a zip and return its name, which is new if `name` is taken or invalid.
+
+        Raises BadInput unless it is a complete race, and then saves nothing.
+        """
+        try:
+            name = checked_name(name, "race")
+            check_free(self.folder / name)
+            name = new_name("race") if name in self._taken else name  # that of a recorded race
+        except BadInput:
+            name = new_name("race")
+        self._check_to_save(name)
+        read_zip(data, self.folder / name)
+        return name
+
+    def save(self, race: Race, name: str, maker: str = "") -> str:
+        """Save a race under this name and return it; `maker` identifies the browser. Raises BadInput on failure."""
+        self._check_to_save(name)
+        self.makers.note(name, maker)
+        try:
+            return save_race(race, self.folder / name).name
+        except BadInput:
+            self.makers.drop(name)
+            raise
+
+    def _check_to_save(self, name: str) -> None:
+        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
+            self._check()
+
+    def _check(self) -> None:
+        """Raise OSError if the folder is a link made by another user."""
+        with suppress(FileNotFoundError):
+            to_read(self.folder)
+
+    def _entry(self, name: str) -> tuple[Path, str, bool]:
+        match = next((entry for entry in self.list() if entry.path.name == name), None)
+        if match is None:
+            raise RunFileError(self.gone)
+        return match.path, match.title, match.manifest is not None
