@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,8 @@ def swept(pool: WorkerPool, prompts: PromptSet, settings: Settings, out: Path) -
     """Seconds of a sweep: by the clock, and the driver's processor time."""
     facts = pool.first().facts
     assert facts is not None
-    plan = plan_of(settings, SPAN, False, prompts, facts.provenance)
-    sweep = SweepLoop(plan, RayMapper(pool, plan, facts.batch), prompts, out)
+    mapper = partial(RayMapper, pool, batch=facts.batch)
+    sweep = SweepLoop(prompts, settings, SPAN, out, facts.provenance, mapper, chat=False)
     began, used = time.perf_counter(), time.process_time()
     for _ in sweep:
         pass

@@ -71,7 +71,7 @@ def cluster():
 
 @pytest.fixture(autouse=True)
 def unmeasured_workers(monkeypatch):
-    monkeypatch.setattr(on_ray, "costs_for", lambda *_: None)
+    monkeypatch.setattr("mars_viz.sweep.sweep.costs_for", lambda *_: None)
 
 
 @contextmanager

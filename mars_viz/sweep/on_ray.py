@@ -23,9 +23,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.axis import Span
@@ -35,10 +35,9 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, DeviceLost, ModelError, SettingError
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
-from mars_viz.sweep import store
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt
-from mars_viz.sweep.plan import Plan, plan_of
-from mars_viz.sweep.sweep import SweepLoop, costs_for, measured
+from mars_viz.sweep.plan import Plan
+from mars_viz.sweep.sweep import SweepLoop, measured
 from mars_viz.words import counted
 
 if TYPE_CHECKING:
@@ -638,19 +637,16 @@ def sweep_on_ray(
     span: Span,
     out: str | PathLike[str],
     *,
-    chat: bool | None = None,
-    resume: bool = False,
     batch: int | None = None,
+    **how: Any,
 ) -> SweepLoop:
     """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
-    before others start. Raises BadInput like `Sweep`, and if no worker is available."""
+    before others start. `how` has `chat` and `resume`. Raises BadInput like `Sweep`, and if no worker is available."""
     facts = pool.first().facts
     assert facts is not None
-    prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
-    plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, facts.provenance)
-    costs = costs_for({Path(out): plan}, prompts, resume, lambda: pool.ask("measured", settings))
-    mapper = RayMapper(pool, plan, facts.batch if batch is None else batch)
-    return SweepLoop(plan, mapper, prompts, out, resume=resume, costs=costs)
+    mapper = partial(RayMapper, pool, batch=facts.batch if batch is None else batch)
+    costs = partial(pool.ask, "measured", settings)
+    return SweepLoop(prompts, settings, span, out, facts.provenance, mapper, costs=costs, **how)
 
 
 def sweep_on_cluster(
@@ -661,9 +657,8 @@ def sweep_on_cluster(
     out: str | PathLike[str],
     request: RayRequest,
     *,
-    chat: bool | None = None,
-    resume: bool = False,
     tell: Callable[[str], object] = lambda said: None,
+    **how: Any,
 ) -> SweepLoop:
     """Return a sweep on workers of a cluster that is joined or started for it; both end with it.
 
@@ -672,6 +667,6 @@ def sweep_on_cluster(
     """
     with ExitStack() as stack:
         pool = stack.enter_context(workers_of(models, settings, request, tell))
-        loop = sweep_on_ray(pool, prompts, settings, span, out, chat=chat, resume=resume)
+        loop = sweep_on_ray(pool, prompts, settings, span, out, **how)
         loop.resources = stack.pop_all()
     return loop

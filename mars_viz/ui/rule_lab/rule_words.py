@@ -26,13 +26,13 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import Html, html, joined
 from mars_viz.exploration import Stand, answers_along
 from mars_viz.options import clipped
+from mars_viz.recording import Walking
 from mars_viz.records import Emission
 from mars_viz.rules import RULES, OnTrees, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.ui import library, links, tab_jobs, theme
 from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened, View
 from mars_viz.ui.session import PageState, Session
@@ -462,7 +462,7 @@ def start_walks(page_state: RulesPageState, session: Session, run: Run, stands: 
     page_state.notices.clear()
     run_id, catalog = session.view.run, library.shelf(session)
     path = catalog.recorded[run_id].path if run_id in catalog.recorded and run_id not in catalog.own else None
-    job = WalkJob(run, stands, walk, path, tab_jobs.models_for(session, run) or BUILT_IN)
+    job = WalkJob(run, stands, Walking, path, tab_jobs.models_for(session, run) or BUILT_IN)
     page_state.walking = run_id, job
     tab_jobs.shared_worker().submit(job)
 

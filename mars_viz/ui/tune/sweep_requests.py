@@ -69,7 +69,7 @@ class SweepRequest:
 
 def first_wish() -> SweepRequest:
     """Return a small sweep of the built-in tasks."""
-    return SweepRequest(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings(max_new_tokens=128))
+    return SweepRequest(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings())
 
 
 def uploaded_prompts(
