@@ -56,7 +56,7 @@ class TimedModels:
 
     def backend(self) -> Backend:
         """Loaded models."""
-        made = NamedModels(device="cpu", dtype="float32").backend()
+        made = NamedModels({"device": "cpu", "dtype": "float32"}).backend()
         return TimedBackend(**{name: getattr(made, name) for name in Backend.__slots__}, path=Path(self.folder))
 
 
@@ -119,7 +119,7 @@ def per_prompt_bytes(folder: Path) -> float:
 def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float], dict[str, float]]:
     """Milliseconds of the driver for a prompt's files, by how many prompts there are already; and bytes that go to a
     worker and come from it."""
-    backend = NamedModels(device="cpu", dtype="float32").backend()
+    backend = NamedModels({"device": "cpu", "dtype": "float32"}).backend()
     plan = plan_of(settings, SPAN, False, prompts, backend.provenance())
     mapper, results = LocalMapper(backend, plan, batch=1), []
     items = prompts.items[:6]

@@ -11,6 +11,7 @@ import numpy as np
 
 from mars_viz.analysis.engine_file import EngineFile, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
+from mars_viz.backend_choice import backend
 from mars_viz.commands.decoding import add, choice_arguments, json_argument, note, progress_bar
 from mars_viz.errors import RunFileError, disk_refusals
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
@@ -108,17 +109,15 @@ def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
                 "and the target with --target."
             )
         return []
-    backend: Backend | None = None
+    models: Backend | None = None
     if options.target is not None:
-        from mars_viz.speculators.loading import load_backend
-
         target = None if options.target == BUILTIN else options.target
-        backend = load_backend(target, None, device=options.device, dtype=options.dtype)
+        models = backend(target=target, device=options.device, dtype=options.dtype)
     runs, total = [], sum(len(each.rounds) for each in found.texts)
     with progress_bar()(desc="Reading", total=total, unit=" rounds") as bar:
         for text in found.texts:
             keywords: dict[str, Any] = {"rule": options.rule, "tolerance": options.tolerance}
-            runs.append(import_run(text, backend, tell=lambda _: bar.update(), **keywords))
+            runs.append(import_run(text, models, tell=lambda _: bar.update(), **keywords))
     return runs
 
 

@@ -347,7 +347,7 @@ def _workers(
     if asked is None:
         yield None
         return
-    models = NamedModels(**decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
+    models = NamedModels(decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
     with workers_of(models, settings, asked, note) as pool:
         yield pool
 

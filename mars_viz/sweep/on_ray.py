@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -207,12 +207,7 @@ _TRIES = 3  # maximum number of consecutive workers lost while loading
 class NamedModels:
     """Models by name; every worker loads them separately."""
 
-    target: str | None = None  # Hub id, folder or server's address; None for the built-in one
-    drafter: str | None = None  # Hub id, folder or settings; None for the default of `drafter_for`
-    device: str = "auto"  # as in `load_backend`
-    dtype: str = "auto"  # as in `load_backend`
-    cuda_graphs: bool = True  # as in `load_backend`
-    device_map: str | None = None  # as in `load_backend`
+    arguments: Mapping[str, Any]  # of `load_backend`
     threads: int = 1  # threads for computing on the CPU. Several workers with spinning threads would starve each other.
     folder: str = ""  # base of relative folder names, if the machine has it
 
@@ -223,9 +218,7 @@ class NamedModels:
         os.environ["OMP_NUM_THREADS"] = str(self.threads)  # read when torch is first imported
         from mars_viz.speculators.loading import load_backend
 
-        how = {"device": self.device, "dtype": self.dtype, "cuda_graphs": self.cuda_graphs}
-        how["device_map"] = self.device_map
-        return load_backend(self.target, self.drafter, **how)  # type: ignore[arg-type]
+        return load_backend(**self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,7 +491,7 @@ def workers_of(
     """Yield workers with these models in a cluster that is joined or started; they end with the context. Raises
     BadInput like `joined_cluster` and `WorkerPool`."""
     with joined_cluster(request.address):
-        pool = WorkerPool(models, settings, request, models.device, tell)
+        pool = WorkerPool(models, settings, request, models.arguments["device"], tell)
         try:
             yield pool
         finally:

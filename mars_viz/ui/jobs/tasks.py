@@ -162,7 +162,7 @@ def sweep_on_ray(
     backend: None,
 ) -> SweepLoop:
     """Begin or resume a sweep on the workers of a Ray cluster, each of which loads the models itself."""
-    models = NamedModels(**choice.arguments, threads=request.cpus)
+    models = NamedModels(choice.arguments, threads=request.cpus)
     return sweep_on_cluster(models, prompts, settings, span, folder, request, chat=chat, resume=True)
 
 
