@@ -92,14 +92,8 @@ def system_argument(parser: argparse.ArgumentParser, purpose: str = " (default: 
 
 
 def model_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
-    """Add the options for the models and their chat template."""
-    backend_arguments(parser, drafter=drafter)
-    about = "apply the target's chat template (default: if it has one)"
-    parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=None, help=about)
-
-
-def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
-    """Add the options for the models, as `opened_backend` reads them; `drafter` adds the drafter's."""
+    """Add the options for the models, as `opened_backend` reads them, and for their chat template; `drafter` adds the
+    drafter's."""
     about = "a backend.toml that names target, drafter, tree, device and dtype; options given with it win"
     add(parser, "--backend", about, metavar="FILE")
     choice_arguments(parser, "target", *["drafter"] * drafter, "device", "dtype")
@@ -107,6 +101,8 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
     add(parser, "--device-map", about, choices=("auto",))
     about = "on CUDA take the batched pass with CUDA graphs (default), or transformers' own, one text at a time"
     parser.add_argument("--cuda-graphs", action=argparse.BooleanOptionalAction, default=True, help=about)
+    about = "apply the target's chat template (default: if it has one)"
+    parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=None, help=about)
 
 
 def choice_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
