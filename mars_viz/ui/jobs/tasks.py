@@ -6,33 +6,26 @@ They import the model libraries inside, so that pages never import these.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.axis import RuleDial, Span, axis_of
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.chat import EncodedPrompt, History
-from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
 from mars_viz.dialmap import Segment, useful_span
 from mars_viz.errors import ModelError
 from mars_viz.exploration import Budget
-from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.items import grader_named
-from mars_viz.race.making import Racing
 from mars_viz.recording import Mapping
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.samples import GradedExercises
-from mars_viz.sweep.on_ray import NamedModels, RayRequest, sweep_on_cluster
-from mars_viz.sweep.sweep import GridSweep, Sweep, SweepLoop, sweep_grid, sweep_prompts
-from mars_viz.sweep.wall_clock import WallClock
 from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.jobs.models import Device, Models, Tell
 
@@ -112,11 +105,6 @@ def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
     return Mapping(backend, run.prompt, run.settings, span, budget=Budget(branches=BRANCHES), run=run, **how)
 
 
-def race(prompt: str, settings: Settings, chat: bool | None, history: History, backend: Any) -> Racing:
-    """Return a race of a prompt in three lanes."""
-    return Racing(backend, prompt, settings, chat=chat, history=history)
-
-
 def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
     """Measure the cost of passes over up to γ tokens, with these settings."""
     from mars_viz.speculators.costs import Measuring
@@ -135,49 +123,6 @@ def check_head(backend: Any) -> Iterator[TaskStep]:
     for share in checking:
         yield share, checking.result() if checking.tells else None
     yield 1.0, checking.result()
-
-
-def sweep(
-    prompts: PromptSet,
-    settings: Sequence[Settings],
-    span: Span,
-    folders: Sequence[Path],
-    chat: bool | None,
-    backend: Any,
-) -> Sweep | GridSweep:
-    """Begin or resume a sweep, or sweeps of several variants of a rule together."""
-    if len(settings) > 1:
-        return sweep_grid(backend, prompts, settings, folders, span, chat=chat, resume=True)
-    return sweep_prompts(backend, prompts, settings[0], span, folders[0], chat=chat, resume=True)
-
-
-def sweep_on_ray(
-    prompts: PromptSet,
-    settings: Settings,
-    span: Span,
-    folder: Path,
-    chat: bool | None,
-    request: RayRequest,
-    choice: BackendChoice,
-    backend: None,
-) -> SweepLoop:
-    """Begin or resume a sweep on the workers of a Ray cluster, each of which loads the models itself."""
-    models = NamedModels(choice.arguments, threads=request.cpus)
-    return sweep_on_cluster(models, prompts, settings, span, folder, request, chat=chat, resume=True)
-
-
-def clock(
-    prompts: Sequence[EncodedPrompt],
-    settings: Settings,
-    repetitions: int,
-    chat: bool | None,
-    costs: Costs | None,
-    over: str,
-    backend: Any,
-) -> WallClock:
-    """Time a sweep's setting against strict verification or, `over` a controller's threshold, against drafts of full
-    length. `costs` are the costs that modelled the sweep."""
-    return WallClock(backend, prompts, settings, repetitions=repetitions, chat=chat, costs=costs, over=over)
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:

@@ -19,6 +19,7 @@ from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT, RaceStore
+from mars_viz.race.making import Racing
 from mars_viz.race.records import BY_THE_CLOCK
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -251,7 +252,7 @@ class LivePageState:
         elif chosen.control is not None:
             self.notices.append(BY_THE_CLOCK)
         else:
-            make = partial(tasks.race, prompt, chosen, wanted.chat, wanted.history)
+            make = partial(Racing, prompt=prompt, settings=chosen, chat=wanted.chat, history=wanted.history)
             self.racing = new_name("race")
             destination = (default_folders.races(), self.racing, visitors.mark())
             self.race = RaceJob(make, prompt, chosen, wanted.choice, *destination)
