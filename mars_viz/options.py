@@ -45,11 +45,6 @@ class Option:
         return f"--{self.name.replace('_', '-')}"
 
     @property
-    def tip(self) -> str:
-        """Its help as the start of a sentence, for forms."""
-        return f"{self.help[:1].upper()}{self.help[1:]}"
-
-    @property
     def refusal(self) -> str:
         """Verb of the complaint about an unusable text."""
         if self.wrong or self.parse is not None:

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-VARIANT = "vllm-thinking:k=5"  # example of a rule with another fixed setting
-
-
 class Keywords(TypedDict, total=False):
     """`Settings` as keyword arguments of the Python API."""
 
@@ -87,14 +84,6 @@ def _stops(text: str, before: Mapping[str, Any]) -> tuple[str, ...]:
     return Settings(stop=stop_lines(text)).stop
 
 
-def _tree(text: str, before: Mapping[str, Any]) -> str:
-    return sized_tree(text, before.get("gamma"))
-
-
-def _controller(text: str, before: Mapping[str, Any]) -> str:
-    return Settings(tree=before.get("tree", CHAIN), controller=text).controller
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings that determine a run's tokens, together with models and prompt."""
@@ -102,13 +91,13 @@ class Settings:
     rule: str = option(
         "mars",
         "Rule",
-        f"verification rule, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT}",
+        "verification rule, as `mars-viz rules` lists them, or with another fixed setting, such as vllm-thinking:k=5",
         parse=lambda text, before: rule_named(text).name,
     )
     dial: float | None = option(None, "Dial", "the rule's threshold", kind=float, parse=_dial, usual="the rule's")
     gamma: int = option(
         6, "Draft length γ", "tokens drafted per round", whole(1, LONGEST_DRAFT), usual="6, of a tree its nodes"
-    )
+    )  # or the number of nodes of a tree
     temperature: float = option(
         0.0, "Temperature", "0 takes the most likely token", TEMPERATURE, high=5.0, step=0.1, law=True
     )
@@ -138,7 +127,7 @@ class Settings:
         CHAIN,
         "Draft",
         f"shape of drafts: chain, or a tree such as {EXAMPLE} or, drawn, {DRAWN_EXAMPLE}",
-        parse=_tree,
+        parse=lambda text, before: sized_tree(text, before.get("gamma")),
         metavar="SHAPE",
     )
     """A number of nodes in the name sets γ, and is then left out of it."""
@@ -147,7 +136,7 @@ class Settings:
         "Draft length",
         f"what stops a draft before its γ tokens, such as {CUT}: {', '.join(CONTROLLERS)}; models draft all of them "
         "here, and what would not have been drafted is cut away",
-        parse=_controller,
+        parse=lambda text, before: Settings(tree=before.get("tree", CHAIN), controller=text).controller,
         metavar="NAME:THRESHOLD",
     )
     """Controller that shortens drafts of γ tokens: 'none', or a name and threshold such as 'svip:0.3'; see

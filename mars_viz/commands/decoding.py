@@ -96,19 +96,14 @@ def model_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) ->
     drafter's."""
     about = "a backend.toml that names target, drafter, tree, device and dtype; options given with it win"
     add(parser, "--backend", about, metavar="FILE")
-    choice_arguments(parser, "target", *["drafter"] * drafter, "device", "dtype")
+    for name in ("target", *["drafter"] * drafter, "device", "dtype"):
+        argument(parser, declared(BackendChoice)[name])
     about = "lay a target larger than one GPU over all GPUs, then over memory and disk; needs accelerate"
     add(parser, "--device-map", about, choices=("auto",))
     about = "on CUDA take the batched pass with CUDA graphs (default), or transformers' own, one text at a time"
     parser.add_argument("--cuda-graphs", action=argparse.BooleanOptionalAction, default=True, help=about)
     about = "apply the target's chat template (default: if it has one)"
     parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=None, help=about)
-
-
-def choice_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add these options of `BackendChoice`."""
-    for name in names:
-        argument(parser, declared(BackendChoice)[name])
 
 
 def with_backend_file(options: argparse.Namespace) -> argparse.Namespace:

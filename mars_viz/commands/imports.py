@@ -11,10 +11,11 @@ import numpy as np
 
 from mars_viz.analysis.engine_file import EngineFile, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.backend_choice import backend
-from mars_viz.commands.decoding import add, choice_arguments, json_argument, note, progress_bar
+from mars_viz.backend_choice import BackendChoice, backend
+from mars_viz.commands.decoding import add, json_argument, note, progress_bar
 from mars_viz.errors import RunFileError, disk_refusals
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
+from mars_viz.options import argument, declared
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free, save_run
@@ -40,7 +41,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--drafts", "log of the drafts behind vLLM's responses, an object a line", metavar="LOG")
     about = "the target, which is asked for what the engine does not tell: hub id, folder, a vLLM server's address, or "
     add(parser, "--target", about + BUILTIN, metavar="MODEL")
-    choice_arguments(parser, "device", "dtype")
+    for name in ("device", "dtype"):
+        argument(parser, declared(BackendChoice)[name])
     add(parser, "--rule", "rule whose verdicts runs show", Settings().rule)
     about = "logits; the engine's choice is taken where two tokens are as near"
     add(parser, "--tolerance", about, TOLERANCE)

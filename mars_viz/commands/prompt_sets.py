@@ -34,11 +34,6 @@ def arguments(parser: argparse.ArgumentParser, default: str, limit: str) -> None
     parser.add_argument("--skip-bad", action="store_true", help="skip invalid lines, and list them")
 
 
-def check_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a set for use with `first_turns`."""
-    arguments(parser, "stories", f"first N prompts of the set; built-in: N of each task ({OF_EACH_TASK})")
-
-
 def builtin_kinds(named: str | None) -> tuple[Task, ...] | None:
     """Return the built-in tasks that --set names, all by default; None if it names a file. Raises PromptError."""
     name, separated, kinds = (named or BUILTIN).partition(":")

@@ -118,7 +118,10 @@ def ray_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check all options before loading the models; then sweep and print the results."""
-    options.out = options.out or str(_new_folder(options))
+    if options.resume and not options.out:
+        raise SettingError("--resume continues the sweep in --out DIR; name its folder.")
+    name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{rule_named(options.rule).slug}"
+    options.out = options.out or str(default_folders.sweeps() / name)
     requested = decoding.settings_of(options, dial=None if options.over == OVER_DIAL else options.dial)
     pair_named(options.target, options.drafter).check(requested)
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
@@ -169,12 +172,6 @@ def run(options: argparse.Namespace) -> None:
     if len(every) > 1:
         table = grid_table(every, dial_grid(best.result, dial))
     _print(best, dial, checks.latest(dial), table, options)
-
-
-def _new_folder(options: argparse.Namespace) -> Path:
-    if options.resume:
-        raise SettingError("--resume continues the sweep in --out DIR; name its folder.")
-    return default_folders.sweeps() / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{rule_named(options.rule).slug}"
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:
@@ -446,11 +443,8 @@ def _gone_on_with(options: argparse.Namespace, grid: Grid | None) -> Plan | None
 
 
 def _dtype_of(plan: Plan | None) -> str:
-    """Return the dtype that `auto` means for a resumed sweep.
-
-    On the CPU, it is the recorded dtype, because auto depends on the processor. Elsewhere auto is each model's stored
-    dtype.
-    """
+    """Return the dtype that `auto` means for a resumed sweep: on the CPU, the recorded one, because auto depends on the
+    processor."""
     if plan is None or not re.search(r", \d+ threads?$", plan.provenance.device):
         return "auto"
     return plan.provenance.dtype or "auto"

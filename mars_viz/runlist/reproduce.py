@@ -53,7 +53,8 @@ def recipe(run: Run, name: str) -> Recipe:
         )
         return Recipe(refused=refused)
     models, with_chat = _models(run, cautions), _chat(run, cautions)
-    options = _options(run)
+    rule = {"rule": run.settings.rule, "dial": rule_named(run.settings.rule).checked_dial(run.settings.dial)}
+    options = [(name, value) for name, value in (rule | run.settings.keywords).items() if value is not None]
     chat: Options = [("chat", with_chat)] * (with_chat or "target" in dict(models))
     if info.device:
         cautions.append(
@@ -131,13 +132,6 @@ def _chat(run: Run, cautions: list[str]) -> bool:
         return False
     cautions.append("The prompt's tokens say more than its text, so the model's chat template is applied.")
     return True
-
-
-def _options(run: Run) -> Options:
-    """Return the rule, its dial and the settings that differ from defaults, in the order of the command's help."""
-    dial = rule_named(run.settings.rule).checked_dial(run.settings.dial)
-    options = {"rule": run.settings.rule, "dial": dial} | run.settings.keywords
-    return [(name, value) for name, value in options.items() if value is not None]
 
 
 def _command(run: Run, name: str, options: Options, chat: Options, cautions: list[str]) -> str:

@@ -1,5 +1,4 @@
-"""Form fields for prompts, models and decoding settings, such as the shape of drafts, draft-length controllers and the
-choice among a tree's siblings."""
+"""Form fields for prompts and decoding settings: rules, shapes of drafts, draft-length controllers and numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +30,6 @@ from mars_viz.words import counted
 
 DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
 CHAINS, TREES = "Chain", "Tree"
-_LONGEST_CHANCES = 200  # maximum length of the text with a static tree's chances
 POLICIES = {Policy.STRICT_FIRST: "Strict first", Policy.DRAFT_ORDER: "Draft order", Policy.LONGEST: "Longest"}
 
 
@@ -102,7 +100,7 @@ def _chances(place: DeltaGenerator, prefix: str, initial: tuple[float, ...], sho
         "Chance of each child",
         ", ".join(f"{chance:g}" for chance in initial),
         key=f"{prefix}chances",
-        max_chars=_LONGEST_CHANCES,
+        max_chars=200,
         placeholder=", ".join(f"{chance:g}" for chance in measured or shapes.BUILT_IN_CHANCES),
         help="How often a node's first, second, … child is kept, each from 0 to 1 and none above the one before it. "
         "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey.",
@@ -121,8 +119,8 @@ def setting_field(place: Any, each: Fixed | Dial, key: str, start: float | None,
     kind, form = (int, "%d") if isinstance(each, Fixed) and each.whole else (float, "%.4g")
     label = f"{each.name[0].upper()}{each.name[1:]}" + f" {each.symbol}" * (each.symbol not in each.name.split())
     bounds = (kind(each.low), kind(each.high), kind(each.default if start is None else start), kind(each.step))
-    tip = markdown(f"{tip[0].upper()}{tip[1:]}")
-    return kind(place.number_input(markdown(label), *bounds, format=form, key=key, help=tip))
+    tip = f"{tip[0].upper()}{tip[1:]}"
+    return kind(place.number_input(markdown(label), *bounds, format=form, key=key, help=markdown(tip)))
 
 
 def controller_name(tree: str, prefix: str, start: Settings) -> str:
@@ -180,7 +178,6 @@ def choosing(rule: Rule, policy: Policy | None) -> Rule:
 
 
 START = Settings()
-STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
 ONE_AT_A_TIME = "One thing at a time: cancel the running job, or wait until it has ended."
 LONGEST_SYSTEM = 4000  # maximum length of a system prompt
@@ -251,7 +248,9 @@ def draft_fields(
 
     Returns the initial settings and the chosen shape, policy and controller.
     """
-    start = drafting(start, current_session().models.tree)
+    shape = current_session().models.tree
+    if shape_named(shape).shape.name != start.tree and (shape != CHAIN or start.drafts_trees):
+        start = replace(start, tree=shape, gamma=shapes.drafted_tokens(None, shape), controller=NONE)
     tree = tree_name(prefix, start, shown)
     policy = None if tree == CHAIN else among_siblings(rules, prefix, rule_named(start.rule).policy)
     return start, tree, policy, controller_name(tree, prefix, start)
@@ -276,7 +275,8 @@ def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2, **ch
         if place is not places[0]
     }
     lines, key = "\n".join(start.stop), f"{prefix}stop"
-    stop = st.text_area("Stop strings", lines, key=key, height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
+    tip = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
+    stop = st.text_area("Stop strings", lines, key=key, height=68, max_chars=LONGEST_STOPS, help=markdown(tip))
 
     def settings() -> Settings:
         sized = tree if tree == CHAIN else with_nodes(tree, count)
@@ -292,9 +292,10 @@ def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2, **ch
 def option_field(place: DeltaGenerator, kind: type, name: str, start: Any, prefix: str = "") -> Any:
     """Draw the field of an option of `kind`, initially as in `start`, and return its value."""
     each, limits = declared(kind)[name], rights.limits()
-    value, tip, most = getattr(start, name), each.tip, each.high
+    value, tip, most = getattr(start, name), f"{each.help[0].upper()}{each.help[1:]}", each.high
     if each.choices:
-        return place.selectbox(each.label, each.choices, each.choices.index(value), key=f"{prefix}{name}", help=tip)
+        at, key = each.choices.index(value), f"{prefix}{name}"
+        return place.selectbox(markdown(each.label), each.choices, at, key=key, help=markdown(tip))
     if each.limited and limits is not None:
         most, tip = limits.tokens, f"{tip}; in this classroom at most {limits.tokens}"
     bounds = each.kind(each.low), each.kind(most), each.kind(min(value, most)), each.step
@@ -325,14 +326,6 @@ def checked(
         notices.append(str(error))
         return None
     return chosen
-
-
-def drafting(start: Settings, tree: str) -> Settings:
-    """Return the settings with drafts of another shape, unless they already have it."""
-    shape = shape_named(tree)
-    if shape.shape.name == start.tree or (tree == CHAIN and not start.drafts_trees):
-        return start
-    return replace(start, tree=tree, gamma=shapes.drafted_tokens(None, tree), controller=NONE)
 
 
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:

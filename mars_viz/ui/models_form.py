@@ -39,7 +39,7 @@ def models_written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str
     addresses are never written."""
     others = {name: value for name, value in changed(choice, begun).items() if name not in NAMES}
     parameters = links.written(BackendChoice, others)
-    hidden = choice.folders and choice.in_short != choice.names or bool(_server(choice.target))
+    hidden = choice.folders and choice.in_short != choice.names or "://" in choice.target
     if hidden or choice.names == begun.names:
         return parameters
     default_target = demo.BUILT_IN if begun.target or not choice.drafter else ""
@@ -93,12 +93,6 @@ def permitted(choice: BackendChoice) -> BackendChoice:
         check_id(name)
     drafted_by = pair.drafter if isinstance(pair.drafter, str) else pair.drafter.name
     return replace(choice, drafter=drafted_by, folders=folders)
-
-
-def _server(target: str) -> bool:
-    with suppress(BadInput):
-        return bool(server_named(target))
-    return False
 
 
 RECENT_FILE = ".recent-models.json"

@@ -16,7 +16,7 @@ from mars_viz.controllers import CONTROLLERS, controller_named
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
-from mars_viz.prompts import HarnessTask, PromptSet, Turns, builtin_prompts, harness, load_prompts, load_task
+from mars_viz.prompts import HarnessTask, PromptSet, Turns, harness, load_prompts, load_task
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
@@ -66,11 +66,6 @@ class SweepRequest:
     ray: str = ""  # address of the Ray cluster, as in `RayRequest.address`; empty for this server's models
     at: Mapping[str, float] = field(default_factory=dict)
     """The dial's value by rule while a controller's threshold is swept; missing rules use the default."""
-
-
-def first_wish() -> SweepRequest:
-    """Return a small sweep of the built-in tasks."""
-    return SweepRequest(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings())
 
 
 def uploaded_prompts(
