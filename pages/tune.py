@@ -12,8 +12,6 @@ import streamlit as st
 from mars_viz import locks
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
-from mars_viz.prompts import builtin_prompts
-from mars_viz.run import Settings
 from mars_viz.sweep.plan import set_notes
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
@@ -126,8 +124,7 @@ def new_sweep(page_state: TunePageState) -> None:
 
 def first_visit(page_state: TunePageState) -> None:
     """Draw a button that starts a first sweep."""
-    prompts = builtin_prompts(sweep_requests.FIRST_PER_TASK)
-    sweep_request = sweep_requests.SweepRequest(prompts, ("mars",), Settings())
+    sweep_request = sweep_requests.SweepRequest()
     seconds = sweep_requests.estimate(len(sweep_request.prompts), builtin=True, rules=1)
     tables.line(
         "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "

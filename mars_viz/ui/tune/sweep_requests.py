@@ -51,11 +51,11 @@ Upload = tuple[str, bytes]  # name sent by the browser, which is not trustworthy
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """Sweeps to begin, one per rule. Variants of a rule run as one job."""
+    """Sweeps to begin, one per rule. Variants of a rule run as one job. By default a small one of built-in tasks."""
 
-    prompts: PromptSet
-    rules: tuple[str, ...]  # names of rules with a dial, including variants
-    settings: Settings  # settings without the rule
+    prompts: PromptSet = field(default_factory=partial(builtin_prompts, FIRST_PER_TASK))
+    rules: tuple[str, ...] = ("mars",)  # names of rules with a dial, including variants
+    settings: Settings = Settings()  # settings without the rule
     choice: BackendChoice = BackendChoice()
     chat: bool | None = None  # False to skip the target's chat template; None to use it if there is one
     loosest: Mapping[str, float] = field(default_factory=dict)
