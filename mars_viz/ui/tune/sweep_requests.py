@@ -16,7 +16,7 @@ from mars_viz.controllers import CONTROLLERS, controller_named
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
-from mars_viz.prompts import HarnessTask, PromptSet, Turns, harness, load_prompts, load_task
+from mars_viz.prompts import HarnessTask, PromptSet, Turns, builtin_prompts, harness, load_prompts, load_task
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
