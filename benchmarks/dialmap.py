@@ -18,7 +18,7 @@ from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
 from mars_viz.axis import Span
-from mars_viz.commands.decoding import backend_arguments, opened_backend
+from mars_viz.commands.decoding import model_arguments, opened_backend
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import DialMap
 from mars_viz.recording import Mapping, Recording
@@ -51,7 +51,7 @@ def timed_map(pair: Backend, prompt: str, settings: Settings) -> tuple[DialMap, 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    backend_arguments(parser)
+    model_arguments(parser)
     parser.add_argument("--gamma", type=int, default=6)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--grid-every", type=int, default=1, help="run the grid on every n-th prompt only")

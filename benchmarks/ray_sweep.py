@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class TimedModels:
 
     def backend(self) -> Backend:
         """Loaded models."""
-        made = NamedModels(device="cpu", dtype="float32").backend()
+        made = NamedModels({"device": "cpu", "dtype": "float32"}).backend()
         return TimedBackend(**{name: getattr(made, name) for name in Backend.__slots__}, path=Path(self.folder))
 
 
@@ -102,8 +103,8 @@ def swept(pool: WorkerPool, prompts: PromptSet, settings: Settings, out: Path) -
     """Seconds of a sweep: by the clock, and the driver's processor time."""
     facts = pool.first().facts
     assert facts is not None
-    plan = plan_of(settings, SPAN, False, prompts, facts.provenance)
-    sweep = SweepLoop(plan, RayMapper(pool, plan, AT_ONCE), prompts, out)
+    mapper = partial(RayMapper, pool, batch=AT_ONCE)
+    sweep = SweepLoop(prompts, settings, SPAN, out, facts.provenance, mapper, chat=False)
     began, used = time.perf_counter(), time.process_time()
     for _ in sweep:
         pass
@@ -118,7 +119,7 @@ def per_prompt_bytes(folder: Path) -> float:
 def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float], dict[str, float]]:
     """Milliseconds of the driver for a prompt's files, by how many prompts there are already; and bytes that go to a
     worker and come from it."""
-    backend = NamedModels(device="cpu", dtype="float32").backend()
+    backend = NamedModels({"device": "cpu", "dtype": "float32"}).backend()
     plan = plan_of(settings, SPAN, False, prompts, backend.provenance())
     mapper, results = LocalMapper(backend, plan, batch=1), []
     items = prompts.items[:6]

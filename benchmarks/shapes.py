@@ -14,7 +14,7 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mars_viz import demo
-from mars_viz.commands.decoding import backend_arguments, opened_backend
+from mars_viz.commands.decoding import model_arguments, opened_backend
 from mars_viz.errors import BadInput
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import backend_of
@@ -80,7 +80,7 @@ SHAPES = {
 
 def pair_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `backend_named` reads."""
-    backend_arguments(parser)
+    model_arguments(parser)
     parser.add_argument("--shapes", choices=SHAPES, help="random weights in these shapes in place of the models")
 
 

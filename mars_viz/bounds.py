@@ -91,7 +91,7 @@ def _of_fields(kind: type) -> tuple[tuple[str, Bounds | None, int | None], ...]:
     """Return name, bounds of numbers and longest text of each field."""
     described = []
     for field in fields(kind):
-        bounds = field.metadata[OPTION].bounds if OPTION in field.metadata else NUMBERS.get(field.name)
+        bounds = (OPTION in field.metadata and field.metadata[OPTION].bounds) or NUMBERS.get(field.name)
         longest = None if (kind.__name__, field.name) in OWN_LENGTHS else LONGEST_TEXT
         described.append((field.name, bounds, longest))
     return tuple(described)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
@@ -21,18 +21,17 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import simple_parse_args_string
 from tqdm import tqdm
 
+from mars_viz.backend_choice import backend
 from mars_viz.errors import SettingError
+from mars_viz.options import declared
 from mars_viz.prompts.files import LENGTH
 from mars_viz.prompts.harness import cut
 from mars_viz.recording import record_all
 from mars_viz.rules import rule_named
 from mars_viz.run import LAW, Run, Settings, settings_from, stops
-from mars_viz.speculators.names import check_names, pair_named
+from mars_viz.speculators.names import pair_named
 from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted, number
-
-if TYPE_CHECKING:
-    from mars_viz.speculators.backend import Backend
 
 _LAW = tuple(each.name for each in LAW)
 _HONOURED = ("until", "max_gen_toks", "do_sample", *_LAW)
@@ -48,7 +47,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
         self,
         target: str | None = None,
         drafter: str | None = None,
-        max_new_tokens: int = LENGTH,
         device: str = "auto",
         dtype: str = "auto",
         chat: bool | None = None,
@@ -56,11 +54,11 @@ class MarsVizLM(LM):  # type: ignore[misc]
         max_batch_size: int | None = None,
         **settings: Any,
     ):
-        """Load the models, with the arguments of `mars_viz.record`. Raises BadInput. `max_new_tokens` applies to tasks
-        without a limit. Given values of those that shape the distribution override the task's. `batch_size` prompts
+        """Load the models, with the arguments of `mars_viz.record`. Raises BadInput. A given length limit applies to
+        tasks without one. Given values of those that shape the distribution override the task's. `batch_size` prompts
         are decoded together (None, 1 and 'auto': 8)."""
         super().__init__()
-        allowed = ["target", "drafter", *(name for name in Settings.__slots__ if name != "stop")]
+        allowed = ["target", "drafter", *(name for name in declared(Settings) if name != "stop")]
         allowed += ["device", "dtype", "chat"]
         if others := settings.keys() - set(allowed):
             raise SettingError(f"--model_args has no {min(others)}. There are {', '.join(allowed)}.")
@@ -68,17 +66,14 @@ class MarsVizLM(LM):  # type: ignore[misc]
             raise SettingError(f"chat is {chat!r}; it must be True or False.")
         given: Any = {name: value for name, value in settings.items() if value is not None}
         self._drawing: dict[str, Any] = {name: given[name] for name in _LAW if name in given}
-        made = settings_from(given | {"max_new_tokens": max_new_tokens})
+        made = settings_from({"max_new_tokens": LENGTH} | given)
         self._settings = replace(made, dial=rule_named(made.rule).checked_dial(made.dial))
         self._chat = chat
         self._prompts = self._tokens = self._rounds = 0  # decoded so far
         self._seconds = 0.0  # of decoding, without prefill
         self._batch = AT_ONCE if batch_size in (None, 1, "1", "auto") else int(batch_size)
         pair_named(target, drafter).check(self._settings)
-        check_names(target, drafter, device=device, dtype=dtype)
-        from mars_viz.speculators.loading import load_backend
-
-        self._backend: Backend = load_backend(target, drafter, device=device, dtype=dtype)
+        self._backend = backend(target=target, drafter=drafter, device=device, dtype=dtype)
 
     @classmethod
     def create_from_arg_obj(

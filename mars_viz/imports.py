@@ -68,7 +68,7 @@ def import_run(
         limits = backend.vocabulary_size, backend.context
     agreeing = AgreeingTarget(target, text, tolerance)
     speculator = DraftAndScore(agreeing, LoggedDrafter(text, target.device), limits, settings)
-    ending, rounds = Ending(frozenset(), settings.max_new_tokens), list[Round]()
+    ending, rounds = Ending.of(settings, (), {}), list[Round]()
     for number, (walked, logged) in enumerate(
         zip(walk(speculator, chosen, dial, text.prompt_ids, ending), text.rounds, strict=False), 1
     ):

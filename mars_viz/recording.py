@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from os import PathLike
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from mars_viz import backend_choice
 from mars_viz.axis import RuleDial, Span, Threshold, axis_of
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.dialmap import DialMap, known_answers
 from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
 from mars_viz.exploration import Budget, MapProgress, Stand, Together, Walker, explore, walk_all, walk_together
+from mars_viz.options import declared
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Keywords, Run, Settings, joined, settings_from
 from mars_viz.shapes import CHAIN
-from mars_viz.speculators.names import check_names
 from mars_viz.trace import Trace
 from mars_viz.walk import AT_ONCE, Answer
 
@@ -33,8 +34,8 @@ OVER_DIAL, OVER_CONTROLLER, OVER_GAMMA = "dial", "controller", "gamma"
 """Values of `over`: map the rule's dial, or a draft-length controller's threshold."""
 
 
-class ModelKeywords(TypedDict, total=False):
-    """Models and prompt formatting as keyword arguments of the Python API."""
+class Decoding(Keywords, total=False):
+    """Keyword arguments of a decode."""
 
     target: str | PathLike[str] | None
     drafter: str | PathLike[str] | None
@@ -43,10 +44,6 @@ class ModelKeywords(TypedDict, total=False):
     chat: bool | None
     system: str
     history: History
-
-
-class Decoding(Keywords, ModelKeywords, total=False):
-    """Keyword arguments of a decode."""
 
 
 def record(prompt: Prompt, *, backend: Backend | None = None, **keywords: Unpack[Decoding]) -> Run:
@@ -65,28 +62,40 @@ def record(prompt: Prompt, *, backend: Backend | None = None, **keywords: Unpack
 
     Raises BadInput with a remedy for arguments that cannot be used.
     """
-    settings, of_models = _divided(backend, keywords)
+    settings, others = _divided(backend, keywords)
     rule_named(settings.rule).checked_dial(settings.dial)  # before the models are loaded, as are prompt and names
-    models, how = _opened(prompt, backend, of_models)
+    models, how = _opened(prompt, backend, **others)
     return Recording(models, prompt, settings, **how).finish()
 
 
-def _divided(backend: Backend | None, keywords: Decoding) -> tuple[Settings, ModelKeywords]:
-    of_models = {name: value for name, value in keywords.items() if name in ModelKeywords.__annotations__}
-    of_settings = {name: value for name, value in keywords.items() if name not in of_models}
-    tree = CHAIN if backend is None else backend.tree
-    return settings_from(of_settings, tree), of_models  # type: ignore[arg-type, return-value]
+def _divided(backend: Backend | None, keywords: Decoding) -> tuple[Settings, dict[str, Any]]:
+    of_settings = {name: value for name, value in keywords.items() if name in declared(Settings)}
+    others = {name: value for name, value in keywords.items() if name not in of_settings}
+    return settings_from(of_settings, CHAIN if backend is None else backend.tree), others  # type: ignore[arg-type]
 
 
-class _Formatted(TypedDict):
-    chat: bool | None
-    history: History
-
-
-def _opened(prompt: Prompt, backend: Backend | None, given: ModelKeywords) -> tuple[Backend, _Formatted]:
-    chat = given.pop("chat", None)
-    history = checked_history(prompt, given.pop("system", ""), given.pop("history", NO_HISTORY), chat)
-    return given_or_loaded(backend, **given), {"chat": chat, "history": history}  # type: ignore[misc]
+def _opened(
+    prompt: Prompt,
+    backend: Backend | None,
+    *,
+    chat: bool | None = None,
+    system: str = "",
+    history: History = NO_HISTORY,
+    target: str | PathLike[str] | None = None,
+    drafter: str | PathLike[str] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> tuple[Backend, dict[str, Any]]:
+    """Return the backend, loaded by these names if it is None, and arguments of `Recording`. Raises BadInput."""
+    how = {"chat": chat, "history": checked_history(prompt, system, history, chat)}
+    if backend is None:
+        return backend_choice.backend(target=target, drafter=drafter, device=device, dtype=dtype), how
+    if not {target, drafter, device, dtype} <= {None, backend_choice.AUTO}:
+        raise SettingError(
+            "The backend has its models already; leave target, drafter, device and dtype out, or name them to "
+            "mars_viz.backend."
+        )
+    return backend, how
 
 
 def checked_history(prompt: Prompt, system: str, history: History, chat: bool | None) -> History:
@@ -97,27 +106,6 @@ def checked_history(prompt: Prompt, system: str, history: History, chat: bool | 
     elif system.strip() or history != NO_HISTORY:
         raise PromptError("A prompt of token ids has no system prompt and no history; give the prompt as text.")
     return replace(history, system=checked_system(system or history.system, chat))
-
-
-def given_or_loaded(
-    backend: Backend | None,
-    target: str | PathLike[str] | None = None,
-    drafter: str | PathLike[str] | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-) -> Backend:
-    """Return the backend, or load models by name if it is None. Raises BadInput if both are given."""
-    if backend is not None:
-        if (target, drafter, device, dtype) != (None, None, "auto", "auto"):
-            raise SettingError(
-                "The backend has its models already; leave target, drafter, device and dtype out, or name them to "
-                "mars_viz.backend."
-            )
-        return backend
-    check_names(target, drafter, device=device, dtype=dtype)
-    from mars_viz.speculators.loading import load_backend
-
-    return load_backend(target, drafter, device=device, dtype=dtype)
 
 
 def record_all(
@@ -280,13 +268,13 @@ def dial_map(
     (all but small models in float32 on the CPU), a separate run may differ at a tie of two logits. Raises BadInput with
     a remedy for arguments that cannot be used.
     """
-    settings, of_models = _divided(backend, keywords)
+    settings, others = _divided(backend, keywords)
     if over == OVER_DIAL and settings.dial is not None:
         raise SettingError(
             "A map over the rule's dial is not at one value of it; leave dial out, or give low and high."
         )
     settings, span = mapping_of(settings, over, low, high, gammas or (settings.gamma,))
-    models, how = _opened(prompt, backend, of_models)
+    models, how = _opened(prompt, backend, **others)
     return Mapping(models, prompt, settings, span, budget=budget, **how).finish()
 
 

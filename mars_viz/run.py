@@ -14,19 +14,29 @@ from functools import cached_property
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import mars_viz
 from mars_viz.bounds import LONGEST_DRAFT, TEMPERATURE, TOKENS, VOCABULARY, real, whole
 from mars_viz.chat import NO_HISTORY, Exchange, History
-from mars_viz.controllers import NONE, Control, control_named
+from mars_viz.controllers import CONTROLLERS, NONE, Control, control_named
+from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import SettingError
-from mars_viz.options import normalize, option, options_of
+from mars_viz.options import changed, normalize, option, options_of
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
-from mars_viz.shapes import CHAIN, draft_words, drafted_tokens, shape_named
+from mars_viz.shapes import (
+    CHAIN,
+    DRAWN_EXAMPLE,
+    EXAMPLE,
+    draft_words,
+    drafted_tokens,
+    shape_named,
+    sized_tree,
+    with_nodes,
+)
 from mars_viz.trace import Trace
-from mars_viz.words import exactly
+from mars_viz.words import exactly, number_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,41 +66,44 @@ def settings_from(keywords: Keywords, tree: str = CHAIN) -> Settings:
     return Settings(**{**keywords, **drafts, "stop": stops(keywords.get("stop", ()))})  # type: ignore[arg-type]
 
 
+TOP_P = real(5e-324, 1, "a number above 0, at most 1")
+TOP_K = whole(0, VOCABULARY, f"0 (off) or a whole number up to {VOCABULARY:,}")
+SEED = whole(0, 2**63 - 1, "a whole number from 0 to 2^63 - 1")
+
+
+def _dial(text: str, before: Mapping[str, Any]) -> float | None:
+    value = number_in(text)
+    if value is None:
+        raise SettingError("It must be a number.")
+    return rule_named(before.get("rule", Settings().rule)).checked_dial(value)
+
+
+def _stops(text: str, before: Mapping[str, Any]) -> tuple[str, ...]:
+    if len(text) > LONGEST_STOPS or "\r" in text:  # a form would turn it into a line break
+        raise SettingError(f"They have more than {LONGEST_STOPS} characters, or a carriage return.")
+    return Settings(stop=stop_lines(text)).stop
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings that determine a run's tokens, together with models and prompt."""
 
-    rule: str = "mars"  # name of a rule in the registry, or of a variant such as 'vllm-thinking:k=5'
-    dial: float | None = None  # the rule's threshold; None uses the rule's default
-    gamma: int = option(6, "Draft length γ", "tokens drafted per round", whole(1, LONGEST_DRAFT))
-    """Tokens drafted per round, or the number of nodes of a tree."""
+    rule: str = option(
+        "mars",
+        "Rule",
+        "verification rule, as `mars-viz rules` lists them, or with another fixed setting, such as vllm-thinking:k=5",
+        parse=lambda text, before: rule_named(text).name,
+    )
+    dial: float | None = option(None, "Dial", "the rule's threshold", kind=float, parse=_dial, usual="the rule's")
+    gamma: int = option(
+        6, "Draft length γ", "tokens drafted per round", whole(1, LONGEST_DRAFT), usual="6, of a tree its nodes"
+    )  # or the number of nodes of a tree
     temperature: float = option(
         0.0, "Temperature", "0 takes the most likely token", TEMPERATURE, high=5.0, step=0.1, law=True
     )
-    top_p: float = option(
-        1.0,
-        "Top-p",
-        "nucleus sampling; 1 is off",
-        real(5e-324, 1, "a number above 0, at most 1"),
-        low=0.01,
-        step=0.05,
-        law=True,
-    )
-    top_k: int = option(
-        0,
-        "Top-k",
-        "draws from this many best tokens; 0 is off",
-        whole(0, VOCABULARY, f"0 (off) or a whole number up to {VOCABULARY:,}"),
-        high=1_000_000,
-        law=True,
-    )
-    seed: int = option(
-        0,
-        "Seed",
-        "key of all random draws",
-        whole(0, 2**63 - 1, "a whole number from 0 to 2^63 - 1"),
-        high=2**53 - 1,  # which a browser's numbers hold
-    )
+    top_p: float = option(1.0, "Top-p", "nucleus sampling; 1 is off", TOP_P, low=0.01, step=0.05, law=True)
+    top_k: int = option(0, "Top-k", "draws from this many best tokens; 0 is off", TOP_K, high=1_000_000, law=True)
+    seed: int = option(0, "Seed", "key of all random draws", SEED, high=2**53 - 1)  # which a browser's numbers hold
     max_new_tokens: int = option(
         128,
         "Max new tokens",
@@ -98,11 +111,34 @@ class Settings:
         whole(1, TOKENS),
         high=100_000,
         link="tokens",
+        limited=True,
     )
-    stop: tuple[str, ...] = ()  # texts that end decoding at the token that completes one of them; see `walk.Ending`
-    tree: str = CHAIN
-    """Shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; a number of nodes sets γ."""
-    controller: str = NONE
+    stop: tuple[str, ...] = option(
+        (),
+        "Stop strings",
+        "stop string: the text ends with the token that completes it; \\n in it is two characters, no line break; may "
+        "be repeated",
+        parse=_stops,
+        write="\n".join,
+        metavar="TEXT",
+    )
+    """Texts that end decoding at the token that completes one of them; see `walk.Ending`."""
+    tree: str = option(
+        CHAIN,
+        "Draft",
+        f"shape of drafts: chain, or a tree such as {EXAMPLE} or, drawn, {DRAWN_EXAMPLE}",
+        parse=lambda text, before: sized_tree(text, before.get("gamma")),
+        metavar="SHAPE",
+    )
+    """A number of nodes in the name sets γ, and is then left out of it."""
+    controller: str = option(
+        NONE,
+        "Draft length",
+        f"what stops a draft before its γ tokens, such as {CUT}: {', '.join(CONTROLLERS)}; models draft all of them "
+        "here, and what would not have been drafted is cut away",
+        parse=lambda text, before: Settings(tree=before.get("tree", CHAIN), controller=text).controller,
+        metavar="NAME:THRESHOLD",
+    )
     """Controller that shortens drafts of γ tokens: 'none', or a name and threshold such as 'svip:0.3'; see
     `controllers`. The models still draft γ tokens, and tokens after the cut are removed before judging. Counts and
     modelled times describe the shorter draft; measured times do not."""
@@ -129,6 +165,17 @@ class Settings:
             object.__setattr__(self, "controller", named_control.name)
             if self.drafts_trees:
                 raise SettingError(f"{named_control.controller.title} cuts chains; draft chains, or no controller.")
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The settings that differ from defaults, as keyword arguments. A tree's name has its number of nodes, γ."""
+        values, dial = changed(self), rule_named(self.rule).dial
+        if self.drafts_trees:
+            values.pop("gamma", None)
+            values["tree"] = with_nodes(self.tree, self.gamma)
+        if dial is None or self.dial == dial.default:
+            values.pop("dial", None)
+        return values
 
     @property
     def law(self) -> Settings:
@@ -203,6 +250,11 @@ def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(stop)
 
 
+def stop_lines(text: str) -> tuple[str, ...]:
+    """Return the stop strings of a text with one per line."""
+    return tuple(line for line in text.split("\n") if line)
+
+
 def stop_words(stop: Iterable[str]) -> str:
     """Return stop strings in quotes with invisible characters escaped; empty if there are none."""
     return ", ".join(map(repr, stop))
@@ -210,6 +262,7 @@ def stop_words(stop: Iterable[str]) -> str:
 
 MOST_STOPS = 16  # maximum number of stop strings
 LONGEST_STOP = 200  # maximum number of characters of a stop string
+LONGEST_STOPS = 4000  # maximum number of characters of all stop strings together, in forms and links
 _STOP_WANTED = "it must be a text such as '###', or several of them"
 
 

@@ -231,6 +231,16 @@ def with_nodes(tree: str, nodes: int) -> str:
     return shape.name if shape.drawn else f"{shape.name},nodes={nodes}"
 
 
+def sized_tree(tree: str, gamma: int | None = None) -> str:
+    """Return the name of a shape of drafts with its number of nodes, by default `gamma` or the usual number. Raises
+    SettingError for a shape that cannot be drafted."""
+    if tree == CHAIN:
+        return tree
+    sized = with_nodes(tree, shape_named(tree).nodes or drafted_tokens(gamma, tree))
+    shape_named(sized)
+    return sized
+
+
 def draft_words(gamma: int, tree: str) -> str:
     """Describe a round's draft: 'γ = 6', or 'tree of 16 nodes, depth 6, branching 4'."""
     shape = shape_named(tree).shape

@@ -46,7 +46,7 @@ class Ending:
     """
 
     eos_ids: frozenset[int]  # tokens that end the text; they belong to it
-    max_new_tokens: int  # maximum number of tokens after the prompt
+    limit: int  # maximum number of tokens after the prompt
     stop: tuple[bytes, ...] = ()  # stop strings in UTF-8, none empty
     pieces: Mapping[int, Piece] = field(default_factory=dict, compare=False, repr=False)
     """Pieces of every token that a text may contain; read only if there are stop strings. Reading a missing one raises
@@ -59,7 +59,7 @@ class Ending:
 
     def cut(self, tokens: Sequence[int], written: int, before: Sequence[int] = ()) -> tuple[int, ...]:
         """Return the tokens that belong to a text which already has `written` tokens, the last of them `before`."""
-        tokens = tokens[: self.max_new_tokens - written]
+        tokens = tokens[: self.limit - written]
         tail = self._tail(before)
         for length, token in enumerate(tokens, start=1):
             if self._last(token, tail):
@@ -69,7 +69,7 @@ class Ending:
 
     def reached(self, text: Sequence[int]) -> bool:
         """True if this text is complete. Only its last token may have ended it."""
-        return len(text) >= self.max_new_tokens or (bool(text) and self._last(text[-1], self._tail(text[:-1])))
+        return len(text) >= self.limit or (bool(text) and self._last(text[-1], self._tail(text[:-1])))
 
     def may_stop_with(self, token: int) -> bool:
         """False if this token completes no stop string, whatever precedes it."""

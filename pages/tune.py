@@ -124,7 +124,7 @@ def new_sweep(page_state: TunePageState) -> None:
 
 def first_visit(page_state: TunePageState) -> None:
     """Draw a button that starts a first sweep."""
-    sweep_request = sweep_requests.first_wish()
+    sweep_request = sweep_requests.SweepRequest()
     seconds = sweep_requests.estimate(len(sweep_request.prompts), builtin=True, rules=1)
     tables.line(
         "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "

@@ -148,7 +148,7 @@ def test_a_choice_comes_back_from_its_file(tmp_path, monkeypatch):
 def test_a_wrong_file_is_refused(tmp_path):
     for text, reason in (
         ("target = 1", "target"),
-        ('weights = "x"', "weights; .* target, drafter, tree, device, dtype"),
+        ('weights = "x"', "weights; .* target, drafter, device, dtype, tree"),
         ("target =", "TOML"),
         ('drafter = "org/name"', "without a target"),
         ('device = "abacus"', "abacus"),

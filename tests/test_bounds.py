@@ -29,6 +29,7 @@ from mars_viz.runfiles import codec, load_run, manifest
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep.plan import Plan
+from mars_viz.ui import links
 from tests.test_runfiles import described, run_with_map
 
 
@@ -90,26 +91,27 @@ OTHERS = {"gamma": 4, "temperature": 0.75, "top_p": 0.9, "top_k": 20, "seed": 7,
 
 
 def test_an_option_reads_back_what_it_writes_in_links_and_on_the_command_line() -> None:
-    settings = Settings(**OTHERS)
-    assert options.changed(settings) == OTHERS and options.changed(Settings()) == {}
-    link, complaints = options.to_link(settings), list[str]()
-    assert options.from_link(Settings, link, complaints) == OTHERS and not complaints
+    values = OTHERS | {"rule": "lenience", "dial": 0.25, "controller": "svip:0.3"}
+    settings = Settings(**values)
+    assert options.changed(settings) == settings.keywords == values and options.changed(Settings()) == {}
+    link, complaints = links.to_parameters(settings), list[str]()
+    assert links.values_in(Settings, link, complaints) == values and not complaints
     parser, words = argparse.ArgumentParser(), list[str]()
-    for name, each in options_of(Settings).items():
+    for name, each in options.declared(Settings).items():
         options.argument(parser, each)
-        words += [each.flag, each.written(OTHERS[name])]
-    assert vars(parser.parse_args(words)) == OTHERS
-    assert vars(parser.parse_args([])) == {name: each.default for name, each in options_of(Settings).items()}
+        words += [each.flag, each.written(values[name])] if name in values else []
+    defaults = {name: each.default for name, each in options.declared(Settings).items()}
+    assert vars(parser.parse_args(words)) == defaults | values and vars(parser.parse_args([])) == defaults
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_number_outside_its_range_is_refused_everywhere(name: str) -> None:
     each = options_of(Settings)[name]
     assert each.bounds.low <= each.low <= each.default <= each.high <= each.bounds.high
-    for wrong in ("nan", "", "x", str(each.high + 1), str(each.low - 1), *(["2.5"] if each.whole else [])):
+    for wrong in ("nan", "", "x", str(each.high + 1), str(each.low - 1), *(["2.5"] if each.kind is int else [])):
         assert each.read(wrong) is None
     complaints: list[str] = []
-    assert options.from_link(Settings, {each.link: str(each.high + 1)}, complaints) == {}
+    assert links.values_in(Settings, {each.link: str(each.high + 1)}, complaints) == {}
     assert each.link in complaints[0] and each.written(each.high) in complaints[0]
     for value in (each.bounds.high + 1, True, "1", None):
         with pytest.raises(SettingError, match=name):

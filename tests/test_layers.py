@@ -26,7 +26,7 @@ ORDER = """
 errors escapes strict_formats writer terminal chat locks trees words documents randomness default_folders permissions
 bounds options demo evidence records registry trace rules shapes controllers run axis costs walk replay exploration
 dialmap
-runfiles frames runstore analysis figures samples speculators recording imports backend_choice runlist race prompts
+runfiles frames runstore analysis figures samples speculators backend_choice recording imports runlist race prompts
 harness_model sweep components report ui pages site commands app cli __main__ training
 """
 """Bottom to top. A module may import its own package and those before it."""

@@ -30,7 +30,7 @@ from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_id
-from mars_viz.ui import decode_form, visitors
+from mars_viz.ui import visitors
 from mars_viz.ui.classroom import door, explore_bar, rights
 from mars_viz.ui.classroom.explore_bar import Following
 from mars_viz.ui.classroom.rights import StudentJobs
@@ -39,7 +39,7 @@ from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
-from mars_viz.ui.models_form import in_words
+from mars_viz.ui.models_form import in_words, permitted
 from mars_viz.ui.session import Session
 from tests.clients import Tab, elsewhere, opened
 from tests.factories import toy_map, toy_run, until
@@ -109,7 +109,7 @@ def test_only_ids_are_taken_whether_or_not_a_file_of_the_name_exists(monkeypatch
             check_id(name)
     for name in no_ids:
         with pytest.raises(BadInput, match="id of a model on the hub"):
-            decode_form.named_models("org/name", name)
+            permitted(BackendChoice("org/name", name))
     monkeypatch.chdir(ROOT)
     for name in ("docs/rules", "mars_viz/demo", "tests", "none"):  # folders of the server
         with pytest.raises(BadInput) as found:
@@ -122,8 +122,8 @@ def test_only_ids_are_taken_whether_or_not_a_file_of_the_name_exists(monkeypatch
 def test_models_are_folders_only_for_visitors_who_may_name_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     for may in (True, False):
         monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
-        assert decode_form.named_models(" org/name", "name ") == BackendChoice("org/name", "name", folders=may)
-        assert decode_form.named_models("", "") == BackendChoice()
+        assert permitted(BackendChoice("org/name", "name")) == BackendChoice("org/name", "name", folders=may)
+        assert permitted(BackendChoice()) == BackendChoice()
         assert in_words(BackendChoice("/home/me/big", "org/b", folders=True)) == f"{'/home/me/' * may}big with org/b"
 
 

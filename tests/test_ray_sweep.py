@@ -37,7 +37,6 @@ from mars_viz.sweep import Sweep, load_sweep, on_ray, shards
 from mars_viz.sweep.on_ray import RayMapper, RayRequest, RayWorker, WorkerPool, joined_cluster, sweep_on_ray
 from mars_viz.sweep.store import open_store
 from mars_viz.ui import visitors
-from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.tune import sweep_requests
@@ -71,7 +70,7 @@ def cluster():
 
 @pytest.fixture(autouse=True)
 def unmeasured_workers(monkeypatch):
-    monkeypatch.setattr(on_ray, "costs_for", lambda *_: None)
+    monkeypatch.setattr("mars_viz.sweep.sweep.costs_for", lambda *_: None)
 
 
 @contextmanager
@@ -177,7 +176,8 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
     assert json.loads(told.out[told.out.index("{") :])["prompts"] == 4 and "Mapped by 1 worker: 4 prompts." in told.err
     prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"
     span, request = RuleDial(rule_named("mars")).span(0.9, None, (6,)), RayRequest("auto", 1)
-    make = partial(tasks.sweep_on_ray, prompts, Settings(max_new_tokens=12), span, folder, False, request, BUILT_IN)
+    what = on_ray.NamedModels(BUILT_IN.arguments), prompts, Settings(max_new_tokens=12), span, folder, request
+    make = partial(on_ray.sweep_on_cluster, *what, chat=False, resume=True)
     job = pickle.loads(pickle.dumps(SweepJob({folder: "a sweep"}, make, elsewhere=True)))
     models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
     job.begin()

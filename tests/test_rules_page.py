@@ -125,7 +125,7 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
 
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(rule_words, "walk", walks)
+    monkeypatch.setattr(rule_words, "Walking", walks)
     yield go
     go.set()
 
@@ -169,7 +169,7 @@ def test_walks_that_are_cancelled_or_fail(own, monkeypatch):
     assert "You stopped the walks" in said(wait(tab)) and EVERY_RULE in labels(tab)
     assert "exact" in set(table(tab)["basis"])
 
-    monkeypatch.setattr(rule_words, "walk", Mock(side_effect=BadInput("made with other weights")))
+    monkeypatch.setattr(rule_words, "Walking", Mock(side_effect=BadInput("made with other weights")))
     wait(press(tab, EVERY_RULE))
     assert "made with other weights" in said(tab) and len(titles(tab)) == 3
 

@@ -105,7 +105,7 @@ def test_options_at_their_defaults_are_left_out_and_unknown_values_are_to_be_fil
     assert "backend = mars_viz.backend()\n" in lines.python and "seed" not in lines.python
     changed = replace(run.settings, gamma=4, controller="svip:0.3", temperature=0.5, top_p=0.9, top_k=3, seed=9)
     line = recipe(replace(run, settings=changed), "a").command
-    assert "--gamma 4 --controller svip:0.3 --temperature 0.5 --top-p 0.9 --top-k 3 --seed 9 --out" in line
+    assert "--gamma 4 --temperature 0.5 --top-p 0.9 --top-k 3 --seed 9 --controller svip:0.3 --out" in line
 
     def placed(**values):
         return recipe(replace(run, provenance=replace(run.provenance, **values)), "a")

@@ -164,7 +164,6 @@ def test_a_resume_with_other_settings_is_refused(tmp_path):
         ({"settings": replace(SETTINGS, rule="vllm-thinking")}, "rule was mars and is vllm-thinking"),
         ({"prompts": toy_prompts(3)}, "number of prompts was 4 and is 3"),
         ({"prompts": toy_prompts(4, graded=False)}, "contents of the prompt set"),
-        ({"prompts": PromptSet("toys", (ITEMS[5], *ITEMS[:5]))}, "number of prompts was 4 and is 6"),
         ({"prompts": PromptSet("toys", (*ITEMS[:4], *conversations(1, 2).items))}, "turns was first and is all"),
         ({"target": replace(BACKEND.target, revision="abc")}, "target's revision was  and is abc"),
         ({"processor": "Another, 1 threads"}, "device was Toy and is Another"),

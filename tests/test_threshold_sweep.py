@@ -158,7 +158,7 @@ def pair_grid(folder, count=12, costs=DEAR):
     for _ in sweeps:
         pass
     assert grid.values == (0.0, 0.3, 0.6) and grid.folders(folder)[1].name == "mars-confidence0.3"
-    return [Advised.of(sweep.result(), 100.0, 0.95, 3) for sweep in sweeps.sweeps]
+    return [Advised(sweep.result(), advised(sweep.result(), 100.0, 0.95, 3)) for sweep in sweeps.sweeps]
 
 
 def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_best_pair(tmp_path):

@@ -71,7 +71,7 @@ def judged_one_by_one(run: Run, dial: float | None) -> tuple[Round, ...]:
         begin = sum(len(before.token_ids) for before in run.rounds[:place])
         decision = settle(round_.speculation, round_.verdicts, at)
         block = [*(int(round_.speculation.tokens[node]) for node in decision.kept), decision.emitted]
-        ending = ending_of(run) if place == last else replace(ending_of(run), max_new_tokens=begin + len(block))
+        ending = ending_of(run) if place == last else replace(ending_of(run), limit=begin + len(block))
         found.append(replace(round_, decision=decision, token_ids=ending.cut(block, begin, text[:begin])))
     return tuple(found)
 

@@ -518,7 +518,7 @@ def test_visitors_name_no_path_and_none_is_looked_at(empty, monkeypatch):
 
 
 def test_folders_for_results_are_named_and_no_more_than_are_listed(empty, tmp_path, monkeypatch):
-    wish = sweep_requests.first_wish()
+    wish = sweep_requests.SweepRequest(builtin_prompts(1), ("mars",), SETTINGS)
     for place in range(100):
         (empty / f"other-{place:03}").mkdir(parents=True)
     with pytest.raises(BadInput, match="the most that are listed"):

@@ -33,7 +33,7 @@ def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
     lengths = decided.lengths.copy()  # int64 [R]; tokens of each block in the text
     ends = np.cumsum(decided.lengths)
     ending, text, last = ending_of(run), run.token_ids, len(recorded) - 1
-    boundless = replace(ending, max_new_tokens=sys.maxsize)
+    boundless = replace(ending, limit=sys.maxsize)
     begins = np.cumsum(recorded.text_lengths) - recorded.text_lengths
     for place in asked_one_by_one(run, settled):
         begin = int(begins[place])
@@ -226,17 +226,16 @@ def speed(run: Run) -> Speed:
 def ending(run: Run) -> str:
     """Return how the text ended: 'ended with <|im_end|> (id 2)', 'stopped at the limit of 16 tokens'. Empty if there is
     no text. The explorer describes the text at every dial value in the same way."""
-    text, settings = run.token_ids, run.settings
+    text, end, stop = run.token_ids, ending_of(run), run.settings.stop
     if not text:
         return ""
     if run.ended:
         return f"ended with {run.pieces[text[-1]].text} (id {text[-1]})"
-    if len(text) >= settings.max_new_tokens:
-        return f"stopped at the limit of {counted(settings.max_new_tokens, 'token')}"
-    if not ending_of(run).reached(text):
+    if len(text) >= end.limit:
+        return f"stopped at the limit of {counted(end.limit, 'token')}"
+    if not end.reached(text):
         return f"cut short after {counted(len(text), 'token')}"
-    named = len(settings.stop) == 1
-    return f"stopped at the stop string {stop_words(settings.stop)}" if named else "stopped at a stop string"
+    return f"stopped at the stop string {stop_words(stop)}" if len(stop) == 1 else "stopped at a stop string"
 
 
 def own_or(run: Run, dial: float | None) -> float | None:

@@ -54,8 +54,8 @@ def _arguments(
     parser: argparse.ArgumentParser, *, drafter: bool = True, depth: bool = False, gamma: bool = False
 ) -> None:
     model_arguments(parser, drafter=drafter)
-    limit = f"first N prompts of the set; built-in: N of each task ({prompt_sets.OF_EACH_TASK})"
-    prompt_sets.arguments(parser, "stories", limit)
+    about = f"first N prompts of the set; built-in: N of each task ({prompt_sets.OF_EACH_TASK})"
+    prompt_sets.arguments(parser, "stories", about)
     if depth:
         add(parser, "--depth", "tokens of a draft", 6)
     if gamma:

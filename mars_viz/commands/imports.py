@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.engine_file import EngineFile, decoded, read_file, rejection_bound
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.backend_choice import AUTO
+from mars_viz.backend_choice import BackendChoice, backend
 from mars_viz.commands.decoding import add, json_argument, note, progress_bar
 from mars_viz.documents import Block, Sentence, Table, lines
 from mars_viz.errors import RunFileError, disk_refusals
 from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
+from mars_viz.options import argument, declared
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free, save_run
@@ -38,8 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--drafts", "log of the drafts behind vLLM's responses, an object a line", metavar="LOG")
     about = "the target, which is asked for what the engine does not tell: hub id, folder, a vLLM server's address, or "
     add(parser, "--target", about + BUILTIN, metavar="MODEL")
-    add(parser, "--device", "auto, cpu, cuda or mps", AUTO)
-    add(parser, "--dtype", "auto, float32, bfloat16 or float16", AUTO)
+    for name in ("device", "dtype"):
+        argument(parser, declared(BackendChoice)[name])
     add(parser, "--rule", "rule whose verdicts runs show", Settings().rule)
     about = "logits; the engine's choice is taken where two tokens are as near"
     add(parser, "--tolerance", about, TOLERANCE)
@@ -105,17 +106,15 @@ def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
                 "and the target with --target."
             )
         return []
-    backend: Backend | None = None
+    models: Backend | None = None
     if options.target is not None:
-        from mars_viz.speculators.loading import load_backend
-
         target = None if options.target == BUILTIN else options.target
-        backend = load_backend(target, None, device=options.device, dtype=options.dtype)
+        models = backend(target=target, device=options.device, dtype=options.dtype)
     runs, total = [], sum(len(each.rounds) for each in found.texts)
     with progress_bar()(desc="Reading", total=total, unit=" rounds") as bar:
         for text in found.texts:
             keywords: dict[str, Any] = {"rule": options.rule, "tolerance": options.tolerance}
-            runs.append(import_run(text, backend, tell=lambda _: bar.update(), **keywords))
+            runs.append(import_run(text, models, tell=lambda _: bar.update(), **keywords))
     return runs
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,7 +40,18 @@ from mars_viz.speculators.names import pair_named
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.evidence import dial_grid, write_evidence
-from mars_viz.sweep.grid import Advised, Grid, advised, best_of, few_dials, grid_of, grid_table, left_out, with_pair
+from mars_viz.sweep.grid import (
+    Advised,
+    Grid,
+    GridTable,
+    advised,
+    best_of,
+    few_dials,
+    grid_of,
+    grid_table,
+    left_out,
+    with_pair,
+)
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
 from mars_viz.sweep.plan import Plan, set_notes
@@ -65,14 +76,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     about = "turns of conversations; later ones follow the target's own answers, through the chat template or, without "
     about += "--chat, as plain text with blank lines between (default: all; with --resume as begun)"
     add(parser, "--turns", about, choices=[each.value for each in Turns])
-    decoding.rule_argument(parser, "verification rule with a dial")
     about = (
         "sweep each of these values of a fixed setting, such as k=1,2,5, into a folder of its own below --out; each "
     )
     about += "prefix is decoded once for all; with --controller NAME of its threshold, such as threshold=0.2,0.4"
     add(parser, "--grid", about, metavar="KEY=VALUES")
     decoding.range_arguments(parser)
-    decoding.draft_arguments(parser)
+    about = "dial value to time and report (default: recommended, else the rule's); with --over controller the one at "
+    about += "which all is decoded (default: the rule's), and what is reported is the threshold that --controller "
+    decoding.settings_arguments(parser, dial=f"{about}says, else the recommended one")
     parser.set_defaults(max_new_tokens=None)  # a task has its own limit
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
@@ -85,9 +97,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--loss", "accuracy loss to tolerate, in points", 1.0)
     add(parser, "--confidence", "confidence of the recommendation and of all intervals", 0.95)
     add(parser, "--intervals", "bootstrap that makes the intervals", "bca", choices=METHODS)
-    about = "dial value to time and report (default: recommended, else the rule's); with --over controller the one at "
-    about += "which all is decoded (default: the rule's), and what is reported is the threshold that --controller "
-    add(parser, "--dial", f"{about}says, else the recommended one", type=float)
     parser.add_argument("--wall-clock", action="store_true", help="time the strict (or fixed γ) and the chosen setting")
     add(parser, "--timed", "prompts to time", 5, metavar="K")
     add(parser, "--repetitions", "repetitions of each", 3, metavar="R")
@@ -109,7 +118,10 @@ def ray_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check all options before loading the models; then sweep and print the results."""
-    options.out = options.out or str(_new_folder(options))
+    if options.resume and not options.out:
+        raise SettingError("--resume continues the sweep in --out DIR; name its folder.")
+    name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{rule_named(options.rule).slug}"
+    options.out = options.out or str(default_folders.sweeps() / name)
     requested = decoding.settings_of(options, dial=None if options.over == OVER_DIAL else options.dial)
     pair_named(options.target, options.drafter).check(requested)
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
@@ -121,45 +133,45 @@ def run(options: argparse.Namespace) -> None:
     settings = settings if task is None else task.settings(settings, options.max_new_tokens)
     for sentence in set_notes(prompts):
         note(sentence)
-    if variants is not None:
-        _run_grid(options, variants, settings, span, prompts)
-        return
-    begun, pair = _dtype_of(_gone_on_with(options, variants)), None
+    begun, out = _dtype_of(_gone_on_with(options, variants)), Path(options.out)
     keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     with _workers(asked_ray, options, settings, begun) as pool:
-        if pool is None:
-            pair = decoding.opened_backend(options, begun)
-            sweep: SweepLoop = sweep_prompts(pair, prompts, settings, span, options.out, **keywords)
+        pair: Any = None if pool is not None else decoding.opened_backend(options, begun)
+        sweep: SweepLoop | GridSweep
+        if pool is not None:
+            sweep = sweep_on_ray(pool, prompts, settings, span, out, **keywords)
+        elif variants is None:
+            sweep = sweep_prompts(pair, prompts, settings, span, out, **keywords)
         else:
-            sweep = sweep_on_ray(pool, prompts, settings, span, options.out, **keywords)
+            sweep = sweep_grid(pair, prompts, variants.settings(settings), variants.folders(out), span, **keywords)
         for each in sweep.too_long:
             note(f"{each.id} will have no results: {each.reason}")
-        swept(sweep, "Sweeping", f"in {sweep.folder}")
+        swept(sweep, f"in {out}" if isinstance(sweep, SweepLoop) else "for every variant")
         if sum(mapped := sweep.progress.workers):
             each_worker = " + ".join(map(str, mapped))
             note(f"Mapped by {counted(len(mapped), 'worker')}: {each_worker} prompts.")
-    result = sweep.result()
-    if not len(result):
-        raise SettingError(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
-    terms = terms_of(options)
-    recommendation = advised(result, terms.points, terms.confidence, how=terms.how)
+    results = [sweep.result()] if isinstance(sweep, SweepLoop) else [each.result() for each in sweep.sweeps]
+    if not len(results[0]):
+        raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
+    terms, table = terms_of(options), None
+    limits = terms.points, terms.confidence, len(results), terms.how
+    every = [Advised(result, advised(result, *limits)) for result in results]
+    best = best_of(every)
+    if variants is not None and variants.axis.over:
+        best = replace(best, found=with_pair(best, every))
     value: float | None = options.dial
     if options.over != OVER_DIAL:  # the threshold that --controller names, if it names one
         control = requested.control
         value = None if control is None or ":" not in options.controller else control.threshold
-    dial = chosen_dial(result, recommendation) if value is None else value
-    checks = _checks(result, pair, prompts, dial, options)
+    dial = chosen_dial(best.result, best.found) if value is None else value
+    checks = _checks(best.result, pair, prompts, dial, options)
     if options.evidence is not None:
-        write_evidence(
-            options.evidence, result, dial=dial, recommendation=recommendation, checks=checks.found, terms=terms
-        )
-    _print(result, recommendation, dial, checks.latest(dial), options)
-
-
-def _new_folder(options: argparse.Namespace) -> Path:
-    if options.resume:
-        raise SettingError("--resume continues the sweep in --out DIR; name its folder.")
-    return default_folders.sweeps() / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{rule_named(options.rule).slug}"
+        others = [each for each in every if each.result is not best.result]
+        about = {"recommendation": best.found, "checks": checks.found, "beside": others, "terms": terms}
+        write_evidence(options.evidence, best.result, dial=dial, **about)
+    if len(every) > 1:
+        table = grid_table(every, dial_grid(best.result, dial))
+    _print(best, dial, checks.latest(dial), table, options)
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:
@@ -255,13 +267,9 @@ def _checks(
 
 
 def _print(
-    result: SweepResult,
-    found: Recommendation | None,
-    dial: float,
-    timed: TimingCheck | None,
-    options: argparse.Namespace,
+    best: Advised, dial: float, timed: TimingCheck | None, table: GridTable | None, options: argparse.Namespace
 ) -> None:
-    terms = terms_of(options)
+    terms, result, found = terms_of(options), best.result, best.found
     if options.json:
         facts = {
             "folder": str(result.folder),
@@ -279,20 +287,28 @@ def _print(
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
         }
-        print(json_of(facts))
+        grid = {} if options.grid is None else {"setting_grid": None if table is None else table.facts(terms.how)}
+        print(json_of(facts | grid))
         return
     say(*summary_lines(result, dial, timed, terms))
-    _say_advice(result, found, options, "", "in")
-
-
-def _say_advice(
-    result: SweepResult, found: Recommendation | None, options: argparse.Namespace, title: str, where: str
-) -> None:
+    if table is not None:  # estimates only, to fit a terminal
+        dials = table.dials.tolist()
+        shown = few_dials(dials, (dial,))
+        few = replace(table, dials=np.array(shown))
+        for name in (each for each in ("accuracy", "tau", "speed_up", "rolled_back") if each in table.titles):
+            heads = "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
+            say("", f"{table.titles[name]:<44}{heads}")
+            for row, value in enumerate(table.values):
+                cells = [f"{alone(name, estimate):>14}" for estimate in few.band(row, name).estimate.tolist()]
+                say(f"{f'{table.axis.symbol} = {exactly(value)}':<44}{''.join(cells)}")
+        if omission := left_out(table.symbol, dials, dial):
+            say("", *omission.split("\n"))
+    title, place = ("", "in") if options.grid is None else (f"{result.plan.rule.title}: ", "below")
     advice = "No recommendation: no prompt of the set is graded."
-    say("", title + (advice if found is None else f"{found.sentence} {terms_of(options).safe}"))
+    say("", title + (advice if found is None else f"{found.sentence} {terms.safe}"))
     if found is not None and (more := next_step(found, options, result.folder, result.plan.turns)):
         say(more)
-    say("", f"Results {where} {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
+    say("", f"Results {place} {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
 def _ray_request(options: argparse.Namespace) -> RayRequest | None:
@@ -328,14 +344,15 @@ def _workers(
     if asked is None:
         yield None
         return
-    models = NamedModels(**decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
+    models = NamedModels(decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
     with workers_of(models, settings, asked, note) as pool:
         yield pool
 
 
-def swept(sweep: SweepLoop | GridSweep, title: str, where: str) -> None:
+def swept(sweep: SweepLoop | GridSweep, where: str) -> None:
     """Sweep with a progress bar on standard error; an interruption prints the number of prompts kept `where`."""
     now, bars = sweep.progress, decoding.progress_bar()
+    title = f"Sweeping {counted(len(sweep.sweeps), 'variant')}" if isinstance(sweep, GridSweep) else "Sweeping"
     try:
         with bars(desc=title, total=now.prompts, initial=now.finished, unit=" prompts") as bar:
             for progress in sweep:
@@ -426,59 +443,8 @@ def _gone_on_with(options: argparse.Namespace, grid: Grid | None) -> Plan | None
 
 
 def _dtype_of(plan: Plan | None) -> str:
-    """Return the dtype that `auto` means for a resumed sweep.
-
-    On the CPU, it is the recorded dtype, because auto depends on the processor. Elsewhere auto is each model's stored
-    dtype.
-    """
+    """Return the dtype that `auto` means for a resumed sweep: on the CPU, the recorded one, because auto depends on the
+    processor."""
     if plan is None or not re.search(r", \d+ threads?$", plan.provenance.device):
         return "auto"
     return plan.provenance.dtype or "auto"
-
-
-def _run_grid(options: argparse.Namespace, grid: Grid, settings: Settings, span: Span, prompts: PromptSet) -> None:
-    pair = decoding.opened_backend(options, _dtype_of(_gone_on_with(options, grid)))
-    keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
-    sweep = sweep_grid(pair, prompts, grid.settings(settings), grid.folders(Path(options.out)), span, **keywords)
-    for each in sweep.too_long:
-        note(f"{each.id} will have no results: {each.reason}")
-    swept(sweep, f"Sweeping {counted(len(sweep.sweeps), 'variant')}", "for every variant")
-    results = [each.result() for each in sweep.sweeps]
-    if not len(results[0]):
-        raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
-    terms = terms_of(options)
-    variants = [Advised.of(result, terms.points, terms.confidence, len(results)) for result in results]
-    best = best_of(variants)
-    best = replace(best, found=with_pair(best, variants)) if grid.axis.over else best
-    dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial
-    if options.evidence is not None:
-        others = [each for each in variants if each.result is not best.result]
-        checks = kept_checks(best.result.folder, best.result.plan).found
-        about = {"recommendation": best.found, "checks": checks, "beside": others, "terms": terms}
-        write_evidence(options.evidence, best.result, dial=dial, **about)
-    table = None if len(variants) == 1 else grid_table(variants, dial_grid(best.result, dial))
-    if options.json:
-        facts = {
-            "folder": str(best.result.folder),
-            "plan": best.result.plan,
-            "dial": dial,
-            "terms": terms.facts(),
-            "recommendation": best.found,
-            "setting_grid": None if table is None else table.facts(terms.how),
-        }
-        print(json_of(facts))
-        return
-    say(*summary_lines(best.result, dial, terms=terms))
-    if table is not None:  # estimates only, to fit a terminal
-        dials = table.dials.tolist()
-        shown = few_dials(dials, (dial,))
-        few = replace(table, dials=np.array(shown))
-        for name in (each for each in ("accuracy", "tau", "speed_up", "rolled_back") if each in table.titles):
-            heads = "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
-            say("", f"{table.titles[name]:<44}{heads}")
-            for place, value in enumerate(table.values):
-                cells = [f"{alone(name, estimate):>14}" for estimate in few.band(place, name).estimate.tolist()]
-                say(f"{f'{table.axis.symbol} = {exactly(value)}':<44}{''.join(cells)}")
-        if omission := left_out(table.symbol, dials, dial):
-            say("", *omission.split("\n"))
-    _say_advice(best.result, best.found, options, f"{best.result.plan.rule.title}: ", "below")

@@ -15,10 +15,8 @@ from mars_viz import demo
 from mars_viz.chat import messages_of
 from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
-from mars_viz.options import changed
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, joined
-from mars_viz.shapes import with_nodes
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, ReadsText, Trimmed, drafter_told
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
@@ -55,7 +53,8 @@ def recipe(run: Run, name: str) -> Recipe:
         )
         return Recipe(refused=refused)
     models, with_chat = _models(run, cautions), _chat(run, cautions)
-    options = _options(run)
+    rule = {"rule": run.settings.rule, "dial": rule_named(run.settings.rule).checked_dial(run.settings.dial)}
+    options = [(name, value) for name, value in (rule | run.settings.keywords).items() if value is not None]
     chat: Options = [("chat", with_chat)] * (with_chat or "target" in dict(models))
     if info.device:
         cautions.append(
@@ -133,20 +132,6 @@ def _chat(run: Run, cautions: list[str]) -> bool:
         return False
     cautions.append("The prompt's tokens say more than its text, so the model's chat template is applied.")
     return True
-
-
-def _options(run: Run) -> Options:
-    """Return the settings that differ from defaults, in the order of the command's help."""
-    settings, others = run.settings, changed(run.settings)
-    dial, gamma = rule_named(settings.rule).checked_dial(settings.dial), others.pop("gamma", None)
-    options: Options = [("rule", settings.rule)]
-    options += [("dial", dial)] * (dial is not None)
-    if settings.drafts_trees:
-        options.append(("tree", with_nodes(settings.tree, settings.gamma)))
-    elif gamma is not None:
-        options.append(("gamma", gamma))
-    options += [("controller", settings.controller)] * (settings.control is not None)
-    return [*options, *others.items(), *[("stop", settings.stop)] * bool(settings.stop)]
 
 
 def _command(run: Run, name: str, options: Options, chat: Options, cautions: list[str]) -> str:

@@ -216,7 +216,7 @@ def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> 
     short = replace(settings.law, rule=settings.rule, gamma=gamma, seed=settings.seed, tree=settings.tree)
     speculator = backend.speculator(short, rule.needs)
     speculator.prefill(prefix)
-    ending = backend.ending(replace(short, max_new_tokens=gamma + 1))
+    ending = replace(backend.ending(short), limit=gamma + 1)
 
     def decided() -> Timing:
         (answer,) = speculator.speculate([prefix])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -145,11 +145,6 @@ class Advised:
 
     result: SweepResult
     found: Recommendation | None  # tested as one of several sweeps; None if no prompt is graded
-
-    @classmethod
-    def of(cls, result: SweepResult, points: float, confidence: float, among: int) -> Self:
-        """Pair a sweep with its recommendation as one of `among` sweeps. Raises like `recommended`."""
-        return cls(result, recommended(result, points, confidence, among))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.axis import Span
@@ -35,10 +35,9 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, DeviceLost, ModelError, SettingError
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
-from mars_viz.sweep import store
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt
-from mars_viz.sweep.plan import Plan, plan_of
-from mars_viz.sweep.sweep import SweepLoop, costs_for, measured
+from mars_viz.sweep.plan import Plan
+from mars_viz.sweep.sweep import SweepLoop, measured
 from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted
 
@@ -209,12 +208,7 @@ _TRIES = 3  # maximum number of consecutive workers lost while loading
 class NamedModels:
     """Models by name; every worker loads them separately."""
 
-    target: str | None = None  # Hub id, folder or server's address; None for the built-in one
-    drafter: str | None = None  # Hub id, folder or settings; None for the default of `drafter_for`
-    device: str = "auto"  # as in `load_backend`
-    dtype: str = "auto"  # as in `load_backend`
-    cuda_graphs: bool = True  # as in `load_backend`
-    device_map: str | None = None  # as in `load_backend`
+    arguments: Mapping[str, Any]  # of `load_backend`
     threads: int = 1  # threads for computing on the CPU. Several workers with spinning threads would starve each other.
     folder: str = ""  # base of relative folder names, if the machine has it
 
@@ -225,9 +219,7 @@ class NamedModels:
         os.environ["OMP_NUM_THREADS"] = str(self.threads)  # read when torch is first imported
         from mars_viz.speculators.loading import load_backend
 
-        how = {"device": self.device, "dtype": self.dtype, "cuda_graphs": self.cuda_graphs}
-        how["device_map"] = self.device_map
-        return load_backend(self.target, self.drafter, **how)  # type: ignore[arg-type]
+        return load_backend(**self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,7 +491,7 @@ def workers_of(
     """Yield workers with these models in a cluster that is joined or started; they end with the context. Raises
     BadInput like `joined_cluster` and `WorkerPool`."""
     with joined_cluster(request.address):
-        pool = WorkerPool(models, settings, request, models.device, tell)
+        pool = WorkerPool(models, settings, request, models.arguments["device"], tell)
         try:
             yield pool
         finally:
@@ -638,19 +630,16 @@ def sweep_on_ray(
     span: Span,
     out: str | PathLike[str],
     *,
-    chat: bool | None = None,
-    resume: bool = False,
     batch: int = AT_ONCE,
+    **how: Any,
 ) -> SweepLoop:
     """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
-    before others start. Raises BadInput like `Sweep`, and if no worker is available."""
+    before others start. `how` has `chat` and `resume`. Raises BadInput like `Sweep`, and if no worker is available."""
     facts = pool.first().facts
     assert facts is not None
-    prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
-    plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, facts.provenance)
-    costs = costs_for({Path(out): plan}, prompts, resume, lambda: pool.ask("measured", settings))
-    mapper = RayMapper(pool, plan, batch)
-    return SweepLoop(plan, mapper, prompts, out, resume=resume, costs=costs)
+    mapper = partial(RayMapper, pool, batch=batch)
+    costs = partial(pool.ask, "measured", settings)
+    return SweepLoop(prompts, settings, span, out, facts.provenance, mapper, costs=costs, **how)
 
 
 def sweep_on_cluster(
@@ -661,9 +650,8 @@ def sweep_on_cluster(
     out: str | PathLike[str],
     request: RayRequest,
     *,
-    chat: bool | None = None,
-    resume: bool = False,
     tell: Callable[[str], object] = lambda said: None,
+    **how: Any,
 ) -> SweepLoop:
     """Return a sweep on workers of a cluster that is joined or started for it; both end with it.
 
@@ -672,6 +660,6 @@ def sweep_on_cluster(
     """
     with ExitStack() as stack:
         pool = stack.enter_context(workers_of(models, settings, request, tell))
-        loop = sweep_on_ray(pool, prompts, settings, span, out, chat=chat, resume=resume)
+        loop = sweep_on_ray(pool, prompts, settings, span, out, **how)
         loop.resources = stack.pop_all()
     return loop

@@ -145,9 +145,8 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
     if settings.refused_draft:
         raise SettingError(settings.refused_draft)
     fixed = rule.checked_dial(settings.dial) if span.over else axis.reference
-    values = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": fixed}
     return Plan(
-        settings=Settings(**values),
+        settings=replace(settings, dial=fixed),
         low=span.low,
         high=span.high,
         chat=chat,

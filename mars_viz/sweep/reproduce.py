@@ -13,7 +13,7 @@ from mars_viz.analysis.intervals import DEFAULT
 from mars_viz.controllers import NONE
 from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput
-from mars_viz.options import changed, options_of
+from mars_viz.options import options_of
 from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
 from mars_viz.run import Settings
 from mars_viz.runlist.reproduce import Options, command_line
@@ -81,9 +81,6 @@ def _prompts(plan: Plan, items: Sequence[PromptItem]) -> tuple[Options, list[str
     return options, [note]
 
 
-_ALWAYS = ("gamma", "temperature", "seed", "max_new_tokens")  # written even at their defaults
-
-
 def _settings(plan: Plan, dial: float | None, grid: str) -> Options:
     settings, rule = plan.settings, plan.rule
     options: Options = [("rule", rule.family if grid and plan.cut_by is None else rule.name)]
@@ -102,7 +99,6 @@ def _settings(plan: Plan, dial: float | None, grid: str) -> Options:
     elif settings.controller != NONE:
         options.append(("controller", settings.controller.partition(":")[0] if grid else settings.controller))
     options += [("dial", dial)] * (dial is not None and not plan.over)
-    others = changed(settings)
-    options += [(name, getattr(settings, name)) for name in options_of(Settings) if name in (*_ALWAYS, *others)]
+    options += [(name, getattr(settings, name)) for name in options_of(Settings)]
     chat: Options = [("chat", plan.chat)] * (plan.chat or not is_built_in(plan.provenance.target))
     return [*options, ("stop", settings.stop), *chat]

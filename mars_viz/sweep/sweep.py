@@ -24,7 +24,7 @@ from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.replay import cut_by
-from mars_viz.run import Settings
+from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.columns import failed_lines
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper, Remembering
@@ -98,22 +98,30 @@ class SweepLoop:
 
     def __init__(
         self,
-        plan: Plan,
-        mapper: PromptMapper,
         prompts: PromptSet,
+        settings: Settings,
+        span: Span,
         out: str | PathLike[str],
+        provenance: Provenance,
+        mapper_of: Callable[[Plan], PromptMapper],
         *,
+        chat: bool | None = None,
         resume: bool = False,
-        costs: Costs | None = None,
+        costs: Costs | None | Callable[[], Costs | None] = None,
     ):
-        """Start in a new folder, or with `resume` continue a sweep, extended by further `prompts`. Raises BadInput if
-        the folder, the plan or all of the prompts prevent it."""
+        """Start in a new folder, or with `resume` continue a sweep, extended by further `prompts`. `provenance` is of
+        the mapper's models. `costs` may be a function that measures them; a resumed sweep keeps reliable ones. Raises
+        BadInput if the folder, the plan or all of the prompts prevent it."""
+        folder = Path(out)
+        prompts = store.in_begun_order(folder, prompts) if resume else prompts
+        plan = plan_of(settings, span, store.begun_chat(folder, chat, resume), prompts, provenance)
+        costs = costs_for({folder: plan}, prompts, resume, costs) if callable(costs) else costs
+        mapper = mapper_of(plan)
         self._mapper, self._prompts, self.resources = mapper, prompts, ExitStack()  # which end with the sweep
         self.too_long = _too_long(mapper, prompts)
         """Prompts that will have no results, as far as known."""
         if len(self.too_long) == len(prompts):
             raise SettingError(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
-        folder = Path(out)
         self._store = (store.begin if resume else store.create)(folder, plan, costs, prompts)
         self._finished = self._store.finished()
         self._failed = 0
@@ -224,36 +232,23 @@ class Sweep(SweepLoop):
         span: Span,
         out: str | PathLike[str],
         *,
-        chat: bool | None = None,
-        resume: bool = False,
-        costs: Costs | None = None,
         batch: int = AT_ONCE,
         open_: Callable[[], Speculator] | None = None,
+        **how: Any,
     ):
         """Like `SweepLoop`, with `batch` and `open_` for `LocalMapper`."""
         backend.check(settings)
-        plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, backend.provenance())
-        mapper = LocalMapper(backend, plan, batch=batch, open_=open_)
-        super().__init__(plan, mapper, prompts, out, resume=resume, costs=costs)
+        mapper = partial(LocalMapper, backend, batch=batch, open_=open_)
+        super().__init__(prompts, settings, span, out, backend.provenance(), mapper, **how)
 
 
 def sweep_prompts(
-    backend: Backend,
-    prompts: PromptSet,
-    settings: Settings,
-    span: Span,
-    out: str | PathLike[str],
-    *,
-    chat: bool | None = None,
-    resume: bool = False,
-    batch: int = AT_ONCE,
+    backend: Backend, prompts: PromptSet, settings: Settings, span: Span, out: str | PathLike[str], **how: Any
 ) -> Sweep:
     """Return a sweep with local models, after measuring this device's costs unless the machine is too busy. A resumed
-    sweep measures again if its costs are unreliable. Raises BadInput like `Sweep`."""
-    prompts = store.in_begun_order(Path(out), prompts) if resume else prompts
-    plan = plan_of(settings, span, store.begun_chat(out, chat, resume), prompts, backend.provenance())
-    costs = costs_for({Path(out): plan}, prompts, resume, lambda: measured(backend, settings))
-    return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
+    sweep measures again if its costs are unreliable. `how` has `chat`, `resume` and `batch`. Raises BadInput like
+    `Sweep`."""
+    return Sweep(backend, prompts, settings, span, out, costs=lambda: measured(backend, settings), **how)
 
 
 def costs_for(

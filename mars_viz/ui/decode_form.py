@@ -1,5 +1,4 @@
-"""Form fields for prompts, models and decoding settings, such as the shape of drafts, draft-length controllers and the
-choice among a tree's siblings."""
+"""Form fields for prompts and decoding settings: rules, shapes of drafts, draft-length controllers and numbers."""
 
 from __future__ import annotations
 
@@ -17,23 +16,20 @@ from mars_viz.analysis.branching import child_chances
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
-from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
-from mars_viz.options import options_of
+from mars_viz.options import declared, options_of
 from mars_viz.records import Policy
-from mars_viz.rules import RULES, Fixed, Rule, rule_named
-from mars_viz.run import Run, Settings
+from mars_viz.rules import RULES, Dial, Fixed, Rule, rule_named
+from mars_viz.run import LONGEST_STOPS, Run, Settings, stop_lines
 from mars_viz.shapes import CHAIN, SHAPES, shape_named, with_nodes
 from mars_viz.speculators import names
-from mars_viz.ui import visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.session import current_session
 from mars_viz.words import counted
 
 DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
 CHAINS, TREES = "Chain", "Tree"
-_LONGEST_CHANCES = 200  # maximum length of the text with a static tree's chances
 POLICIES = {Policy.STRICT_FIRST: "Strict first", Policy.DRAFT_ORDER: "Draft order", Policy.LONGEST: "Longest"}
 
 
@@ -60,7 +56,7 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
         if not isinstance(each, Fixed):
             text, words = _chances(place, prefix, value or (), shown)
         elif each is not shapes.NODES:  # whose field is that of γ
-            text = f"{setting_field(place, each, f'{prefix}{each.name}', value)}"
+            text = f"{setting_field(place, each, f'{prefix}{each.name}', value, f'{each.meaning}.')}"
         else:
             continue
         texts.append(f"{each.key}={text}")
@@ -104,7 +100,7 @@ def _chances(place: DeltaGenerator, prefix: str, initial: tuple[float, ...], sho
         "Chance of each child",
         ", ".join(f"{chance:g}" for chance in initial),
         key=f"{prefix}chances",
-        max_chars=_LONGEST_CHANCES,
+        max_chars=200,
         placeholder=", ".join(f"{chance:g}" for chance in measured or shapes.BUILT_IN_CHANCES),
         help="How often a node's first, second, … child is kept, each from 0 to 1 and none above the one before it. "
         "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey.",
@@ -118,12 +114,12 @@ def _chances(place: DeltaGenerator, prefix: str, initial: tuple[float, ...], sho
     return shapes.chances_text(shapes.BUILT_IN_CHANCES), "About as the built-in pair has them in greedy stories."
 
 
-def setting_field(place: Any, each: Fixed, key: str, start: float | None, note: str = "") -> float:
-    """Draw the field of a setting of a rule or a shape, initially `start` or its default, and return its number."""
-    kind, form = (int, "%d") if each.whole else (float, "%.3g")
+def setting_field(place: Any, each: Fixed | Dial, key: str, start: float | None, tip: str) -> float:
+    """Draw the field of a setting or a threshold, initially `start` or its default, and return its number."""
+    kind, form = (int, "%d") if isinstance(each, Fixed) and each.whole else (float, "%.4g")
     label = f"{each.name[0].upper()}{each.name[1:]}" + f" {each.symbol}" * (each.symbol not in each.name.split())
     bounds = (kind(each.low), kind(each.high), kind(each.default if start is None else start), kind(each.step))
-    tip = f"{each.meaning[0].upper()}{each.meaning[1:]}.{note}"
+    tip = f"{tip[0].upper()}{tip[1:]}"
     return kind(place.number_input(markdown(label), *bounds, format=form, key=key, help=markdown(tip)))
 
 
@@ -147,13 +143,10 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
         return NONE
     controller = CONTROLLERS[chosen]
     st.caption(markdown(about(controller)))
-    dial = controller.dial
-    first = now.threshold if now is not None and now.controller is controller else dial.default
-    label, key = f"{dial.name.capitalize()} {dial.symbol}", f"{prefix}threshold-{chosen}"
-    tip = f"{dial.low:g} to {dial.high:g}; {controller.longest:g} drafts the most"
-    bounds = (float(dial.low), float(dial.high), first, float(dial.step))
-    threshold = st.number_input(markdown(label), *bounds, format="%.4g", key=key, help=markdown(tip))
-    return Control(controller, float(threshold)).name
+    first = now.threshold if now is not None and now.controller is controller else None
+    tip = f"{controller.dial.low:g} to {controller.dial.high:g}; {controller.longest:g} drafts the most"
+    threshold = setting_field(st, controller.dial, f"{prefix}threshold-{chosen}", first, tip)
+    return Control(controller, threshold).name
 
 
 def about(controller: Controller) -> str:
@@ -185,11 +178,9 @@ def choosing(rule: Rule, policy: Policy | None) -> Rule:
 
 
 START = Settings()
-STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
 ONE_AT_A_TIME = "One thing at a time: cancel the running job, or wait until it has ended."
 LONGEST_SYSTEM = 4000  # maximum length of a system prompt
-LONGEST_STOPS = 4000  # maximum length of all stop strings together
 
 
 def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -> str:
@@ -237,7 +228,6 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
     """Draw the settings, initially `start` with the draft's shape of the tab's other forms. Static trees may use the
     chances of the run `shown`. Returns a function that builds the Settings and raises BadInput for values out of
     range."""
-    start = drafting(start, current_session().models.tree)
     first = rule_named(start.rule)
     family = st.selectbox(
         "Rule", list(RULES), list(RULES).index(first.family), format_func=lambda name: RULES[name].title, key="rule"
@@ -246,59 +236,70 @@ def settings_fields(start: Settings = START, shown: Run | None = None) -> Callab
     rule = fixed_inputs(RULES[str(family)], "fixed", start=first)
     words.caption(markdown(f"{rule.summary} Keeps a draft x where {rule.formula}."))
     dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == first.family else None)
-    tree = tree_name("", start, shown)
-    if tree != CHAIN:
-        policy = among_siblings([rule], "", first.policy if first.family == rule.family else None)
-        rule = choosing(rule, policy)
-    controller = controller_name(tree, "", start)
-    others = other_fields(tree, "", start)
+    start, tree, policy, controller = draft_fields([rule], "", start, shown)
+    return other_fields(tree, "", start, rule=choosing(rule, policy).name, dial=dial, controller=controller)
+
+
+def draft_fields(
+    rules: Sequence[Rule], prefix: str, start: Settings = START, shown: Run | None = None
+) -> tuple[Settings, str, Policy | None, str]:
+    """Draw the draft's shape, the choice among siblings and the controller, initially as in `start` with the shape of
+    the tab's other forms. Keys begin with `prefix`.
+
+    Returns the initial settings and the chosen shape, policy and controller.
+    """
+    shape = current_session().models.tree
+    if shape_named(shape).shape.name != start.tree and (shape != CHAIN or start.drafts_trees):
+        start = replace(start, tree=shape, gamma=shapes.drafted_tokens(None, shape), controller=NONE)
+    tree = tree_name(prefix, start, shown)
+    policy = None if tree == CHAIN else among_siblings(rules, prefix, rule_named(start.rule).policy)
+    return start, tree, policy, controller_name(tree, prefix, start)
+
+
+def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2, **chosen: Any) -> Callable[[], Settings]:
+    """Draw the settings that are not `chosen`, in rows of `columns`, initially as in `start`. `tree` is the shape from
+    `draft_fields`. Returns a function that builds the Settings; the other forms then begin with their shape."""
+    names = options_of(Settings)  # γ first
+    rows = range(0, len(names), columns)  # separate columns, which keep their order on a narrow page
+    places = [place for _ in rows for place in st.columns(columns)]
+    if tree == CHAIN:
+        count = option_field(places[0], Settings, "gamma", Settings() if start.drafts_trees else start, prefix)
+    elif shapes.NODES in SHAPES[tree.partition(":")[0]][1]:
+        nodes = start.gamma if start.drafts_trees else None
+        count = int(setting_field(places[0], shapes.NODES, f"{prefix}nodes", nodes, f"{shapes.NODES.meaning}."))
+    else:
+        count = LONGEST_DRAFT  # an upper bound; the name has the number
+    numbers = {
+        name: option_field(place, Settings, name, start, prefix)
+        for name, place in zip(names, places, strict=False)
+        if place is not places[0]
+    }
+    lines, key = "\n".join(start.stop), f"{prefix}stop"
+    tip = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
+    stop = st.text_area("Stop strings", lines, key=key, height=68, max_chars=LONGEST_STOPS, help=markdown(tip))
 
     def settings() -> Settings:
-        return Settings(rule=rule.name, dial=dial, controller=controller, **others())
+        sized = tree if tree == CHAIN else with_nodes(tree, count)
+        return Settings(**chosen, **numbers, gamma=count, tree=sized, stop=stop_lines(stop))
 
-    keep_shape(settings)
+    with suppress(BadInput):
+        values, session = settings(), current_session()
+        shape = with_nodes(values.tree, values.gamma) if values.drafts_trees else CHAIN
+        session.models = replace(session.models, tree=shape)
     return settings
 
 
-_WIDE = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
-
-
-def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2) -> Callable[[], dict[str, Any]]:
-    """Draw the settings other than rule, dial and controller, in rows of `columns`, initially as in `start`. `tree` is
-    the shape from `tree_name`, and keys begin with `prefix`. Returns a function for their values by name."""
-    rows = range(0, 1 + len(_WIDE), columns)  # separate columns, which keep their order on a narrow page
-    places = [place for _ in rows for place in st.columns(columns)]
-    if tree == CHAIN:
-        count = int(_number(places[0], "gamma", start if not start.drafts_trees else Settings(), prefix))
-    elif shapes.NODES in SHAPES[tree.partition(":")[0]][1]:
-        nodes = start.gamma if start.drafts_trees else None
-        count = int(setting_field(places[0], shapes.NODES, f"{prefix}nodes", nodes))
-    else:
-        count = LONGEST_DRAFT  # an upper bound; the name has the number
-    numbers = {name: _number(place, name, start, prefix) for name, place in zip(_WIDE, places[1:], strict=False)}
-    lines, key = "\n".join(start.stop), f"{prefix}stop"
-    stop = st.text_area("Stop strings", lines, key=key, height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
-    return lambda: {
-        "gamma": count,
-        "tree": tree if tree == CHAIN else with_nodes(tree, count),
-        "stop": stop_lines(stop),
-        **numbers,
-    }
-
-
-def _number(place: DeltaGenerator, name: str, start: Settings, prefix: str) -> float:
-    """Draw the field of an option, initially as in `start`, and return its number."""
-    each, limits = options_of(Settings)[name], rights.limits()
-    kind, tip, most = int if each.whole else float, f"{each.help[0].upper()}{each.help[1:]}", each.high
-    if name == "max_new_tokens" and limits is not None:
+def option_field(place: DeltaGenerator, kind: type, name: str, start: Any, prefix: str = "") -> Any:
+    """Draw the field of an option of `kind`, initially as in `start`, and return its value."""
+    each, limits = declared(kind)[name], rights.limits()
+    value, tip, most = getattr(start, name), f"{each.help[0].upper()}{each.help[1:]}", each.high
+    if each.choices:
+        at, key = each.choices.index(value), f"{prefix}{name}"
+        return place.selectbox(markdown(each.label), each.choices, at, key=key, help=markdown(tip))
+    if each.limited and limits is not None:
         most, tip = limits.tokens, f"{tip}; in this classroom at most {limits.tokens}"
-    bounds = kind(each.low), kind(most), kind(min(getattr(start, name), most)), each.step
-    return kind(place.number_input(markdown(each.label), *bounds, key=f"{prefix}{name}", help=markdown(tip)))
-
-
-def stop_lines(text: str) -> tuple[str, ...]:
-    """Return the stop strings of a text with one per line."""
-    return tuple(line for line in text.split("\n") if line)
+    bounds = each.kind(each.low), each.kind(most), each.kind(min(value, most)), each.step
+    return each.kind(place.number_input(markdown(each.label), *bounds, key=f"{prefix}{name}", help=markdown(tip)))
 
 
 def checked(
@@ -327,45 +328,14 @@ def checked(
     return chosen
 
 
-def drafting(start: Settings, tree: str) -> Settings:
-    """Return the settings with drafts of another shape, unless they already have it."""
-    shape = shape_named(tree)
-    if shape.shape.name == start.tree or (tree == CHAIN and not start.drafts_trees):
-        return start
-    return replace(start, tree=tree, gamma=shapes.drafted_tokens(None, tree), controller=NONE)
-
-
-def keep_shape(settings: Callable[[], Settings]) -> None:
-    """Use this form's draft shape as the default of the other forms, if its settings are valid."""
-    with suppress(BadInput):
-        values, session = settings(), current_session()
-        tree = with_nodes(values.tree, values.gamma) if values.drafts_trees else CHAIN
-        session.models = replace(session.models, tree=tree)
-
-
-def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> BackendChoice:
-    """Return the models with these names; an empty name means the default. Raises BadInput for names that visitors may
-    not use."""
-    pair = names.pair_named(target.strip(), drafter.strip())
-    models, server, drafting = pair.models, pair.server, pair.drafter
-    folders = bool(set(models) - {SMOLLM2} or server) and visitors.may_name_paths()
-    if server and not folders:
-        raise SettingError(names.NO_SERVER)
-    for name in () if folders else models:
-        names.check_id(name)
-    drafted_by = drafting if isinstance(drafting, str) else drafting.name
-    return BackendChoice(target.strip(), drafted_by, device, dtype, folders)
-
-
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
     """Draw the rule's fixed settings, initially those of `start` if it is of the same family, and return the rule with
     them."""
     initial, values = start if start is not None and start.family == rule.family else rule, {}
     for each in rule.fixed:
-        note = f" {each.written(each.default)} unless said; fixed while the dial moves."
-        values[each.key] = float(
-            setting_field(st, each, f"{key}-{rule.family}-{each.key}", initial.values[each.key], note)
-        )
+        tip = f"{each.meaning}. {each.written(each.default)} unless said; fixed while the dial moves."
+        at = initial.values[each.key]
+        values[each.key] = float(setting_field(st, each, f"{key}-{rule.family}-{each.key}", at, tip))
     return rule.varied(values) if values else rule
 
 

@@ -13,10 +13,11 @@ from typing import Any, Generic, TypeVar
 
 from mars_viz.components.explorer.pins import Choice, PinnedSetting, PinnedToken
 from mars_viz.dialmap import whole_threshold_map
-from mars_viz.options import value_in
+from mars_viz.errors import BadInput
+from mars_viz.options import changed, clipped, declared, option
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.words import exactly, number_in, whole_in
+from mars_viz.words import exactly, whole_in
 
 V = TypeVar("V")
 
@@ -44,18 +45,11 @@ def part(
 
 
 def parameter(
-    name: str,
-    read: Callable[[str], Any],
-    write: Callable[[Any], str],
-    default: Any = None,
-    wrong: str = "cannot be used",
+    name: str, read: Callable[[str], Any], write: Callable[[Any], str], default: Any = None, wrong: str = ""
 ) -> Any:
-    """Return a field with one parameter; see `value_in`."""
-    return part(
-        lambda parameters, complaints: value_in(parameters, name, read, complaints, wrong),
-        lambda value: {name: write(value)},
-        default=default,
-    )
+    """Return a field with one parameter. For an unusable text, `read` returns None or raises BadInput; `wrong` is the
+    verb of the complaint."""
+    return option(default, parse=lambda text, before: read(text), write=write, wrong=wrong, link=name)
 
 
 def text(name: str) -> Any:
@@ -65,13 +59,7 @@ def text(name: str) -> Any:
 
 def number(name: str, default: float | None = None, low: float = -math.inf, high: float = math.inf) -> Any:
     """Return a field for a finite number within these bounds."""
-
-    def read(text: str) -> float | None:
-        value = number_in(text)
-        return value if value is not None and low <= value <= high else None
-
-    bounds = "" if math.isinf(high) else f" from {low:g} to {high:g}"
-    return parameter(name, read, exactly, default, f"is no number{bounds}")
+    return option(default, kind=float, low=low, high=high, link=name)
 
 
 def whole(name: str, below: int = 10**9, default: int | None = None) -> Any:
@@ -91,26 +79,46 @@ def one_of(name: str, default: Any, texts: Collection[str] = ()) -> Any:
     return parameter(name, values.get, written.__getitem__, default, f"is none of {', '.join(values)}")
 
 
+def written(kind: type, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the query parameters of these options of a dataclass."""
+    return {declared(kind)[name].link: declared(kind)[name].written(value) for name, value in values.items()}
+
+
+def values_in(kind: type, parameters: Mapping[str, str], complaints: list[str]) -> dict[str, Any]:
+    """Return the options of a dataclass in a link by name. Unusable ones are left out, with a sentence each in
+    `complaints`."""
+    values = dict[str, Any]()
+    for name, each in declared(kind).items():
+        text, why, value = parameters.get(each.link, ""), "", None
+        try:
+            value = each.read(text, values) if text else None
+        except BadInput as error:
+            why = f" {error}"
+        if value is not None:
+            values[name] = value
+        elif text:
+            complaints.append(f"The link's {each.link} “{clipped(text)}” {each.refusal}, so it is left out.{why}")
+    return values
+
+
 def to_parameters(view: Any, **also: str) -> dict[str, str]:
     """Return the query parameters of a view and the extra ones in `also`, without defaults."""
-    written = also
+    parameters = also | written(type(view), changed(view))
     for each in fields(view):
         value = getattr(view, each.name)
         if _WRITE in each.metadata and (each.default is MISSING or value != each.default):
-            written |= each.metadata[_WRITE](value)
-    return {name: text for name, text in written.items() if text}
+            parameters |= each.metadata[_WRITE](value)
+    return {name: text for name, text in parameters.items() if text}
 
 
 def from_parameters(kind: type[V], parameters: Mapping[str, str]) -> Opened[V]:
     """Return the view of this class in a link. Invalid parts take their default and add a complaint."""
     complaints: list[str] = []
-    values = {
-        each.name: each.metadata[_READ](parameters, complaints)
-        for each in fields(kind)  # type: ignore[arg-type]
-        if _READ in each.metadata
-    }
-    view = kind(**{name: value for name, value in values.items() if value is not None})
-    return Opened(view, tuple(complaints))
+    values = values_in(kind, parameters, complaints)
+    for each in fields(kind):  # type: ignore[arg-type]
+        if _READ in each.metadata and (value := each.metadata[_READ](parameters, complaints)) is not None:
+            values[each.name] = value
+    return Opened(kind(**values), tuple(complaints))
 
 
 def _pin(name: str, kind: Any) -> Any:

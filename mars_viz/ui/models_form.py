@@ -4,7 +4,7 @@ unload; its parameters in a link; and the recently loaded models of this and ear
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,16 +12,16 @@ from pathlib import Path
 import streamlit as st
 
 from mars_viz import default_folders, demo
-from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, checked_tree, first_choice
+from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, first_choice
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
-from mars_viz.options import clipped, value_in
+from mars_viz.options import changed, clipped, declared
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, drafter_named
-from mars_viz.speculators.names import DEVICES, DTYPES, pair_named, server_named
-from mars_viz.ui import faults, tab_jobs, theme, visitors
+from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
+from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.decode_form import named_models
+from mars_viz.ui.decode_form import option_field
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
 from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
 from mars_viz.ui.session import Session, current_session
@@ -30,15 +30,16 @@ from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, number, short_device
 from mars_viz.writer import make_folder, write_file
 
+NAMES, _WHERE = ("target", "drafter"), ("device", "dtype")
 LONGEST_NAME = 300  # maximum length of a model's name in a link
 
 
 def models_written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str]:
     """Return the parameters of a choice, as far as it differs from the server's default `begun`. Folders and server
     addresses are never written."""
-    parameters = {name: getattr(choice, name) for name in ("device", "dtype", "tree")}
-    parameters = {name: value for name, value in parameters.items() if value != getattr(begun, name)}
-    hidden = choice.folders and choice.in_short != choice.names or bool(_server(choice.target))
+    others = {name: value for name, value in changed(choice, begun).items() if name not in NAMES}
+    parameters = links.written(BackendChoice, others)
+    hidden = choice.folders and choice.in_short != choice.names or "://" in choice.target
     if hidden or choice.names == begun.names:
         return parameters
     default_target = demo.BUILT_IN if begun.target or not choice.drafter else ""
@@ -48,20 +49,12 @@ def models_written(choice: BackendChoice, begun: BackendChoice) -> dict[str, str
 
 def models_in_link(parameters: Mapping[str, str], begun: BackendChoice, complaints: list[str]) -> BackendChoice:
     """Return the choice in a link, based on the server's default `begun`. Problems are added to `complaints`."""
-    names = parameters.get("target", "").strip(), parameters.get("drafter", "").strip()
-    models = _linked_models(*names, complaints) if any(names) else None
-    choice = begun
+    values = links.values_in(BackendChoice, parameters, complaints)
+    target, drafter = (values.pop(name, "").strip() for name in NAMES)
+    models = _linked_models(target, drafter, complaints) if target or drafter else None
     if models is not None:
-        choice = replace(begun, target=models.target, drafter=models.drafter, folders=models.folders)
-    readers: dict[str, Callable[[str], str | None]] = {
-        "device": {each: each for each in DEVICES}.get,
-        "dtype": {each: each for each in DTYPES}.get,
-        "tree": checked_tree,
-    }
-    for name, read in readers.items():
-        if (value := value_in(parameters, name, read, complaints)) is not None:
-            choice = replace(choice, **{name: value})
-    return choice
+        values |= {"target": models.target, "drafter": models.drafter, "folders": models.folders}
+    return replace(begun, **values)
 
 
 def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
@@ -77,7 +70,7 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
         pair = pair_named(target or None, drafter or None)
         if drafter and not target and not isinstance(pair.drafter, NamedDrafter):
             raise SettingError("The link names no target of its drafter, so the models stay as they were.")
-        choice = named_models(target, drafter)
+        choice = permitted(BackendChoice(target, drafter))
     except BadInput as error:
         complaints.append(str(error))
         return None
@@ -89,10 +82,17 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
     return choice
 
 
-def _server(target: str) -> bool:
-    with suppress(BadInput):
-        return bool(server_named(target))
-    return False
+def permitted(choice: BackendChoice) -> BackendChoice:
+    """Return the choice with the permission to name folders, if it needs it. Raises BadInput for names that visitors
+    may not use."""
+    pair = pair_named(choice.target, choice.drafter)
+    folders = bool(set(pair.models) - {SMOLLM2} or pair.server) and visitors.may_name_paths()
+    if pair.server and not folders:
+        raise SettingError(NO_SERVER)
+    for name in () if folders else pair.models:
+        check_id(name)
+    drafted_by = pair.drafter if isinstance(pair.drafter, str) else pair.drafter.name
+    return replace(choice, drafter=drafted_by, folders=folders)
 
 
 RECENT_FILE = ".recent-models.json"
@@ -132,26 +132,18 @@ def read_recent(path: Path) -> tuple[BackendChoice, ...]:
 
 
 def _read_choice(fields: object) -> BackendChoice | None:
-    if not isinstance(fields, dict) or set(fields) != set(asdict(BUILT_IN)):
+    if not isinstance(fields, dict) or fields.keys() != asdict(BUILT_IN).keys():
         return None
-    folders = fields.pop("folders")
-    texts = all(
-        isinstance(each, str) and each.isprintable() and len(each) <= LONGEST_STORED for each in fields.values()
-    )
-    if not texts or not isinstance(folders, bool):
-        return None
-    if fields["device"] not in DEVICES or fields["dtype"] not in DTYPES:
+    folders, texts = fields.pop("folders"), fields.values()
+    if not isinstance(folders, bool) or not all(isinstance(each, str) and each.isprintable() for each in texts):
         return None
     with suppress(BadInput):
-        checked_tree(fields["tree"])
-        return BackendChoice(**fields, folders=folders)
+        values = {name: each.read(fields[name]) for name, each in declared(BackendChoice).items()}
+        if None not in values.values() and max(map(len, texts)) <= LONGEST_STORED:
+            return BackendChoice(**values, folders=folders)
     return None
 
 
-AUTO = (
-    "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
-    "CPU supports it"
-)
 LOAD_HELP = "Loads them now; a decode loads them too"
 SAVE_HELP = (
     "backend.toml, which `mars-viz app`, `record`, `map` and `sweep` take as --backend, and "
@@ -168,7 +160,7 @@ def draw() -> None:
     session = current_session()
     _arrive(session)
     parameters = models_written(session.models, session.begun)
-    for name in ("target", "drafter", "device", "dtype"):  # also on pages that write nothing else
+    for name in (*NAMES, *_WHERE):  # also on pages that write nothing else
         if st.query_params.get(name) != parameters.get(name):
             st.query_params.pop(name, None)
             if name in parameters:
@@ -211,39 +203,33 @@ def _choose(session: Session) -> None:
     selected = str(
         st.selectbox("Pair", [*choices, OTHER], list(choices).index(in_words(now)), key="pair", persist_state="page")
     )
-    preset = choices.get(selected, BUILT_IN)
-    target, drafter, folders = preset.target, preset.drafter, preset.folders
+    chosen = choices.get(selected, BUILT_IN)
     if selected == OTHER:
         other_sources = ", a folder or GGUF file of the server, or http://HOST:PORT of vLLM"
         placeholder = "org/name or org/name:FILE.gguf on Hugging Face" + other_sources * paths
         target = st.text_input("Target", key="target", placeholder=placeholder, persist_state="page").strip()
         drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER, persist_state="page").strip()
+        chosen = BackendChoice(target, drafter)
         st.caption(
             "Safetensors and GGUF files, which are dequantised; no code from a model's repository is run. A drafter "
             "with another tokenizer than the target's drafts by text, at temperature 0."
         )
-    left, right = st.columns(2)
-    device = left.selectbox(
-        "Device", DEVICES, DEVICES.index(now.device), key="device", help="auto: a GPU if there is one"
+    device, dtype = (
+        option_field(place, BackendChoice, name, now) for place, name in zip(st.columns(2), _WHERE, strict=True)
     )
-    dtype = right.selectbox("Dtype", DTYPES, DTYPES.index(now.dtype), key="dtype", help=AUTO)
+    chosen = replace(chosen, device=device, dtype=dtype, tree=now.tree)
     try:
-        chosen = _checked(target, drafter, str(device), str(dtype), now.tree, selected, folders)
+        if selected == OTHER and not chosen.target and drafter_named(chosen.drafter) is None:
+            raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
+        if not chosen.folders:  # otherwise already known to the server, and named by a user with permission
+            chosen = permitted(chosen)
+            chosen = checked_choice(chosen) if chosen.folders else chosen
     except BadInput as error:
         theme.note(visitors.told(str(error)))
         return
     if chosen != now:
         session.models = chosen
         st.rerun()
-
-
-def _checked(target: str, drafter: str, device: str, dtype: str, tree: str, named: str, folders: bool) -> BackendChoice:
-    if named == OTHER and not target and drafter_named(drafter) is None:
-        raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
-    if folders:  # already known to the server, and named by a user with permission
-        return BackendChoice(target, drafter, device, dtype, True, tree)
-    chosen = replace(named_models(target, drafter, device, dtype), tree=tree)
-    return checked_choice(chosen) if chosen.folders else chosen
 
 
 def _loaded(session: Session) -> None:

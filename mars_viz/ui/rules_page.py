@@ -40,6 +40,7 @@ from mars_viz.escapes import markdown
 from mars_viz.exploration import Stand, answers_along
 from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
 from mars_viz.options import clipped
+from mars_viz.recording import Walking
 from mars_viz.report import file_name
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
@@ -48,7 +49,6 @@ from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.documents import draw
 from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened, View
 from mars_viz.ui.session import PageState, Session, bound, current_session
@@ -351,7 +351,7 @@ def start_walks(page_state: RulesPageState, session: Session, run: Run, stands: 
     page_state.notices.clear()
     run_id, catalog = session.view.run, library.shelf(session)
     path = catalog.recorded[run_id].path if run_id in catalog.recorded and run_id not in catalog.own else None
-    job = WalkJob(run, stands, walk, path, tab_jobs.models_for(session, run) or BUILT_IN)
+    job = WalkJob(run, stands, Walking, path, tab_jobs.models_for(session, run) or BUILT_IN)
     page_state.walking = run_id, job
     tab_jobs.shared_worker().submit(job)
 

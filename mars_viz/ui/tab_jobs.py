@@ -23,6 +23,7 @@ from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.costs import Costs
 from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import markdown
+from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
@@ -71,7 +72,7 @@ def pace() -> float:
 
 def explored() -> Ways:
     """Return how Explore decodes: every run is saved, and its dial is mapped."""
-    return Ways(tasks.record, tasks.chart, _store(default_folders.runs()), new_name(), visitors.mark())
+    return Ways(Recording, tasks.chart, _store(default_folders.runs()), new_name(), visitors.mark())
 
 
 def mapped_over(over: str) -> Ways:
@@ -85,7 +86,7 @@ def streamed(chat: bool | None, history: History, name: str) -> Ways:
 
     `chat` and `history` are as in `mars_viz.record`.
     """
-    record = partial(tasks.record, chat=chat, history=history)
+    record = partial(Recording, chat=chat, history=history)
     return Ways(record, store=_store(default_folders.runs()), name=name, maker=visitors.mark())
 
 
@@ -367,7 +368,7 @@ def _decoding(session: Session) -> None:
     job = session.job
     if job is None or job.progress.state.readable:
         st.rerun()
-    progress, limit = job.progress, job.settings.max_new_tokens
+    progress, limit = job.progress, job.new_tokens
     tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
     share, words = going(
         job,

@@ -142,7 +142,7 @@ def round_index(run: Run, gamma: int | None = None, cuts: bool = False) -> Round
         if dial_map is None or dial is None:
             raise EvidenceError(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
         own_rounds = dial_map.segment(dial, gamma).rounds
-    end = run.settings.max_new_tokens + len(run.prompt_ids)
+    end = ending_of(run).limit + len(run.prompt_ids)
     paths, others = _paths(run, own_rounds, segments)
     rounds = (
         Trace([*own_rounds, *others]) if others else own_rounds if isinstance(own_rounds, Trace) else Trace(own_rounds)
@@ -181,7 +181,7 @@ def _paths(
 def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) -> list[np.ndarray]:
     """Return uint8 [nodes] for each round of the index; 1 for a node whose path completes a stop string. `walked`
     contains the paths, as indices and as rounds. A token emitted in place of a draft is the round's last."""
-    ending, stops = replace(ending_of(run), max_new_tokens=ENDLESS), dict[int, np.ndarray]()
+    ending, stops = replace(ending_of(run), limit=ENDLESS), dict[int, np.ndarray]()
     for path, rounds in walked:
         before: tuple[int, ...] = ()
         for index, round_ in zip(path, rounds, strict=True):
@@ -367,7 +367,7 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "tree": settings.tree != CHAIN,
         "cut": "" if settings.control is None else f"drafts cut by {settings.control.words}",
         "recorded_tokens": len(run.token_ids),
-        "limit": settings.max_new_tokens,
+        "limit": ending_of(run).limit,
         "stop": [visible(text) for text in settings.stop],
         "finished": ending_of(run).reached(run.token_ids),
         "seconds": provenance.seconds,

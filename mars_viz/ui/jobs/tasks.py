@@ -6,39 +6,28 @@ They import the model libraries inside, so that pages never import these.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.axis import RuleDial, Span, axis_of
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.chat import NO_HISTORY, EncodedPrompt, History
-from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
 from mars_viz.dialmap import Segment, useful_span
 from mars_viz.errors import ModelError
-from mars_viz.exploration import Budget, Stand, Together
+from mars_viz.exploration import Budget
 from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.items import grader_named
+from mars_viz.recording import Mapping
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.samples import GradedExercises
 from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.jobs.models import Device, Models, Tell
-
-if TYPE_CHECKING:
-    from mars_viz.prompts import PromptSet
-    from mars_viz.race import Racing
-    from mars_viz.recording import Mapping, Recording
-    from mars_viz.sweep import Sweep
-    from mars_viz.sweep.on_ray import RayRequest
-    from mars_viz.sweep.sweep import GridSweep, SweepLoop
-    from mars_viz.sweep.wall_clock import WallClock
 
 PER_TASK = 20  # number of exercises graded per built-in task in free wording
 LOW = 0.5  # smallest θ of the maps used for grading
@@ -55,8 +44,7 @@ def load(choice: BackendChoice, tell: Tell) -> Any:
     libraries(tell)
     from mars_viz.speculators.loading import load_backend
 
-    named = choice.target or None, choice.drafter or None
-    return load_backend(*named, device=choice.device, dtype=choice.dtype, folders=choice.folders, tell=tell)
+    return load_backend(**choice.arguments, folders=choice.folders, tell=tell)
 
 
 def libraries(tell: Tell) -> None:
@@ -95,15 +83,6 @@ def _release() -> None:
     give_back()
 
 
-def record(
-    backend: Any, prompt: str, settings: Settings, *, chat: bool | None = None, history: History = NO_HISTORY
-) -> Recording:
-    """Return a recording of a prompt; `chat` and `history` are as in `mars_viz.record`."""
-    from mars_viz.recording import Recording
-
-    return Recording(backend, prompt, settings, chat=chat, history=history)
-
-
 def chart(backend: Any, run: Run) -> Mapping | None:
     """Return the mapper of the run's dial over its useful range, at every draft length up to the run's own. It resumes
     the run's map, if any. None if the rule has no dial."""
@@ -122,17 +101,8 @@ def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
 
 
 def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
-    from mars_viz.recording import Mapping
-
     how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history, "title": run.title}
     return Mapping(backend, run.prompt, run.settings, span, budget=Budget(branches=BRANCHES), run=run, **how)
-
-
-def race(prompt: str, settings: Settings, chat: bool | None, history: History, backend: Any) -> Racing:
-    """Return a race of a prompt in three lanes."""
-    from mars_viz.race import Racing
-
-    return Racing(backend, prompt, settings, chat=chat, history=history)
 
 
 def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
@@ -152,69 +122,9 @@ def check_head(backend: Any) -> Iterator[TaskStep]:
     return checked_head(backend, STORIES)
 
 
-def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
-    """Walk rules from the run's prompt."""
-    from mars_viz.recording import Walking
-
-    return Walking(backend, run, stands)
-
-
-def sweep(
-    prompts: PromptSet,
-    settings: Sequence[Settings],
-    span: Span,
-    folders: Sequence[Path],
-    chat: bool | None,
-    backend: Any,
-) -> Sweep | GridSweep:
-    """Begin or resume a sweep, or sweeps of several variants of a rule together."""
-    from mars_viz.sweep import sweep_prompts
-    from mars_viz.sweep.sweep import sweep_grid
-
-    if len(settings) > 1:
-        return sweep_grid(backend, prompts, settings, folders, span, chat=chat, resume=True)
-    return sweep_prompts(backend, prompts, settings[0], span, folders[0], chat=chat, resume=True)
-
-
-def sweep_on_ray(
-    prompts: PromptSet,
-    settings: Settings,
-    span: Span,
-    folder: Path,
-    chat: bool | None,
-    request: RayRequest,
-    choice: BackendChoice,
-    backend: None,
-) -> SweepLoop:
-    """Begin or resume a sweep on the workers of a Ray cluster, each of which loads the models itself."""
-    from mars_viz.sweep.on_ray import NamedModels, sweep_on_cluster
-
-    target, drafter = choice.target or None, choice.drafter or None
-    models = NamedModels(target, drafter, choice.device, choice.dtype, threads=request.cpus)
-    return sweep_on_cluster(models, prompts, settings, span, folder, request, chat=chat, resume=True)
-
-
-def clock(
-    prompts: Sequence[EncodedPrompt],
-    settings: Settings,
-    repetitions: int,
-    chat: bool | None,
-    costs: Costs | None,
-    over: str,
-    backend: Any,
-) -> WallClock:
-    """Time a sweep's setting against strict verification or, `over` a controller's threshold, against drafts of full
-    length. `costs` are the costs that modelled the sweep."""
-    from mars_viz.sweep.wall_clock import WallClock
-
-    return WallClock(backend, prompts, settings, repetitions=repetitions, chat=chat, costs=costs, over=over)
-
-
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
     """Map `per_task` built-in exercises of each kind in free wording, and yield the number of right answers at
     every θ."""
-    from mars_viz.recording import Mapping
-
     settings = Settings(rule="mars", max_new_tokens=144)
     span = RuleDial(rule_named("mars")).span(LOW, None, (settings.gamma,))
     prompts = builtin_prompts(per_task, kinds=FREE_WORDING).items

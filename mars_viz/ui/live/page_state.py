@@ -13,25 +13,24 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz import default_folders, options, samples
+from mars_viz import default_folders, samples
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceStore, list_races, load_race
-from mars_viz.rules import Rule, rule_named
+from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
-from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.ui import decode_form, links, tab_jobs, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.decode_form import LONGEST_STOPS, LONGEST_SYSTEM, stop_lines
+from mars_viz.ui.decode_form import LONGEST_SYSTEM
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, RaceJob
 from mars_viz.ui.jobs.job import BackgroundTask, CostsJob, Job, JobState
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.session import Session, remembered
-from mars_viz.words import exactly, number_in, short_device
+from mars_viz.words import short_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,6 @@ def _loaded(path: Path, changed: int) -> Race:
     return load_race(path)
 
 
-_DEFAULT = Settings()
-
-
 SAVED = "saved"  # view of saved runs in old links; these now have their own page
 
 
@@ -102,52 +98,6 @@ class Show(Enum):
     RACE = "race"
 
 
-def _settings_in_link(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
-    values: dict[str, Any] = dict(options.from_link(Settings, parameters, complaints))
-    readers: dict[str, Callable[[str], dict[str, Any]]] = {  # each may depend on those before it
-        "rule": lambda text: {"rule": rule_named(text).name},
-        "dial": lambda text: {"dial": _dial(rule_named(values.get("rule", _DEFAULT.rule)), text)},
-        "tree": lambda text: {} if text == CHAIN else _draft(text, values.get("gamma")),
-        "controller": lambda text: {"controller": Settings(tree=values.get("tree", CHAIN), controller=text).controller},
-        "stop": lambda text: {"stop": _stop(text)},
-    }
-    for name, reader in readers.items():
-        values.update(options.value_in(parameters, name, reader, complaints) or {})
-    return replace(_DEFAULT, **values)
-
-
-def _dial(rule: Rule, text: str) -> float | None:
-    value = number_in(text)
-    if value is None:
-        raise SettingError("It must be a number.")
-    return rule.checked_dial(value)
-
-
-def _draft(tree: str, gamma: int | None) -> dict[str, Any]:
-    """Return the link's tree. Its number of nodes defaults to γ or the usual number."""
-    settings = Settings(tree=with_nodes(tree, shape_named(tree).nodes or drafted_tokens(gamma, tree)))
-    return {"tree": settings.tree, "gamma": settings.gamma}
-
-
-def _stop(text: str) -> tuple[str, ...]:
-    """Return the link's stop strings, one per line as in the form."""
-    if len(text) > LONGEST_STOPS or "\r" in text:  # a form would turn it into a line break
-        raise SettingError(f"They have more than {LONGEST_STOPS} characters, or a carriage return.")
-    return Settings(stop=stop_lines(text)).stop
-
-
-def _written(settings: Settings) -> dict[str, str]:
-    tree, dial = settings.drafts_trees, rule_named(settings.rule).dial
-    return {
-        "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
-        "dial": "" if dial is None or settings.dial in (None, dial.default) else exactly(settings.dial or 0.0),
-        **{name: text for name, text in options.to_link(settings).items() if not (tree and name == "gamma")},
-        "tree": with_nodes(settings.tree, settings.gamma) if tree else "",
-        "controller": "" if settings.control is None else settings.controller,
-        "stop": "\n".join(settings.stop),
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class LiveView:
     """State in a link."""
@@ -155,9 +105,11 @@ class LiveView:
     show: Show = links.one_of("view", Show.DECODE)
     run: str = links.text("run")  # name of the shown decode; empty for none
     race: str = links.text("race")  # name of the shown race; empty for the recorded example
-    settings: Settings = links.part(
-        _settings_in_link, _written, default_factory=Settings
-    )  # settings of the next decode
+    settings: Settings = links.part(  # settings of the next decode
+        lambda parameters, complaints: Settings(**links.values_in(Settings, parameters, complaints)),
+        lambda settings: links.written(Settings, settings.keywords),
+        default_factory=Settings,
+    )
     chat: bool = links.parameter("chat", "0".__ne__, lambda chat: str(int(chat)), True)
     """False to skip the target's chat template."""
     system: str = links.parameter(
@@ -297,7 +249,7 @@ class LivePageState:
         elif chosen.control is not None:
             self.notices.append(BY_THE_CLOCK)
         else:
-            make = partial(tasks.race, prompt, chosen, wanted.chat, wanted.history)
+            make = partial(Racing, prompt=prompt, settings=chosen, chat=wanted.chat, history=wanted.history)
             self.racing = new_name("race")
             destination = (default_folders.races(), self.racing, visitors.mark())
             self.race = RaceJob(make, prompt, chosen, wanted.choice, *destination)

@@ -17,15 +17,13 @@ from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, harness
-from mars_viz.records import Policy
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
-from mars_viz.run import Settings
 from mars_viz.runstore.store import LONGEST_NAME
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import decode_form, tab_jobs, theme, visitors
-from mars_viz.ui.decode_form import START, dial_slider, drafting, fixed_inputs, keep_shape
+from mars_viz.ui.decode_form import START, dial_slider, draft_fields, fixed_inputs, other_fields
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import sweep_requests
@@ -95,7 +93,9 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
     variants = [_variants(RULES[name]) for name in rules if RULES[name].fixed]
     with st.expander("Dial range, settings and folder"):
         ranges = st.container()  # above the settings, one of which determines what is swept
-        settings, policy, over, thresholds = _settings(rules)
+        start, tree, policy, controller = draft_fields([RULES[name] for name in rules], "sweep-")
+        over, thresholds = _over(controller, tree)
+        settings = other_fields(tree, "sweep-", start, 3, controller=NONE if over else controller)
         with ranges:
             loosest, at = {} if over else _loosest(rules), {}
             for name in rules if over else ():
@@ -296,30 +296,10 @@ def _duration(prompts: int, *, builtin: bool) -> str:
     return f"{counted(prompts, 'prompt')}: {time} with the built-in pair on two processor cores."
 
 
-Thresholds = Callable[[], tuple[float, ...]]
-"""Returns additional thresholds that cut drafts; raises BadInput for an invalid list."""
-
-
-def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | None, str, Thresholds]:
-    """Draw the settings. Returns them, the policy for several accepted siblings if drafts are trees, the name of the
-    controller whose threshold is swept (empty for the rules' dials), and the additional thresholds."""
-    start = drafting(START, current_session().models.tree)
-    tree = decode_form.tree_name("sweep-", start)
-    policy = None if tree == CHAIN else decode_form.among_siblings([RULES[name] for name in rules], "sweep-")
-    controller = decode_form.controller_name(tree, "sweep-", start)
-    over, thresholds = _over(controller, tree)
-    others = decode_form.other_fields(tree, "sweep-", start, columns=3)
-
-    def settings() -> Settings:
-        return Settings(controller=NONE if over else controller, **others())
-
-    keep_shape(settings)
-    return settings, policy, over, thresholds
-
-
-def _over(controller: str, tree: str) -> tuple[str, Thresholds]:
+def _over(controller: str, tree: str) -> tuple[str, Callable[[], tuple[float, ...]]]:
     """Draw the choice of the swept axis: the rules' dials, the draft length, or the threshold of a chosen controller.
-    Returns the controller whose threshold is swept, empty for the dials, and a function for additional thresholds."""
+    Returns the controller whose threshold is swept, empty for the dials, and a function that returns additional
+    thresholds and raises BadInput for an invalid list."""
     if tree != CHAIN:
         return "", tuple
     control = control_named(controller)

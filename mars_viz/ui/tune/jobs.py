@@ -19,8 +19,8 @@ from mars_viz.sweep.wall_clock import TimingCheck, WallClock
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import Models
 
-Begin = Callable[[Any], SweepLoop | GridSweep]
-"""Begins or resumes one sweep or the sweeps of a grid with a pair, which is None on a Ray cluster."""
+Begin = Callable[..., SweepLoop | GridSweep]
+"""Begins or resumes one sweep or the sweeps of a grid with a pair, or without one on a Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class SweepJob(Job[Sweeping]):
 
     def work(self, models: Models[Any]) -> Iterator[None]:
         """Run the sweep; each step is one batched pass."""
-        pair = None if self._elsewhere else models.pair(self.choice, lambda: self.stopping, holder=self)
+        pair = () if self._elsewhere else (models.pair(self.choice, lambda: self.stopping, holder=self),)
         assert self._make is not None  # set until the job ends
-        sweep = self._make(pair)
+        sweep = self._make(*pair)
         now = sweep.progress
         too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
         counts = {"finished": now.finished, "before": now.finished, "prompts": now.prompts}

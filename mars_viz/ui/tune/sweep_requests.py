@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from mars_viz import default_folders
 from mars_viz.axis import RuleDial, Span, Threshold
@@ -23,12 +24,12 @@ from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.on_ray import RayRequest, check_ray
+from mars_viz.sweep.on_ray import NamedModels, RayRequest, check_ray, sweep_on_cluster
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
-from mars_viz.sweep.wall_clock import TimingCheck, keep_check, to_time
+from mars_viz.sweep.sweep import sweep_grid, sweep_prompts
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, to_time
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import models_that_made
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
@@ -50,11 +51,11 @@ Upload = tuple[str, bytes]  # name sent by the browser, which is not trustworthy
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """Sweeps to begin, one per rule. Variants of a rule run as one job."""
+    """Sweeps to begin, one per rule. Variants of a rule run as one job. By default a small one of built-in tasks."""
 
-    prompts: PromptSet
-    rules: tuple[str, ...]  # names of rules with a dial, including variants
-    settings: Settings  # settings without the rule
+    prompts: PromptSet = field(default_factory=partial(builtin_prompts, FIRST_PER_TASK))
+    rules: tuple[str, ...] = ("mars",)  # names of rules with a dial, including variants
+    settings: Settings = Settings()  # settings without the rule
     choice: BackendChoice = BackendChoice()
     chat: bool | None = None  # False to skip the target's chat template; None to use it if there is one
     loosest: Mapping[str, float] = field(default_factory=dict)
@@ -65,11 +66,6 @@ class SweepRequest:
     ray: str = ""  # address of the Ray cluster, as in `RayRequest.address`; empty for this server's models
     at: Mapping[str, float] = field(default_factory=dict)
     """The dial's value by rule while a controller's threshold is swept; missing rules use the default."""
-
-
-def first_wish() -> SweepRequest:
-    """Return a small sweep of the built-in tasks."""
-    return SweepRequest(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings(max_new_tokens=128))
 
 
 def uploaded_prompts(
@@ -207,13 +203,24 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
         folder: f"{swept}{rule.title}{draft} · {request.prompts.name}, {len(request.prompts)} prompts"
         for folder, rule, draft in zip(folders, rules, drafts, strict=True)
     }
-    make: Begin = partial(tasks.sweep, request.prompts, settings, span, folders, request.chat)
+    make = _sweeping(request.prompts, settings, span, folders, request.chat)
     if request.ray:  # which has no grids
-        how = (request.chat, RayRequest(request.ray), request.choice)
-        make = partial(tasks.sweep_on_ray, request.prompts, settings[0], span, folders[0], *how)
+        ray = RayRequest(request.ray)
+        what = NamedModels(request.choice.arguments, ray.cpus), request.prompts, settings[0], span, folders[0], ray
+        make = partial(sweep_on_cluster, *what, chat=request.chat, resume=True)
     job = SweepJob(labels, make, request.choice, elsewhere=bool(request.ray))
     tab_jobs.shared_worker().begin(job, *labels)
     return folders
+
+
+def _sweeping(
+    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool | None
+) -> Begin:
+    """Return a function that begins or resumes a sweep, or sweeps of several variants of a rule together."""
+    how: dict[str, Any] = {"prompts": prompts, "span": span, "chat": chat, "resume": True}
+    if len(settings) > 1:
+        return partial(sweep_grid, settings=settings, folders=folders, **how)
+    return partial(sweep_prompts, settings=settings[0], out=folders[0], **how)
 
 
 def _cut(request: SweepRequest) -> list[Settings]:
@@ -238,7 +245,7 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
         _check_file(task)
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
     settings = [each.settings for each in plans.values()]
-    make: Begin = partial(tasks.sweep, prompts, settings, plan.span, list(plans), plan.chat)
+    make = _sweeping(prompts, settings, plan.span, list(plans), plan.chat)
     job = SweepJob(labels, make, models_of(entry.path, plan))
     tab_jobs.shared_worker().begin(job, *labels)
 
@@ -248,7 +255,8 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     rights.check_sweeps()
     timed_prompts = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
-    make = partial(tasks.clock, timed_prompts, plan.at(dial), repetitions, plan.chat, result.costs, plan.over)
+    how: dict[str, Any] = {"repetitions": repetitions, "chat": plan.chat, "costs": result.costs, "over": plan.over}
+    make = partial(WallClock, prompts=timed_prompts, settings=plan.at(dial), **how)
     keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
     job = ClockJob(make, keep, models_of(result.folder, plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
