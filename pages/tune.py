@@ -11,16 +11,20 @@ import streamlit as st
 
 from mars_viz import locks
 from mars_viz.costs import disturbance, objection
+from mars_viz.documents import Sentence
 from mars_viz.errors import BadInput
+from mars_viz.sweep import document
+from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.plan import set_notes
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.classroom import rights
+from mars_viz.ui.documents import draw, frame, lead
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tab_jobs import measure_again, watch
-from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests, tables, words
-from mars_viz.ui.tune.catalogue import CachedSweep, SweepCatalogue, TunePageState, TuneView
+from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests, words
+from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.detail import turned
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.words import counted
@@ -88,7 +92,6 @@ def head(page_state: TunePageState, catalog: SweepCatalogue) -> None:
     left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
     with left:
         theme.title("Tune", "Which setting is safe, and what does it buy?")
-        tables.style()
     middle.selectbox(
         "Sweep",
         list(labels),
@@ -126,9 +129,14 @@ def first_visit(page_state: TunePageState) -> None:
     """Draw a button that starts a first sweep."""
     sweep_request = sweep_requests.first_wish()
     seconds = sweep_requests.estimate(len(sweep_request.prompts), builtin=True, rules=1)
-    tables.line(
-        "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "
-        "shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no sweep here yet."
+    draw(
+        [
+            Sentence(
+                "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a "
+                "grid. It shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no "
+                "sweep here yet."
+            )
+        ]
     )
     if st.button(f"Sweep {len(sweep_request.prompts)} built-in exercises with MARS", key="sweep-first", type="primary"):
         page_state.open(sweep_requests.begin(sweep_request, page_state.folder)[0])
@@ -192,7 +200,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     view = page_state.view
     advised = sweep.recommendation(view.points, view.confidence)
     with sentence:
-        tables.lead(words.lead(sweep, dial), words.advice(sweep, advised, dial, view.terms))
+        lead(document.lead(sweep, dial), document.advice(sweep, advised, dial, view.terms))
         detail.draw_terms(page_state, sweep)
         more_prompts.offer(page_state, catalog, sweep, advised)
     navigation.write_link(to_parameters(view))
@@ -204,17 +212,18 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
         lay_over(page_state, catalog.beside(view.sweep) if sweep.graded else {})
     others = beside(catalog, sweep, view)
     detail.hero(view, sweep, dial, others)
-    theme.small(words.coverage(sweep), sweep.plan.provenance.device)
+    theme.small(document.coverage(sweep), sweep.plan.provenance.device)
     costs(sweep)
     variants = partial(detail.opened_variants, catalog, sweep, view) if catalog.variants(view.sweep) else None
     detail.folded(view, sweep, dial, advised, variants)
-    folder, all_figures = sweep.result.folder.name, "All figures at strict, this setting and the loosest"
-    engines = "Acceptance as each engine defines it"
+    folder = sweep.result.folder.name
+    all_figures, engines = "All figures at strict, this setting and the loosest", "Acceptance as each engine defines it"
+    by_engine, by_place = document.by_definition, document.by_position
     shared_tables = [
-        share.Table(all_figures, f"{folder}-figures", lambda: tables.figures(sweep, dial)),
-        share.Table("Prompt by prompt", f"{folder}-prompts", lambda: tables.prompts(sweep.result, dial)),
-        share.Table(engines, f"{folder}-engines", lambda: tables.engines(sweep.engines(dial))),
-        share.Table("Acceptance by position", f"{folder}-positions", lambda: tables.by_position(sweep.engines(dial))),
+        share.Table(all_figures, f"{folder}-figures", lambda: frame(document.figures(sweep, dial))),
+        share.Table("Prompt by prompt", f"{folder}-prompts", lambda: detail.prompts(sweep.result, dial)),
+        share.Table(engines, f"{folder}-engines", lambda: frame(by_engine(sweep.engines(dial)))),
+        share.Table("Acceptance by position", f"{folder}-positions", lambda: frame(by_place(sweep.engines(dial)))),
     ]
     share.tables(shared_tables, [each.plan.rule.name for each in (sweep, *others.values())], "tune")
 

@@ -17,8 +17,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
@@ -27,6 +25,7 @@ from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import add, note
 from mars_viz.controllers import control_named
+from mars_viz.documents import Section, lines
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts, load_task, per_task
@@ -38,18 +37,19 @@ from mars_viz.runfiles import check_free
 from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.strict_formats import json_of
-from mars_viz.sweep import store
-from mars_viz.sweep.evidence import dial_grid, write_evidence
-from mars_viz.sweep.grid import Advised, Grid, advised, best_of, few_dials, grid_of, grid_table, left_out, with_pair
+from mars_viz.sweep import document, store
+from mars_viz.sweep.cached import CachedSweep
+from mars_viz.sweep.evidence import dial_grid, table_of, write_evidence
+from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, grid_table, with_pair
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
 from mars_viz.sweep.plan import Plan, set_notes
-from mars_viz.sweep.report import alone, by_task, missing, summary_lines, table_of
+from mars_viz.sweep.report import missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
-from mars_viz.sweep.wall_clock import Checks, TimingCheck, keep_check, kept_checks
+from mars_viz.sweep.wall_clock import Checks, keep_check, kept_checks
 from mars_viz.terminal import say
-from mars_viz.words import counted, exactly
+from mars_viz.words import counted
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -153,7 +153,7 @@ def run(options: argparse.Namespace) -> None:
         write_evidence(
             options.evidence, result, dial=dial, recommendation=recommendation, checks=checks.found, terms=terms
         )
-    _print(result, recommendation, dial, checks.latest(dial), options)
+    _print(CachedSweep(result, terms.how), recommendation, dial, checks, options)
 
 
 def _new_folder(options: argparse.Namespace) -> Path:
@@ -255,13 +255,9 @@ def _checks(
 
 
 def _print(
-    result: SweepResult,
-    found: Recommendation | None,
-    dial: float,
-    timed: TimingCheck | None,
-    options: argparse.Namespace,
+    sweep: CachedSweep, found: Recommendation | None, dial: float, checks: Checks, options: argparse.Namespace
 ) -> None:
-    terms = terms_of(options)
+    result, terms, timed = sweep.result, terms_of(options), checks.latest(dial)
     if options.json:
         facts = {
             "folder": str(result.folder),
@@ -274,22 +270,21 @@ def _print(
             "off_is_strict": int(result.prompts["off_is_strict"].sum()),
             "dial": dial,
             "terms": terms.facts(),
-            "table": table_of(result, dial, terms.how),
-            "by_task": by_task(result, dial, terms.how),
+            "table": table_of(sweep, dial),
+            "by_task": sweep.tasks(dial),
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
         }
         print(json_of(facts))
         return
-    say(*summary_lines(result, dial, timed, terms))
+    say(*lines(document.summary(sweep, dial, checks, terms)))
     _say_advice(result, found, options, "", "in")
 
 
 def _say_advice(
     result: SweepResult, found: Recommendation | None, options: argparse.Namespace, title: str, where: str
 ) -> None:
-    advice = "No recommendation: no prompt of the set is graded."
-    say("", title + (advice if found is None else f"{found.sentence} {terms_of(options).safe}"))
+    say("", title + (document.NOT_GRADED if found is None else f"{found.sentence} {terms_of(options).safe}"))
     if found is not None and (more := next_step(found, options, result.folder, result.plan.turns)):
         say(more)
     say("", f"Results {where} {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
@@ -468,17 +463,10 @@ def _run_grid(options: argparse.Namespace, grid: Grid, settings: Settings, span:
         }
         print(json_of(facts))
         return
-    say(*summary_lines(best.result, dial, terms=terms))
-    if table is not None:  # estimates only, to fit a terminal
-        dials = table.dials.tolist()
-        shown = few_dials(dials, (dial,))
-        few = replace(table, dials=np.array(shown))
-        for name in (each for each in ("accuracy", "tau", "speed_up", "rolled_back") if each in table.titles):
-            heads = "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
-            say("", f"{table.titles[name]:<44}{heads}")
-            for place, value in enumerate(table.values):
-                cells = [f"{alone(name, estimate):>14}" for estimate in few.band(place, name).estimate.tolist()]
-                say(f"{f'{table.axis.symbol} = {exactly(value)}':<44}{''.join(cells)}")
-        if omission := left_out(table.symbol, dials, dial):
-            say("", *omission.split("\n"))
+    blocks = document.summary(CachedSweep(best.result, terms.how), dial, Checks(), terms)
+    if table is not None:
+        sweeps = [CachedSweep(each.result, terms.how) for each in table.variants]
+        names = [name for name in document.VARIED if name in table.titles]
+        blocks.append(Section("The grid", document.grid(table, sweeps, names, dial)))
+    say(*lines(blocks))
     _say_advice(best.result, best.found, options, f"{best.result.plan.rule.title}: ", "below")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,134 +17,41 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
-from mars_viz.analysis.engines import EngineRow, Within, acceptance_table, synthetic_settings
-from mars_viz.analysis.intervals import RESAMPLES, Bootstrap, wilson
+from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
+from mars_viz.analysis.intervals import RESAMPLES, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
+from mars_viz.documents import BASES, Block, Code, Section, Sentence, Table, markdown
 from mars_viz.options import options_of
-from mars_viz.run import Settings
+from mars_viz.prompts import Turns
+from mars_viz.run import LAW, Settings, stop_words
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.strict_formats import csv_of, json_of, plain
+from mars_viz.sweep import document
+from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.evidence_text import markdown
-from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table, varied_axis
-from mars_viz.sweep.measures import Terms, band_at, measures, relaxed_at
-from mars_viz.sweep.plan import Plan, turns_words
-from mars_viz.sweep.report import (
-    DEFAULT_TERMS,
-    TOLD,
-    by_task,
-    drawn,
-    losing,
-    settings_of,
-    stretches,
-    stretches_csv,
-    table_of,
-)
+from mars_viz.sweep.grid import Advised, GridTable, cell, cells_at, grid_table, varied_axis
+from mars_viz.sweep.measures import Terms, band_at
+from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.report import DEFAULT_TERMS, TOLD, losing, settings_of, stretches, stretches_csv, told
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.wall_clock import Checks, TimingCheck
-from mars_viz.words import exact_setting
+from mars_viz.words import counted, exact_setting, exactly, number
 
 FORMAT = "mars-viz-evidence"
 GRID = 21  # number of dial values of a grid of variants if none are given
 ROWS = 11  # number of rows of the table along the dial if none are given
+MOST_TASKS = 60  # maximum rows of the table by task; tasks.csv contains the rest
 COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
-
-
-def judged_at(plan: Plan, dial: float) -> float:
-    """Return the value of the rule's dial when the swept dial has this value; 0 for a rule without a dial."""
-    return plan.at(dial).dial or 0.0
 
 
 def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:
     """Return `count` evenly spaced values from end to end plus the chosen one, ascending, float64."""
     low, high = result.plan.low, result.plan.high
     return np.unique(np.append(np.linspace(low, high, count).round(6).clip(low, high), dial))
-
-
-def evidence_of(
-    result: SweepResult,
-    dial: float,
-    *,
-    grid: Sequence[float] | np.ndarray | None = None,
-    recommendation: Recommendation | None = None,
-    checks: Sequence[TimingCheck] = (),
-    beside: Sequence[Advised] = (),
-    terms: Terms = DEFAULT_TERMS,
-    by_hand: bool | None = None,
-) -> dict[str, Any]:
-    """Return the complete evidence as JSON values (with NaN).
-
-    `grid` are the dial values of the table (None: evenly spaced ones). `checks` are the sweep's wall-clock checks, the
-    oldest first; the newest of this setting is used. `beside` are sweeps of the rule with another fixed setting, which
-    form a grid with this one. `terms` are those of the recommendation and of all intervals. `by_hand` is True if a user
-    chose the setting (None: if it is not the sweep's own choice). Raises BadInput for a dial value outside the sweep,
-    and for sweeps that form no grid.
-    """
-    plan, how = result.plan, terms.how
-    origin, choice = _chosen(result, dial, recommendation, by_hand)
-    variants = grid_option([result, *(each.result for each in beside)])
-    given = dial_grid(result, dial) if grid is None else np.asarray(grid, np.float64)
-    values = np.unique(np.append(given, dial))
-    rows = dial_grid(result, dial, ROWS) if grid is None else values
-    requests = result.acceptance(dial)
-    checks = [replace(check, how=how) for check in checks]
-    timing, tasks = Checks(tuple(checks)).latest(dial), by_task(result, dial, how)
-    requested = dial if origin == "by_hand" else None
-    return {
-        "format": FORMAT,
-        "version": __version__,
-        "terms": terms.facts() | {"safe": terms.safe, "brackets": terms.brackets(drawn(result), result.questions)},
-        "chosen": {"dial": dial, "how": origin, "words": choice},
-        "reproduction": reproduction(result, terms, dial=requested, timing=timing, grid=variants),
-        "models": _models(result),
-        "data_set": _data_set(result),
-        "rule": _rule(result),
-        "settings": settings_of(result, dial),
-        "accuracy": _accuracy(result, dial, how),
-        "by_task": [asdict(row) for row in tasks],
-        "losing_tasks": losing(tasks, terms, plan.against),
-        "figures": table_of(result, dial, how),
-        "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
-        "wall_clock": None if timing is None else timing.facts(),
-        "wall_clock_checks": [check.facts() for check in checks],
-        "costs": None if result.costs is None else asdict(result.costs),
-        "costs_objection": objection(result.costs),
-        "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
-        "off_is_strict": _off(result, timing),
-        "grid": _grid(result, [*rows.tolist(), plan.strict, dial], how),
-        "stretches": len(result.edges) - 1,
-        "setting_grid": grid_table([Advised(result, recommendation), *beside], values).facts(how) if beside else None,
-        "relaxed_tokens": _relaxed(result, dial, how),
-        "engines": [_engine(row) for row in acceptance_table(requests, units=result.units, how=how)],
-        "acceptance": _acceptance(result, dial),
-        "engine_settings": [asdict(each) for each in engine_settings(plan.settings, judged_at(plan, dial))],
-        "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
-        "recommendation": None if recommendation is None else asdict(recommendation),
-        "intervals": {
-            "confidence": how.confidence,
-            "method": how.method.value,
-            "computed": COMPUTED,
-            "unit": f"{'prompts' if result.units is None else 'questions, each with all of its turns'}, paired where "
-            "settings are compared; the intervals are not simultaneous",
-        },
-    }
-
-
-def _chosen(result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None) -> tuple[str, str]:
-    """Return how this setting was chosen, as a word and as a sentence; `by_hand` as in `evidence_of`."""
-    at, recommended = exact_setting(result.plan.symbol, dial), None if found is None else found.dial
-    if dial == recommended:
-        return "recommended", f"{at} is the recommended setting; no user chose another."
-    if not (dial != chosen_dial(result, found) if by_hand is None else by_hand):
-        return "default", f"{at} is the default: nothing is recommended, and no user chose a setting."
-    other = "nothing is recommended"
-    if recommended is not None:
-        other = f"recommended is {exact_setting(result.plan.symbol, recommended)}"
-    return "by_hand", f"{at} was chosen by hand; {other}."
 
 
 def grid_option(results: Sequence[SweepResult]) -> str:
@@ -155,14 +63,315 @@ def grid_option(results: Sequence[SweepResult]) -> str:
     return f"{axis.setting.key}={','.join(map(axis.setting.written, values))}"
 
 
-def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
-    """Return sums over all prompts that relate τ to a count of accepted tokens. Tokens past a text's end were accepted,
-    and cut off with it."""
-    where = np.array([dial])
-    tokens, rounds = (int(result.at(name, where).sum(dtype=np.int64)) for name in ("tokens", "rounds"))
-    histogram = result.at("accepted", where)[:, 0].sum(axis=0, dtype=np.int64)
-    accepted = int(histogram @ np.arange(len(histogram)))
-    return {"tokens": tokens, "rounds": rounds, "accepted": accepted, "past_the_end": accepted + rounds - tokens}
+def table_of(sweep: CachedSweep, dial: float) -> list[dict[str, Any]]:
+    """Return a row per figure with estimate and interval at each setting."""
+    columns = settings_of(sweep.result, dial)
+    return [
+        {
+            "figure": measure.name,
+            "title": measure.title,
+            "basis": measure.basis,
+            "settings": {name: {"dial": at} | asdict(sweep.value(measure.name, at)) for name, at in columns.items()},
+        }
+        for measure in sweep.measures.values()
+    ]
+
+
+def evidence_of(result: SweepResult, dial: float, **options: Any) -> dict[str, Any]:
+    """Return the complete evidence as JSON values (with NaN). Takes the fields of `Evidence`.
+
+    Raises BadInput for a dial value outside the sweep, and for sweeps that form no grid.
+    """
+    return Evidence(result, dial, **options).facts()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence for a setting of a sweep."""
+
+    result: SweepResult
+    dial: float
+    grid: Sequence[float] | np.ndarray | None = None  # dial values of the table; None for evenly spaced ones
+    recommendation: Recommendation | None = None
+    checks: Sequence[TimingCheck] = ()  # the sweep's, the oldest first; the newest of this setting is used
+    beside: Sequence[Advised] = ()  # sweeps of the rule with another fixed setting, which form a grid with this one
+    terms: Terms = DEFAULT_TERMS  # of the recommendation and of all intervals
+    by_hand: bool | None = None  # True if a user chose the setting; None: if it is not the sweep's own choice
+    references: str = ""  # BibTeX
+
+    @cached_property
+    def sweep(self) -> CachedSweep:
+        """The sweep's figures."""
+        return CachedSweep(self.result, self.terms.how)
+
+    @cached_property
+    def kept_checks(self) -> Checks:
+        """The checks with intervals on these terms."""
+        return Checks(tuple(replace(check, how=self.terms.how) for check in self.checks))
+
+    @cached_property
+    def variants(self) -> GridTable | None:
+        """The grid with the other sweeps, if there are any."""
+        values = dial_grid(self.result, self.dial) if self.grid is None else np.append(self.grid, self.dial)
+        return grid_table([Advised(self.result, self.recommendation), *self.beside], values) if self.beside else None
+
+    @cached_property
+    def chosen(self) -> tuple[str, str]:
+        """How the setting was chosen, as a word and as a sentence."""
+        plan, recommended = self.result.plan, None if self.recommendation is None else self.recommendation.dial
+        at = exact_setting(plan.symbol, self.dial)
+        if self.dial == recommended:
+            return "recommended", f"{at} is the recommended setting; no user chose another."
+        default = self.dial == chosen_dial(self.result, self.recommendation)
+        if default if self.by_hand is None else not self.by_hand:
+            return "default", f"{at} is the default: nothing is recommended, and no user chose a setting."
+        other = "nothing is recommended"
+        if recommended is not None:
+            other = f"recommended is {exact_setting(plan.symbol, recommended)}"
+        return "by_hand", f"{at} was chosen by hand; {other}."
+
+    @cached_property
+    def reproduction(self) -> dict[str, Any]:
+        """The command that repeats the evidence, and its needs."""
+        requested = self.dial if self.chosen[0] == "by_hand" else None
+        variants = grid_option([self.result, *(each.result for each in self.beside)])
+        timing = self.kept_checks.latest(self.dial)
+        return reproduction(self.result, self.terms, dial=requested, timing=timing, grid=variants)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per stretch of the dial."""
+        result, sweep = self.result, self.sweep
+        dials = dial_grid(result, self.dial, ROWS) if self.grid is None else np.unique(np.append(self.grid, self.dial))
+        found = stretches(result, [*dials.tolist(), result.plan.strict, self.dial], TOLD)
+        values = np.array([each.dial for each in found])
+        bands = {name: band_at(result, measure, values, sweep.how) for name, measure in sweep.measures.items()}
+        return [
+            {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
+            for place, each in enumerate(found)
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as JSON values (with NaN)."""
+        result, sweep, dial, terms, how = self.result, self.sweep, self.dial, self.terms, self.terms.how
+        plan, timing, tasks = result.plan, self.kept_checks.latest(dial), sweep.tasks(dial)
+        at = plan.at(dial).dial or 0.0
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "terms": terms.facts() | {"safe": terms.safe, "brackets": document.brackets(sweep, terms)},
+            "chosen": {"dial": dial, "how": self.chosen[0], "words": self.chosen[1]},
+            "reproduction": self.reproduction,
+            "models": _models(result),
+            "data_set": _data_set(result),
+            "rule": _rule(result),
+            "settings": settings_of(result, dial),
+            "accuracy": self._accuracy,
+            "by_task": [asdict(row) for row in tasks],
+            "losing_tasks": losing(tasks, terms, plan.against),
+            "figures": table_of(sweep, dial),
+            "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
+            "wall_clock": None if timing is None else timing.facts(),
+            "wall_clock_checks": [check.facts() for check in self.kept_checks.found],
+            "costs": None if result.costs is None else asdict(result.costs),
+            "costs_objection": objection(result.costs),
+            "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
+            "off_is_strict": _off(result, timing),
+            "grid": self.rows,
+            "stretches": len(result.edges) - 1,
+            "setting_grid": None if self.variants is None else self.variants.facts(how),
+            "relaxed_tokens": _relaxed(sweep, dial),
+            "engines": [_engine(row) for row in sweep.engines(dial)],
+            "acceptance": self._acceptance,
+            "engine_settings": [asdict(each) for each in engine_settings(plan.settings, at)],
+            "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
+            "recommendation": None if self.recommendation is None else asdict(self.recommendation),
+            "intervals": {
+                "confidence": how.confidence,
+                "method": how.method.value,
+                "computed": COMPUTED,
+                "unit": f"{'prompts' if result.units is None else 'questions, each with all of its turns'}, paired "
+                "where settings are compared; the intervals are not simultaneous",
+            },
+        }
+
+    @cached_property
+    def _accuracy(self) -> dict[str, Any] | None:
+        """Target, strict and relaxed accuracy with Wilson's intervals, which are valid for few prompts."""
+        result = self.result
+        if not result.graded.any():
+            return None
+        rows = {"target": result.prompts["target_right"][result.graded]}
+        for name, at in (("strict", result.plan.strict), ("relaxed", self.dial)):
+            rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
+        facts, units = {}, result.units_of(result.graded)
+        for name, values in rows.items():
+            right = values == RIGHT
+            count = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
+            interval = wilson(float(right.mean()) * count, count, self.terms.confidence)
+            facts[name] = {"right": int(right.sum()), "n": len(right), "wilson": asdict(interval)}
+        return facts
+
+    @cached_property
+    def _acceptance(self) -> dict[str, int]:
+        """Sums over all prompts that relate τ to a count of accepted tokens. Tokens past a text's end were accepted,
+        and cut off with it."""
+        where = np.array([self.dial])
+        tokens, rounds = (int(self.result.at(name, where).sum(dtype=np.int64)) for name in ("tokens", "rounds"))
+        histogram = self.result.at("accepted", where)[:, 0].sum(axis=0, dtype=np.int64)
+        accepted = int(histogram @ np.arange(len(histogram)))
+        return {"tokens": tokens, "rounds": rounds, "accepted": accepted, "past_the_end": accepted + rounds - tokens}
+
+    def blocks(self) -> Section:
+        """Return everything as a document, with tables to paste into a pull request."""
+        sweep, dial, plan, terms = self.sweep, self.dial, self.result.plan, self.terms
+        advice = document.advice(sweep, self.recommendation, dial, terms)
+        sentences = [advice, self.chosen[1], terms.safe if self.recommendation else "", document.brackets(sweep, terms)]
+        tasks = document.tasks(sweep, dial, most=MOST_TASKS)
+        cited = f"{plan.rule.source}; as BibTeX in references.bib."
+        sections = [
+            ("To reproduce", [Code(self.reproduction["command"]), *map(Sentence, self.reproduction["needs"])]),
+            ("What was run", [Table(["", ""], _setup(self.result))]),
+            ("Results", self._results()),
+            ("Results by task", tasks),
+            ("Speed", self._speed()),
+            ("Full drafts" if plan.over else "Off equals strict", [Sentence(self._same_texts())]),
+            (f"The dial, {plan.symbol}", self._dial()),
+            (f"The grid with {plan.symbol}", self._grid()),
+            ("Relaxed tokens", document.relaxed(sweep, dial)),
+            ("Acceptance", self._counts()),
+            ("Settings for engines", document.engine_options(sweep, dial)),
+            ("How to read the numbers", [Sentence(f"The intervals are computed {COMPUTED}."), *map(Sentence, READING)]),
+            ("References", [Sentence(cited)] if self.references else []),
+        ]
+        title = f"{plan.title} at {exact_setting(plan.symbol, dial)}, against {plan.against}"
+        begin = [Sentence("".join(each.text for each in document.lead(sweep, dial)))]
+        parts: list[Block] = [Section(name, blocks) for name, blocks in sections if blocks]
+        parts.insert(-1 if self.references else len(parts), document.synthetic(sweep, dial))
+        return Section(title, [*begin, *(Sentence(each) for each in sentences if each), *parts])
+
+    def _results(self) -> list[Block]:
+        result, blocks = self.result, [document.figures(self.sweep, self.dial)]
+        why = objection(result.costs)
+        remarks = [why and f"No modelled speed-up over the target alone: {why}"]
+        remarks += [] if result.costs is None else [disturbance(result.costs)]
+        sentences = [Sentence(each) for each in remarks if each]
+        if self._accuracy is None:
+            return [*blocks, *sentences, Sentence("No prompt is graded, so there is no accuracy.")]
+        labels = {"target": "the target alone", "strict": result.plan.against, "relaxed": "this setting"}
+        rows = []
+        for name, each in self._accuracy.items():
+            ends = [each["wilson"][end] for end in ("estimate", "low", "high")]
+            rows.append([labels[name], f"{each['right']} of {each['n']}", told("accuracy", ends)])
+        return [*blocks, *sentences, Table(["right texts", "", "accuracy (Wilson's interval)"], rows)]
+
+    def _speed(self) -> list[Block]:
+        clock = document.clock(self.sweep, self.dial, self.kept_checks)
+        if self.kept_checks.latest(self.dial) is None:
+            clock.insert(0, Sentence(f"Tokens per second: {NOT_MEASURED}."))
+        if self.result.costs is None:
+            unknown = "The cost of a pass was not measured, so no speed-up over the target alone is modelled."
+            return [*clock, Sentence(unknown)]
+        return [*clock, *document.costs(self.result.costs)]
+
+    def _same_texts(self) -> str:
+        found = _off(self.result, self.kept_checks.latest(self.dial))
+        text, alone = document.off(self.result), found["decoded_by_the_target_alone"]
+        text += f" Different: {', '.join(found['different'])}." if found["different"] else ""
+        if alone is None:
+            return text
+        return f"{text} Decoded again: {alone['same']} of {alone['n']} strict texts equal the target's own."
+
+    def _dial(self) -> list[Block]:
+        symbol, measures = self.result.plan.symbol, self.sweep.measures
+        names = [name for name in TOLD if name in measures]
+        rows = []
+        for row in self.rows:
+            low, high = map(exactly, row["shown"])
+            cells = [told(name, [row[name][end] for end in ("estimate", "low", "high")]) for name in names]
+            rows.append([low if low == high else f"from {low} to {high}", *cells])
+        about = (
+            f"The figures of a row are those of every setting from one {symbol} to the other. The texts change at "
+            f"{counted(len(self.result.edges) - 2, 'place')} of the dial. The rows are those around evenly spaced "
+            "settings, strict and the chosen one; stretches.csv has all."
+        )
+        return [Sentence(about), Table([symbol, *(measures[name].title for name in names)], rows)]
+
+    def _grid(self) -> list[Block]:
+        if self.variants is None:
+            return []
+        sweeps = [CachedSweep(each.result, self.terms.how) for each in self.variants.variants]
+        names = [name for name in document.VARIED if name in self.variants.titles]
+        found = document.grid(self.variants, sweeps, names, self.dial)
+        return [*found, *document.grid_advice(self.variants, sweeps)]
+
+    def _counts(self) -> list[Block]:
+        rows = self.sweep.engines(self.dial)
+        tokens, rounds, _, past = self._acceptance.values()
+        words = (
+            f"τ, everywhere in this document, is tokens per target pass. The texts have {number(tokens)} tokens, made "
+            f"in {number(rounds)} passes, with corrections and bonus tokens and without the prefill: "
+            f"{number(tokens / rounds) if rounds else '–'}."
+        )
+        if past:
+            vllm = next(row.length for row in rows if row.definition.engine == "vLLM")
+            words += (
+                " vLLM's mean acceptance length counts accepted tokens before a text is cut at its end, "
+                f"{number(past)} tokens more: {number(vllm)}. Compare that one with vLLM's log, and τ with tokens that "
+                "a user gets."
+            )
+        return [Sentence(words), document.by_definition(rows, short=True), document.by_position(rows)]
+
+
+READING = (
+    "The intervals are not simultaneous.",
+    *BASES.values(),
+    "The target's own text is that of strict matching, which keeps a token only if it is the target's own.",
+)
+
+
+def _setup(result: SweepResult) -> list[tuple[str, str]]:
+    plan, settings, models = result.plan, result.plan.settings, result.plan.provenance
+    rule, versions = plan.rule, ", ".join(f"{name} {version}" for name, version in models.versions.items())
+    sampling = [*([] if settings.drafts_trees else [settings.gamma]), *(getattr(settings, each.name) for each in LAW)]
+    graded = f"{len(result)} of {plan.prompts} prompts, {int(result.graded.sum())} graded"
+    if plan.turns is Turns.ALL:
+        graded += f", turns of {result.questions} questions"
+    controller = ""
+    if cut := plan.cut_by:
+        at = "the threshold is swept" if settings.control is None else f"at {exactly(settings.control.threshold)}"
+        controller = f"{cut.title}: stops where {cut.formula}; {at} ({cut.source})"
+    left_out = (
+        (plan.skipped, "lines that are no prompts"),
+        (plan.later_turns, "later turns of conversations, of which the first turn alone was decoded"),
+        (len(result.failures), "prompts without results"),
+        (plan.prompts - result.finished, "prompts not finished yet"),
+    )
+    judged_at = None if settings.dial is None or not plan.over else exactly(settings.dial)
+    rows = {
+        "target": f"{models.target}, revision {models.target_revision or 'unknown'}",
+        "drafter": f"{models.drafter}, revision {models.drafter_revision or 'unknown'}",
+        "swept": f"{models.created.replace('T', ' ')[:16]} UTC" if models.created else "unknown when",
+        "dtype, device": f"{models.dtype}, {models.device}",
+        "batch size": "1: costs and wall clock are those of one text at a time; counts depend on it only through ties "
+        "within rounding",
+        "versions": f"MARS Viz {__version__}, {versions}",
+        "rule": f"{rule.title}: {rule.formula} ({rule.source})",
+        "fixed settings": ", ".join(f"{each.symbol} = {rule.values[each.key]:g}" for each in rule.fixed) or "none",
+        "judged at": judged_at,
+        "draft-length controller": controller,
+        "draft": settings.draft if settings.drafts_trees else "",
+        f"{'' if settings.drafts_trees else 'γ, '}temperature, top-p, top-k": ", ".join(
+            f"{each:g}" for each in sampling
+        ),
+        "seed, max new tokens": f"{settings.seed}, {settings.max_new_tokens}",
+        "stop strings": stop_words(settings.stop),
+        "chat template": "yes" if plan.chat else "no",
+        "data set": f"{plan.prompt_set}: {graded}; SHA-256 {plan.prompt_set_sha256[:16]}",
+        "conversations": turns_words(plan) if plan.turns is Turns.ALL else "",
+        "left out": ", ".join(f"{count} {what}" for count, what in left_out if count) or "nothing",
+    }
+    return [(name, text) for name, text in rows.items() if text]
 
 
 def _models(result: SweepResult) -> dict[str, Any]:
@@ -204,25 +413,6 @@ def _rule(result: SweepResult) -> dict[str, Any]:
     return facts | {"controller": controller, "fixed": {each.symbol: rule.values[each.key] for each in rule.fixed}}
 
 
-def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any] | None:
-    """Return target, strict and relaxed accuracy with Wilson's intervals, which are valid for few prompts."""
-    if not result.graded.any():
-        return None
-    rows = {"target": result.prompts["target_right"][result.graded]}
-    for name, at in (("strict", result.plan.strict), ("relaxed", dial)):
-        rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
-    facts, units = {}, result.units_of(result.graded)
-    for name, values in rows.items():
-        right = values == RIGHT
-        drawn = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
-        facts[name] = {
-            "right": int(right.sum()),
-            "n": len(right),
-            "wilson": asdict(wilson(float(right.mean()) * drawn, drawn, how.confidence)),
-        }
-    return facts
-
-
 def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
     same = result.prompts["off_is_strict"]
     what = "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
@@ -239,18 +429,8 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
     }
 
 
-def _grid(result: SweepResult, dials: Sequence[float], how: Bootstrap) -> list[dict[str, Any]]:
-    rows = stretches(result, dials, TOLD)
-    values = np.array([each.dial for each in rows])
-    bands = {name: band_at(result, measure, values, how) for name, measure in measures(result).items()}
-    return [
-        {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
-        for place, each in enumerate(rows)
-    ]
-
-
-def _relaxed(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any]:
-    (ranks, by_rank), (shares, by_share) = relaxed_at(result, dial, how).values()
+def _relaxed(sweep: CachedSweep, dial: float) -> dict[str, Any]:
+    (ranks, by_rank), (shares, by_share) = sweep.relaxed(dial).values()
     return {
         "by_target_rank": dict(zip(RANK_WORDS, ranks.tolist(), strict=True)),
         "by_p_over_p1": dict(zip(SHARE_WORDS, shares.tolist(), strict=True)),
@@ -375,7 +555,7 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
     return csv_of(heads, list(zip(*columns, strict=True)))
 
 
-def evidence_files(result: SweepResult, *, dial: float, references: str = "", **options: Any) -> dict[str, bytes]:
+def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[str, bytes]:
     """Return the files of the evidence for `dial` by name.
 
     evidence.md, evidence.json, summary.csv (the target alone, strict and the setting), grid.csv (a line per stretch of
@@ -384,9 +564,11 @@ def evidence_files(result: SweepResult, *, dial: float, references: str = "", **
     variant and dial value), and with `references`, BibTeX, references.bib. Takes the options of `evidence_of` and
     raises its errors.
     """
-    evidence = plain(evidence_of(result, dial, **options)) | {"references": ["references.bib"] if references else []}
+    found = Evidence(result, dial, **options)
+    references = found.references
+    evidence = plain(found.facts()) | {"references": ["references.bib"] if references else []}
     files = {
-        "evidence.md": markdown(evidence),
+        "evidence.md": markdown([found.blocks()], 1) + "\n",
         "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
         "summary.csv": summary_csv(evidence),
         "grid.csv": grid_csv(evidence["grid"]),

@@ -121,6 +121,11 @@ class Measure:
     comparisons with figures without a factor."""
 
     @property
+    def basis(self) -> str:
+        """A name in `documents.BASES`."""
+        return "modelled" if self.modelled else "exact"
+
+    @property
     def against_strict(self) -> bool:
         """True for figures that are known at the strict end without prompts: comparisons with strict, or counts of
         relaxed tokens."""

@@ -8,10 +8,11 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.documents import BASES, Block, Code, Figure, Section, Sentence, Table
-from mars_viz.escapes import Html, html
+from mars_viz.escapes import Html, html, joined
 from mars_viz.ui import theme
 
 ROW = 32  # height of a table's row in pixels
+MOST_ROWS = 40  # rows that a table shows without scrolling
 
 
 def draw(blocks: Iterable[Block]) -> None:
@@ -21,11 +22,11 @@ def draw(blocks: Iterable[Block]) -> None:
             case Sentence(small=True):
                 theme.small(block.text, block.more)
             case Sentence():
-                basis = theme.tag(block.basis, BASES[block.basis]) if block.basis else Html()
-                theme.show(Html(f'<p class="mv-line">{html(block.text)} {html(basis)}</p>'))
+                theme.show(Html(f'<p class="mv-line">{_tagged(block)}</p>'))
             case Table():
-                frame = pd.DataFrame(list(block.rows), columns=list(block.heads))
-                st.dataframe(frame, hide_index=True, row_height=ROW, key=block.key, placeholder="", alt=block.alt)
+                size = "content" if len(block.rows) <= MOST_ROWS else "auto"
+                how = {"hide_index": True, "height": size, "row_height": ROW, "placeholder": ""}
+                st.dataframe(frame(block), key=block.key, alt=block.alt, **how)
             case Code():
                 st.code(block.text, language=None, wrap_lines=True)
             case Figure():
@@ -33,3 +34,19 @@ def draw(blocks: Iterable[Block]) -> None:
             case Section():
                 theme.section(block.title)
                 draw(block.blocks)
+
+
+def lead(parts: Iterable[Sentence], more: str = "") -> None:
+    """Draw the page's main result, the parts of a sentence with their bases, and a remark below."""
+    below = Html(f"<br><small>{html(more)}</small>") if more else Html()
+    theme.show(Html(f'<p class="mv-lead" role="status">{joined(map(_tagged, parts))}{html(below)}</p>'))
+
+
+def _tagged(sentence: Sentence) -> Html:
+    tag = theme.tag(sentence.basis, BASES[sentence.basis]) if sentence.basis else Html()
+    return Html(f"{html(sentence.text)} {html(tag)}")
+
+
+def frame(table: Table) -> pd.DataFrame:
+    """Return the table as a data frame of text."""
+    return pd.DataFrame(list(table.rows), columns=list(table.heads))
