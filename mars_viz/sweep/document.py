@@ -38,7 +38,7 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
     at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
     if dial == plan.strict:
         tau = number(sweep.value("tau", dial).estimate)
-        return (Sentence(f"{at} is strict: {tau} tokens per target pass. Move the dial to relax.", "exact"),)
+        return (Sentence(f"{at} is strict: {tau} tokens per target pass.", "exact"),)
     if sweep.value("same", dial).estimate == 1:
         moved = _accuracy_change(sweep, dial) if sweep.graded else "."
         return (Sentence(f"{at} writes the same text as strict on every prompt{moved}", "exact"),)
@@ -337,7 +337,7 @@ def engine_options(sweep: CachedSweep, dial: float) -> list[Block]:
     return blocks
 
 
-def synthetic(sweep: CachedSweep, dial: float) -> Section:
+def synthetic(sweep: CachedSweep, dial: float) -> list[Block]:
     """Return the settings with which engines imitate the acceptance."""
     flags = synthetic_settings(sweep.result.paths(dial))
     engines = (
@@ -345,8 +345,7 @@ def synthetic(sweep: CachedSweep, dial: float) -> Section:
         ("SGLang, environment:", flags.sglang),
         ("TensorRT-LLM, environment:", flags.tensorrt_llm),
     )
-    blocks = [block for name, text in engines for block in (Sentence(name), Code(text))]
-    return Section("Synthetic acceptance", [Sentence(flags.warning), *blocks])
+    return [Sentence(flags.warning), *(block for name, text in engines for block in (Sentence(name), Code(text)))]
 
 
 def summary(sweep: CachedSweep, dial: float, checks: Checks, terms: Terms) -> list[Block]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -23,8 +23,7 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
 from mars_viz.documents import BASES, Block, Code, Section, Sentence, Table, markdown
 from mars_viz.options import options_of
-from mars_viz.prompts import Turns
-from mars_viz.run import LAW, Settings, stop_words
+from mars_viz.run import Settings, stop_words
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.strict_formats import csv_of, json_of, plain
 from mars_viz.sweep import document
@@ -227,13 +226,12 @@ class Evidence:
         sweep, dial, plan, terms = self.sweep, self.dial, self.result.plan, self.terms
         advice = document.advice(sweep, self.recommendation, dial, terms)
         sentences = [advice, self.chosen[1], terms.safe if self.recommendation else "", document.brackets(sweep, terms)]
-        tasks = document.tasks(sweep, dial, most=MOST_TASKS)
         cited = f"{plan.rule.source}; as BibTeX in references.bib."
-        sections = [
+        sections: list[tuple[str, Sequence[Block]]] = [
             ("To reproduce", [Code(self.reproduction["command"]), *map(Sentence, self.reproduction["needs"])]),
-            ("What was run", [Table(["", ""], _setup(self.result))]),
+            ("What was run", self._plan()),
             ("Results", self._results()),
-            ("Results by task", tasks),
+            ("Results by task", document.tasks(sweep, dial, most=MOST_TASKS)),
             ("Speed", self._speed()),
             ("Full drafts" if plan.over else "Off equals strict", [Sentence(self._same_texts())]),
             (f"The dial, {plan.symbol}", self._dial()),
@@ -241,14 +239,22 @@ class Evidence:
             ("Relaxed tokens", document.relaxed(sweep, dial)),
             ("Acceptance", self._counts()),
             ("Settings for engines", document.engine_options(sweep, dial)),
+            ("Synthetic acceptance", document.synthetic(sweep, dial)),
             ("How to read the numbers", [Sentence(f"The intervals are computed {COMPUTED}."), *map(Sentence, READING)]),
             ("References", [Sentence(cited)] if self.references else []),
         ]
         title = f"{plan.title} at {exact_setting(plan.symbol, dial)}, against {plan.against}"
-        begin = [Sentence("".join(each.text for each in document.lead(sweep, dial)))]
-        parts: list[Block] = [Section(name, blocks) for name, blocks in sections if blocks]
-        parts.insert(-1 if self.references else len(parts), document.synthetic(sweep, dial))
-        return Section(title, [*begin, *(Sentence(each) for each in sentences if each), *parts])
+        finding = "".join(each.text for each in document.lead(sweep, dial))
+        begin = [Sentence(each) for each in (finding, *sentences) if each]
+        return Section(title, [*begin, *(Section(name, blocks) for name, blocks in sections if blocks)])
+
+    def _plan(self) -> list[Block]:
+        result = self.result
+        return [
+            Section("Rule", _listed(_rule(result))),
+            Section("Models and sampling", [*_listed({"MARS Viz": __version__} | _models(result)), Sentence(BATCH)]),
+            Section("Prompts", [*_listed(_data_set(result)), *document.failures(result)]),
+        ]
 
     def _results(self) -> list[Block]:
         result, blocks = self.result, [document.figures(self.sweep, self.dial)]
@@ -257,7 +263,7 @@ class Evidence:
         remarks += [] if result.costs is None else [disturbance(result.costs)]
         sentences = [Sentence(each) for each in remarks if each]
         if self._accuracy is None:
-            return [*blocks, *sentences, Sentence("No prompt is graded, so there is no accuracy.")]
+            return [*blocks, *sentences]
         labels = {"target": "the target alone", "strict": result.plan.against, "relaxed": "this setting"}
         rows = []
         for name, each in self._accuracy.items():
@@ -269,10 +275,7 @@ class Evidence:
         clock = document.clock(self.sweep, self.dial, self.kept_checks)
         if self.kept_checks.latest(self.dial) is None:
             clock.insert(0, Sentence(f"Tokens per second: {NOT_MEASURED}."))
-        if self.result.costs is None:
-            unknown = "The cost of a pass was not measured, so no speed-up over the target alone is modelled."
-            return [*clock, Sentence(unknown)]
-        return [*clock, *document.costs(self.result.costs)]
+        return clock if self.result.costs is None else [*clock, *document.costs(self.result.costs)]
 
     def _same_texts(self) -> str:
         found = _off(self.result, self.kept_checks.latest(self.dial))
@@ -323,6 +326,7 @@ class Evidence:
         return [Sentence(words), document.by_definition(rows, short=True), document.by_position(rows)]
 
 
+BATCH = "Batch size 1. Counts depend on the batch size only through ties within rounding; costs and wall clock do."
 READING = (
     "The intervals are not simultaneous.",
     *BASES.values(),
@@ -330,48 +334,19 @@ READING = (
 )
 
 
-def _setup(result: SweepResult) -> list[tuple[str, str]]:
-    plan, settings, models = result.plan, result.plan.settings, result.plan.provenance
-    rule, versions = plan.rule, ", ".join(f"{name} {version}" for name, version in models.versions.items())
-    sampling = [*([] if settings.drafts_trees else [settings.gamma]), *(getattr(settings, each.name) for each in LAW)]
-    graded = f"{len(result)} of {plan.prompts} prompts, {int(result.graded.sum())} graded"
-    if plan.turns is Turns.ALL:
-        graded += f", turns of {result.questions} questions"
-    controller = ""
-    if cut := plan.cut_by:
-        at = "the threshold is swept" if settings.control is None else f"at {exactly(settings.control.threshold)}"
-        controller = f"{cut.title}: stops where {cut.formula}; {at} ({cut.source})"
-    left_out = (
-        (plan.skipped, "lines that are no prompts"),
-        (plan.later_turns, "later turns of conversations, of which the first turn alone was decoded"),
-        (len(result.failures), "prompts without results"),
-        (plan.prompts - result.finished, "prompts not finished yet"),
-    )
-    judged_at = None if settings.dial is None or not plan.over else exactly(settings.dial)
-    rows = {
-        "target": f"{models.target}, revision {models.target_revision or 'unknown'}",
-        "drafter": f"{models.drafter}, revision {models.drafter_revision or 'unknown'}",
-        "swept": f"{models.created.replace('T', ' ')[:16]} UTC" if models.created else "unknown when",
-        "dtype, device": f"{models.dtype}, {models.device}",
-        "batch size": "1: costs and wall clock are those of one text at a time; counts depend on it only through ties "
-        "within rounding",
-        "versions": f"MARS Viz {__version__}, {versions}",
-        "rule": f"{rule.title}: {rule.formula} ({rule.source})",
-        "fixed settings": ", ".join(f"{each.symbol} = {rule.values[each.key]:g}" for each in rule.fixed) or "none",
-        "judged at": judged_at,
-        "draft-length controller": controller,
-        "draft": settings.draft if settings.drafts_trees else "",
-        f"{'' if settings.drafts_trees else 'γ, '}temperature, top-p, top-k": ", ".join(
-            f"{each:g}" for each in sampling
-        ),
-        "seed, max new tokens": f"{settings.seed}, {settings.max_new_tokens}",
-        "stop strings": stop_words(settings.stop),
-        "chat template": "yes" if plan.chat else "no",
-        "data set": f"{plan.prompt_set}: {graded}; SHA-256 {plan.prompt_set_sha256[:16]}",
-        "conversations": turns_words(plan) if plan.turns is Turns.ALL else "",
-        "left out": ", ".join(f"{count} {what}" for count, what in left_out if count) or "nothing",
-    }
-    return [(name, text) for name, text in rows.items() if text]
+def _listed(facts: Mapping[str, Any]) -> list[Block]:
+    """Return a table of all facts but empty ones; lists of records are left out."""
+    rows = []
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = "; ".join(f"{key} {each}" for key, each in value.items())
+        elif isinstance(value, list | tuple):
+            value = stop_words(value) if all(isinstance(each, str) for each in value) else ""
+        elif isinstance(value, bool):
+            value = "yes" if value else "no"
+        if value not in ("", None):
+            rows.append([name.replace("_", " "), exactly(value) if isinstance(value, float) else str(value)])
+    return [Table(["", ""], rows)]
 
 
 def _models(result: SweepResult) -> dict[str, Any]:
@@ -462,45 +437,27 @@ def _within(found: Within) -> dict[str, Any]:
     return ends | {"why_none": found.why}
 
 
+TASKS = ("task", "prompts", "graded")
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
 _PROMPT = ("id", "category", "prompt_tokens", "off_is_strict", "target_right")
 _SETTING = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "right")
 _AGAINST = ("first_divergence", "edit_distance")
 
 
-def grid_csv(rows: list[dict[str, Any]]) -> str:
-    """Return a line per stretch of the dial, `dial_from` <= dial < `dial_to`, with figures and the ends of their
-    intervals. Undefined values are empty."""
-    names = [name for name in rows[0] if name not in ("dial", "from", "to", "shown")]
-    lines = [[row["from"], row["to"], row["dial"], *_cells(row, names)] for row in rows]
-    return csv_of(["dial_from", "dial_to", "dial", *_heads(names)], lines)
-
-
-def tasks_csv(rows: list[dict[str, Any]]) -> str:
-    """Return a line per task and one for all together, with figures and intervals at strict and the setting."""
-    names = list(dict.fromkeys(name for row in rows for name in row["chosen"]))
-    sides = ("strict", "chosen")
+def figures_csv(heads: Sequence[str], rows: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> str:
+    """Return a line per row: its first cells under `heads`, then every figure with the ends of its interval. Undefined
+    values are empty."""
+    names = list(dict.fromkeys(name for _, figures in rows for name in figures))
+    ends = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
+    keys = ("estimate", "low", "high")
     lines = [
-        [row["task"], row["prompts"], row["graded"]]
-        + [cell for name in names for side in sides for cell in _cells(row[side], [name])]
-        for row in rows
+        [*cells, *((figures.get(name) or {}).get(key) for name in names for key in keys)] for cells, figures in rows
     ]
-    return csv_of(["task", "prompts", "graded", *_heads([f"{side}_{name}" for name in names for side in sides])], lines)
+    return csv_of([*heads, *ends], lines)
 
 
-def setting_grid_csv(variants: Mapping[str, Any]) -> str:
-    """Return a line per variant and common dial value, with the varied setting as the first column."""
-    names = list(variants["titles"])
-    lines = [[each["value"], row["dial"], *_cells(row, names)] for each in variants["rows"] for row in each["dials"]]
-    return csv_of([variants["setting"]["key"], "dial", *_heads(names)], lines)
-
-
-def _heads(names: Iterable[str]) -> list[str]:
-    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
-
-
-def _cells(figures: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
-    return [(figures.get(name) or {}).get(key) for name in names for key in ("estimate", "low", "high")]
+def _figures_at(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in row.items() if isinstance(each, dict)}
 
 
 def engines_csv(rows: list[dict[str, Any]]) -> str:
@@ -519,8 +476,7 @@ def engines_csv(rows: list[dict[str, Any]]) -> str:
 
 
 def summary_csv(found: Mapping[str, Any]) -> str:
-    """Return a line each for the target alone, strict and the chosen setting, with models and data set. Every figure
-    has the ends of its interval; unmeasured or undefined values are empty."""
+    """Return a line each for the target alone, strict and the chosen setting, with models and data set."""
     models, rule, data, timing = (found[name] for name in ("models", "rule", "data_set", "wall_clock"))
     where = {name: models[name] for name in (*_MODELS, *options_of(Settings)) if name != "gamma"}
     where["versions"] = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
@@ -528,7 +484,7 @@ def summary_csv(found: Mapping[str, Any]) -> str:
     rows = []
     for name, at in (("target", None), *((way, found["settings"][way]) for way in ("strict", "chosen"))):
         row = {"setting": name, "rule": rule["name"] if at is not None else "", "dial": at, "gamma": rule["gamma"]}
-        row["tree"] = rule["tree"]
+        row |= {"tree": rule["tree"]} | where
         figures = {each["figure"]: each["settings"][name] for each in found["figures"]} if at is not None else {}
         if at is None and found["accuracy"] is not None:
             figures["accuracy"] = found["accuracy"]["target"]["wilson"]
@@ -536,11 +492,8 @@ def summary_csv(found: Mapping[str, Any]) -> str:
             figures["tokens_per_second"] = timing["tokens_per_second"][name]
             if name == "chosen":
                 figures |= {what: timing[what] for what in ("measured_over_target", "measured_over_strict")}
-        rows.append((row | where, figures))
-    names = list(dict.fromkeys([*rows[0][1], *rows[-1][1]]))  # of the target alone first
-    return csv_of(
-        [*rows[0][0], *_heads(names)], [[*about.values(), *_cells(figures, names)] for about, figures in rows]
-    )
+        rows.append(([*row.values()], figures))
+    return figures_csv(list(row), rows)
 
 
 def prompts_csv(result: SweepResult, dial: float) -> str:
@@ -567,19 +520,27 @@ def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[
     found = Evidence(result, dial, **options)
     references = found.references
     evidence = plain(found.facts()) | {"references": ["references.bib"] if references else []}
+    along = [((row["from"], row["to"], row["dial"]), _figures_at(row)) for row in evidence["grid"]]
     files = {
         "evidence.md": markdown([found.blocks()], 1) + "\n",
         "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
         "summary.csv": summary_csv(evidence),
-        "grid.csv": grid_csv(evidence["grid"]),
+        "grid.csv": figures_csv(("dial_from", "dial_to", "dial"), along),
         "stretches.csv": stretches_csv(result),
         "engines.csv": engines_csv(evidence["engines"]),
         "prompts.csv": prompts_csv(result, dial),
     }
-    if evidence["setting_grid"] is not None:
-        files["setting_grid.csv"] = setting_grid_csv(evidence["setting_grid"])
-    if evidence["by_task"]:
-        files["tasks.csv"] = tasks_csv(evidence["by_task"])
+    if (variants := evidence["setting_grid"]) is not None:
+        dials = [((each["value"], row["dial"]), _figures_at(row)) for each in variants["rows"] for row in each["dials"]]
+        files["setting_grid.csv"] = figures_csv((variants["setting"]["key"], "dial"), dials)
+    if tasks := evidence["by_task"]:
+        names = list(dict.fromkeys(name for row in tasks for name in row["chosen"]))
+        sides = [(side, name) for name in names for side in ("strict", "chosen")]
+        by_task = [
+            ([row[head] for head in TASKS], {f"{side}_{name}": row[side].get(name) for side, name in sides})
+            for row in tasks
+        ]
+        files["tasks.csv"] = figures_csv(TASKS, by_task)
     if references:
         files["references.bib"] = references
     return {name: text.encode() for name, text in files.items()}

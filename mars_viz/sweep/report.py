@@ -32,13 +32,17 @@ def cell(measure: Measure, found: Interval) -> str:
     return told(measure.name, (found.estimate, found.low, found.high))
 
 
-def told(name: str, values: Sequence[float]) -> str:
-    """Return a figure's estimate with the ends of its interval in words, or with a note that it has none."""
+def told(name: str, values: Sequence[float], *, change: bool = False) -> str:
+    """Return a figure's estimate with the ends of its interval in words, or with a note that it has none. A `change` of
+    a figure has a sign, and points for percentages."""
     estimate, low, _ = values
-    if math.isnan(low):
-        return alone(name, estimate) + ("" if math.isnan(estimate) else " (no interval)")
-    scale = 100 if name in PERCENT else 1
-    return ranged([scale * value for value in values], _unit(name), words=times if name in RATIOS else number)
+    bare = math.isnan(low)
+    note = " (no interval)" if bare and not math.isnan(estimate) else ""
+    if bare and not change:
+        return alone(name, estimate) + note
+    scale, unit = (100, " points" if change else _unit(name)) if name in PERCENT else (1, "")
+    words = times if name in RATIOS and not change else number
+    return ranged([scale * value for value in values], unit, words=words, signed=change) + note
 
 
 def alone(name: str, estimate: float) -> str:

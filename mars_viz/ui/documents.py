@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
@@ -22,11 +23,11 @@ def draw(blocks: Iterable[Block]) -> None:
             case Sentence(small=True):
                 theme.small(block.text, block.more)
             case Sentence():
-                theme.show(Html(f'<p class="mv-line">{_tagged(block)}</p>'))
+                theme.show(Html(f'<p class="mv-line">{html(_tagged(block))}</p>'))
             case Table():
-                size = "content" if len(block.rows) <= MOST_ROWS else "auto"
-                how = {"hide_index": True, "height": size, "row_height": ROW, "placeholder": ""}
-                st.dataframe(frame(block), key=block.key, alt=block.alt, **how)
+                height: Literal["content", "auto"] = "content" if len(block.rows) <= MOST_ROWS else "auto"
+                how: dict[str, Any] = {"hide_index": True, "row_height": ROW, "placeholder": ""}
+                st.dataframe(frame(block), height=height, key=block.key, alt=block.alt, **how)
             case Code():
                 st.code(block.text, language=None, wrap_lines=True)
             case Figure():

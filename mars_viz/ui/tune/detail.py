@@ -24,7 +24,7 @@ from mars_viz.analysis.intervals import Band, Method
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
-from mars_viz.documents import Sentence
+from mars_viz.documents import Section, Sentence
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve, share_bars
@@ -33,7 +33,7 @@ from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.cached import BANDS, CachedSweep
-from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS, UNGRADED, WRONG
+from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.evidence import dial_grid, evidence_zip
 from mars_viz.sweep.grid import Advised, best_of, grid_table, with_pair
 from mars_viz.sweep.measures import METHODS
@@ -368,8 +368,8 @@ def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
         {
             "prompt": result.prompts["id"].astype(str),
             "category": result.prompts["category"].astype(str),
-            "strict": [_GRADES[int(grade)] for grade in lines["right"][strict]],
-            "chosen": [_GRADES[int(grade)] for grade in lines["right"][now]],
+            "strict": [GRADES[int(grade)] for grade in lines["right"][strict]],
+            "chosen": [GRADES[int(grade)] for grade in lines["right"][now]],
             "first differs": pd.array(np.where(first < 0, -1, first + 1), "Int64"),
             "edits": lines["edit_distance"][now],
             "tokens": lines["tokens"][now],
@@ -379,9 +379,6 @@ def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
             "relaxed": lines["relaxed"][now],
         }
     ).replace({"first differs": {-1: pd.NA}})
-
-
-_GRADES = {RIGHT: "right", UNGRADED: "–", WRONG: "wrong"}
 
 
 def clock(sweep: CachedSweep, dial: float) -> None:
@@ -482,7 +479,7 @@ def evidence(
         f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}: the command that makes it again, results "
         "by task, costs with their spread, and every stretch of the dial."
     )
-    draw([*document.engine_options(sweep, dial), document.synthetic(sweep, dial)])
+    draw([*document.engine_options(sweep, dial), Section("Synthetic acceptance", document.synthetic(sweep, dial))])
 
 
 def imported() -> None:
