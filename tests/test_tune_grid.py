@@ -186,7 +186,7 @@ def test_the_evidence_holds_the_grid(folder: Path) -> None:
             pack = zipfile.ZipFile(io.BytesIO(packs.pop()()))
             assert ("evidence/setting_grid.csv" in pack.namelist()) == has_grid
             words = pack.read("evidence/evidence.md").decode()
-            assert words.count("is tested at 98.75 %, so that") == (6 if has_grid else 0)  # its own, all, and a sentence
+            assert words.count("is tested at 98.75 %, so that") == (6 if has_grid else 0)  # its own too
 
 
 def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
