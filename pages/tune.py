@@ -11,22 +11,21 @@ import streamlit as st
 
 from mars_viz import locks
 from mars_viz.costs import disturbance, objection
-from mars_viz.documents import Sentence
 from mars_viz.errors import BadInput
 from mars_viz.sweep import document
-from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.plan import set_notes
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.documents import draw, frame, lead
+from mars_viz.ui.documents import frame, lead, sentence
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tab_jobs import measure_again, watch
-from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests, words
+from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests
 from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.detail import turned
-from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.jobs import SweepJob, duration, going
 from mars_viz.words import counted
 
 POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page
@@ -51,8 +50,7 @@ def page() -> None:
     page_state.drawn = catalogue.ShownResults(page_state.view.sweep, finished, began, time.monotonic())
     head(page_state, catalog)
     ending = "" if job is None else job.progress.error
-    for sentence in filter(None, [catalog.error, *page_state.notices, ending, problem]):
-        theme.note(sentence)
+    theme.note(catalog.error, *page_state.notices, ending, problem)
     if not catalog.labels and not rights.why_no_sweeps():
         first_visit(page_state)
     if (running := catalog.running(page_state.view.sweep)) is not None:
@@ -129,20 +127,15 @@ def first_visit(page_state: TunePageState) -> None:
     """Draw a button that starts a first sweep."""
     sweep_request = sweep_requests.first_wish()
     seconds = sweep_requests.estimate(len(sweep_request.prompts), builtin=True, rules=1)
-    draw(
-        [
-            Sentence(
-                "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a "
-                "grid. It shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no "
-                "sweep here yet."
-            )
-        ]
+    sentence(
+        "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "
+        "shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no sweep here yet."
     )
     if st.button(f"Sweep {len(sweep_request.prompts)} built-in exercises with MARS", key="sweep-first", type="primary"):
         page_state.open(sweep_requests.begin(sweep_request, page_state.folder)[0])
         st.rerun()
     theme.small(
-        f"About {words.duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
+        f"About {duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
         f"and keeps its results {f'in {page_state.folder}' if visitors.may_name_paths() else 'on the server'}."
     )
 
@@ -154,11 +147,11 @@ def under_way(page_state: TunePageState, job: SweepJob) -> None:
     if now.state.finished or page_state.drawn.outdated(page_state.view.sweep, now.finished, time.monotonic()):
         st.rerun()
     stopping = "Stopping after this pass; finished prompts are kept …"
-    watch(job, lambda: (now.part, words.going(now)), keeps="Keeps finished prompts", stopping=stopping)
+    watch(job, lambda: (now.part, going(now)), keeps="Keeps finished prompts", stopping=stopping)
     if len(job.labels) > 1:
         theme.small(f"{len(job.labels)} sweeps run together; a prompt counts once all of them have finished it.")
-    for sentence in now.too_long[:5]:
-        theme.small(sentence)
+    for each in now.too_long[:5]:
+        theme.small(each)
 
 
 def unfinished(page_state: TunePageState, catalog: SweepCatalogue) -> None:
@@ -190,7 +183,7 @@ def unfinished(page_state: TunePageState, catalog: SweepCatalogue) -> None:
 def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep) -> None:
     """Draw the sweep at the chosen setting."""
     sweep = sweep.by(page_state.view.terms.how)
-    sentence = st.container()  # above the dial, but drawn after it because it has the dial's result
+    above = st.container()  # above the dial, but drawn after it because it has the dial's result
     view = page_state.view
     home = sweep.dial(None, view.points, view.confidence)
     before = home if view.dial is None else view.dial
@@ -199,7 +192,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
         page_state.turn(dial)
     view = page_state.view
     advised = sweep.recommendation(view.points, view.confidence)
-    with sentence:
+    with above:
         lead(document.lead(sweep, dial), document.advice(sweep, advised, dial, view.terms))
         detail.draw_terms(page_state, sweep)
         more_prompts.offer(page_state, catalog, sweep, advised)

@@ -19,10 +19,10 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
-from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.document import summary
+from mars_viz.sweep.evidence import DEFAULT_TERMS
 from mars_viz.sweep.measures import Terms
-from mars_viz.sweep.report import DEFAULT_TERMS
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.wall_clock import Checks, TimingCheck, Way
 from mars_viz.walk import Ending
 from tests.factories import ToySpeculator

@@ -25,8 +25,7 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.evidence import dial_grid, evidence_files
 from mars_viz.sweep.grid import Advised, best_of, few_dials, grid_of, grid_table
-from mars_viz.sweep.measures import measures, value_at
-from mars_viz.sweep.report import cell
+from mars_viz.sweep.measures import cell, measures, value_at
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.sweep import GridSweep
 from tests.tables import table_backend

@@ -26,21 +26,11 @@ from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
-from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid, evidence_files, evidence_of, table_of, write_evidence
 from mars_viz.sweep.grid import advised
-from mars_viz.sweep.measures import FEWEST, Terms
-from mars_viz.sweep.report import (
-    TOGETHER,
-    TOLD,
-    TaskResults,
-    alone,
-    by_task,
-    losing,
-    stretches,
-    told,
-)
+from mars_viz.sweep.measures import FEWEST, Terms, alone, told
+from mars_viz.sweep.report import TOGETHER, TOLD, CachedSweep, TaskResults, losing, stretches
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.wall_clock import keep_check, kept_checks, spread_over
@@ -431,7 +421,7 @@ def test_the_chosen_setting_and_the_terms(result):
 
 
 def test_each_task_has_what_a_sweep_of_it_alone_has_and_its_loss_is_named(tmp_path, result):
-    rows = by_task(result, 0.6)
+    rows = CachedSweep(result).tasks(0.6)
     assert [(row.task, row.prompts, row.graded) for row in rows] == [("even", 6, 6), ("odd", 6, 6), (TOGETHER, 12, 12)]
     items = toy_prompts(12).items
     for row in rows:
@@ -440,10 +430,10 @@ def test_each_task_has_what_a_sweep_of_it_alone_has_and_its_loss_is_named(tmp_pa
         other = load_sweep(tmp_path / row.task)
         for at, side in ((other.plan.strict, row.strict), (0.6, row.chosen)):
             assert side == {name: value_at(other, measures(other)[name], at) for name in side}
-        assert row.task == TOGETHER or by_task(other, 0.6) == (), "one task is all of it"
+        assert row.task == TOGETHER or CachedSweep(other).tasks(0.6) == (), "one task is all of it"
     half = tuple(replace(item, answer=None, grader="none") if i % 2 else item for i, item in enumerate(items))
     sweep_over(tmp_path / "half", PromptSet("half", half))
-    even, odd, whole = by_task(load_sweep(tmp_path / "half"), 0.6)
+    even, odd, whole = CachedSweep(load_sweep(tmp_path / "half")).tasks(0.6)
     assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
     assert "not graded" in summary_of(load_sweep(tmp_path / "half"), 0.6)
     rows = [

@@ -23,9 +23,9 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.sweep.report import cell
+from mars_viz.sweep.measures import cell
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import keep_check

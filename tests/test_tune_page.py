@@ -36,9 +36,9 @@ from mars_viz.prompts import (
 )
 from mars_viz.records import Policy
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
-from mars_viz.sweep import cached as cached_module
-from mars_viz.sweep.cached import CachedSweep
-from mars_viz.sweep.report import cell
+from mars_viz.sweep import report as report_module
+from mars_viz.sweep.measures import cell
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
 from mars_viz.ui import navigation, tab_jobs, visitors
@@ -192,7 +192,7 @@ def test_the_readings_of_the_dial_are_those_of_the_sweep(folder, name, paired):
 
 
 def test_if_intervals_are_too_many_some_are_left_out_but_not_the_recommended_setting(folder, monkeypatch):
-    for module in (cached_module, detail):
+    for module in (report_module, detail):
         monkeypatch.setattr(module, "BANDS", 3)
     study, home = CachedSweep(load_sweep(folder / "a-mars")), 0.8512
     told = readings(study, study.plan.strict, paired=True)

@@ -38,13 +38,12 @@ from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import document, store
-from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.evidence import dial_grid, table_of, write_evidence
 from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, grid_table, with_pair
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
 from mars_viz.sweep.plan import Plan, set_notes
-from mars_viz.sweep.report import missing
+from mars_viz.sweep.report import CachedSweep, missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
 from mars_viz.sweep.wall_clock import Checks, keep_check, kept_checks

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
+from mars_viz.analysis.intervals import RESAMPLES
 from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import Cost, Costs, disturbance
-from mars_viz.documents import Block, Code, Section, Sentence, Table
-from mars_viz.sweep.cached import PACES, CachedSweep
+from mars_viz.documents import BASES, Block, Code, Section, Sentence, Table
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.grid import GridTable, few_dials, left_out
-from mars_viz.sweep.measures import Terms
+from mars_viz.sweep.measures import Terms, cell, spread, told
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.report import cell, drawn, losing, missing, settings_of, spread, told
+from mars_viz.sweep.report import PACES, CachedSweep, drawn, losing, missing, settings_of
 from mars_viz.sweep.result import SweepResult, together
 from mars_viz.sweep.wall_clock import CUT, Checks, TimingCheck
 from mars_viz.words import counted, decimals_within, exact_setting, exactly, number, ranged, short_device, times
 
 NOT_GRADED = "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
+COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
 MOST_FAILURES = 10  # maximum number of failed prompts listed
 VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
 """Figures that have a table in a grid."""
@@ -89,6 +90,16 @@ def advice(sweep: CachedSweep, recommendation: Recommendation | None, dial: floa
 def brackets(sweep: CachedSweep, terms: Terms) -> str:
     """Return sentences that define the brackets."""
     return terms.brackets(drawn(sweep.result), sweep.result.questions)
+
+
+def reading(sweep: CachedSweep, terms: Terms) -> list[Block]:
+    """Return how to read the numbers."""
+    computed = (
+        f"The intervals are computed {COMPUTED}. They are not simultaneous, and those of modelled figures include"
+    )
+    target = "The target's own text is that of strict matching, which keeps a token only if it is the target's own."
+    sentences = (brackets(sweep, terms), f"{computed} the intervals of the costs.", *BASES.values(), target)
+    return [Sentence(each) for each in sentences]
 
 
 def coverage(sweep: CachedSweep) -> str:
@@ -353,16 +364,17 @@ def summary(sweep: CachedSweep, dial: float, checks: Checks, terms: Terms) -> li
     result, plan = sweep.result, sweep.plan
     span = f"{plan.title}, {plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}."
     disturbed = "" if result.costs is None else disturbance(result.costs)
-    remarks = [missing(result.costs, result.folder), disturbed, brackets(sweep, terms)]
-    by_task = tasks(sweep, dial, ("chosen",))
     loss = losing(sweep.tasks(dial), terms, plan.against)
-    timings = clock(sweep, dial, checks)
-    return [
-        Sentence(span),
-        Sentence(coverage(sweep)),
-        *failures(result),
-        Section("".join(each.text for each in lead(sweep, dial)), [figures(sweep, dial)]),
-        *([Section("Results by task", [*by_task, *([Sentence(loss)] if loss else [])])] if by_task else []),
-        *([Section("Wall clock", timings)] if checks.found else []),
-        Section("How to read the numbers", [Sentence(each) for each in remarks if each]),
-    ]
+    remarks = [Sentence(each) for each in (missing(result.costs, result.folder), disturbed, loss) if each]
+    sections: dict[str, Sequence[Block]] = {
+        "".join(each.text for each in lead(sweep, dial)): [figures(sweep, dial), *remarks],
+        "Results by task": tasks(sweep, dial, ("chosen",)),
+        "Wall clock": clock(sweep, dial, checks) if checks.found else [],
+        "How to read the numbers": reading(sweep, terms),
+    }
+    return [Sentence(span), Sentence(coverage(sweep)), *failures(result), *in_sections(sections)]
+
+
+def in_sections(blocks: Mapping[str, Sequence[Block]]) -> list[Block]:
+    """Return sections by title, without empty ones."""
+    return [Section(title, each) for title, each in blocks.items() if each]

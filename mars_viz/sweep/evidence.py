@@ -18,22 +18,21 @@ import numpy as np
 
 from mars_viz import __version__
 from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
-from mars_viz.analysis.intervals import RESAMPLES, wilson
+from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
-from mars_viz.documents import BASES, Block, Code, Section, Sentence, Table, markdown
+from mars_viz.documents import Block, Code, Section, Sentence, Table, markdown
 from mars_viz.options import options_of
 from mars_viz.run import Settings, stop_words
 from mars_viz.runfiles.folders import check_free, write_folder
-from mars_viz.strict_formats import csv_of, json_of, plain
+from mars_viz.strict_formats import csv_of, json_of, picked, plain
 from mars_viz.sweep import document
-from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.grid import Advised, GridTable, cell, cells_at, grid_table, varied_axis
-from mars_viz.sweep.measures import Terms, band_at
+from mars_viz.sweep.grid import Advised, GridTable, cells_at, grid_table, varied_axis
+from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.report import DEFAULT_TERMS, TOLD, losing, settings_of, stretches, stretches_csv, told
+from mars_viz.sweep.report import TOLD, CachedSweep, losing, settings_of, stretches, stretches_csv
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.wall_clock import Checks, TimingCheck
@@ -42,8 +41,10 @@ from mars_viz.words import counted, exact_setting, exactly, number
 FORMAT = "mars-viz-evidence"
 GRID = 21  # number of dial values of a grid of variants if none are given
 ROWS = 11  # number of rows of the table along the dial if none are given
+ENDS = ("estimate", "low", "high")
+DEFAULT_TERMS = Terms()  # one point, 95 %, BCa
+BATCH = "Batch size 1. Counts depend on the batch size only through ties within rounding; costs and wall clock do."
 MOST_TASKS = 60  # maximum rows of the table by task; tasks.csv contains the rest
-COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 
@@ -188,7 +189,7 @@ class Evidence:
             "intervals": {
                 "confidence": how.confidence,
                 "method": how.method.value,
-                "computed": COMPUTED,
+                "computed": document.COMPUTED,
                 "unit": f"{'prompts' if result.units is None else 'questions, each with all of its turns'}, paired "
                 "where settings are compared; the intervals are not simultaneous",
             },
@@ -223,30 +224,29 @@ class Evidence:
 
     def blocks(self) -> Section:
         """Return everything as a document, with tables to paste into a pull request."""
-        sweep, dial, plan, terms = self.sweep, self.dial, self.result.plan, self.terms
-        advice = document.advice(sweep, self.recommendation, dial, terms)
-        sentences = [advice, self.chosen[1], terms.safe if self.recommendation else "", document.brackets(sweep, terms)]
-        cited = f"{plan.rule.source}; as BibTeX in references.bib."
-        sections: list[tuple[str, Sequence[Block]]] = [
-            ("To reproduce", [Code(self.reproduction["command"]), *map(Sentence, self.reproduction["needs"])]),
-            ("What was run", self._plan()),
-            ("Results", self._results()),
-            ("Results by task", document.tasks(sweep, dial, most=MOST_TASKS)),
-            ("Speed", self._speed()),
-            ("Full drafts" if plan.over else "Off equals strict", [Sentence(self._same_texts())]),
-            (f"The dial, {plan.symbol}", self._dial()),
-            (f"The grid with {plan.symbol}", self._grid()),
-            ("Relaxed tokens", document.relaxed(sweep, dial)),
-            ("Acceptance", self._counts()),
-            ("Settings for engines", document.engine_options(sweep, dial)),
-            ("Synthetic acceptance", document.synthetic(sweep, dial)),
-            ("How to read the numbers", [Sentence(f"The intervals are computed {COMPUTED}."), *map(Sentence, READING)]),
-            ("References", [Sentence(cited)] if self.references else []),
-        ]
-        title = f"{plan.title} at {exact_setting(plan.symbol, dial)}, against {plan.against}"
+        sweep, dial, plan = self.sweep, self.dial, self.result.plan
         finding = "".join(each.text for each in document.lead(sweep, dial))
-        begin = [Sentence(each) for each in (finding, *sentences) if each]
-        return Section(title, [*begin, *(Section(name, blocks) for name, blocks in sections if blocks)])
+        advice = document.advice(sweep, self.recommendation, dial, self.terms)
+        begin = (finding, advice, self.chosen[1], self.terms.safe if self.recommendation else "")
+        cited = Sentence(f"{plan.rule.source}; as BibTeX in references.bib.")
+        sections: dict[str, Sequence[Block]] = {
+            "To reproduce": [Code(self.reproduction["command"]), *map(Sentence, self.reproduction["needs"])],
+            "What was run": self._plan(),
+            "Results": self._results(),
+            "Results by task": document.tasks(sweep, dial, most=MOST_TASKS),
+            "Speed": self._speed(),
+            "Full drafts" if plan.over else "Off equals strict": [Sentence(self._same_texts())],
+            f"The dial, {plan.symbol}": self._dial(),
+            f"The grid with {plan.symbol}": self._grid(),
+            "Relaxed tokens": document.relaxed(sweep, dial),
+            "Acceptance": self._counts(),
+            "Settings for engines": document.engine_options(sweep, dial),
+            "Synthetic acceptance": document.synthetic(sweep, dial),
+            "How to read the numbers": document.reading(sweep, self.terms),
+            "References": [cited] if self.references else [],
+        }
+        title = f"{plan.title} at {exact_setting(plan.symbol, dial)}, against {plan.against}"
+        return Section(title, [*(Sentence(each) for each in begin if each), *document.in_sections(sections)])
 
     def _plan(self) -> list[Block]:
         result = self.result
@@ -267,7 +267,7 @@ class Evidence:
         labels = {"target": "the target alone", "strict": result.plan.against, "relaxed": "this setting"}
         rows = []
         for name, each in self._accuracy.items():
-            ends = [each["wilson"][end] for end in ("estimate", "low", "high")]
+            ends = [each["wilson"][end] for end in ENDS]
             rows.append([labels[name], f"{each['right']} of {each['n']}", told("accuracy", ends)])
         return [*blocks, *sentences, Table(["right texts", "", "accuracy (Wilson's interval)"], rows)]
 
@@ -291,7 +291,7 @@ class Evidence:
         rows = []
         for row in self.rows:
             low, high = map(exactly, row["shown"])
-            cells = [told(name, [row[name][end] for end in ("estimate", "low", "high")]) for name in names]
+            cells = [told(name, [row[name][end] for end in ENDS]) for name in names]
             rows.append([low if low == high else f"from {low} to {high}", *cells])
         about = (
             f"The figures of a row are those of every setting from one {symbol} to the other. The texts change at "
@@ -326,14 +326,6 @@ class Evidence:
         return [Sentence(words), document.by_definition(rows, short=True), document.by_position(rows)]
 
 
-BATCH = "Batch size 1. Counts depend on the batch size only through ties within rounding; costs and wall clock do."
-READING = (
-    "The intervals are not simultaneous.",
-    *BASES.values(),
-    "The target's own text is that of strict matching, which keeps a token only if it is the target's own.",
-)
-
-
 def _listed(facts: Mapping[str, Any]) -> list[Block]:
     """Return a table of all facts but empty ones; lists of records are left out."""
     rows = []
@@ -350,10 +342,10 @@ def _listed(facts: Mapping[str, Any]) -> list[Block]:
 
 
 def _models(result: SweepResult) -> dict[str, Any]:
-    facts, settings = asdict(result.plan.provenance), result.plan.settings
-    names = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device", "versions", "created")
-    decoding = {name: getattr(settings, name) for name in options_of(Settings) if name != "gamma"}
-    return {name: facts[name] for name in names} | decoding | {"stop": settings.stop, "chat": result.plan.chat}
+    settings = result.plan.settings
+    models = picked(result.plan.provenance, *_MODELS, "versions", "created")
+    decoding = picked(settings, *(name for name in options_of(Settings) if name != "gamma"), "stop")
+    return models | decoding | {"chat": result.plan.chat}
 
 
 def _data_set(result: SweepResult) -> dict[str, Any]:
@@ -379,12 +371,12 @@ def _rule(result: SweepResult) -> dict[str, Any]:
     rule, plan, controller = result.plan.rule, result.plan, None
     if plan.cut_by is not None:  # its threshold is None if it is swept
         control = plan.settings.control
-        controller = {name: getattr(plan.cut_by, name) for name in ("name", "title", "formula", "source")}
-        controller["threshold"] = None if control is None else control.threshold
-    facts = {name: getattr(rule, name) for name in ("name", "title", "formula", "source", "lossless")}
+        threshold = None if control is None else control.threshold
+        controller = picked(plan.cut_by, "name", "title", "formula", "source") | {"threshold": threshold}
+    facts = picked(rule, "name", "title", "formula", "source", "lossless")
     facts |= {"swept": plan.title, "against": plan.against, "at": plan.settings.dial if plan.over else None}
-    facts |= {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
-    facts |= {name: getattr(plan.settings, name) for name in ("gamma", "tree", "draft")}
+    facts |= {"dial": plan.symbol, **picked(plan, "low", "high", "strict")}
+    facts |= picked(plan.settings, "gamma", "tree", "draft")
     return facts | {"controller": controller, "fixed": {each.symbol: rule.values[each.key] for each in rule.fixed}}
 
 
@@ -405,18 +397,17 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
 
 
 def _relaxed(sweep: CachedSweep, dial: float) -> dict[str, Any]:
-    (ranks, by_rank), (shares, by_share) = sweep.relaxed(dial).values()
-    return {
-        "by_target_rank": dict(zip(RANK_WORDS, ranks.tolist(), strict=True)),
-        "by_p_over_p1": dict(zip(SHARE_WORDS, shares.tolist(), strict=True)),
-        "shares_by_target_rank": {word: cell(by_rank, place) for place, word in enumerate(RANK_WORDS)},
-        "shares_by_p_over_p1": {word: cell(by_share, place) for place, word in enumerate(SHARE_WORDS)},
-    }
+    counts, shares = dict[str, Any](), dict[str, Any]()
+    kinds = (("target_rank", RANK_WORDS), ("p_over_p1", SHARE_WORDS))
+    for (name, words), (count, band) in zip(kinds, sweep.relaxed(dial).values(), strict=True):
+        counts[f"by_{name}"] = dict(zip(words, count.tolist(), strict=True))
+        shares[f"shares_by_{name}"] = {word: picked(band.at(place), *ENDS) for place, word in enumerate(words)}
+    return counts | shares
 
 
 def _engine(row: EngineRow) -> dict[str, Any]:
     definition = row.definition
-    rates = {name: getattr(row, name) for name in ("unconditional", "conditional", "joint")}
+    rates = picked(row, "unconditional", "conditional", "joint")
     return {
         "engine": definition.engine,
         "length": row.length,
@@ -448,12 +439,11 @@ def figures_csv(heads: Sequence[str], rows: Sequence[tuple[Sequence[Any], Mappin
     """Return a line per row: its first cells under `heads`, then every figure with the ends of its interval. Undefined
     values are empty."""
     names = list(dict.fromkeys(name for _, figures in rows for name in figures))
-    ends = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
-    keys = ("estimate", "low", "high")
+    heads = [*heads, *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
     lines = [
-        [*cells, *((figures.get(name) or {}).get(key) for name in names for key in keys)] for cells, figures in rows
+        [*cells, *((figures.get(name) or {}).get(end) for name in names for end in ENDS)] for cells, figures in rows
     ]
-    return csv_of([*heads, *ends], lines)
+    return csv_of(heads, lines)
 
 
 def _figures_at(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,11 @@ def draw(blocks: Iterable[Block]) -> None:
                 draw(block.blocks)
 
 
+def sentence(text: str, basis: str = "") -> None:
+    """Draw a sentence with the basis of its numbers."""
+    draw([Sentence(text, basis)])
+
+
 def lead(parts: Iterable[Sentence], more: str = "") -> None:
     """Draw the page's main result, the parts of a sentence with their bases, and a remark below."""
     below = Html(f"<br><small>{html(more)}</small>") if more else Html()

@@ -23,7 +23,7 @@ from mars_viz.escapes import markdown, visible
 from mars_viz.run import Piece
 from mars_viz.sweep import SweepResult, pairing
 from mars_viz.sweep.columns import GRADES, RIGHT, UNGRADED
-from mars_viz.sweep.measures import DRAFTED
+from mars_viz.sweep.measures import DRAFTED, cell, told
 from mars_viz.sweep.pairing import (
     Change,
     Divergence,
@@ -36,7 +36,6 @@ from mars_viz.sweep.pairing import (
     divergence,
     pair,
 )
-from mars_viz.sweep.report import cell, told
 from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_words, page_state
 from mars_viz.ui.compare.compare_words import SIDES, Names

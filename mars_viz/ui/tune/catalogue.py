@@ -21,10 +21,10 @@ from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.options import clipped
 from mars_viz.sweep import Plan, load_sweep
-from mars_viz.sweep.cached import CachedSweep
 from mars_viz.sweep.grid import MOST, GridAxis, varied_axis
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.plan import comparable
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import SweepEntry, list_sweeps
 from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.classroom import rights

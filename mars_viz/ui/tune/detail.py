@@ -24,7 +24,7 @@ from mars_viz.analysis.intervals import Band, Method
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
-from mars_viz.documents import Section, Sentence
+from mars_viz.documents import Section
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve, share_bars
@@ -32,21 +32,20 @@ from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
-from mars_viz.sweep.cached import BANDS, CachedSweep
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.evidence import dial_grid, evidence_zip
 from mars_viz.sweep.grid import Advised, best_of, grid_table, with_pair
-from mars_viz.sweep.measures import METHODS
-from mars_viz.sweep.report import cell, told
+from mars_viz.sweep.measures import METHODS, cell, told
+from mars_viz.sweep.report import BANDS, CachedSweep
 from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
-from mars_viz.ui.documents import ROW, draw
+from mars_viz.ui.documents import ROW, draw, sentence
 from mars_viz.ui.imported import draw_counts
 from mars_viz.ui.theme import chart
-from mars_viz.ui.tune import sweep_requests, words
+from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.catalogue import KEY, LEAST_POINTS, MOST_CONFIDENCE, SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.jobs import ClockJob
-from mars_viz.words import number
+from mars_viz.words import exact_setting, number, times
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
 
@@ -170,7 +169,7 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     )
     draw(document.grid(table, sweeps, [name or names[0]], dial))
     if table.axis.setting.key == THRESHOLD and (best := pair(advised)) is not None:
-        draw([Sentence(best.sentence, "modelled")])
+        sentence(best.sentence, "modelled")
     draw(document.grid_advice(table, sweeps))
 
 
@@ -249,7 +248,7 @@ def hero(view: TuneView, sweep: CachedSweep, dial: float, others: Mapping[str, C
     paths = frontier(sweep, dial, others, view.points)
     chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
     if len(paths) > 1:
-        draw([Sentence(words.trade(paths, view.points), "modelled")])
+        sentence(trade(paths, view.points), "modelled")
 
 
 def shows_pairs() -> bool:
@@ -268,6 +267,21 @@ def choice_of_pairs(against: str) -> None:
         format_func=lambda name: markdown(f"against {against}" if name == PAIRED else str(name)),
         label_visibility="collapsed",
         help=markdown(f"Paired with {against} on the same prompts, intervals are narrower."),
+    )
+
+
+def trade(paths: Sequence[RulePath], points: float) -> str:
+    """Return the fastest rule for the tolerated loss of accuracy."""
+    ranked: list[tuple[float, str]] = []
+    for each in paths:
+        place = each.path.best_within(each.strict, points)
+        speed, at = float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place]))
+        ranked.append((-speed, f"{each.name} {times(speed)}× at {at}"))
+    parts = [words for _, words in sorted(ranked, key=lambda row: row[0])]
+    allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
+    return (
+        f"Fastest settings that lose at most {allowed} on these prompts, over {paths[0].path.over}: "
+        f"{'; '.join(parts)}. Other prompts may differ."
     )
 
 
@@ -347,13 +361,13 @@ def relaxed(sweep: CachedSweep, dial: float) -> None:
         chart(make(RANK_WORDS, *by_rank, axis="the target's rank"), "ranks")
     with right:
         chart(make(SHARE_WORDS, *by_share, axis="p(x)/p1"), "shares")
-    draw([Sentence("Shares of all relaxed tokens at this setting.", "exact")])
+    sentence("Shares of all relaxed tokens at this setting.", "exact")
 
 
 def by_prompt(sweep: CachedSweep, dial: float) -> None:
     """Draw a table with a row per prompt."""
     frame, alt = prompts(sweep.result, dial), "Every prompt at strict and at this setting"
-    draw([Sentence("Which prompts change, where, and by how much.", "exact")])
+    sentence("Which prompts change, where, and by how much.", "exact")
     height = min(420, 38 + ROW * len(frame))
     st.dataframe(frame, hide_index=True, height=height, row_height=ROW, key="prompts", placeholder="", alt=alt)
     draw(document.failures(sweep.result))
@@ -429,8 +443,8 @@ def _timing(job: ClockJob) -> tuple[float, str]:
 def engines(sweep: CachedSweep, dial: float) -> None:
     """Draw the table of definitions, and the download of vLLM's metrics."""
     rows = sweep.engines(dial)
-    sentence = Sentence("The same texts, counted by each engine's definition.", "exact")
-    draw([sentence, document.by_definition(rows), document.by_position(rows)])
+    sentence("The same texts, counted by each engine's definition.", "exact")
+    draw([document.by_definition(rows), document.by_position(rows)])
     file = (lambda: exported(sweep, dial), f"{sweep.result.folder.name}-vllm-metrics.json", "application/json")
     st.download_button("Save as vLLM's per-request metrics", *file, key="vllm-export", on_click="ignore")
 
@@ -504,5 +518,5 @@ def imported() -> None:
         else:
             theme.note(COUNTS_ONLY if engine_file.requests else "This is a log of whole rounds. Open it on Explore.")
             if engine_file.requests:
-                draw([Sentence(engine_file.summary, "measured")])
+                sentence(engine_file.summary, "measured")
                 draw_counts(engine_file)
