@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
@@ -25,7 +25,7 @@ from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import add, note
 from mars_viz.controllers import control_named
-from mars_viz.documents import Section, lines
+from mars_viz.documents import lines
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts, load_task, per_task
@@ -38,12 +38,12 @@ from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import document, store
-from mars_viz.sweep.evidence import dial_grid, table_of, write_evidence
-from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, grid_table, with_pair
+from mars_viz.sweep.evidence import Evidence, table_of, write_evidence
+from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, with_pair
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
 from mars_viz.sweep.plan import Plan, set_notes
-from mars_viz.sweep.report import CachedSweep, missing
+from mars_viz.sweep.report import missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
 from mars_viz.sweep.wall_clock import Checks, keep_check, kept_checks
@@ -148,11 +148,7 @@ def run(options: argparse.Namespace) -> None:
         value = None if control is None or ":" not in options.controller else control.threshold
     dial = chosen_dial(result, recommendation) if value is None else value
     checks = _checks(result, pair, prompts, dial, options)
-    if options.evidence is not None:
-        write_evidence(
-            options.evidence, result, dial=dial, recommendation=recommendation, checks=checks.found, terms=terms
-        )
-    _print(CachedSweep(result, terms.how), recommendation, dial, checks, options)
+    _report(result, dial, options, recommendation=recommendation, checks=checks.found)
 
 
 def _new_folder(options: argparse.Namespace) -> Path:
@@ -253,11 +249,14 @@ def _checks(
     return checks if timed is None or kept else replace(checks, found=(*checks.found, timed))
 
 
-def _print(
-    sweep: CachedSweep, found: Recommendation | None, dial: float, checks: Checks, options: argparse.Namespace
-) -> None:
-    result, terms, timed = sweep.result, terms_of(options), checks.latest(dial)
+def _report(result: SweepResult, dial: float, options: argparse.Namespace, **about: Any) -> None:
+    """Write the evidence, and print the results. `about` has fields of `Evidence`."""
+    evidence = Evidence(result, dial, terms=terms_of(options), **about)
+    sweep, terms, found = evidence.sweep, evidence.terms, evidence.recommendation
+    if options.evidence is not None:
+        write_evidence(options.evidence, result, dial=dial, terms=terms, **about)
     if options.json:
+        timed, table = evidence.kept_checks.latest(dial), evidence.variants
         facts = {
             "folder": str(result.folder),
             "plan": result.plan,
@@ -273,20 +272,18 @@ def _print(
             "by_task": sweep.tasks(dial),
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
+            "setting_grid": None if table is None else table.facts(terms.how),
         }
         print(json_of(facts))
         return
-    say(*lines(document.summary(sweep, dial, checks, terms)))
-    _say_advice(result, found, options, "", "in")
-
-
-def _say_advice(
-    result: SweepResult, found: Recommendation | None, options: argparse.Namespace, title: str, where: str
-) -> None:
-    say("", title + (document.NOT_GRADED if found is None else f"{found.sentence} {terms_of(options).safe}"))
+    grid = document.in_sections({"The grid": evidence.grid_blocks()})
+    say(*lines([*document.summary(sweep, dial, evidence.kept_checks, terms), *grid]))
+    advice = document.NOT_GRADED if found is None else f"{found.sentence} {terms.safe}"
+    say("", f"{result.plan.rule.title}: {advice}" if grid else advice)
     if found is not None and (more := next_step(found, options, result.folder, result.plan.turns)):
         say(more)
-    say("", f"Results {where} {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
+    pack = f", evidence in {options.evidence}" if options.evidence else ""
+    say("", f"Results {'below' if grid else 'in'} {options.out}{pack}.")
 
 
 def _ray_request(options: argparse.Namespace) -> RayRequest | None:
@@ -445,27 +442,6 @@ def _run_grid(options: argparse.Namespace, grid: Grid, settings: Settings, span:
     best = best_of(variants)
     best = replace(best, found=with_pair(best, variants)) if grid.axis.over else best
     dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial
-    if options.evidence is not None:
-        others = [each for each in variants if each.result is not best.result]
-        checks = kept_checks(best.result.folder, best.result.plan).found
-        about = {"recommendation": best.found, "checks": checks, "beside": others, "terms": terms}
-        write_evidence(options.evidence, best.result, dial=dial, **about)
-    table = None if len(variants) == 1 else grid_table(variants, dial_grid(best.result, dial))
-    if options.json:
-        facts = {
-            "folder": str(best.result.folder),
-            "plan": best.result.plan,
-            "dial": dial,
-            "terms": terms.facts(),
-            "recommendation": best.found,
-            "setting_grid": None if table is None else table.facts(terms.how),
-        }
-        print(json_of(facts))
-        return
-    blocks = document.summary(CachedSweep(best.result, terms.how), dial, Checks(), terms)
-    if table is not None:
-        sweeps = [CachedSweep(each.result, terms.how) for each in table.variants]
-        names = [name for name in document.VARIED if name in table.titles]
-        blocks.append(Section("The grid", document.grid(table, sweeps, names, dial)))
-    say(*lines(blocks))
-    _say_advice(best.result, best.found, options, f"{best.result.plan.rule.title}: ", "below")
+    others = [each for each in variants if each.result is not best.result]
+    checks = kept_checks(best.result.folder, best.result.plan).found
+    _report(best.result, dial, options, recommendation=best.found, checks=checks, beside=others)

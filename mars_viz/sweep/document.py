@@ -97,8 +97,7 @@ def reading(sweep: CachedSweep, terms: Terms) -> list[Block]:
     computed = (
         f"The intervals are computed {COMPUTED}. They are not simultaneous, and those of modelled figures include"
     )
-    target = "The target's own text is that of strict matching, which keeps a token only if it is the target's own."
-    sentences = (brackets(sweep, terms), f"{computed} the intervals of the costs.", *BASES.values(), target)
+    sentences = (brackets(sweep, terms), f"{computed} the intervals of the costs.", *BASES.values())
     return [Sentence(each) for each in sentences]
 
 
@@ -275,19 +274,20 @@ def grid_advice(table: GridTable, sweeps: Sequence[CachedSweep]) -> list[Block]:
     """Return how far the dial can go for each variant; empty if no prompt is graded."""
     if not sweeps[0].graded:
         return []
-    pace = sweeps[0].measures[next(name for name in PACES if name in table.titles)]
-    rows = []
+    axis, pace = table.axis, sweeps[0].measures[next(name for name in PACES if name in table.titles)]
+    rows, sentences = [], list[Block]()
     for value, each, found in zip(table.values, sweeps, (one.found for one in table.variants), strict=True):
         dial, needed = (None, None) if found is None else (found.dial, found.prompts_needed)
         cells = ["not enough prompts", "–"]
         if dial is not None:
             cells = [exact_setting(table.symbol, dial), cell(pace, each.value(pace.name, dial))]
-        cells.append("–" if needed is None else f"about {about(needed)}")
-        rows.append([table.axis.setting.written(value), *cells, "" if found is None else found.sentence])
-    tested = f"{drawn(sweeps[0].result)} to test the next"
-    heads = [table.axis.symbol, "loosest within the loss", pace.title, tested, "recommendation"]
-    alt = f"How far {table.symbol} can go for each {table.axis.symbol}"
-    return [Sentence(together(sweeps[0].how.confidence, len(sweeps))), Table(heads, rows, "grid-advice", alt)]
+        rows.append([axis.setting.written(value), *cells, "–" if needed is None else f"about {about(needed)}"])
+        if found is not None:
+            sentences.append(Sentence(f"{axis.symbol} = {axis.setting.written(value)}: {found.sentence}", small=True))
+    heads = [axis.symbol, "loosest within the loss", pace.title, f"{drawn(sweeps[0].result)} to test the next"]
+    alt = f"How far {table.symbol} can go for each {axis.symbol}"
+    tested = Sentence(together(sweeps[0].how.confidence, len(sweeps)))
+    return [tested, Table(heads, rows, "grid-advice", alt), *sentences]
 
 
 def relaxed(sweep: CachedSweep, dial: float) -> list[Block]:

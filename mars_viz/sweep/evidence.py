@@ -237,7 +237,7 @@ class Evidence:
             "Speed": self._speed(),
             "Full drafts" if plan.over else "Off equals strict": [Sentence(self._same_texts())],
             f"The dial, {plan.symbol}": self._dial(),
-            f"The grid with {plan.symbol}": self._grid(),
+            f"The grid with {plan.symbol}": self.grid_blocks(),
             "Relaxed tokens": document.relaxed(sweep, dial),
             "Acceptance": self._counts(),
             "Settings for engines": document.engine_options(sweep, dial),
@@ -269,7 +269,11 @@ class Evidence:
         for name, each in self._accuracy.items():
             ends = [each["wilson"][end] for end in ENDS]
             rows.append([labels[name], f"{each['right']} of {each['n']}", told("accuracy", ends)])
-        return [*blocks, *sentences, Table(["right texts", "", "accuracy (Wilson's interval)"], rows)]
+        target = (
+            "The target alone writes the text of strict matching, which keeps a token only if it is the target's own."
+        )
+        table = Table(["right texts", "", "accuracy (Wilson's interval)"], rows)
+        return [*blocks, *sentences, table, Sentence(target)]
 
     def _speed(self) -> list[Block]:
         clock = document.clock(self.sweep, self.dial, self.kept_checks)
@@ -300,7 +304,8 @@ class Evidence:
         )
         return [Sentence(about), Table([symbol, *(measures[name].title for name in names)], rows)]
 
-    def _grid(self) -> list[Block]:
+    def grid_blocks(self) -> list[Block]:
+        """Return the tables of the grid, and how far the dial can go for each variant; empty without a grid."""
         if self.variants is None:
             return []
         sweeps = [CachedSweep(each.result, self.terms.how) for each in self.variants.variants]
