@@ -209,14 +209,12 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     costs(sweep)
     variants = partial(detail.opened_variants, catalog, sweep, view) if catalog.variants(view.sweep) else None
     detail.folded(view, sweep, dial, advised, variants)
-    folder = sweep.result.folder.name
-    all_figures, engines = "All figures at strict, this setting and the loosest", "Acceptance as each engine defines it"
-    by_engine, by_place = document.by_definition, document.by_position
+    folder, rows = sweep.result.folder.name, partial(sweep.engines, dial)
     shared_tables = [
-        share.Table(all_figures, f"{folder}-figures", lambda: frame(document.figures(sweep, dial))),
+        share.Table("All figures", f"{folder}-figures", lambda: frame(document.figures(sweep, dial))),
         share.Table("Prompt by prompt", f"{folder}-prompts", lambda: detail.prompts(sweep.result, dial)),
-        share.Table(engines, f"{folder}-engines", lambda: frame(by_engine(sweep.engines(dial)))),
-        share.Table("Acceptance by position", f"{folder}-positions", lambda: frame(by_place(sweep.engines(dial)))),
+        share.Table("Acceptance by engine", f"{folder}-engines", lambda: frame(document.by_definition(rows()))),
+        share.Table("Acceptance by position", f"{folder}-positions", lambda: frame(document.by_position(rows()))),
     ]
     share.tables(shared_tables, [each.plan.rule.name for each in (sweep, *others.values())], "tune")
 

@@ -250,13 +250,13 @@ def _checks(
 
 
 def _report(result: SweepResult, dial: float, options: argparse.Namespace, **about: Any) -> None:
-    """Write the evidence, and print the results. `about` has fields of `Evidence`."""
+    """Write the evidence, and print the results. `about` has options of `Evidence`."""
     evidence = Evidence(result, dial, terms=terms_of(options), **about)
     sweep, terms, found = evidence.sweep, evidence.terms, evidence.recommendation
     if options.evidence is not None:
         write_evidence(options.evidence, result, dial=dial, terms=terms, **about)
     if options.json:
-        timed, table = evidence.kept_checks.latest(dial), evidence.variants
+        timed, table = evidence.timing, evidence.variants
         facts = {
             "folder": str(result.folder),
             "plan": result.plan,
@@ -272,12 +272,11 @@ def _report(result: SweepResult, dial: float, options: argparse.Namespace, **abo
             "by_task": sweep.tasks(dial),
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
-            "setting_grid": None if table is None else table.facts(terms.how),
         }
-        print(json_of(facts))
+        print(json_of(facts if table is None else facts | {"setting_grid": table.facts(terms.how)}))
         return
     grid = document.in_sections({"The grid": evidence.grid_blocks()})
-    say(*lines([*document.summary(sweep, dial, evidence.kept_checks, terms), *grid]))
+    say(*lines([*document.summary(sweep, dial, evidence.checks, terms), *grid]))
     advice = document.NOT_GRADED if found is None else f"{found.sentence} {terms.safe}"
     say("", f"{result.plan.rule.title}: {advice}" if grid else advice)
     if found is not None and (more := next_step(found, options, result.folder, result.plan.turns)):

@@ -8,8 +8,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from mars_viz.strict_formats import csv_of, json_of, picked, plain
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.grid import Advised, GridTable, cells_at, grid_table, varied_axis
+from mars_viz.sweep.grid import Advised, cells_at, grid_table, varied_axis
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import TOLD, CachedSweep, losing, settings_of, stretches, stretches_csv
@@ -78,101 +77,71 @@ def table_of(sweep: CachedSweep, dial: float) -> list[dict[str, Any]]:
 
 
 def evidence_of(result: SweepResult, dial: float, **options: Any) -> dict[str, Any]:
-    """Return the complete evidence as JSON values (with NaN). Takes the fields of `Evidence`.
+    """Return the complete evidence as JSON values (with NaN). Takes the options of `Evidence`.
 
     Raises BadInput for a dial value outside the sweep, and for sweeps that form no grid.
     """
     return Evidence(result, dial, **options).facts()
 
 
-@dataclass(frozen=True)
 class Evidence:
-    """The evidence for a setting of a sweep."""
+    """The evidence for a setting of a sweep.
 
-    result: SweepResult
-    dial: float
-    grid: Sequence[float] | np.ndarray | None = None  # dial values of the table; None for evenly spaced ones
-    recommendation: Recommendation | None = None
-    checks: Sequence[TimingCheck] = ()  # the sweep's, the oldest first; the newest of this setting is used
-    beside: Sequence[Advised] = ()  # sweeps of the rule with another fixed setting, which form a grid with this one
-    terms: Terms = DEFAULT_TERMS  # of the recommendation and of all intervals
-    by_hand: bool | None = None  # True if a user chose the setting; None: if it is not the sweep's own choice
-    references: str = ""  # BibTeX
+    `grid` are dial values of the table; None for evenly spaced ones. `checks` are the sweep's wall-clock checks, the
+    oldest first; the newest of this setting is used. `beside` are sweeps of the rule with another fixed setting, which
+    form a grid with this one. `terms` are those of the recommendation and of all intervals. `by_hand` is True if a user
+    chose the setting (None: if it is not the sweep's own choice). `references` are BibTeX entries.
+    """
 
-    @cached_property
-    def sweep(self) -> CachedSweep:
-        """The sweep's figures."""
-        return CachedSweep(self.result, self.terms.how)
-
-    @cached_property
-    def kept_checks(self) -> Checks:
-        """The checks with intervals on these terms."""
-        return Checks(tuple(replace(check, how=self.terms.how) for check in self.checks))
-
-    @cached_property
-    def variants(self) -> GridTable | None:
-        """The grid with the other sweeps, if there are any."""
-        values = dial_grid(self.result, self.dial) if self.grid is None else np.append(self.grid, self.dial)
-        return grid_table([Advised(self.result, self.recommendation), *self.beside], values) if self.beside else None
-
-    @cached_property
-    def chosen(self) -> tuple[str, str]:
-        """How the setting was chosen, as a word and as a sentence."""
-        plan, recommended = self.result.plan, None if self.recommendation is None else self.recommendation.dial
-        at = exact_setting(plan.symbol, self.dial)
-        if self.dial == recommended:
-            return "recommended", f"{at} is the recommended setting; no user chose another."
-        default = self.dial == chosen_dial(self.result, self.recommendation)
-        if default if self.by_hand is None else not self.by_hand:
-            return "default", f"{at} is the default: nothing is recommended, and no user chose a setting."
-        other = "nothing is recommended"
-        if recommended is not None:
-            other = f"recommended is {exact_setting(plan.symbol, recommended)}"
-        return "by_hand", f"{at} was chosen by hand; {other}."
-
-    @cached_property
-    def reproduction(self) -> dict[str, Any]:
-        """The command that repeats the evidence, and its needs."""
-        requested = self.dial if self.chosen[0] == "by_hand" else None
-        variants = grid_option([self.result, *(each.result for each in self.beside)])
-        timing = self.kept_checks.latest(self.dial)
-        return reproduction(self.result, self.terms, dial=requested, timing=timing, grid=variants)
-
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """A row per stretch of the dial."""
-        result, sweep = self.result, self.sweep
-        dials = dial_grid(result, self.dial, ROWS) if self.grid is None else np.unique(np.append(self.grid, self.dial))
-        found = stretches(result, [*dials.tolist(), result.plan.strict, self.dial], TOLD)
-        values = np.array([each.dial for each in found])
-        bands = {name: band_at(result, measure, values, sweep.how) for name, measure in sweep.measures.items()}
-        return [
-            {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
-            for place, each in enumerate(found)
-        ]
+    def __init__(
+        self,
+        result: SweepResult,
+        dial: float,
+        *,
+        grid: Sequence[float] | np.ndarray | None = None,
+        recommendation: Recommendation | None = None,
+        checks: Sequence[TimingCheck] = (),
+        beside: Sequence[Advised] = (),
+        terms: Terms = DEFAULT_TERMS,
+        by_hand: bool | None = None,
+        references: str = "",
+    ) -> None:
+        self.result, self.dial, self.recommendation, self.terms = result, dial, recommendation, terms
+        self.references, self.sweep = references, CachedSweep(result, terms.how)
+        self.checks = Checks(tuple(replace(check, how=terms.how) for check in checks))
+        self.timing = self.checks.latest(dial)
+        values = dial_grid(result, dial) if grid is None else np.append(grid, dial)
+        self.variants = grid_table([Advised(result, recommendation), *beside], values) if beside else None
+        self.chosen, words = _chosen(result, dial, recommendation, by_hand)
+        self.chosen_words, requested = words, dial if self.chosen == "by_hand" else None
+        varied = grid_option([result, *(each.result for each in beside)])
+        self.reproduction = reproduction(result, terms, dial=requested, timing=self.timing, grid=varied)
+        values = dial_grid(result, dial, ROWS) if grid is None else np.unique(values)
+        self.rows = _along(self.sweep, [*values.tolist(), result.plan.strict, dial])
+        self.accuracy, self.acceptance = _accuracy(result, dial, terms.confidence), _acceptance(result, dial)
 
     def facts(self) -> dict[str, Any]:
         """Return everything as JSON values (with NaN)."""
         result, sweep, dial, terms, how = self.result, self.sweep, self.dial, self.terms, self.terms.how
-        plan, timing, tasks = result.plan, self.kept_checks.latest(dial), sweep.tasks(dial)
+        plan, timing, tasks = result.plan, self.timing, sweep.tasks(dial)
         at = plan.at(dial).dial or 0.0
         return {
             "format": FORMAT,
             "version": __version__,
             "terms": terms.facts() | {"safe": terms.safe, "brackets": document.brackets(sweep, terms)},
-            "chosen": {"dial": dial, "how": self.chosen[0], "words": self.chosen[1]},
+            "chosen": {"dial": dial, "how": self.chosen, "words": self.chosen_words},
             "reproduction": self.reproduction,
             "models": _models(result),
             "data_set": _data_set(result),
             "rule": _rule(result),
             "settings": settings_of(result, dial),
-            "accuracy": self._accuracy,
+            "accuracy": self.accuracy,
             "by_task": [asdict(row) for row in tasks],
             "losing_tasks": losing(tasks, terms, plan.against),
             "figures": table_of(sweep, dial),
             "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
             "wall_clock": None if timing is None else timing.facts(),
-            "wall_clock_checks": [check.facts() for check in self.kept_checks.found],
+            "wall_clock_checks": [check.facts() for check in self.checks.found],
             "costs": None if result.costs is None else asdict(result.costs),
             "costs_objection": objection(result.costs),
             "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
@@ -182,7 +151,7 @@ class Evidence:
             "setting_grid": None if self.variants is None else self.variants.facts(how),
             "relaxed_tokens": _relaxed(sweep, dial),
             "engines": [_engine(row) for row in sweep.engines(dial)],
-            "acceptance": self._acceptance,
+            "acceptance": self.acceptance,
             "engine_settings": [asdict(each) for each in engine_settings(plan.settings, at)],
             "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
             "recommendation": None if self.recommendation is None else asdict(self.recommendation),
@@ -195,39 +164,12 @@ class Evidence:
             },
         }
 
-    @cached_property
-    def _accuracy(self) -> dict[str, Any] | None:
-        """Target, strict and relaxed accuracy with Wilson's intervals, which are valid for few prompts."""
-        result = self.result
-        if not result.graded.any():
-            return None
-        rows = {"target": result.prompts["target_right"][result.graded]}
-        for name, at in (("strict", result.plan.strict), ("relaxed", self.dial)):
-            rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
-        facts, units = {}, result.units_of(result.graded)
-        for name, values in rows.items():
-            right = values == RIGHT
-            count = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
-            interval = wilson(float(right.mean()) * count, count, self.terms.confidence)
-            facts[name] = {"right": int(right.sum()), "n": len(right), "wilson": asdict(interval)}
-        return facts
-
-    @cached_property
-    def _acceptance(self) -> dict[str, int]:
-        """Sums over all prompts that relate τ to a count of accepted tokens. Tokens past a text's end were accepted,
-        and cut off with it."""
-        where = np.array([self.dial])
-        tokens, rounds = (int(self.result.at(name, where).sum(dtype=np.int64)) for name in ("tokens", "rounds"))
-        histogram = self.result.at("accepted", where)[:, 0].sum(axis=0, dtype=np.int64)
-        accepted = int(histogram @ np.arange(len(histogram)))
-        return {"tokens": tokens, "rounds": rounds, "accepted": accepted, "past_the_end": accepted + rounds - tokens}
-
     def blocks(self) -> Section:
         """Return everything as a document, with tables to paste into a pull request."""
         sweep, dial, plan = self.sweep, self.dial, self.result.plan
         finding = "".join(each.text for each in document.lead(sweep, dial))
         advice = document.advice(sweep, self.recommendation, dial, self.terms)
-        begin = (finding, advice, self.chosen[1], self.terms.safe if self.recommendation else "")
+        begin = (finding, advice, self.chosen_words, self.terms.safe if self.recommendation else "")
         cited = Sentence(f"{plan.rule.source}; as BibTeX in references.bib.")
         sections: dict[str, Sequence[Block]] = {
             "To reproduce": [Code(self.reproduction["command"]), *map(Sentence, self.reproduction["needs"])],
@@ -262,11 +204,11 @@ class Evidence:
         remarks = [why and f"No modelled speed-up over the target alone: {why}"]
         remarks += [] if result.costs is None else [disturbance(result.costs)]
         sentences = [Sentence(each) for each in remarks if each]
-        if self._accuracy is None:
+        if self.accuracy is None:
             return [*blocks, *sentences]
         labels = {"target": "the target alone", "strict": result.plan.against, "relaxed": "this setting"}
         rows = []
-        for name, each in self._accuracy.items():
+        for name, each in self.accuracy.items():
             ends = [each["wilson"][end] for end in ENDS]
             rows.append([labels[name], f"{each['right']} of {each['n']}", told("accuracy", ends)])
         target = (
@@ -276,13 +218,13 @@ class Evidence:
         return [*blocks, *sentences, table, Sentence(target)]
 
     def _speed(self) -> list[Block]:
-        clock = document.clock(self.sweep, self.dial, self.kept_checks)
-        if self.kept_checks.latest(self.dial) is None:
+        clock = document.clock(self.sweep, self.dial, self.checks)
+        if self.timing is None:
             clock.insert(0, Sentence(f"Tokens per second: {NOT_MEASURED}."))
         return clock if self.result.costs is None else [*clock, *document.costs(self.result.costs)]
 
     def _same_texts(self) -> str:
-        found = _off(self.result, self.kept_checks.latest(self.dial))
+        found = _off(self.result, self.timing)
         text, alone = document.off(self.result), found["decoded_by_the_target_alone"]
         text += f" Different: {', '.join(found['different'])}." if found["different"] else ""
         if alone is None:
@@ -315,7 +257,7 @@ class Evidence:
 
     def _counts(self) -> list[Block]:
         rows = self.sweep.engines(self.dial)
-        tokens, rounds, _, past = self._acceptance.values()
+        tokens, rounds, _, past = self.acceptance.values()
         words = (
             f"τ, everywhere in this document, is tokens per target pass. The texts have {number(tokens)} tokens, made "
             f"in {number(rounds)} passes, with corrections and bonus tokens and without the prefill: "
@@ -329,6 +271,55 @@ class Evidence:
                 "a user gets."
             )
         return [Sentence(words), document.by_definition(rows, short=True), document.by_position(rows)]
+
+
+def _chosen(result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None) -> tuple[str, str]:
+    """Return how this setting was chosen, as a word and as a sentence; `by_hand` as in `Evidence`."""
+    at, recommended = exact_setting(result.plan.symbol, dial), None if found is None else found.dial
+    if dial == recommended:
+        return "recommended", f"{at} is the recommended setting; no user chose another."
+    if not (dial != chosen_dial(result, found) if by_hand is None else by_hand):
+        return "default", f"{at} is the default: nothing is recommended, and no user chose a setting."
+    other = "nothing is recommended"
+    if recommended is not None:
+        other = f"recommended is {exact_setting(result.plan.symbol, recommended)}"
+    return "by_hand", f"{at} was chosen by hand; {other}."
+
+
+def _along(sweep: CachedSweep, dials: Sequence[float]) -> list[dict[str, Any]]:
+    found = stretches(sweep.result, dials, TOLD)
+    values = np.array([each.dial for each in found])
+    bands = {name: band_at(sweep.result, measure, values, sweep.how) for name, measure in sweep.measures.items()}
+    return [
+        {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
+        for place, each in enumerate(found)
+    ]
+
+
+def _accuracy(result: SweepResult, dial: float, confidence: float) -> dict[str, Any] | None:
+    """Return target, strict and relaxed accuracy with Wilson's intervals, which are valid for few prompts."""
+    if not result.graded.any():
+        return None
+    rows = {"target": result.prompts["target_right"][result.graded]}
+    for name, at in (("strict", result.plan.strict), ("relaxed", dial)):
+        rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
+    facts, units = {}, result.units_of(result.graded)
+    for name, values in rows.items():
+        right = values == RIGHT
+        count = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
+        interval = wilson(float(right.mean()) * count, count, confidence)
+        facts[name] = {"right": int(right.sum()), "n": len(right), "wilson": asdict(interval)}
+    return facts
+
+
+def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
+    """Return sums over all prompts that relate τ to a count of accepted tokens. Tokens past a text's end were accepted,
+    and cut off with it."""
+    where = np.array([dial])
+    tokens, rounds = (int(result.at(name, where).sum(dtype=np.int64)) for name in ("tokens", "rounds"))
+    histogram = result.at("accepted", where)[:, 0].sum(axis=0, dtype=np.int64)
+    accepted = int(histogram @ np.arange(len(histogram)))
+    return {"tokens": tokens, "rounds": rounds, "accepted": accepted, "past_the_end": accepted + rounds - tokens}
 
 
 def _listed(facts: Mapping[str, Any]) -> list[Block]:
