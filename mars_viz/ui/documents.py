@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from mars_viz.documents import BASES, Block, Code, Figure, Section, Sentence, Table
-from mars_viz.escapes import Html, html, joined
+from mars_viz.escapes import Html, html, joined, markdown
 from mars_viz.ui import theme
 
 ROW = 32  # height of a table's row in pixels
-MOST_ROWS = 40  # rows that a table shows without scrolling
+WHOLE = 40  # maximum number of rows of a table that is shown at its full height
+PINNED = 4  # columns beyond which the first stays while the others are scrolled
+NUMERIC = tuple("0123456789+−–") + ("",)  # first characters of numbers
 
 
 def draw(blocks: Iterable[Block]) -> None:
@@ -25,9 +27,7 @@ def draw(blocks: Iterable[Block]) -> None:
             case Sentence():
                 theme.show(Html(f'<p class="mv-line">{html(_tagged(block))}</p>'))
             case Table():
-                height: Literal["content", "auto"] = "content" if len(block.rows) <= MOST_ROWS else "auto"
-                how: dict[str, Any] = {"hide_index": True, "row_height": ROW, "placeholder": ""}
-                st.dataframe(frame(block), height=height, key=block.key, alt=block.alt, **how)
+                _table(block)
             case Code():
                 st.code(block.text, language=None, wrap_lines=True)
             case Figure():
@@ -35,6 +35,31 @@ def draw(blocks: Iterable[Block]) -> None:
             case Section():
                 theme.section(block.title)
                 draw(block.blocks)
+
+
+def _table(block: Table) -> None:
+    heads = list(block.heads)
+    heads = [head + "\u200b" * heads[:place].count(head) for place, head in enumerate(heads)]  # names of columns differ
+    frame = pd.DataFrame(list(block.rows), columns=heads)
+    columns = {
+        head: st.column_config.TextColumn(
+            help=markdown(block.help.get(head, "")) or None,
+            pinned=place == 0 and len(block.heads) > PINNED,
+            alignment="right" if all(cell[:1] in NUMERIC for cell in frame[head]) else "left",
+        )
+        for place, head in enumerate(heads)
+    }
+    height: Any = "content" if len(frame) <= WHOLE else "auto"
+    st.dataframe(
+        frame,
+        height=height,
+        hide_index=True,
+        row_height=ROW,
+        key=block.key,
+        column_config=columns,
+        placeholder="",
+        alt=block.alt,
+    )
 
 
 def sentence(text: str, basis: str = "") -> None:

@@ -18,6 +18,7 @@ from mars_viz.analysis.alignment import Alignment, Side, Unit, Written
 from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.components.compare import two_texts as show
 from mars_viz.controllers import CONTROLLERS
+from mars_viz.documents import Table
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.escapes import markdown, visible
 from mars_viz.run import Piece
@@ -40,6 +41,7 @@ from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_words, page_state
 from mars_viz.ui.compare.compare_words import SIDES, Names
 from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.ui.documents import draw
 from mars_viz.ui.session import bound
 from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
 from mars_viz.words import counted, exactly, number, setting
@@ -237,12 +239,14 @@ def _figure_table(table: Sequence[Paired], called: Names) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def _sweep_table(rows: Sequence[Paired], names: Names) -> None:
+def figures(rows: Sequence[Paired], names: Names) -> Table:
+    """Return the figures of both settings with their differences."""
     lines = []
     for row in rows:
-        left, right = (cell(row.measure, side) for side in (row.left, row.right))
-        lines.append((row.measure.title, "", left, right, difference(row), row.measure.basis))
-    compare_words.draw_table("Both dial values over all prompts", names, lines, "intervals")
+        sides = [cell(row.measure, side) for side in (row.left, row.right)]
+        lines.append([row.measure.title, *sides, difference(row), row.measure.basis])
+    alt = "Both dial values over all prompts"
+    return Table(["figure", names.left, names.right, "difference", "basis"], lines, "both-settings", alt)
 
 
 LABEL_LENGTH = 60  # maximum number of characters of a prompt in the list
@@ -414,17 +418,17 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
     compare_words.lead(sweep_finding(both, rows, len(worse), len(better), names))
     for sentence in filter(None, [_controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
-    _sweep_table(rows, names)
+    draw([figures(rows, names)])
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
     st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
     both_texts(memory, both, names, state)
-    figures, rules = partial(_figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
+    numbers_of, rules = partial(_figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
     if both.one_sweep:
-        numbers = share.Table("Both settings in numbers", "settings-compared", figures)
+        numbers = share.Table("Both settings in numbers", "settings-compared", numbers_of)
         share.tables([numbers], rules[:1], "compare-sweep")
         return
     prompts = _prompt_by_prompt(both)
-    numbers = share.Table("Both sweeps in numbers", "sweeps-compared", figures)
+    numbers = share.Table("Both sweeps in numbers", "sweeps-compared", numbers_of)
     by_prompt = share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts)
     share.tables([numbers, by_prompt], rules, "compare-sweeps")
 
