@@ -27,7 +27,7 @@ from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
-from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid, evidence_files, evidence_of, table_of, write_evidence
+from mars_viz.sweep.evidence import ENDS, NOT_MEASURED, dial_grid, evidence_files, evidence_of, table_of, write_evidence
 from mars_viz.sweep.grid import advised
 from mars_viz.sweep.measures import FEWEST, Terms, alone, told
 from mars_viz.sweep.report import TOGETHER, TOLD, CachedSweep, TaskResults, losing, stretches
@@ -36,8 +36,6 @@ from mars_viz.sweep.result import recommended
 from mars_viz.sweep.wall_clock import keep_check, kept_checks, spread_over
 from mars_viz.words import exact_setting, exactly, times
 from tests.tables import table_backend
-
-ENDS = ("estimate", "low", "high")
 
 
 @pytest.fixture(scope="module")

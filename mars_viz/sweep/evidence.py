@@ -42,7 +42,7 @@ GRID = 21  # number of dial values of a grid of variants if none are given
 ROWS = 11  # number of rows of the table along the dial if none are given
 ENDS = ("estimate", "low", "high")
 DEFAULT_TERMS = Terms()  # one point, 95 %, BCa
-BATCH = "Batch size 1. Counts depend on the batch size only through ties within rounding; costs and wall clock do."
+BATCH = "Batch size 1. A larger one changes times, and counts only through ties within rounding."
 MOST_TASKS = 60  # maximum rows of the table by task; tasks.csv contains the rest
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 

@@ -15,6 +15,7 @@ from mars_viz.ui import theme
 ROW = 32  # height of a table's row in pixels
 WHOLE = 40  # maximum number of rows of a table that is shown at its full height
 PINNED = 4  # columns beyond which the first stays while the others are scrolled
+NARROW = 24  # maximum number of characters of a first column that stays; a wider one would fill a phone's screen
 NUMERIC = tuple("0123456789+−–") + ("",)  # first characters of numbers
 
 
@@ -41,10 +42,11 @@ def _table(block: Table) -> None:
     heads = list(block.heads)
     heads = [head + "\u200b" * heads[:place].count(head) for place, head in enumerate(heads)]  # names of columns differ
     frame = pd.DataFrame(list(block.rows), columns=heads)
+    stays = len(heads) > PINNED and max((len(row[0]) for row in block.rows), default=0) <= NARROW
     columns = {
         head: st.column_config.TextColumn(
             help=markdown(block.help.get(head, "")) or None,
-            pinned=place == 0 and len(block.heads) > PINNED,
+            pinned=place == 0 and stays,
             alignment="right" if all(cell[:1] in NUMERIC for cell in frame[head]) else "left",
         )
         for place, head in enumerate(heads)
