@@ -27,13 +27,14 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANKS, SHARES, schema
+from mars_viz.sweep.document import advice, lead
 from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.plan import plan_of
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.shards import BATCH
 from mars_viz.sweep.store import create
-from mars_viz.ui.tune.catalogue import CONFIDENCE, KEY, POINTS, CachedSweep
+from mars_viz.ui.tune.catalogue import CONFIDENCE, KEY, POINTS
 from mars_viz.ui.tune.detail import readings
-from mars_viz.ui.tune.words import advice, lead
 
 sys.path += [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parents[1])]
 

@@ -86,7 +86,7 @@ _LINKED = re.compile(r":(?=[^\s\d])|@|www(?=\.)", re.IGNORECASE)  # URLs, icons 
 
 def commonmark(text: str) -> str:
     """Escape for Markdown files, as one paragraph or table cell."""
-    return _marked(" ".join(visible(text).split()))
+    return _one_line(visible(text))
 
 
 def markdown(text: str) -> str:
@@ -95,8 +95,9 @@ def markdown(text: str) -> str:
     As `commonmark`, with zero-width characters inside Streamlit's own syntax (URLs, `:icons:`, arrows).
     """
     broken = _LINKED.sub(lambda found: found[0] + _WORD_JOINER, visible(text))
-    return _marked(re.sub(r"[ \t\n]+", " ", _DRAWN.sub(_WORD_JOINER, broken)).strip(" "))
+    return _one_line(_DRAWN.sub(_WORD_JOINER, broken))
 
 
-def _marked(line: str) -> str:
+def _one_line(text: str) -> str:
+    line = re.sub(r"[ \t\n]+", " ", text).strip(" ")  # other spaces stay, such as those in numbers
     return _MARKS.sub(lambda found: f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}", line)

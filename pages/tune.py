@@ -12,17 +12,20 @@ import streamlit as st
 from mars_viz import locks
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
+from mars_viz.sweep import document
 from mars_viz.sweep.plan import set_notes
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.classroom import rights
+from mars_viz.ui.documents import frame, lead, sentence
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tab_jobs import measure_again, watch
-from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests, tables, words
-from mars_viz.ui.tune.catalogue import CachedSweep, SweepCatalogue, TunePageState, TuneView
+from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests
+from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.detail import turned
-from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.jobs import SweepJob, duration, going
 from mars_viz.words import counted
 
 POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page
@@ -47,8 +50,7 @@ def page() -> None:
     page_state.drawn = catalogue.ShownResults(page_state.view.sweep, finished, began, time.monotonic())
     head(page_state, catalog)
     ending = "" if job is None else job.progress.error
-    for sentence in filter(None, [catalog.error, *page_state.notices, ending, problem]):
-        theme.note(sentence)
+    theme.note(catalog.error, *page_state.notices, ending, problem)
     if not catalog.labels and not rights.why_no_sweeps():
         first_visit(page_state)
     if (running := catalog.running(page_state.view.sweep)) is not None:
@@ -88,7 +90,6 @@ def head(page_state: TunePageState, catalog: SweepCatalogue) -> None:
     left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
     with left:
         theme.title("Tune", "Which setting is safe, and what does it buy?")
-        tables.style()
     middle.selectbox(
         "Sweep",
         list(labels),
@@ -126,7 +127,7 @@ def first_visit(page_state: TunePageState) -> None:
     """Draw a button that starts a first sweep."""
     sweep_request = sweep_requests.SweepRequest()
     seconds = sweep_requests.estimate(len(sweep_request.prompts), builtin=True, rules=1)
-    tables.line(
+    sentence(
         "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "
         "shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no sweep here yet."
     )
@@ -134,7 +135,7 @@ def first_visit(page_state: TunePageState) -> None:
         page_state.open(sweep_requests.begin(sweep_request, page_state.folder)[0])
         st.rerun()
     theme.small(
-        f"About {words.duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
+        f"About {duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
         f"and keeps its results {f'in {page_state.folder}' if visitors.may_name_paths() else 'on the server'}."
     )
 
@@ -146,11 +147,11 @@ def under_way(page_state: TunePageState, job: SweepJob) -> None:
     if now.state.finished or page_state.drawn.outdated(page_state.view.sweep, now.finished, time.monotonic()):
         st.rerun()
     stopping = "Stopping after this pass; finished prompts are kept …"
-    watch(job, lambda: (now.part, words.going(now)), keeps="Keeps finished prompts", stopping=stopping)
+    watch(job, lambda: (now.part, going(now)), keeps="Keeps finished prompts", stopping=stopping)
     if len(job.labels) > 1:
         theme.small(f"{len(job.labels)} sweeps run together; a prompt counts once all of them have finished it.")
-    for sentence in now.too_long[:5]:
-        theme.small(sentence)
+    for each in now.too_long[:5]:
+        theme.small(each)
 
 
 def unfinished(page_state: TunePageState, catalog: SweepCatalogue) -> None:
@@ -182,7 +183,7 @@ def unfinished(page_state: TunePageState, catalog: SweepCatalogue) -> None:
 def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep) -> None:
     """Draw the sweep at the chosen setting."""
     sweep = sweep.by(page_state.view.terms.how)
-    sentence = st.container()  # above the dial, but drawn after it because it has the dial's result
+    above = st.container()  # above the dial, but drawn after it because it has the dial's result
     view = page_state.view
     home = sweep.dial(None, view.points, view.confidence)
     before = home if view.dial is None else view.dial
@@ -191,8 +192,8 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
         page_state.turn(dial)
     view = page_state.view
     advised = sweep.recommendation(view.points, view.confidence)
-    with sentence:
-        tables.lead(words.lead(sweep, dial), words.advice(sweep, advised, dial, view.terms))
+    with above:
+        lead(document.lead(sweep, dial), document.advice(sweep, advised, dial, view.terms))
         detail.draw_terms(page_state, sweep)
         more_prompts.offer(page_state, catalog, sweep, advised)
     navigation.write_link(to_parameters(view))
@@ -204,17 +205,16 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
         lay_over(page_state, catalog.beside(view.sweep) if sweep.graded else {})
     others = beside(catalog, sweep, view)
     detail.hero(view, sweep, dial, others)
-    theme.small(words.coverage(sweep), sweep.plan.provenance.device)
+    theme.small(document.coverage(sweep), sweep.plan.provenance.device)
     costs(sweep)
     variants = partial(detail.opened_variants, catalog, sweep, view) if catalog.variants(view.sweep) else None
     detail.folded(view, sweep, dial, advised, variants)
-    folder, all_figures = sweep.result.folder.name, "All figures at strict, this setting and the loosest"
-    engines = "Acceptance as each engine defines it"
+    folder, rows = sweep.result.folder.name, partial(sweep.engines, dial)
     shared_tables = [
-        share.Table(all_figures, f"{folder}-figures", lambda: tables.figures(sweep, dial)),
-        share.Table("Prompt by prompt", f"{folder}-prompts", lambda: tables.prompts(sweep.result, dial)),
-        share.Table(engines, f"{folder}-engines", lambda: tables.engines(sweep.engines(dial))),
-        share.Table("Acceptance by position", f"{folder}-positions", lambda: tables.by_position(sweep.engines(dial))),
+        share.Table("All figures", f"{folder}-figures", lambda: frame(document.figures(sweep, dial))),
+        share.Table("Prompt by prompt", f"{folder}-prompts", lambda: detail.prompts(sweep.result, dial)),
+        share.Table("Acceptance by engine", f"{folder}-engines", lambda: frame(document.by_definition(rows()))),
+        share.Table("Acceptance by position", f"{folder}-positions", lambda: frame(document.by_position(rows()))),
     ]
     share.tables(shared_tables, [each.plan.rule.name for each in (sweep, *others.values())], "tune")
 

@@ -11,6 +11,7 @@ import numpy as np
 from mars_viz.axis import RuleDial
 from mars_viz.chat import History
 from mars_viz.costs import Cost, Costs
+from mars_viz.documents import lines
 from mars_viz.exploration import walk
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Round
@@ -18,7 +19,11 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
-from mars_viz.sweep.wall_clock import TimingCheck, Way
+from mars_viz.sweep.document import summary
+from mars_viz.sweep.evidence import DEFAULT_TERMS
+from mars_viz.sweep.measures import Terms
+from mars_viz.sweep.report import CachedSweep
+from mars_viz.sweep.wall_clock import Checks, TimingCheck, Way
 from mars_viz.walk import Ending
 from tests.factories import ToySpeculator
 from tests.tables import table_backend
@@ -97,6 +102,11 @@ def timing(gamma: int = 3) -> TimingCheck:
     return TimingCheck(
         "Toy", "mars", 0.9, gamma, *ways, same_as_target=3, modelled_over_strict=1.5, modelled_over_target=3
     )
+
+
+def summary_of(result: SweepResult, dial: float, *checks: TimingCheck, terms: Terms = DEFAULT_TERMS) -> str:
+    """What the command prints of a sweep."""
+    return "\n".join(lines(summary(CachedSweep(result, terms.how), dial, Checks(checks), terms)))
 
 
 def equal(one: SweepResult, other: SweepResult) -> bool:

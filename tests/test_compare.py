@@ -1,7 +1,6 @@
 """What the compare page is made of: choices and links, the texts to leaf through, numbers, sentences, payloads."""
 
 import json
-import math
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -9,7 +8,6 @@ from itertools import islice
 import pytest
 
 from mars_viz.analysis.alignment import align_runs, differences
-from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.payload import plain, run_payload
@@ -20,7 +18,7 @@ from mars_viz.prompts import recognised
 from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece
-from mars_viz.ui.compare import compare_words, page_state, saved_sweeps
+from mars_viz.ui.compare import compare_words, page_state
 from mars_viz.ui.compare.page_state import Across, Choice, CompareView, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import number
@@ -111,10 +109,6 @@ def test_differences_and_shares(run):
     assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
     share = replace(rows["τ"], left=0.3, right=0.2, is_share=True)
     assert compare_words.change(share) == "−10.0\u202fpoints"
-    share = Interval(0.5, 0.4, 0.625, 0.95, Method.PERCENTILE)
-    assert saved_sweeps.interval_words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62)"
-    assert saved_sweeps.interval_words(share) == "0.50 (0.40 to 0.62)"
-    assert saved_sweeps.interval_words(replace(share, low=math.nan, high=math.nan), percent=True) == "50\u202f%"
 
 
 def test_exercises_alone_are_recognised_and_graded():

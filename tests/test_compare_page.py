@@ -149,6 +149,8 @@ def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps)
     assert link(fresh) == link(tab) and link(tab)["from"] == "0.5" and said(fresh) == said(tab)
     settled(tab.selectbox(key="compare-beside").select("").run())
     assert "beside" not in link(tab) and link(tab)["from"] == "1"
+    sample = opened(across="sweep", sweep="sample:2-counting-mars")
+    assert link(sample)["sweep"] == "sample:2-counting-mars" and "over 820 prompts" in said(sample)
     tab = opened(across="sweep", sweep="a-mars", beside="gone")
     assert "no other sweep of the link" in said(tab) and "beside" not in link(tab)
     other = replace(toy_prompts(3), items=tuple(replace(item, id=f"z{item.id}") for item in toy_prompts(3).items))

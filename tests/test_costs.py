@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, toy_sweep
+from sweep_cases import COSTS, summary_of, toy_sweep
 
 from mars_viz import costs as costing
 from mars_viz.analysis.intervals import Bootstrap
@@ -18,7 +18,6 @@ from mars_viz.speculators.backend import decode_alone
 from mars_viz.speculators.costs import Measuring, measure_costs
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.measures import difference_at, measures, value_at
-from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import keep_costs
 from tests.sweep_cases import timing
 from tests.tables import table_backend
@@ -203,7 +202,7 @@ def test_costs_that_cannot_be_are_no_number(tmp_path):
         keep_costs(result.folder, costs := replace(COSTS, **wrong))
         again = load_sweep(result.folder)
         assert again.costs == costs and "speed_up" not in measures(again)
-        assert words in objection(costs) and words in "\n".join(summary_lines(again, 0.9))
+        assert words in objection(costs) and words in summary_of(again, 0.9)
 
 
 def test_the_costs_interval_goes_into_every_speed_up(tmp_path):

@@ -25,7 +25,7 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.evidence import dial_grid, evidence_files
 from mars_viz.sweep.grid import Advised, advised, best_of, few_dials, grid_of, grid_table
-from mars_viz.sweep.measures import measures, value_at
+from mars_viz.sweep.measures import cell, measures, value_at
 from mars_viz.sweep.report import cell
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.sweep import GridSweep
@@ -131,7 +131,7 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
                 assert at[name] == pytest.approx({"estimate": alone.estimate, "low": alone.low, "high": alone.high})
                 assert [float(line[f"{name}{end}"]) for end in ("", "_low", "_high")] == [*at[name].values()]
         tau = cell(known["tau"], value_at(each.result, known["tau"], 0.0))
-        assert f"| k = {row['value']:g} | {tau} |" in text
+        assert f"| {row['value']:g} | {tau} |" in text
     alone = evidence_files(swept[2], dial=0.5)
     assert "setting_grid.csv" not in alone and json.loads(alone["evidence.json"])["setting_grid"] is None
     narrow = toy_sweep(tmp_path / "n", 8, replace(VLLM, rule="vllm-thinking:k=5"), low=0.5).finish()
@@ -189,10 +189,10 @@ def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys, monkeypatch
     out, pack = tmp_path / "grid", tmp_path / "pack"
     assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(out), "--evidence", str(pack), "--dial", "0.3"]) == 0
     text = capsys.readouterr().out
-    assert "k = 4" in text and "r = 0.3" in text and f"evidence in {pack}" in text
+    assert "by k and r" in text and "\n4  " in text and "r = 0.3" in text and f"evidence in {pack}" in text
     assert sorted(path.name for path in out.iterdir()) == ["vllm-thinking-k1", "vllm-thinking-k4"]
     assert load_sweep(out / "vllm-thinking-k4").plan.settings.rule == "vllm-thinking:k=4"
-    assert "The grid, k × r" in (pack / "evidence.md").read_text()
+    assert "by k and r" in (pack / "evidence.md").read_text()
     again = [*ASKED, "--grid", "k=1,4,6", "--out", str(out), "--resume", "--json"]
     assert cli.main([*again, "--confidence", "0.85", "--loss", "100"]) == 0
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, sweep_over, timing, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, summary_of, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz.analysis.intervals import Bootstrap, Interval, Method, interval, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
@@ -20,28 +20,17 @@ from mars_viz.axis import Span
 from mars_viz.commands import decoding
 from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
+from mars_viz.documents import Table, markdown
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
-from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid, evidence_files, evidence_of, write_evidence
-from mars_viz.sweep.evidence_text import markdown, table
+from mars_viz.sweep.evidence import ENDS, NOT_MEASURED, dial_grid, evidence_files, evidence_of, table_of, write_evidence
 from mars_viz.sweep.grid import advised
-from mars_viz.sweep.measures import FEWEST, Terms
-from mars_viz.sweep.report import (
-    TOGETHER,
-    TOLD,
-    TaskResults,
-    alone,
-    by_task,
-    losing,
-    stretches,
-    summary_lines,
-    table_of,
-    told,
-)
+from mars_viz.sweep.measures import FEWEST, Terms, alone, told
+from mars_viz.sweep.report import TOGETHER, TOLD, CachedSweep, TaskResults, losing, stretches
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.wall_clock import keep_check, kept_checks, spread_over
@@ -147,7 +136,7 @@ def test_strict_low_ends_missing_grades_and_values_within_the_range(tmp_path):
     for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
         with pytest.raises(BadInput, match="No prompt of the set is graded"):
             refused()
-    assert "no accuracy" in evidence_files(result, dial=0.9)["evidence.md"].decode()
+    assert "No prompt of this set is graded" in evidence_files(result, dial=0.9)["evidence.md"].decode()
     with pytest.raises(BadInput, match="goes from 0 to 1"):
         result.acceptance(1.5)
     settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)
@@ -207,7 +196,12 @@ def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
     assert data["off_is_strict"] == data["off_is_strict"] | {"same": 12, "n": 12, "different": []}
     assert data["wall_clock"]["created"] == "2026-01-02T00:00:00+00:00"  # the newest of this setting
     assert [each["dial"] for each in data["wall_clock_checks"]] == [0.9, 0.9, 0.5]
-    assert text == markdown(data) and found.sentence in text and text.count("| 2026-01-0") == 3
+    assert found.sentence in text and text.count("| 2026-01-0") == 3
+    for figure in data["figures"]:
+        cells = [told(figure["figure"], [at[end] for end in ENDS]) for at in figure["settings"].values()]
+        assert f"| {figure['title']} | {' | '.join(cells)} | {figure['basis']} |" in text
+    for row in data["grid"]:
+        assert " | ".join(told(name, [row[name][end] for end in ENDS]) for name in TOLD if name in row) in text
     engines = tables["engines"]
     assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
     low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
@@ -246,9 +240,9 @@ def test_the_evidence_of_trees_and_without_costs(result, tmp_path):
     assert json.loads(files["evidence.json"])["tokens_per_second"] == NOT_MEASURED
     assert "No token was relaxed" in files["evidence.md"].decode()
     fine = 0.98765432
-    summary = "\n".join(summary_lines(result, fine, timing()))
+    summary = summary_of(result, fine, replace(timing(), dial=fine))
     assert all(each in summary for each in ("θ = 1", f"θ = {fine}", "θ = 0", "12 of 12", "Tokens a second"))
-    assert {row["figure"]: row for row in table_of(result, 0.9)}["speed_up"]["basis"] == "modelled"
+    assert {row["figure"]: row for row in table_of(CachedSweep(result), 0.9)}["speed_up"]["basis"] == "modelled"
     assert str(fine) in engine_settings(Settings(rule="sglang-acc"), fine)[1].text
     assert [exact_setting("θ", value) for value in (0.9, fine)] == ["θ = 0.90", f"θ = {fine}"]
 
@@ -260,7 +254,10 @@ def test_numbers_and_times_are_printed_in_their_units():
     assert told("same", (0.5, 0.25, 1)) == "50 % (25 to 100)"
     assert told("speed_up_strict", (1.0042, 1.0021, 1.0061)) == "1.004 (1.002 to 1.006)"
     assert told("speed_up_strict", (1.0042, 1, 1.2)) == told("tau", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
-    rows = table(["", "b"], [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]]).splitlines()
+    assert told("accuracy", (0.5, 0.4, 0.62), change=True) == "+50 points (+40 to +62)"
+    assert told("tau", (-0.5, nan, nan), change=True) == "−0.500 (no interval)"
+    hostile = Table(["", "b"], [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]])
+    rows = markdown([hostile]).splitlines()
     assert rows[2:] == ["| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |", "| \\--- | \\# \\*\\*f\\*\\* |"]
     texts = [str(place) for place in range(9)]
     assert (spread_over(texts, 5), spread_over(texts, 1), spread_over(texts, 20)) == (texts[::2], ["0"], texts)
@@ -415,14 +412,14 @@ def test_the_chosen_setting_and_the_terms(result):
     assert "80 %" in text and "at most 3 points" in text and "95 %" not in text.replace("its 95 % interval", "")
     wide = evidence_files(result, dial=0.9, terms=Terms(3, Bootstrap(0.99)))["evidence.json"].decode()
     assert '"confidence": 0.99' in wide and '"confidence": 0.95' not in wide
-    assert "80 %" in "\n".join(summary_lines(result, 0.9, terms=terms))
+    assert "80 %" in summary_of(result, 0.9, terms=terms)
     for points, confidence in ((0, 0.95), (101, 0.95), (nan, 0.9), (1, 0.4)):
         with pytest.raises(BadInput, match="tolerated loss is above 0"):
             Terms(points, Bootstrap(confidence))
 
 
 def test_each_task_has_what_a_sweep_of_it_alone_has_and_its_loss_is_named(tmp_path, result):
-    rows = by_task(result, 0.6)
+    rows = CachedSweep(result).tasks(0.6)
     assert [(row.task, row.prompts, row.graded) for row in rows] == [("even", 6, 6), ("odd", 6, 6), (TOGETHER, 12, 12)]
     items = toy_prompts(12).items
     for row in rows:
@@ -431,12 +428,12 @@ def test_each_task_has_what_a_sweep_of_it_alone_has_and_its_loss_is_named(tmp_pa
         other = load_sweep(tmp_path / row.task)
         for at, side in ((other.plan.strict, row.strict), (0.6, row.chosen)):
             assert side == {name: value_at(other, measures(other)[name], at) for name in side}
-        assert row.task == TOGETHER or by_task(other, 0.6) == (), "one task is all of it"
+        assert row.task == TOGETHER or CachedSweep(other).tasks(0.6) == (), "one task is all of it"
     half = tuple(replace(item, answer=None, grader="none") if i % 2 else item for i, item in enumerate(items))
     sweep_over(tmp_path / "half", PromptSet("half", half))
-    even, odd, whole = by_task(load_sweep(tmp_path / "half"), 0.6)
+    even, odd, whole = CachedSweep(load_sweep(tmp_path / "half")).tasks(0.6)
     assert "accuracy" in even.chosen and "accuracy" not in odd.chosen and (odd.graded, whole.graded) == (0, 6)
-    assert "not graded" in "\n".join(summary_lines(load_sweep(tmp_path / "half"), 0.6))
+    assert "not graded" in summary_of(load_sweep(tmp_path / "half"), 0.6)
     rows = [
         TaskResults(task, 9, 9, {}, {"accuracy_change": Interval(change, low, high, 0.95, Method.BCA)})
         for task, low, change, high in (
@@ -456,6 +453,6 @@ def test_two_prompts_have_no_bootstrap_interval(tmp_path):
     for name in ("accuracy", "accuracy_change", "same"):
         found = value_at(result, known[name], 0.4)
         assert found.low <= found.estimate <= found.high and found.high - found.low > 0.3, name
-    for text in ("\n".join(summary_lines(result, 0.4)), evidence_files(result, dial=0.4)["evidence.md"].decode()):
+    for text in (summary_of(result, 0.4), evidence_files(result, dial=0.4)["evidence.md"].decode()):
         assert "(no interval)" in text and "nan" not in text
     assert np.isfinite(value_at(enough, measures(enough)["rolled_back"], 0.4).low)

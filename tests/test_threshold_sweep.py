@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, toy_prompts
+from sweep_cases import COSTS, summary_of, toy_prompts
 
 from mars_viz import cli
 from mars_viz.analysis.recommendation import Finding
@@ -21,16 +21,15 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import DraftAndScore
 from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
+from mars_viz.sweep.document import timed
 from mars_viz.sweep.evidence import evidence_files
 from mars_viz.sweep.grid import Advised, advised, best_of, fastest, grid_of, grid_table, with_pair
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
-from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
-from mars_viz.ui.tune import words
 from tests.sweep_cases import timing, toy_sweep
 from tests.tables import table_backend
 from tests.test_controllers import alone
@@ -119,7 +118,7 @@ def test_the_files_and_sentences_hold_the_threshold(tmp_path):
     assert load_sweep(tmp_path / "sweep").plan == plan and plan.title == "Confidence with MARS at θ = 0.80"
     assert (plan.over, plan.settings.dial, plan.strict, plan.loosest) == ("confidence", 0.8, 0, 1)
     assert sheet["schema"] == 8 and sheet["plan"]["over"] == "confidence"
-    text = "\n".join(summary_lines(result, 0.4))
+    text = summary_of(result, 0.4)
     assert plan.title in text and "λ from 0 to 1" in text and "fixed γ" in text and "strict" not in text
     files = evidence_files(result, dial=0.4, recommendation=advised(result, 1.0, 0.95))
     facts = json.loads(files["evidence.json"])
@@ -304,7 +303,7 @@ def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths():
     assert math.isclose(check.modelled_over_target, paces[0] * DEAR.passes[0].seconds)
     assert check.modelled_low < check.modelled_over_target < check.modelled_high
     bare = clocked(cut, costs=None)
-    assert math.isnan(bare.modelled_over_strict) and "modelled" not in words.timed(bare)[0]
+    assert math.isnan(bare.modelled_over_strict) and "modelled" not in timed(bare)[0].text
     dialled = clocked(cut, swept=False)
     assert (dialled.dial, dialled.over, dialled.controller) == (0.8, "", "confidence:0.5")
     strict = [independent(f"prompt {place}", replace(GREEDY, dial=1.0), "confidence", 0.5) for place in range(3)]

@@ -24,7 +24,8 @@ from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.sweep.report import cell
+from mars_viz.sweep.measures import cell
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import keep_check
@@ -33,7 +34,7 @@ from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
-from mars_viz.ui.tune.catalogue import CachedSweep, jobs_in, shelf
+from mars_viz.ui.tune.catalogue import jobs_in, shelf
 from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob
 from tests.factories import PATIENCE, until
 from tests.tab_tools import keys, notes
@@ -185,7 +186,7 @@ def test_the_evidence_holds_the_grid(folder: Path) -> None:
             pack = zipfile.ZipFile(io.BytesIO(packs.pop()()))
             assert ("evidence/setting_grid.csv" in pack.namelist()) == has_grid
             words = pack.read("evidence/evidence.md").decode()
-            assert words.count("is tested at 98.75 %, so that") == (5 if has_grid else 0)  # its own, and all
+            assert words.count("is tested at 98.75 %, so that") == (6 if has_grid else 0)  # its own too
 
 
 def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

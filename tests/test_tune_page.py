@@ -36,7 +36,9 @@ from mars_viz.prompts import (
 )
 from mars_viz.records import Policy
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
-from mars_viz.sweep.report import cell
+from mars_viz.sweep import report as report_module
+from mars_viz.sweep.measures import cell
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
 from mars_viz.ui import navigation, tab_jobs, visitors
@@ -44,9 +46,8 @@ from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
-from mars_viz.ui.tune import catalogue as study_module
 from mars_viz.ui.tune import detail, form, sweep_requests
-from mars_viz.ui.tune.catalogue import KEY, CachedSweep, ShownResults, TuneView, jobs_in, sample_sweeps, shelf
+from mars_viz.ui.tune.catalogue import KEY, ShownResults, TuneView, jobs_in, sample_sweeps, shelf
 from mars_viz.ui.tune.detail import readings
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.words import exactly, number
@@ -191,7 +192,7 @@ def test_the_readings_of_the_dial_are_those_of_the_sweep(folder, name, paired):
 
 
 def test_if_intervals_are_too_many_some_are_left_out_but_not_the_recommended_setting(folder, monkeypatch):
-    for module in (study_module, detail):
+    for module in (report_module, detail):
         monkeypatch.setattr(module, "BANDS", 3)
     study, home = CachedSweep(load_sweep(folder / "a-mars")), 0.8512
     told = readings(study, study.plan.strict, paired=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from factories import Counting
-from sweep_cases import SETTINGS, alone, equal
+from sweep_cases import SETTINGS, alone, equal, summary_of
 
 from mars_viz import cli
 from mars_viz.axis import Span
@@ -21,7 +21,6 @@ from mars_viz.records import emitted
 from mars_viz.run import Settings, joined
 from mars_viz.sweep import Sweep, load_sweep, shards
 from mars_viz.sweep.evidence import write_evidence
-from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import to_time
 from tests.tables import table_backend
@@ -108,7 +107,7 @@ def test_results_and_evidence_are_by_question(tmp_path: Path) -> None:
     assert store.prompts().items == talks().items
     assert all(answer.startswith(" w") for answer, _ in store.told(0, 9))
     assert result.units is not None and result.units.tolist() == [0, 0, 1, 2, 2, 2, 3, 3, 4] and result.questions == 5
-    assert "over questions" in "\n".join(summary_lines(result, 0.9))
+    assert "over questions" in summary_of(result, 0.9)
     data = json.loads((write_evidence(tmp_path / "pack", result, dial=0.9) / "evidence.json").read_text())
     assert data["intervals"]["unit"].startswith("questions")
     assert (data["data_set"]["turns"], data["data_set"]["questions"]) == ("all", 5)

@@ -74,7 +74,8 @@ class Band:
     method: Method
 
     def at(self, place: int) -> Interval:
-        """Return the interval of a segment."""
+        """Return the interval of a segment. A band of one segment is the same everywhere."""
+        place = place if len(self.estimate) > 1 else 0
         estimate, low, high = (float(ends[place]) for ends in (self.estimate, self.low, self.high))
         return Interval(estimate, low, high, self.confidence, self.method)
 

@@ -17,8 +17,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
@@ -27,6 +25,7 @@ from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import add, note
 from mars_viz.controllers import control_named
+from mars_viz.documents import lines
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts, load_task, per_task
@@ -38,30 +37,26 @@ from mars_viz.runfiles import check_free
 from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.strict_formats import json_of
-from mars_viz.sweep import store
-from mars_viz.sweep.evidence import dial_grid, write_evidence
+from mars_viz.sweep import document, store
+from mars_viz.sweep.evidence import Evidence, table_of, write_evidence
 from mars_viz.sweep.grid import (
     Advised,
     Grid,
-    GridTable,
     advised,
     best_of,
-    few_dials,
     grid_of,
-    grid_table,
-    left_out,
     with_pair,
 )
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
 from mars_viz.sweep.plan import Plan, set_notes
-from mars_viz.sweep.report import alone, by_task, missing, summary_lines, table_of
+from mars_viz.sweep.report import missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
-from mars_viz.sweep.wall_clock import Checks, TimingCheck, keep_check, kept_checks
+from mars_viz.sweep.wall_clock import Checks, keep_check, kept_checks
 from mars_viz.terminal import say
 from mars_viz.walk import AT_ONCE
-from mars_viz.words import counted, exactly
+from mars_viz.words import counted
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -153,7 +148,7 @@ def run(options: argparse.Namespace) -> None:
     results = [sweep.result()] if isinstance(sweep, SweepLoop) else [each.result() for each in sweep.sweeps]
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
-    terms, table = terms_of(options), None
+    terms = terms_of(options)
     limits = terms.points, terms.confidence, len(results), terms.how
     every = [Advised(result, advised(result, *limits)) for result in results]
     best = best_of(every)
@@ -165,13 +160,8 @@ def run(options: argparse.Namespace) -> None:
         value = None if control is None or ":" not in options.controller else control.threshold
     dial = chosen_dial(best.result, best.found) if value is None else value
     checks = _checks(best.result, pair, prompts, dial, options)
-    if options.evidence is not None:
-        others = [each for each in every if each.result is not best.result]
-        about = {"recommendation": best.found, "checks": checks.found, "beside": others, "terms": terms}
-        write_evidence(options.evidence, best.result, dial=dial, **about)
-    if len(every) > 1:
-        table = grid_table(every, dial_grid(best.result, dial))
-    _print(best, dial, checks.latest(dial), table, options)
+    others = [each for each in every if each.result is not best.result]
+    _report(best.result, dial, options, recommendation=best.found, checks=checks.found, beside=others)
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:
@@ -266,11 +256,14 @@ def _checks(
     return checks if timed is None or kept else replace(checks, found=(*checks.found, timed))
 
 
-def _print(
-    best: Advised, dial: float, timed: TimingCheck | None, table: GridTable | None, options: argparse.Namespace
-) -> None:
-    terms, result, found = terms_of(options), best.result, best.found
+def _report(result: SweepResult, dial: float, options: argparse.Namespace, **about: Any) -> None:
+    """Write the evidence, and print the results. `about` has options of `Evidence`."""
+    evidence = Evidence(result, dial, terms=terms_of(options), **about)
+    sweep, terms, found = evidence.sweep, evidence.terms, evidence.recommendation
+    if options.evidence is not None:
+        write_evidence(options.evidence, result, dial=dial, terms=terms, **about)
     if options.json:
+        timed, table = evidence.timing, evidence.variants
         facts = {
             "folder": str(result.folder),
             "plan": result.plan,
@@ -282,33 +275,22 @@ def _print(
             "off_is_strict": int(result.prompts["off_is_strict"].sum()),
             "dial": dial,
             "terms": terms.facts(),
-            "table": table_of(result, dial, terms.how),
-            "by_task": by_task(result, dial, terms.how),
+            "table": table_of(sweep, dial),
+            "by_task": sweep.tasks(dial),
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
         }
-        grid = {} if options.grid is None else {"setting_grid": None if table is None else table.facts(terms.how)}
-        print(json_of(facts | grid))
+        grid_facts = {} if options.grid is None else {"setting_grid": None if table is None else table.facts(terms.how)}
+        print(json_of(facts | grid_facts))
         return
-    say(*summary_lines(result, dial, timed, terms))
-    if table is not None:  # estimates only, to fit a terminal
-        dials = table.dials.tolist()
-        shown = few_dials(dials, (dial,))
-        few = replace(table, dials=np.array(shown))
-        for name in (each for each in ("accuracy", "tau", "speed_up", "rolled_back") if each in table.titles):
-            heads = "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
-            say("", f"{table.titles[name]:<44}{heads}")
-            for row, value in enumerate(table.values):
-                cells = [f"{alone(name, estimate):>14}" for estimate in few.band(row, name).estimate.tolist()]
-                say(f"{f'{table.axis.symbol} = {exactly(value)}':<44}{''.join(cells)}")
-        if omission := left_out(table.symbol, dials, dial):
-            say("", *omission.split("\n"))
-    title, place = ("", "in") if options.grid is None else (f"{result.plan.rule.title}: ", "below")
-    advice = "No recommendation: no prompt of the set is graded."
-    say("", title + (advice if found is None else f"{found.sentence} {terms.safe}"))
+    grid = document.in_sections({"The grid": evidence.grid_blocks()})
+    say(*lines([*document.summary(sweep, dial, evidence.checks, terms), *grid]))
+    advice = document.NOT_GRADED if found is None else f"{found.sentence} {terms.safe}"
+    say("", f"{result.plan.rule.title}: {advice}" if grid else advice)
     if found is not None and (more := next_step(found, options, result.folder, result.plan.turns)):
         say(more)
-    say("", f"Results {place} {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
+    pack = f", evidence in {options.evidence}" if options.evidence else ""
+    say("", f"Results {'below' if grid else 'in'} {options.out}{pack}.")
 
 
 def _ray_request(options: argparse.Namespace) -> RayRequest | None:

@@ -39,7 +39,7 @@ class DialCurve:
     def words(self, value: float, dial: float) -> str:
         """Return a value with the decimals that the interval at this dial value supports."""
         place = max(0, int(np.searchsorted(self.dials, dial, side="right")) - 1)
-        interval = self.band.at(min(place, len(self.band.low) - 1))
+        interval = self.band.at(place)
         decimals = min(2 if self.percent else 3, decimals_within(*interval.scaled(self.scale)[1:]))
         return number(self.scale * value, decimals) + (" %" if self.percent else "")
 

@@ -37,6 +37,7 @@ SHARE_WORDS = tuple(f"{low:g} to {high:g}" for low, high in zip(SHARES, (*SHARES
 _RANK_ENDS = np.array([last for _, last in RANKS if last is not None])
 
 UNGRADED, WRONG, RIGHT = -1, 0, 1  # values of `right`
+GRADES = {UNGRADED: "–", WRONG: "wrong", RIGHT: "right"}
 
 
 ROUNDS, EACH_SCORE = -1, -2  # widths of columns with γ + 1 numbers, and with one number per score

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -16,46 +16,35 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
-from mars_viz.analysis.engines import EngineRow, Within, acceptance_table, synthetic_settings
-from mars_viz.analysis.intervals import RESAMPLES, Bootstrap, wilson
+from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
+from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.costs import disturbance, objection
+from mars_viz.documents import Block, Code, Section, Sentence, Table, markdown
 from mars_viz.options import options_of
-from mars_viz.run import Settings
+from mars_viz.run import Settings, stop_words
 from mars_viz.runfiles.folders import check_free, write_folder
-from mars_viz.strict_formats import csv_of, json_of, plain
+from mars_viz.strict_formats import csv_of, json_of, picked, plain
+from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.evidence_text import markdown
-from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table, varied_axis
-from mars_viz.sweep.measures import Terms, band_at, measures, relaxed_at
-from mars_viz.sweep.plan import Plan, turns_words
-from mars_viz.sweep.report import (
-    DEFAULT_TERMS,
-    TOLD,
-    by_task,
-    drawn,
-    losing,
-    settings_of,
-    stretches,
-    stretches_csv,
-    table_of,
-)
+from mars_viz.sweep.grid import Advised, cells_at, grid_table, varied_axis
+from mars_viz.sweep.measures import Terms, band_at, told
+from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.report import TOLD, CachedSweep, losing, settings_of, stretches, stretches_csv
 from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.wall_clock import Checks, TimingCheck
-from mars_viz.words import exact_setting
+from mars_viz.words import counted, exact_setting, exactly, number
 
 FORMAT = "mars-viz-evidence"
 GRID = 21  # number of dial values of a grid of variants if none are given
 ROWS = 11  # number of rows of the table along the dial if none are given
-COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
+ENDS = ("estimate", "low", "high")
+DEFAULT_TERMS = Terms()  # one point, 95 %, BCa
+BATCH = "Batch size 1. A larger one changes times, and counts only through ties within rounding."
+MOST_TASKS = 60  # maximum rows of the table by task; tasks.csv contains the rest
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
-
-
-def judged_at(plan: Plan, dial: float) -> float:
-    """Return the value of the rule's dial when the swept dial has this value; 0 for a rule without a dial."""
-    return plan.at(dial).dial or 0.0
 
 
 def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:
@@ -64,77 +53,228 @@ def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray
     return np.unique(np.append(np.linspace(low, high, count).round(6).clip(low, high), dial))
 
 
-def evidence_of(
-    result: SweepResult,
-    dial: float,
-    *,
-    grid: Sequence[float] | np.ndarray | None = None,
-    recommendation: Recommendation | None = None,
-    checks: Sequence[TimingCheck] = (),
-    beside: Sequence[Advised] = (),
-    terms: Terms = DEFAULT_TERMS,
-    by_hand: bool | None = None,
-) -> dict[str, Any]:
-    """Return the complete evidence as JSON values (with NaN).
+def grid_option(results: Sequence[SweepResult]) -> str:
+    """Return the value of `--grid` for these variants, 'k=1,2,5'; empty for a single sweep."""
+    if len(results) < 2:
+        return ""
+    axis = varied_axis([each.plan for each in results])
+    values = sorted({axis.value_of(each.plan.settings) for each in results})
+    return f"{axis.setting.key}={','.join(map(axis.setting.written, values))}"
 
-    `grid` are the dial values of the table (None: evenly spaced ones). `checks` are the sweep's wall-clock checks, the
+
+def table_of(sweep: CachedSweep, dial: float) -> list[dict[str, Any]]:
+    """Return a row per figure with estimate and interval at each setting."""
+    columns = settings_of(sweep.result, dial)
+    return [
+        {
+            "figure": measure.name,
+            "title": measure.title,
+            "basis": measure.basis,
+            "settings": {name: {"dial": at} | asdict(sweep.value(measure.name, at)) for name, at in columns.items()},
+        }
+        for measure in sweep.measures.values()
+    ]
+
+
+def evidence_of(result: SweepResult, dial: float, **options: Any) -> dict[str, Any]:
+    """Return the complete evidence as JSON values (with NaN). Takes the options of `Evidence`.
+
+    Raises BadInput for a dial value outside the sweep, and for sweeps that form no grid.
+    """
+    return Evidence(result, dial, **options).facts()
+
+
+class Evidence:
+    """The evidence for a setting of a sweep.
+
+    `grid` are dial values of the table; None for evenly spaced ones. `checks` are the sweep's wall-clock checks, the
     oldest first; the newest of this setting is used. `beside` are sweeps of the rule with another fixed setting, which
     form a grid with this one. `terms` are those of the recommendation and of all intervals. `by_hand` is True if a user
-    chose the setting (None: if it is not the sweep's own choice). Raises BadInput for a dial value outside the sweep,
-    and for sweeps that form no grid.
+    chose the setting (None: if it is not the sweep's own choice). `references` are BibTeX entries.
     """
-    plan, how = result.plan, terms.how
-    origin, choice = _chosen(result, dial, recommendation, by_hand)
-    variants = grid_option([result, *(each.result for each in beside)])
-    given = dial_grid(result, dial) if grid is None else np.asarray(grid, np.float64)
-    values = np.unique(np.append(given, dial))
-    rows = dial_grid(result, dial, ROWS) if grid is None else values
-    requests = result.acceptance(dial)
-    checks = [replace(check, how=how) for check in checks]
-    timing, tasks = Checks(tuple(checks)).latest(dial), by_task(result, dial, how)
-    requested = dial if origin == "by_hand" else None
-    return {
-        "format": FORMAT,
-        "version": __version__,
-        "terms": terms.facts() | {"safe": terms.safe, "brackets": terms.brackets(drawn(result), result.questions)},
-        "chosen": {"dial": dial, "how": origin, "words": choice},
-        "reproduction": reproduction(result, terms, dial=requested, timing=timing, grid=variants),
-        "models": _models(result),
-        "data_set": _data_set(result),
-        "rule": _rule(result),
-        "settings": settings_of(result, dial),
-        "accuracy": _accuracy(result, dial, how),
-        "by_task": [asdict(row) for row in tasks],
-        "losing_tasks": losing(tasks, terms, plan.against),
-        "figures": table_of(result, dial, how),
-        "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
-        "wall_clock": None if timing is None else timing.facts(),
-        "wall_clock_checks": [check.facts() for check in checks],
-        "costs": None if result.costs is None else asdict(result.costs),
-        "costs_objection": objection(result.costs),
-        "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
-        "off_is_strict": _off(result, timing),
-        "grid": _grid(result, [*rows.tolist(), plan.strict, dial], how),
-        "stretches": len(result.edges) - 1,
-        "setting_grid": grid_table([Advised(result, recommendation), *beside], values).facts(how) if beside else None,
-        "relaxed_tokens": _relaxed(result, dial, how),
-        "engines": [_engine(row) for row in acceptance_table(requests, units=result.units, how=how)],
-        "acceptance": _acceptance(result, dial),
-        "engine_settings": [asdict(each) for each in engine_settings(plan.settings, judged_at(plan, dial))],
-        "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
-        "recommendation": None if recommendation is None else asdict(recommendation),
-        "intervals": {
-            "confidence": how.confidence,
-            "method": how.method.value,
-            "computed": COMPUTED,
-            "unit": f"{'prompts' if result.units is None else 'questions, each with all of its turns'}, paired where "
-            "settings are compared; the intervals are not simultaneous",
-        },
-    }
+
+    def __init__(
+        self,
+        result: SweepResult,
+        dial: float,
+        *,
+        grid: Sequence[float] | np.ndarray | None = None,
+        recommendation: Recommendation | None = None,
+        checks: Sequence[TimingCheck] = (),
+        beside: Sequence[Advised] = (),
+        terms: Terms = DEFAULT_TERMS,
+        by_hand: bool | None = None,
+        references: str = "",
+    ) -> None:
+        self.result, self.dial, self.recommendation, self.terms = result, dial, recommendation, terms
+        self.references, self.sweep = references, CachedSweep(result, terms.how)
+        self.checks = Checks(tuple(replace(check, how=terms.how) for check in checks))
+        self.timing = self.checks.latest(dial)
+        values = dial_grid(result, dial) if grid is None else np.append(grid, dial)
+        self.variants = grid_table([Advised(result, recommendation), *beside], values) if beside else None
+        self.chosen, words = _chosen(result, dial, recommendation, by_hand)
+        self.chosen_words, requested = words, dial if self.chosen == "by_hand" else None
+        varied = grid_option([result, *(each.result for each in beside)])
+        self.reproduction = reproduction(result, terms, dial=requested, timing=self.timing, grid=varied)
+        values = dial_grid(result, dial, ROWS) if grid is None else np.unique(values)
+        self.rows = _along(self.sweep, [*values.tolist(), result.plan.strict, dial])
+        self.accuracy, self.acceptance = _accuracy(result, dial, terms.confidence), _acceptance(result, dial)
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as JSON values (with NaN)."""
+        result, sweep, dial, terms, how = self.result, self.sweep, self.dial, self.terms, self.terms.how
+        plan, timing, tasks = result.plan, self.timing, sweep.tasks(dial)
+        at = plan.at(dial).dial or 0.0
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "terms": terms.facts() | {"safe": terms.safe, "brackets": document.brackets(sweep, terms)},
+            "chosen": {"dial": dial, "how": self.chosen, "words": self.chosen_words},
+            "reproduction": self.reproduction,
+            "models": _models(result),
+            "data_set": _data_set(result),
+            "rule": _rule(result),
+            "settings": settings_of(result, dial),
+            "accuracy": self.accuracy,
+            "by_task": [asdict(row) for row in tasks],
+            "losing_tasks": losing(tasks, terms, plan.against),
+            "figures": table_of(sweep, dial),
+            "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
+            "wall_clock": None if timing is None else timing.facts(),
+            "wall_clock_checks": [check.facts() for check in self.checks.found],
+            "costs": None if result.costs is None else asdict(result.costs),
+            "costs_objection": objection(result.costs),
+            "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
+            "off_is_strict": _off(result, timing),
+            "grid": self.rows,
+            "stretches": len(result.edges) - 1,
+            "setting_grid": None if self.variants is None else self.variants.facts(how),
+            "relaxed_tokens": _relaxed(sweep, dial),
+            "engines": [_engine(row) for row in sweep.engines(dial)],
+            "acceptance": self.acceptance,
+            "engine_settings": [asdict(each) for each in engine_settings(plan.settings, at)],
+            "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
+            "recommendation": None if self.recommendation is None else asdict(self.recommendation),
+            "intervals": {
+                "confidence": how.confidence,
+                "method": how.method.value,
+                "computed": document.COMPUTED,
+                "unit": f"{'prompts' if result.units is None else 'questions, each with all of its turns'}, paired "
+                "where settings are compared; the intervals are not simultaneous",
+            },
+        }
+
+    def blocks(self) -> Section:
+        """Return everything as a document, with tables to paste into a pull request."""
+        sweep, dial, plan = self.sweep, self.dial, self.result.plan
+        finding = "".join(each.text for each in document.lead(sweep, dial))
+        advice = document.advice(sweep, self.recommendation, dial, self.terms)
+        begin = (finding, advice, self.chosen_words, self.terms.safe if self.recommendation else "")
+        cited = Sentence(f"{plan.rule.source}; as BibTeX in references.bib.")
+        sections: dict[str, Sequence[Block]] = {
+            "To reproduce": [Code(self.reproduction["command"]), *map(Sentence, self.reproduction["needs"])],
+            "What was run": self._plan(),
+            "Results": self._results(),
+            "Results by task": document.tasks(sweep, dial, most=MOST_TASKS),
+            "Speed": self._speed(),
+            "Full drafts" if plan.over else "Off equals strict": [Sentence(self._same_texts())],
+            f"The dial, {plan.symbol}": self._dial(),
+            f"The grid with {plan.symbol}": self.grid_blocks(),
+            "Relaxed tokens": document.relaxed(sweep, dial),
+            "Acceptance": self._counts(),
+            "Settings for engines": document.engine_options(sweep, dial),
+            "Synthetic acceptance": document.synthetic(sweep, dial),
+            "How to read the numbers": document.reading(sweep, self.terms),
+            "References": [cited] if self.references else [],
+        }
+        title = f"{plan.title} at {exact_setting(plan.symbol, dial)}, against {plan.against}"
+        return Section(title, [*(Sentence(each) for each in begin if each), *document.in_sections(sections)])
+
+    def _plan(self) -> list[Block]:
+        result = self.result
+        return [
+            Section("Rule", _listed(_rule(result))),
+            Section("Models and sampling", [*_listed({"MARS Viz": __version__} | _models(result)), Sentence(BATCH)]),
+            Section("Prompts", [*_listed(_data_set(result)), *document.failures(result)]),
+        ]
+
+    def _results(self) -> list[Block]:
+        result, blocks = self.result, [document.figures(self.sweep, self.dial)]
+        why = objection(result.costs)
+        remarks = [why and f"No modelled speed-up over the target alone: {why}"]
+        remarks += [] if result.costs is None else [disturbance(result.costs)]
+        sentences = [Sentence(each) for each in remarks if each]
+        if self.accuracy is None:
+            return [*blocks, *sentences]
+        labels = {"target": "the target alone", "strict": result.plan.against, "relaxed": "this setting"}
+        rows = []
+        for name, each in self.accuracy.items():
+            ends = [each["wilson"][end] for end in ENDS]
+            rows.append([labels[name], f"{each['right']} of {each['n']}", told("accuracy", ends)])
+        target = (
+            "The target alone writes the text of strict matching, which keeps a token only if it is the target's own."
+        )
+        table = Table(["right texts", "", "accuracy (Wilson's interval)"], rows)
+        return [*blocks, *sentences, table, Sentence(target)]
+
+    def _speed(self) -> list[Block]:
+        clock = document.clock(self.sweep, self.dial, self.checks)
+        if self.timing is None:
+            clock.insert(0, Sentence(f"Tokens per second: {NOT_MEASURED}."))
+        return clock if self.result.costs is None else [*clock, *document.costs(self.result.costs)]
+
+    def _same_texts(self) -> str:
+        found = _off(self.result, self.timing)
+        text, alone = document.off(self.result), found["decoded_by_the_target_alone"]
+        text += f" Different: {', '.join(found['different'])}." if found["different"] else ""
+        if alone is None:
+            return text
+        return f"{text} Decoded again: {alone['same']} of {alone['n']} strict texts equal the target's own."
+
+    def _dial(self) -> list[Block]:
+        symbol, measures = self.result.plan.symbol, self.sweep.measures
+        names = [name for name in TOLD if name in measures]
+        rows = []
+        for row in self.rows:
+            low, high = map(exactly, row["shown"])
+            cells = [told(name, [row[name][end] for end in ENDS]) for name in names]
+            rows.append([low if low == high else f"from {low} to {high}", *cells])
+        about = (
+            f"The figures of a row are those of every setting from one {symbol} to the other. The texts change at "
+            f"{counted(len(self.result.edges) - 2, 'place')} of the dial. The rows are those around evenly spaced "
+            "settings, strict and the chosen one; stretches.csv has all."
+        )
+        return [Sentence(about), Table([symbol, *(measures[name].title for name in names)], rows)]
+
+    def grid_blocks(self) -> list[Block]:
+        """Return the tables of the grid, and how far the dial can go for each variant; empty without a grid."""
+        if self.variants is None:
+            return []
+        sweeps = [CachedSweep(each.result, self.terms.how) for each in self.variants.variants]
+        names = [name for name in document.VARIED if name in self.variants.titles]
+        found = document.grid(self.variants, sweeps, names, self.dial)
+        return [*found, *document.grid_advice(self.variants, sweeps)]
+
+    def _counts(self) -> list[Block]:
+        rows = self.sweep.engines(self.dial)
+        tokens, rounds, _, past = self.acceptance.values()
+        words = (
+            f"τ, everywhere in this document, is tokens per target pass. The texts have {number(tokens)} tokens, made "
+            f"in {number(rounds)} passes, with corrections and bonus tokens and without the prefill: "
+            f"{number(tokens / rounds) if rounds else '–'}."
+        )
+        if past:
+            vllm = next(row.length for row in rows if row.definition.engine == "vLLM")
+            words += (
+                " vLLM's mean acceptance length counts accepted tokens before a text is cut at its end, "
+                f"{number(past)} tokens more: {number(vllm)}. Compare that one with vLLM's log, and τ with tokens that "
+                "a user gets."
+            )
+        return [Sentence(words), document.by_definition(rows, short=True), document.by_position(rows)]
 
 
 def _chosen(result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None) -> tuple[str, str]:
-    """Return how this setting was chosen, as a word and as a sentence; `by_hand` as in `evidence_of`."""
+    """Return how this setting was chosen, as a word and as a sentence; `by_hand` as in `Evidence`."""
     at, recommended = exact_setting(result.plan.symbol, dial), None if found is None else found.dial
     if dial == recommended:
         return "recommended", f"{at} is the recommended setting; no user chose another."
@@ -146,13 +286,30 @@ def _chosen(result: SweepResult, dial: float, found: Recommendation | None, by_h
     return "by_hand", f"{at} was chosen by hand; {other}."
 
 
-def grid_option(results: Sequence[SweepResult]) -> str:
-    """Return the value of `--grid` for these variants, 'k=1,2,5'; empty for a single sweep."""
-    if len(results) < 2:
-        return ""
-    axis = varied_axis([each.plan for each in results])
-    values = sorted({axis.value_of(each.plan.settings) for each in results})
-    return f"{axis.setting.key}={','.join(map(axis.setting.written, values))}"
+def _along(sweep: CachedSweep, dials: Sequence[float]) -> list[dict[str, Any]]:
+    found = stretches(sweep.result, dials, TOLD)
+    values = np.array([each.dial for each in found])
+    bands = {name: band_at(sweep.result, measure, values, sweep.how) for name, measure in sweep.measures.items()}
+    return [
+        {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
+        for place, each in enumerate(found)
+    ]
+
+
+def _accuracy(result: SweepResult, dial: float, confidence: float) -> dict[str, Any] | None:
+    """Return target, strict and relaxed accuracy with Wilson's intervals, which are valid for few prompts."""
+    if not result.graded.any():
+        return None
+    rows = {"target": result.prompts["target_right"][result.graded]}
+    for name, at in (("strict", result.plan.strict), ("relaxed", dial)):
+        rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
+    facts, units = {}, result.units_of(result.graded)
+    for name, values in rows.items():
+        right = values == RIGHT
+        count = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
+        interval = wilson(float(right.mean()) * count, count, confidence)
+        facts[name] = {"right": int(right.sum()), "n": len(right), "wilson": asdict(interval)}
+    return facts
 
 
 def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
@@ -165,11 +322,26 @@ def _acceptance(result: SweepResult, dial: float) -> dict[str, int]:
     return {"tokens": tokens, "rounds": rounds, "accepted": accepted, "past_the_end": accepted + rounds - tokens}
 
 
+def _listed(facts: Mapping[str, Any]) -> list[Block]:
+    """Return a table of all facts but empty ones; lists of records are left out."""
+    rows = []
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = "; ".join(f"{key} {each}" for key, each in value.items())
+        elif isinstance(value, list | tuple):
+            value = stop_words(value) if all(isinstance(each, str) for each in value) else ""
+        elif isinstance(value, bool):
+            value = "yes" if value else "no"
+        if value not in ("", None):
+            rows.append([name.replace("_", " "), exactly(value) if isinstance(value, float) else str(value)])
+    return [Table(["", ""], rows)]
+
+
 def _models(result: SweepResult) -> dict[str, Any]:
-    facts, settings = asdict(result.plan.provenance), result.plan.settings
-    names = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device", "versions", "created")
-    decoding = {name: getattr(settings, name) for name in options_of(Settings) if name != "gamma"}
-    return {name: facts[name] for name in names} | decoding | {"stop": settings.stop, "chat": result.plan.chat}
+    settings = result.plan.settings
+    models = picked(result.plan.provenance, *_MODELS, "versions", "created")
+    decoding = picked(settings, *(name for name in options_of(Settings) if name != "gamma"), "stop")
+    return models | decoding | {"chat": result.plan.chat}
 
 
 def _data_set(result: SweepResult) -> dict[str, Any]:
@@ -195,32 +367,13 @@ def _rule(result: SweepResult) -> dict[str, Any]:
     rule, plan, controller = result.plan.rule, result.plan, None
     if plan.cut_by is not None:  # its threshold is None if it is swept
         control = plan.settings.control
-        controller = {name: getattr(plan.cut_by, name) for name in ("name", "title", "formula", "source")}
-        controller["threshold"] = None if control is None else control.threshold
-    facts = {name: getattr(rule, name) for name in ("name", "title", "formula", "source", "lossless")}
+        threshold = None if control is None else control.threshold
+        controller = picked(plan.cut_by, "name", "title", "formula", "source") | {"threshold": threshold}
+    facts = picked(rule, "name", "title", "formula", "source", "lossless")
     facts |= {"swept": plan.title, "against": plan.against, "at": plan.settings.dial if plan.over else None}
-    facts |= {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
-    facts |= {name: getattr(plan.settings, name) for name in ("gamma", "tree", "draft")}
+    facts |= {"dial": plan.symbol, **picked(plan, "low", "high", "strict")}
+    facts |= picked(plan.settings, "gamma", "tree", "draft")
     return facts | {"controller": controller, "fixed": {each.symbol: rule.values[each.key] for each in rule.fixed}}
-
-
-def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any] | None:
-    """Return target, strict and relaxed accuracy with Wilson's intervals, which are valid for few prompts."""
-    if not result.graded.any():
-        return None
-    rows = {"target": result.prompts["target_right"][result.graded]}
-    for name, at in (("strict", result.plan.strict), ("relaxed", dial)):
-        rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
-    facts, units = {}, result.units_of(result.graded)
-    for name, values in rows.items():
-        right = values == RIGHT
-        drawn = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
-        facts[name] = {
-            "right": int(right.sum()),
-            "n": len(right),
-            "wilson": asdict(wilson(float(right.mean()) * drawn, drawn, how.confidence)),
-        }
-    return facts
 
 
 def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
@@ -239,29 +392,18 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
     }
 
 
-def _grid(result: SweepResult, dials: Sequence[float], how: Bootstrap) -> list[dict[str, Any]]:
-    rows = stretches(result, dials, TOLD)
-    values = np.array([each.dial for each in rows])
-    bands = {name: band_at(result, measure, values, how) for name, measure in measures(result).items()}
-    return [
-        {"dial": each.dial, "from": each.low, "to": each.high, "shown": list(each.shown)} | cells_at(bands, place)
-        for place, each in enumerate(rows)
-    ]
-
-
-def _relaxed(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any]:
-    (ranks, by_rank), (shares, by_share) = relaxed_at(result, dial, how).values()
-    return {
-        "by_target_rank": dict(zip(RANK_WORDS, ranks.tolist(), strict=True)),
-        "by_p_over_p1": dict(zip(SHARE_WORDS, shares.tolist(), strict=True)),
-        "shares_by_target_rank": {word: cell(by_rank, place) for place, word in enumerate(RANK_WORDS)},
-        "shares_by_p_over_p1": {word: cell(by_share, place) for place, word in enumerate(SHARE_WORDS)},
-    }
+def _relaxed(sweep: CachedSweep, dial: float) -> dict[str, Any]:
+    counts, shares = dict[str, Any](), dict[str, Any]()
+    kinds = (("target_rank", RANK_WORDS), ("p_over_p1", SHARE_WORDS))
+    for (name, words), (count, band) in zip(kinds, sweep.relaxed(dial).values(), strict=True):
+        counts[f"by_{name}"] = dict(zip(words, count.tolist(), strict=True))
+        shares[f"shares_by_{name}"] = {word: picked(band.at(place), *ENDS) for place, word in enumerate(words)}
+    return counts | shares
 
 
 def _engine(row: EngineRow) -> dict[str, Any]:
     definition = row.definition
-    rates = {name: getattr(row, name) for name in ("unconditional", "conditional", "joint")}
+    rates = picked(row, "unconditional", "conditional", "joint")
     return {
         "engine": definition.engine,
         "length": row.length,
@@ -282,45 +424,26 @@ def _within(found: Within) -> dict[str, Any]:
     return ends | {"why_none": found.why}
 
 
+TASKS = ("task", "prompts", "graded")
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
 _PROMPT = ("id", "category", "prompt_tokens", "off_is_strict", "target_right")
 _SETTING = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "right")
 _AGAINST = ("first_divergence", "edit_distance")
 
 
-def grid_csv(rows: list[dict[str, Any]]) -> str:
-    """Return a line per stretch of the dial, `dial_from` <= dial < `dial_to`, with figures and the ends of their
-    intervals. Undefined values are empty."""
-    names = [name for name in rows[0] if name not in ("dial", "from", "to", "shown")]
-    lines = [[row["from"], row["to"], row["dial"], *_cells(row, names)] for row in rows]
-    return csv_of(["dial_from", "dial_to", "dial", *_heads(names)], lines)
-
-
-def tasks_csv(rows: list[dict[str, Any]]) -> str:
-    """Return a line per task and one for all together, with figures and intervals at strict and the setting."""
-    names = list(dict.fromkeys(name for row in rows for name in row["chosen"]))
-    sides = ("strict", "chosen")
+def figures_csv(heads: Sequence[str], rows: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> str:
+    """Return a line per row: its first cells under `heads`, then every figure with the ends of its interval. Undefined
+    values are empty."""
+    names = list(dict.fromkeys(name for _, figures in rows for name in figures))
+    heads = [*heads, *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
     lines = [
-        [row["task"], row["prompts"], row["graded"]]
-        + [cell for name in names for side in sides for cell in _cells(row[side], [name])]
-        for row in rows
+        [*cells, *((figures.get(name) or {}).get(end) for name in names for end in ENDS)] for cells, figures in rows
     ]
-    return csv_of(["task", "prompts", "graded", *_heads([f"{side}_{name}" for name in names for side in sides])], lines)
+    return csv_of(heads, lines)
 
 
-def setting_grid_csv(variants: Mapping[str, Any]) -> str:
-    """Return a line per variant and common dial value, with the varied setting as the first column."""
-    names = list(variants["titles"])
-    lines = [[each["value"], row["dial"], *_cells(row, names)] for each in variants["rows"] for row in each["dials"]]
-    return csv_of([variants["setting"]["key"], "dial", *_heads(names)], lines)
-
-
-def _heads(names: Iterable[str]) -> list[str]:
-    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
-
-
-def _cells(figures: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
-    return [(figures.get(name) or {}).get(key) for name in names for key in ("estimate", "low", "high")]
+def _figures_at(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in row.items() if isinstance(each, dict)}
 
 
 def engines_csv(rows: list[dict[str, Any]]) -> str:
@@ -339,8 +462,7 @@ def engines_csv(rows: list[dict[str, Any]]) -> str:
 
 
 def summary_csv(found: Mapping[str, Any]) -> str:
-    """Return a line each for the target alone, strict and the chosen setting, with models and data set. Every figure
-    has the ends of its interval; unmeasured or undefined values are empty."""
+    """Return a line each for the target alone, strict and the chosen setting, with models and data set."""
     models, rule, data, timing = (found[name] for name in ("models", "rule", "data_set", "wall_clock"))
     where = {name: models[name] for name in (*_MODELS, *options_of(Settings)) if name != "gamma"}
     where["versions"] = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
@@ -348,7 +470,7 @@ def summary_csv(found: Mapping[str, Any]) -> str:
     rows = []
     for name, at in (("target", None), *((way, found["settings"][way]) for way in ("strict", "chosen"))):
         row = {"setting": name, "rule": rule["name"] if at is not None else "", "dial": at, "gamma": rule["gamma"]}
-        row["tree"] = rule["tree"]
+        row |= {"tree": rule["tree"]} | where
         figures = {each["figure"]: each["settings"][name] for each in found["figures"]} if at is not None else {}
         if at is None and found["accuracy"] is not None:
             figures["accuracy"] = found["accuracy"]["target"]["wilson"]
@@ -356,11 +478,8 @@ def summary_csv(found: Mapping[str, Any]) -> str:
             figures["tokens_per_second"] = timing["tokens_per_second"][name]
             if name == "chosen":
                 figures |= {what: timing[what] for what in ("measured_over_target", "measured_over_strict")}
-        rows.append((row | where, figures))
-    names = list(dict.fromkeys([*rows[0][1], *rows[-1][1]]))  # of the target alone first
-    return csv_of(
-        [*rows[0][0], *_heads(names)], [[*about.values(), *_cells(figures, names)] for about, figures in rows]
-    )
+        rows.append(([*row.values()], figures))
+    return figures_csv(list(row), rows)
 
 
 def prompts_csv(result: SweepResult, dial: float) -> str:
@@ -375,7 +494,7 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
     return csv_of(heads, list(zip(*columns, strict=True)))
 
 
-def evidence_files(result: SweepResult, *, dial: float, references: str = "", **options: Any) -> dict[str, bytes]:
+def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[str, bytes]:
     """Return the files of the evidence for `dial` by name.
 
     evidence.md, evidence.json, summary.csv (the target alone, strict and the setting), grid.csv (a line per stretch of
@@ -384,20 +503,30 @@ def evidence_files(result: SweepResult, *, dial: float, references: str = "", **
     variant and dial value), and with `references`, BibTeX, references.bib. Takes the options of `evidence_of` and
     raises its errors.
     """
-    evidence = plain(evidence_of(result, dial, **options)) | {"references": ["references.bib"] if references else []}
+    found = Evidence(result, dial, **options)
+    references = found.references
+    evidence = plain(found.facts()) | {"references": ["references.bib"] if references else []}
+    along = [((row["from"], row["to"], row["dial"]), _figures_at(row)) for row in evidence["grid"]]
     files = {
-        "evidence.md": markdown(evidence),
+        "evidence.md": markdown([found.blocks()], 1) + "\n",
         "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
         "summary.csv": summary_csv(evidence),
-        "grid.csv": grid_csv(evidence["grid"]),
+        "grid.csv": figures_csv(("dial_from", "dial_to", "dial"), along),
         "stretches.csv": stretches_csv(result),
         "engines.csv": engines_csv(evidence["engines"]),
         "prompts.csv": prompts_csv(result, dial),
     }
-    if evidence["setting_grid"] is not None:
-        files["setting_grid.csv"] = setting_grid_csv(evidence["setting_grid"])
-    if evidence["by_task"]:
-        files["tasks.csv"] = tasks_csv(evidence["by_task"])
+    if (variants := evidence["setting_grid"]) is not None:
+        dials = [((each["value"], row["dial"]), _figures_at(row)) for each in variants["rows"] for row in each["dials"]]
+        files["setting_grid.csv"] = figures_csv((variants["setting"]["key"], "dial"), dials)
+    if tasks := evidence["by_task"]:
+        names = list(dict.fromkeys(name for row in tasks for name in row["chosen"]))
+        sides = [(side, name) for name in names for side in ("strict", "chosen")]
+        by_task = [
+            ([row[head] for head in TASKS], {f"{side}_{name}": row[side].get(name) for side, name in sides})
+            for row in tasks
+        ]
+        files["tasks.csv"] = figures_csv(TASKS, by_task)
     if references:
         files["references.bib"] = references
     return {name: text.encode() for name, text in files.items()}

@@ -23,9 +23,9 @@ from mars_viz.costs import objection
 from mars_viz.errors import SettingError
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
-from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, value_at
+from mars_viz.strict_formats import picked
+from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, spread, value_at
 from mars_viz.sweep.plan import Plan, comparable
-from mars_viz.sweep.report import spread
 from mars_viz.sweep.result import SweepResult, recommended
 from mars_viz.words import exact_setting, number
 
@@ -178,9 +178,8 @@ class GridTable:
 
     def facts(self, how: Bootstrap = DEFAULT) -> dict[str, Any]:
         """Return everything as plain data: a row per variant with a row per dial value."""
-        names = ("key", "symbol", "name", "default", "meaning")
         return {
-            "setting": {name: getattr(self.axis.setting, name) for name in names},
+            "setting": picked(self.axis.setting, "key", "symbol", "name", "default", "meaning"),
             "dial": self.symbol,
             "titles": self.titles,
             "rows": [self._row(place, how) for place in range(len(self.variants))],
@@ -227,12 +226,7 @@ def left_out(symbol: str, dials: Sequence[float], wanted: float) -> str:
 
 def cells_at(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
     """Return every figure at one dial value: its estimate and the ends of its interval."""
-    return {name: cell(band, place if len(band.estimate) > 1 else 0) for name, band in bands.items()}
-
-
-def cell(band: Band, place: int) -> dict[str, float]:
-    """Return a figure's estimate and the ends of its interval."""
-    return {name: float(getattr(band, name)[place]) for name in ("estimate", "low", "high")}
+    return {name: picked(band.at(place), "estimate", "low", "high") for name, band in bands.items()}
 
 
 def best_of(variants: Sequence[Advised]) -> Advised:

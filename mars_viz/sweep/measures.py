@@ -7,6 +7,7 @@ clock. The page, the command and the evidence pack state the terms once, in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,7 @@ from mars_viz.analysis.steps import Steps, combined, plain_within
 from mars_viz.costs import Factor, at_ends, objection, per_token
 from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult, spent_by_length
-from mars_viz.words import counted, number
+from mars_viz.words import counted, number, ranged, times
 
 FEWEST = 5  # minimum number of prompts or questions for a bootstrap interval; with fewer it would be far too narrow
 ROUGH = 30  # number of prompts below which intervals are called rough
@@ -121,11 +122,49 @@ class Measure:
     comparisons with figures without a factor."""
 
     @property
+    def basis(self) -> str:
+        """A name in `documents.BASES`."""
+        return "modelled" if self.modelled else "exact"
+
+    @property
     def against_strict(self) -> bool:
         """True for figures that are known at the strict end without prompts: comparisons with strict, or counts of
         relaxed tokens."""
         at_strict = any(column.startswith("strict:") for column in self.columns)
         return self.sure_at_strict or self.name in ("relaxed", "edits") or at_strict
+
+
+def spread(found: Interval) -> str:
+    """Return a ratio such as '1.20× (1.11 to 1.30)', without an interval if there is none."""
+    return ranged(found.scaled(1), "×", words=times)
+
+
+def cell(measure: Measure, found: Interval) -> str:
+    """Return '12.3 (10.1 to 14.0)'; shares as percentages, their differences as points."""
+    return told(measure.name, (found.estimate, found.low, found.high))
+
+
+def told(name: str, values: Sequence[float], *, change: bool = False) -> str:
+    """Return a figure's estimate with the ends of its interval in words, or with a note that it has none. A `change` of
+    a figure has a sign, and points for percentages."""
+    estimate, low, _ = values
+    bare = math.isnan(low)
+    note = " (no interval)" if bare and not math.isnan(estimate) else ""
+    if bare and not change:
+        return alone(name, estimate) + note
+    scale, unit = (100, " points" if change else _unit(name)) if name in PERCENT else (1, "")
+    words = times if name in RATIOS and not change else number
+    return ranged([scale * value for value in values], unit, words=words, signed=change) + note
+
+
+def alone(name: str, estimate: float) -> str:
+    """Return a figure without its interval; percentages with at most two decimals."""
+    words = number(100 * estimate, 2) if name in PERCENT else (times if name in RATIOS else number)(estimate)
+    return words + _unit(name)
+
+
+def _unit(name: str) -> str:
+    return " points" if name == "accuracy_change" else " %" if name in PERCENT else ""
 
 
 def _same(value: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A sweep in words and rows: figures with their intervals at its settings, by task, and along the dial.
+"""A sweep's figures at its settings, by task, and along the dial.
 
 A task is a prompt's category. Between the ends of a stretch of the dial every printed figure is equal at all settings,
 not only at sampled ones.
@@ -7,54 +7,45 @@ not only at sampled ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.analysis.engines import EngineRow, acceptance_table
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval
+from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.steps import Steps
-from mars_viz.costs import Costs, disturbance, objection
-from mars_viz.run import stop_words
+from mars_viz.costs import Costs, objection
+from mars_viz.figures.dial_curve import DialCurve
+from mars_viz.samples import is_sample_sweep
 from mars_viz.strict_formats import csv_of
-from mars_viz.sweep.measures import PERCENT, RATIOS, Measure, Terms, curve, measures, value_at
-from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.result import SweepResult
-from mars_viz.sweep.wall_clock import TimingCheck
-from mars_viz.words import counted, exactly, number, ranged, times
+from mars_viz.sweep.grid import advised
+from mars_viz.sweep.measures import (
+    ALONE,
+    PERCENT,
+    Measure,
+    Terms,
+    alone,
+    band_at,
+    curve,
+    frontier,
+    measures,
+    places,
+    relaxed_at,
+    told,
+    value_at,
+)
+from mars_viz.sweep.result import SweepResult, chosen_dial
 
-
-def spread(found: Interval) -> str:
-    """Return a ratio such as '1.20× (1.11 to 1.30)', without an interval if there is none."""
-    return ranged(found.scaled(1), "×", words=times)
-
-
-def cell(measure: Measure, found: Interval) -> str:
-    """Return '12.3 (10.1 to 14.0)'; shares as percentages, their differences as points."""
-    return told(measure.name, (found.estimate, found.low, found.high))
-
-
-def told(name: str, values: Sequence[float]) -> str:
-    """Return a figure's estimate with the ends of its interval in words, or with a note that it has none."""
-    estimate, low, _ = values
-    if math.isnan(low):
-        return alone(name, estimate) + ("" if math.isnan(estimate) else " (no interval)")
-    scale = 100 if name in PERCENT else 1
-    return ranged([scale * value for value in values], _unit(name), words=times if name in RATIOS else number)
-
-
-def alone(name: str, estimate: float) -> str:
-    """Return a figure without its interval; percentages with at most two decimals."""
-    words = number(100 * estimate, 2) if name in PERCENT else (times if name in RATIOS else number)(estimate)
-    return words + _unit(name)
-
-
-def _unit(name: str) -> str:
-    return " points" if name == "accuracy_change" else " %" if name in PERCENT else ""
-
-
+T = TypeVar("T")
+BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
+PACES = ("speed_up", "speed_up_strict", "tau")  # measures of speed, the preferred first
+_MOST_KEPT = 2_000
+_NOTHING = object()
 TOLD = ("accuracy", "accuracy_change", "tau", "speed_up", "speed_up_strict", "drafted_share", "same")
 """Figures of a table along the dial; settings with equal printed values share a row."""
 COUNTS = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "same")
@@ -142,28 +133,129 @@ class TaskResults:
     chosen: Mapping[str, Interval]  # by figure, at the chosen setting
 
 
-def by_task(
-    result: SweepResult, dial: float, how: Bootstrap = DEFAULT, known_strict: Sequence[TaskResults] = ()
-) -> tuple[TaskResults, ...]:
-    """Return a row per task in the sweep's order and one for all together; empty for a single task.
+class CachedSweep:
+    """A sweep's figures with one kind of interval, each computed once. Browser tabs share them, so they must not depend
+    on a tab."""
 
-    `known_strict` are the rows of another setting of this sweep, with the same strict side. Raises BadInput for a dial
-    value that was not swept.
-    """
-    categories = result.prompts["category"].astype(str)
-    tasks = list(dict.fromkeys(categories.tolist()))
-    if len(tasks) < 2:
-        return ()
-    by_name = measures(result)
-    figures = {name: by_name[name] for name in FIGURES if name in by_name}
-    groups = [(task, categories == task) for task in tasks] + [(TOGETHER, np.ones(len(result), bool))]
-    strict: list[Mapping[str, Interval]] = [row.strict for row in known_strict]
-    strict = strict or [_side(result, figures, members, result.plan.strict, how) for _, members in groups]
-    rows = []
-    for (task, members), side in zip(groups, strict, strict=True):
-        graded, chosen = int((members & result.graded).sum()), _side(result, figures, members, dial, how)
-        rows.append(TaskResults(task, int(members.sum()), graded, side, chosen))
-    return tuple(rows)
+    def __init__(self, result: SweepResult, how: Bootstrap = DEFAULT) -> None:
+        self.result = result
+        self.how = how  # method and confidence of all intervals
+        self.plan = result.plan
+        self.measures: dict[str, Measure] = measures(result)  # measures that this sweep has
+        self._cache: dict[Hashable, object] = {}
+
+    def by(self, how: Bootstrap) -> CachedSweep:
+        """Return the same sweep with other intervals."""
+        if how == self.how:
+            return self
+        return self.kept(("intervals", how), lambda: CachedSweep(self.result, how))
+
+    @property
+    def shipped(self) -> bool:
+        """True for an included sample, which is read-only."""
+        return is_sample_sweep(self.result.folder)
+
+    @property
+    def graded(self) -> bool:
+        """True if both accuracy and a speed-up are known."""
+        return "accuracy" in self.measures and "speed_up_strict" in self.measures
+
+    @property
+    def pace(self) -> str:
+        """Name of the preferred measure of speed: a speed-up, or τ if the costs of cut rounds are unknown."""
+        return next(name for name in PACES if name in self.measures)
+
+    def recommendation(self, points: float, confidence: float, among: int = 1) -> Recommendation | None:
+        """Return `advised`, cached."""
+        key = ("recommendation", points, confidence, among)
+        return self.kept(key, lambda: advised(self.result, points, confidence, among, self.how))
+
+    def dial(self, requested: float | None, points: float, confidence: float) -> float:
+        """Return the requested setting, or the recommended one if `requested` is None."""
+        return chosen_dial(self.result, self.recommendation(points, confidence)) if requested is None else requested
+
+    def value(self, name: str, dial: float) -> Interval:
+        """Return a figure at a setting, with its interval."""
+        return self.kept(("value", name, dial), lambda: value_at(self.result, self.measures[name], dial, self.how))
+
+    def tasks(self, dial: float) -> tuple[TaskResults, ...]:
+        """Return a row per task in the sweep's order and one for all together; empty for a single task."""
+        return self.kept(("tasks", dial), lambda: self._tasks(dial))
+
+    def _tasks(self, dial: float) -> tuple[TaskResults, ...]:
+        categories, graded, rows = self.result.prompts["category"].astype(str), self.result.graded, []
+        groups = {task: categories == task for task in dict.fromkeys(categories.tolist())}
+        if len(groups) < 2:
+            return ()
+        for task, members in [*groups.items(), (TOGETHER, np.ones(len(self.result), bool))]:
+            strict, chosen = (
+                self.kept(("task", task, at), partial(self._task, members, at)) for at in (self.plan.strict, dial)
+            )
+            rows.append(TaskResults(task, int(members.sum()), int((members & graded).sum()), strict, chosen))
+        return tuple(rows)
+
+    def _task(self, members: np.ndarray, dial: float) -> dict[str, Interval]:
+        intervals = {}
+        for name in (each for each in FIGURES if each in self.measures):
+            rows = np.flatnonzero(members & self.result.graded if self.measures[name].graded else members)
+            if len(rows):
+                units = self.result.units_of(rows)
+                intervals[name] = value_at(self.result, self.measures[name], dial, self.how, rows, units)
+        return intervals
+
+    def path(self, dial: float, *, paired: bool) -> Frontier:
+        """Return the frontier, including this setting."""
+        path = self.kept(("path", paired), lambda: frontier(self.result, self.how, BANDS, paired=paired))
+        if dial in path.dials:
+            return path
+        key = ("place", paired, dial)
+        speed = "speed_up" if path.over == ALONE else "speed_up_strict"
+        right = "accuracy_change" if paired else "accuracy"
+        measure = self.measures[speed]  # of the graded prompts only, as on the frontier
+        graded = Measure(speed, measure.title, measure.columns, measure.of, graded=True)
+        return self.kept(
+            key, lambda: path.through(dial, self.value(right, dial), value_at(self.result, graded, dial, self.how))
+        )
+
+    def curve(self, name: str) -> DialCurve:
+        """Return a figure over the dial."""
+        return self.kept(("curve", name), lambda: self._curve(self.measures[name]))
+
+    def relaxed(self, dial: float) -> dict[str, tuple[np.ndarray, Band]]:
+        """Return `relaxed_at`, cached."""
+        return self.kept(("relaxed", dial), lambda: relaxed_at(self.result, dial, self.how))
+
+    def engines(self, dial: float) -> tuple[EngineRow, ...]:
+        """Return the acceptance as each engine defines it."""
+        return self.kept(
+            ("engines", dial),
+            lambda: acceptance_table(self.result.acceptance(dial), units=self.result.units, how=self.how),
+        )
+
+    def _curve(self, measure: Measure) -> DialCurve:
+        dials = places(self.result, BANDS)
+        return DialCurve(
+            title=measure.title,
+            symbol=self.plan.symbol,
+            steps=curve(self.result, measure),
+            dials=dials,
+            band=band_at(self.result, measure, np.asarray(dials), self.how),
+            strict=self.plan.strict,
+            percent=measure.name in PERCENT,
+            modelled=measure.modelled,
+            against=self.plan.against,
+        )
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the cached result of `make` under this key."""
+        cached = self._cache.get(key, _NOTHING)  # a single lookup, because another tab may clear the cache
+        if cached is not _NOTHING:
+            return cast(T, cached)
+        if len(self._cache) > _MOST_KEPT:
+            self._cache.clear()
+        result = make()
+        self._cache[key] = result
+        return result
 
 
 def losing(rows: Sequence[TaskResults], terms: Terms, against: str) -> str:
@@ -172,38 +264,11 @@ def losing(rows: Sequence[TaskResults], terms: Terms, against: str) -> str:
     for row in rows[:-1]:
         change = row.chosen.get("accuracy_change")
         if change is not None and 100 * change.high < -terms.points:
-            losses.append(f"{row.task} {told('accuracy_change', (change.estimate, change.low, change.high))}")
+            losses.append(f"{row.task} {told('accuracy_change', change.scaled(1))}")
     if not losses:
         return ""
     what = "one task loses" if len(losses) == 1 else f"{len(losses)} tasks lose"
     return f"By itself {what} more than is tolerated against {against}: {', '.join(losses)}."
-
-
-def _side(
-    result: SweepResult, figures: Mapping[str, Measure], own: np.ndarray, dial: float, how: Bootstrap
-) -> dict[str, Interval]:
-    intervals = {}
-    for name, measure in figures.items():
-        rows = np.flatnonzero(own & result.graded if measure.graded else own)
-        if len(rows):
-            intervals[name] = value_at(result, measure, dial, how, rows, result.units_of(rows))
-    return intervals
-
-
-DEFAULT_TERMS = Terms()  # one point, 95 %, BCa
-_SHOWN = (
-    "accuracy",
-    "accuracy_change",
-    "tau",
-    "speed_up",
-    "speed_up_strict",
-    "drafted",
-    "drafted_share",
-    "rolled_back",
-    "relaxed",
-    "same",
-    "length",
-)
 
 
 def settings_of(result: SweepResult, dial: float) -> dict[str, float]:
@@ -211,96 +276,9 @@ def settings_of(result: SweepResult, dial: float) -> dict[str, float]:
     return {"strict": result.plan.strict, "chosen": dial, "loosest": result.plan.loosest}
 
 
-def table_of(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> list[dict[str, Any]]:
-    """Return a row per figure with estimate and interval at each setting."""
-    columns = settings_of(result, dial)
-    return [
-        {
-            "figure": measure.name,
-            "title": measure.title,
-            "basis": "modelled" if measure.modelled else "exact",
-            "settings": {
-                name: {"dial": at} | asdict(value_at(result, measure, at, how)) for name, at in columns.items()
-            },
-        }
-        for measure in measures(result).values()
-    ]
-
-
-def summary_lines(
-    result: SweepResult, dial: float, timed: TimingCheck | None = None, terms: Terms = DEFAULT_TERMS
-) -> list[str]:
-    """Return the summary of a finished sweep for a terminal."""
-    plan, by_name = result.plan, measures(result)
-    columns = settings_of(result, dial)
-    names = {"strict": plan.against, "loosest": "shortest" if plan.over else "loosest"}
-    heads = [f"{names.get(name, name)}, {plan.symbol} = {exactly(at)}" for name, at in columns.items()]
-    span = f"{plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}"
-    stop = f", stop at {stop_words(plan.settings.stop)}" if plan.settings.stop else ""
-    lines = [
-        f"{plan.title}, {span}, {plan.settings.draft}, "
-        f"temperature {plan.settings.temperature:g}{stop}; {counted(len(result), 'prompt')} of {plan.prompt_set}, "
-        f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
-        f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",
-    ]
-    lines += filter(None, [turns_words(plan)])
-    if result.failures:
-        lines.append(f"{counted(len(result.failures), 'prompt')} without results:")
-        lines += [f"  {failure.id}: {failure.reason}" for failure in result.failures[:10]]
-        lines += [f"  and {len(result.failures) - 10} more"] * (len(result.failures) > 10)
-    lines += ["", f"{'':<44}" + "".join(f"{head:>31}" for head in heads)]
-    for name in (*_SHOWN, *("passes",) * (plan.cut_by is not None), *plan.scores):
-        if name in by_name:
-            cells = [cell(by_name[name], value_at(result, by_name[name], at, terms.how)) for at in columns.values()]
-            lines.append(f"{by_name[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
-    lines += _task_lines(result, dial, terms)
-    disturbed = "" if result.costs is None else disturbance(result.costs)
-    lines += filter(None, [missing(result.costs, result.folder), disturbed])
-    lines.append(terms.brackets(drawn(result), result.questions))
-    lines.append("'Modelled' figures use measured costs of passes; their intervals include those of the costs.")
-    off = int(result.prompts["off_is_strict"].sum())
-    whole = f"Where drafts have full length {off} of {len(result)} texts equal those of a walk without controller."
-    strict = f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token"
-    lines.append(whole if plan.over else f"{strict}{result.compared}.")
-    return lines if timed is None else lines + ["", *timing_lines(timed)]
-
-
-def _task_lines(result: SweepResult, dial: float, terms: Terms) -> list[str]:
-    rows, by_name, plan = by_task(result, dial, terms.how), measures(result), result.plan
-    if not rows:
-        return []
-    names = [name for name in ("accuracy", "accuracy_change", "tau", "speed_up_strict") if name in rows[-1].chosen]
-    heads = {"accuracy": "accuracy", "accuracy_change": f"change vs {plan.against}", "tau": "τ"}
-    labels = [heads.get(name, f"× {plan.against}, modelled") for name in names]
-    head = f"by task, at {plan.symbol} = {exactly(dial)}"
-    lines = ["", f"{head:<34}{'prompts':>8}" + "".join(map("{:>29}".format, labels))]
-    for row in rows:
-        cells = [cell(by_name[name], row.chosen[name]) if name in row.chosen else "not graded" for name in names]
-        lines.append(f"{row.task[:33]:<34}{number(row.prompts):>8}" + "".join(f"{text:>29}" for text in cells))
-    return [*lines, *filter(None, [losing(rows, terms, plan.against)]), ""]
-
-
 def drawn(result: SweepResult) -> str:
     """Return the unit of resampling in words."""
     return "prompts" if result.units is None else "questions"
-
-
-def timing_lines(timed: TimingCheck) -> list[str]:
-    """Return the wall-clock check in words."""
-    prompts, repetitions = timed.chosen.seconds.shape
-    labels = {timed.strict.name: timed.against}
-    paces = ", ".join(
-        f"{labels.get(way.name, way.name)} {number(timed.pace(way).estimate)}"
-        for way in (timed.target, timed.strict, timed.chosen)
-    )
-    alone = f", {spread(timed.over_target)} the target alone (modelled {spread(timed.modelled)})"
-    return [
-        f"Measured on {timed.device}, {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')}: "
-        f"{spread(timed.over_strict)} {timed.against} (modelled {times(timed.modelled_over_strict)}×)"
-        f"{'' if timed.objection else alone}.",
-        *filter(None, [timed.objection]),
-        f"Tokens a second: {paces}. {timed.note}".rstrip(),
-    ]
 
 
 def missing(costs: Costs | None, folder: Path) -> str:

@@ -9,12 +9,13 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.documents import BASES, Block, Code, Figure, Section, Sentence, Table
-from mars_viz.escapes import Html, html, markdown
+from mars_viz.escapes import Html, html, joined, markdown
 from mars_viz.ui import theme
 
 ROW = 32  # height of a table's row in pixels
 WHOLE = 40  # maximum number of rows of a table that is shown at its full height
 PINNED = 4  # columns beyond which the first stays while the others are scrolled
+NARROW = 24  # maximum number of characters of a first column that stays; a wider one would fill a phone's screen
 NUMERIC = tuple("0123456789+−–") + ("",)  # first characters of numbers
 
 
@@ -25,8 +26,7 @@ def draw(blocks: Iterable[Block]) -> None:
             case Sentence(small=True):
                 theme.small(block.text, block.more)
             case Sentence():
-                basis = theme.tag(block.basis, BASES[block.basis]) if block.basis else Html()
-                theme.show(Html(f'<p class="mv-line">{html(block.text)} {html(basis)}</p>'))
+                theme.show(Html(f'<p class="mv-line">{html(_tagged(block))}</p>'))
             case Table():
                 _table(block)
             case Code():
@@ -42,10 +42,11 @@ def _table(block: Table) -> None:
     heads = list(block.heads)
     heads = [head + "\u200b" * heads[:place].count(head) for place, head in enumerate(heads)]  # names of columns differ
     frame = pd.DataFrame(list(block.rows), columns=heads)
+    stays = len(heads) > PINNED and max((len(row[0]) for row in block.rows), default=0) <= NARROW
     columns = {
         head: st.column_config.TextColumn(
             help=markdown(block.help.get(head, "")) or None,
-            pinned=place == 0 and len(block.heads) > PINNED,
+            pinned=place == 0 and stays,
             alignment="right" if all(cell[:1] in NUMERIC for cell in frame[head]) else "left",
         )
         for place, head in enumerate(heads)
@@ -61,3 +62,24 @@ def _table(block: Table) -> None:
         placeholder="",
         alt=block.alt,
     )
+
+
+def sentence(text: str, basis: str = "") -> None:
+    """Draw a sentence with the basis of its numbers."""
+    draw([Sentence(text, basis)])
+
+
+def lead(parts: Iterable[Sentence], more: str = "") -> None:
+    """Draw the page's main result, the parts of a sentence with their bases, and a remark below."""
+    below = Html(f"<br><small>{html(more)}</small>") if more else Html()
+    theme.show(Html(f'<p class="mv-lead" role="status">{joined(map(_tagged, parts))}{html(below)}</p>'))
+
+
+def _tagged(sentence: Sentence) -> Html:
+    tag = theme.tag(sentence.basis, BASES[sentence.basis]) if sentence.basis else Html()
+    return Html(f"{html(sentence.text)} {html(tag)}")
+
+
+def frame(table: Table) -> pd.DataFrame:
+    """Return the table as a data frame of text."""
+    return pd.DataFrame(list(table.rows), columns=list(table.heads))

@@ -7,6 +7,7 @@ Everything shown is from the file; missing information is marked as unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 
 import streamlit as st
@@ -17,9 +18,10 @@ from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.engines import bound_curve, margins_along_the_text
 from mars_viz.imports import import_run
+from mars_viz.sweep import document
 from mars_viz.ui import theme
+from mars_viz.ui.documents import draw as draw_blocks
 from mars_viz.ui.session import Session
-from mars_viz.ui.tune import tables
 from mars_viz.words import counted, number
 
 KEY = "engine-file"  # session key of the opened file
@@ -138,7 +140,7 @@ def draw_counts(engine_file: EngineFile) -> None:
     rows = acceptance_table([counts for _, counts in engine_file.requests])
     theme.section("Acceptance under every engine's definition")
     theme.small("Measured. Cells stay empty for figures that the engine does not report.")
-    tables.table(tables.engines(rows), "engine-file-acceptance", "Acceptance of the file under every definition")
-    by_position = tables.by_position(rows)
-    if len(by_position):
-        tables.table(by_position, "engine-file-positions", "Acceptance by position in the block")
+    by_engine, by_place = document.by_definition(rows), document.by_position(rows)
+    draw_blocks([replace(by_engine, key="engine-file-acceptance")])
+    if by_place.rows:
+        draw_blocks([replace(by_place, key="engine-file-positions")])

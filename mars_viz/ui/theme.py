@@ -66,7 +66,8 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .mv-served .corrected { font-weight: 600; }
 .mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
   white-space: nowrap; cursor: help; vertical-align: .1em; }
-.mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.5; unicode-bidi: plaintext; overflow-wrap: anywhere; }
+.mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
+.mv-lead small { opacity: .85; font-size: .95rem; }
 .mv-line { margin: 0; overflow-wrap: anywhere; }
 .mv-line small { display: block; opacity: .7; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }

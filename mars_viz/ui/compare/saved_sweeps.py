@@ -4,10 +4,9 @@ two texts of one prompt."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,16 +15,16 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
 from mars_viz.analysis.alignment import Alignment, Side, Unit, Written
-from mars_viz.analysis.intervals import Interval
 from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.components.compare import two_texts as show
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.errors import BadInput, RunFileError, contained
+from mars_viz.documents import Table
+from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.escapes import markdown, visible
 from mars_viz.run import Piece
-from mars_viz.sweep import SweepResult, load_sweep, pairing
-from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
-from mars_viz.sweep.measures import DRAFTED, PERCENT
+from mars_viz.sweep import SweepResult, pairing
+from mars_viz.sweep.columns import GRADES, RIGHT, UNGRADED
+from mars_viz.sweep.measures import DRAFTED, cell, told
 from mars_viz.sweep.pairing import (
     Change,
     Divergence,
@@ -42,9 +41,10 @@ from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_words, page_state
 from mars_viz.ui.compare.compare_words import SIDES, Names
 from mars_viz.ui.compare.page_state import Comparison
+from mars_viz.ui.documents import draw
 from mars_viz.ui.session import bound
-from mars_viz.ui.tune.catalogue import shelf
-from mars_viz.words import THIN_SPACE, counted, exactly, number, ranged, setting
+from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
+from mars_viz.words import counted, exactly, number, setting
 
 # figures of the table in order, as far as a sweep has them
 COMPARED = (
@@ -59,25 +59,25 @@ COMPARED = (
     "tokens",
     "same",
 )
+DIALS = ("from_dial", "to_dial")  # fields of the view
 PROMPT_LENGTH = 80  # maximum number of characters of a prompt in the table
 
 
-def _id_of(path: Path) -> str:
-    return path.relative_to(default_folders.sweeps()).as_posix()
+def opened_sweep(catalog: SweepCatalogue, name: str) -> SweepResult:
+    """Return a sweep. Raises BadInput if it cannot be read or no prompt is finished."""
+    if (sweep := catalog.opened(name)) is None:
+        raise SettingError(f"No prompt of the sweep {catalog.labels[name]} is finished. Choose another.")
+    return sweep.result
 
 
-def opened_sweep(path: Path) -> SweepResult:
-    """Return the sweep in a folder, read again if it has grown. Raises BadInput if it cannot be read."""
-    with contained(f"The sweep {path.name}"):
-        return _loaded(path, _changed(path))
-
-
-def _changed(path: Path) -> int:
-    """Return the time of the last write in a sweep's folder, in nanoseconds."""
+def _version(name: str, result: SweepResult) -> str:
+    """Return a key that changes with the sweep's files. Raises BadInput if they are gone."""
     try:
-        return max(part.stat().st_mtime_ns for part in [path, *path.rglob("*")])
+        changed = max(part.stat().st_mtime_ns for part in [result.folder, *result.folder.rglob("*")])
     except OSError as error:
-        raise RunFileError(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
+        why = f"The sweep {result.folder.name} cannot be read ({error.strerror}). Choose another."
+        raise RunFileError(why) from error
+    return f"{name}@{result.plan.provenance.created}@{result.finished}@{changed}"
 
 
 def _settings_key(both: Pairing, state: str) -> str:
@@ -87,11 +87,6 @@ def _settings_key(both: Pairing, state: str) -> str:
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _paired(_left: SweepSetting, _right: SweepSetting, state: str) -> Pairing:
     return pair(_left, _right)
-
-
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _loaded(path: Path, changed: int) -> SweepResult:
-    return load_sweep(path)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -151,11 +146,9 @@ def turned_answers(both: Pairing) -> tuple[list[str], list[str]]:
     return worse, better
 
 
-def interval_words(interval: Interval, *, signed: bool = False, percent: bool = False) -> str:
-    """Format an interval as 'a (b to c)', or only the estimate if the range is unknown. `signed` adds a plus sign to
-    positive values and shows shares in percentage points, as for differences."""
-    unit = f"{THIN_SPACE}{'points' if signed else '%'}" if percent and np.isfinite(interval.estimate) else ""
-    return ranged(interval.scaled(100 if percent else 1), unit, signed=signed)
+def difference(row: Paired) -> str:
+    """Return the difference of a figure with its sign."""
+    return told(row.measure.name, row.change.scaled(1), change=True)
 
 
 def sweep_finding(both: Pairing, table: Sequence[Paired], worse: int, better: int, called: Names) -> str:
@@ -168,12 +161,11 @@ def sweep_finding(both: Pairing, table: Sequence[Paired], worse: int, better: in
         )
     sentence = (
         f"τ (tokens per target pass) over {over}: {number(tau.right.estimate)} ({called.right}) against "
-        f"{number(tau.left.estimate)} ({called.left}), difference {interval_words(tau.change, signed=True)}."
+        f"{number(tau.left.estimate)} ({called.left}), difference {difference(tau)}."
     )
     if (drafted := next((row for row in table if row.measure.name == DRAFTED.name), None)) is not None:
         ends = (number(side.estimate) for side in (drafted.right, drafted.left))
-        change = interval_words(drafted.change, signed=True)
-        sentence += f" Drafted tokens per prompt: {' against '.join(ends)}, difference {change}."
+        sentence += f" Drafted tokens per prompt: {' against '.join(ends)}, difference {difference(drafted)}."
     if not both.graded.any():
         return sentence
     sentence += f" Of {counted(int(both.graded.sum()), 'graded answer')}, {number(worse)} "
@@ -221,7 +213,7 @@ def _prompt_table(both: Pairing, differences: Divergence | None) -> pd.DataFrame
     frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     if both.graded.any():
         for name, grades in zip(names, both.at("right"), strict=True):
-            frame[f"answer, {name}"] = [_GRADES.get(int(value), "") for value in grades]
+            frame[f"answer, {name}"] = [GRADES[int(value)] for value in grades]
     for name, tokens, passes in zip(names, both.at("tokens"), both.at("rounds"), strict=True):
         frame[f"tokens, {name}"] = tokens
         frame[f"τ, {name}"] = np.divide(tokens, passes, out=np.full(len(frame), np.nan), where=passes > 0)
@@ -239,8 +231,7 @@ def _prompt_table(both: Pairing, differences: Divergence | None) -> pd.DataFrame
 def _figure_table(table: Sequence[Paired], called: Names) -> pd.DataFrame:
     lines = []
     for row in table:
-        basis = "modelled" if row.measure.modelled else "exact"
-        line: dict[str, float | str] = {"figure": row.measure.title, "stands on": basis}
+        line: dict[str, float | str] = {"figure": row.measure.title, "stands on": row.measure.basis}
         sides = {called.left: row.left, called.right: row.right, "difference": row.change}
         for name, interval in sides.items():
             line |= {name: interval.estimate, f"{name}, from": interval.low, f"{name}, to": interval.high}
@@ -248,16 +239,14 @@ def _figure_table(table: Sequence[Paired], called: Names) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-_GRADES = {UNGRADED: "", WRONG: "wrong", RIGHT: "right"}
-
-
-def _sweep_table(rows: Sequence[Paired], names: Names) -> None:
+def figures(rows: Sequence[Paired], names: Names) -> Table:
+    """Return the figures of both settings with their differences."""
     lines = []
     for row in rows:
-        percent, kind = row.measure.name in PERCENT, "modelled" if row.measure.modelled else "exact"
-        cells = (interval_words(row.left, percent=percent), interval_words(row.right, percent=percent))
-        lines.append((row.measure.title, "", *cells, interval_words(row.change, signed=True, percent=percent), kind))
-    compare_words.draw_table("Both dial values over all prompts", names, lines)
+        sides = [cell(row.measure, side) for side in (row.left, row.right)]
+        lines.append([row.measure.title, *sides, difference(row), row.measure.basis])
+    alt = "Both dial values over all prompts"
+    return Table(["figure", names.left, names.right, "difference", "basis"], lines, "both-settings", alt)
 
 
 LABEL_LENGTH = 60  # maximum number of characters of a prompt in the list
@@ -387,11 +376,10 @@ _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 def over_a_sweep(memory: Comparison) -> None:
     """Draw the comparison of two settings over many prompts."""
     catalog = shelf(default_folders.sweeps())
-    paths = {name: entry.path for name, entry in catalog.entries.items()}
     theme.note(catalog.error, *memory.notices)
     if catalog.error:
         return
-    if not paths:
+    if not catalog.entries:
         theme.note(
             "There is no saved sweep here yet. Make one on Tune, or with mars-viz sweep --out FOLDER; the variable "
             f"{default_folders.SWEEPS} names the folder that holds it."
@@ -399,28 +387,24 @@ def over_a_sweep(memory: Comparison) -> None:
         return
     try:
         left, right = st.columns(2, gap="medium")
-        one = chosen_sweep(memory, left, paths, catalog.labels)
-        other = chosen_beside(memory, right, paths, catalog.labels, _id_of(one[0]))
-        _over_sweeps(memory, one, other)
+        chosen_sweep(memory, left, catalog)
+        chosen_beside(memory, right, catalog)
+        _over_sweeps(memory, catalog)
     except BadInput as error:
         theme.note(str(error))
 
 
-def _over_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult] | None) -> None:
-    sweeps, sides = (one, other or one), (compare_words.SIDES.left, compare_words.SIDES.right)
+def _over_sweeps(memory: Comparison, catalog: SweepCatalogue) -> None:
+    names = [name for name in (memory.view.sweep, memory.view.beside) if name]
+    results, sides = [opened_sweep(catalog, name) for name in names], (SIDES.left, SIDES.right)
     columns, settings = st.columns(2, gap="medium"), []
-    for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, sweeps, strict=True):
-        default = result.plan.strict if other is None and name == "from_dial" else result.plan.axis.dial.default
-        label = words if other is None else f"{words}: {result.plan.title}"
-        settings.append(SweepSetting(result, _dial_input(memory, column, result, name, default, label)))
+    for column, field, words, result in zip(columns, DIALS, sides, (results[0], results[-1]), strict=True):
+        default = result.plan.strict if len(results) == 1 and field == DIALS[0] else result.plan.axis.dial.default
+        label = words if len(results) == 1 else f"{words}: {result.plan.title}"
+        settings.append(SweepSetting(result, _dial_input(memory, column, result, field, default, label)))
     left, right = settings
-    sweep, beside = _id_of(one[0]), "" if other is None else _id_of(other[0])
-    memory.view = replace(memory.view, sweep=sweep, beside=beside, from_dial=left.dial, to_dial=right.dial)
-    versions = [  # keys of the sweeps and their versions; raises BadInput if a sweep is gone
-        f"{path}@{result.plan.provenance.created}@{result.finished}@{_changed(path)}"
-        for path, result in sweeps[: 1 if other is None else 2]
-    ]
-    over_both(memory, left, right, "&".join(versions))
+    memory.view = replace(memory.view, from_dial=left.dial, to_dial=right.dial)
+    over_both(memory, left, right, "&".join(map(_version, names, results)))
 
 
 def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state: str) -> None:
@@ -434,17 +418,17 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
     compare_words.lead(sweep_finding(both, rows, len(worse), len(better), names))
     for sentence in filter(None, [_controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
-    _sweep_table(rows, names)
+    draw([figures(rows, names)])
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
     st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
     both_texts(memory, both, names, state)
-    figures, rules = partial(_figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
+    numbers_of, rules = partial(_figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
     if both.one_sweep:
-        numbers = share.Table("Both settings in numbers", "settings-compared", figures)
+        numbers = share.Table("Both settings in numbers", "settings-compared", numbers_of)
         share.tables([numbers], rules[:1], "compare-sweep")
         return
     prompts = _prompt_by_prompt(both)
-    numbers = share.Table("Both sweeps in numbers", "sweeps-compared", figures)
+    numbers = share.Table("Both sweeps in numbers", "sweeps-compared", numbers_of)
     by_prompt = share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts)
     share.tables([numbers, by_prompt], rules, "compare-sweeps")
 
@@ -465,35 +449,27 @@ def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
     return prompts
 
 
-def chosen_sweep(
-    memory: Comparison, column: DeltaGenerator, paths: Mapping[str, Path], labels: Mapping[str, str]
-) -> tuple[Path, SweepResult]:
-    """Draw the picker of sweeps and return the chosen one. Raises BadInput if it cannot be read."""
-    name = memory.view.sweep
-    if name not in paths:
-        if name:
+def chosen_sweep(memory: Comparison, column: DeltaGenerator, catalog: SweepCatalogue) -> None:
+    """Draw the picker of sweeps; a missing one is replaced by the newest."""
+    if memory.view.sweep not in catalog.entries:
+        if memory.view.sweep:
             theme.note("There is no sweep of the link's name here; the newest is shown.")
-        name = next(iter(paths))
+        memory.view = replace(memory.view, sweep=next(iter(catalog.entries)))
 
     def choose(sweep: str) -> None:
         memory.look(sweep=sweep, beside="", from_dial=None, to_dial=None, prompt="")
 
-    words = labels.__getitem__
-    bound(column.selectbox, "Sweep", "compare-sweep", name, choose, options=list(paths), format_func=words)
-    return paths[name], opened_sweep(paths[name])
+    options, words = list(catalog.entries), catalog.labels.__getitem__
+    bound(column.selectbox, "Sweep", "compare-sweep", memory.view.sweep, choose, options=options, format_func=words)
 
 
-def chosen_beside(
-    memory: Comparison, column: DeltaGenerator, paths: Mapping[str, Path], labels: Mapping[str, str], sweep_id: str
-) -> tuple[Path, SweepResult] | None:
-    """Draw the picker of the other sweep and return it; None for the same sweep, or with an error message if it cannot
-    be read."""
-    others = [name for name in paths if name != sweep_id]
-    chosen = memory.view.beside
-    if chosen and chosen not in others:
-        theme.note("There is no other sweep of the link's second name here; two settings of one are shown instead.")
-        chosen = ""
-    words = {"": "the same sweep at another setting", **labels}
+def chosen_beside(memory: Comparison, column: DeltaGenerator, catalog: SweepCatalogue) -> None:
+    """Draw the picker of the other sweep, empty for the same; one that cannot be opened is left out with a note."""
+    others, why = [name for name in catalog.entries if name != memory.view.sweep], ""
+    if memory.view.beside and memory.view.beside not in others:
+        why = "There is no other sweep of the link's second name here; two settings of one are shown instead."
+        memory.view = replace(memory.view, beside="")
+    words = {"": "the same sweep at another setting", **catalog.labels}
 
     def choose(name: str) -> None:
         memory.look(beside=name, from_dial=None, to_dial=None)
@@ -502,7 +478,7 @@ def chosen_beside(
         column.selectbox,
         "Compare with",
         "compare-beside",
-        chosen,
+        memory.view.beside,
         choose,
         options=["", *others],
         format_func=words.__getitem__,
@@ -510,10 +486,12 @@ def chosen_beside(
         help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
     )
     try:
-        return (paths[chosen], opened_sweep(paths[chosen])) if chosen else None
+        if memory.view.beside:
+            opened_sweep(catalog, memory.view.beside)
     except BadInput as error:
-        theme.note(f"{error} Two settings of one sweep are shown instead.")
-        return None
+        why = f"{error} Two settings of one sweep are shown instead."
+        memory.view = replace(memory.view, beside="")
+    theme.note(why)
 
 
 def _dial_input(

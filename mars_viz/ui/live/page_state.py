@@ -17,7 +17,7 @@ from mars_viz import default_folders, samples
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
-from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceStore, list_races, load_race
+from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceStore, Racing, list_races, load_race
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read

@@ -20,42 +20,32 @@ import streamlit as st
 
 from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.engine_file import read_file
-from mars_viz.analysis.engines import synthetic_settings
 from mars_viz.analysis.intervals import Band, Method
-from mars_viz.analysis.recommendation import Recommendation, about
+from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
+from mars_viz.documents import Section
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.page import bibtex
-from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.evidence import dial_grid, evidence_zip, judged_at
-from mars_viz.sweep.evidence_text import VARIED
-from mars_viz.sweep.grid import Advised, GridAxis, best_of, few_dials, grid_table, left_out, with_pair
-from mars_viz.sweep.measures import METHODS
-from mars_viz.sweep.report import cell, drawn, told
-from mars_viz.sweep.result import together
-from mars_viz.sweep.wall_clock import CUT, Checks, kept_checks
+from mars_viz.sweep import SweepResult, document
+from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
+from mars_viz.sweep.evidence import dial_grid, evidence_zip
+from mars_viz.sweep.grid import Advised, best_of, grid_table, with_pair
+from mars_viz.sweep.measures import METHODS, cell, told
+from mars_viz.sweep.report import BANDS, CachedSweep
+from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui.documents import ROW, draw, sentence
 from mars_viz.ui.imported import draw_counts
 from mars_viz.ui.theme import chart
-from mars_viz.ui.tune import sweep_requests, tables, words
-from mars_viz.ui.tune.catalogue import (
-    BANDS,
-    KEY,
-    LEAST_POINTS,
-    MOST_CONFIDENCE,
-    CachedSweep,
-    SweepCatalogue,
-    TunePageState,
-    TuneView,
-)
+from mars_viz.ui.tune import sweep_requests
+from mars_viz.ui.tune.catalogue import KEY, LEAST_POINTS, MOST_CONFIDENCE, SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.jobs import ClockJob
-from mars_viz.words import exact_setting, number
+from mars_viz.words import exact_setting, number, times
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
 
@@ -91,7 +81,7 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
     rows = [
         {
             "title": cached.measures[name].title,
-            "kind": "modelled" if cached.measures[name].modelled else "exact",
+            "kind": cached.measures[name].basis,
             "strict": cell(cached.measures[name], cached.value(name, cached.plan.strict)),
         }
         for name in names
@@ -166,39 +156,21 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    axis, dials = table.axis, table.dials.tolist()
-    variants.sort(key=lambda each: axis.value_of(each[0].plan.settings))
-    names = [name for name in VARIED if all(name in each.measures for each, _ in variants)]
-    titles = {name: sweep.measures[name].title for name in names}  # the widget must hold nothing else
+    sweeps = sorted((each for each, _ in variants), key=lambda each: table.axis.value_of(each.plan.settings))
+    names, titles = [name for name in document.VARIED if name in table.titles], table.titles
     name = st.segmented_control(
         "Figure",
         names,
         default=names[0],
         required=True,
         key="grid-figure",
-        format_func=lambda name: markdown(titles[name]),
+        format_func=lambda name: markdown(titles[name]),  # the widget must hold nothing else
         label_visibility="collapsed",
     )
-    measure = sweep.measures[name or names[0]]
-    tables.line(
-        f"{measure.title[0].upper()}{measure.title[1:]}, by {axis.symbol} and {sweep.plan.symbol}. "
-        f"{axis.symbol}: {axis.setting.meaning}. Each row is a sweep of its own, of the same prompts. "
-        f"{left_out(sweep.plan.symbol, dials, dial)}".rstrip(),
-        "modelled" if measure.modelled else "exact",
-    )
-    rows = []
-    for each, _ in variants:
-        row = {axis.symbol: axis.setting.written(axis.value_of(each.plan.settings))}
-        for at in few_dials(dials, (dial,)):
-            row[exact_setting(each.plan.symbol, at)] = cell(each.measures[measure.name], each.value(measure.name, at))
-        rows.append(row)
-    tables.table(pd.DataFrame(rows), "grid", measure.title)
-    if axis.setting.key == THRESHOLD and (best := pair(advised)) is not None:
-        tables.line(best.sentence, "modelled")
-    if sweep.graded:
-        tables.line(together(sweep.how.confidence, len(variants)))
-        lines = pd.DataFrame([_advice(*each, axis) for each in variants])
-        tables.table(lines, "grid-advice", f"How far {sweep.plan.symbol} can go for each {axis.symbol}")
+    draw(document.grid(table, sweeps, [name or names[0]], dial))
+    if table.axis.setting.key == THRESHOLD and (best := pair(advised)) is not None:
+        sentence(best.sentence, "modelled")
+    draw(document.grid_advice(table, sweeps))
 
 
 def pair(advised: Sequence[Advised]) -> Recommendation | None:
@@ -207,24 +179,13 @@ def pair(advised: Sequence[Advised]) -> Recommendation | None:
     return None if recommendation is None or recommendation.dial is None else recommendation
 
 
-def _advice(each: CachedSweep, recommendation: Recommendation | None, axis: GridAxis) -> dict[str, str]:
-    dial, needed = (None, None) if recommendation is None else (recommendation.dial, recommendation.prompts_needed)
-    pace, unit = each.measures[each.pace], drawn(each.result)
-    return {
-        axis.symbol: axis.setting.written(axis.value_of(each.plan.settings)),
-        "loosest within the loss": "not enough prompts" if dial is None else exact_setting(each.plan.symbol, dial),
-        pace.title: "–" if dial is None else cell(pace, each.value(pace.name, dial)),
-        f"{unit} to test the next": "–" if needed is None else f"about {about(needed)}",
-    }
-
-
 _METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
 
 
 def draw_terms(page_state: TunePageState, sweep: CachedSweep) -> None:
     """Draw the terms in words, and the button that opens the form."""
     current = page_state.view.terms
-    brackets = current.brackets(drawn(sweep.result), sweep.result.questions)
+    brackets = document.brackets(sweep, current)
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     with left:
         theme.small(f"{current.safe} {brackets}" if "accuracy" in sweep.measures else brackets)
@@ -287,7 +248,7 @@ def hero(view: TuneView, sweep: CachedSweep, dial: float, others: Mapping[str, C
     paths = frontier(sweep, dial, others, view.points)
     chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
     if len(paths) > 1:
-        tables.line(words.trade(paths, view.points), "modelled")
+        sentence(trade(paths, view.points), "modelled")
 
 
 def shows_pairs() -> bool:
@@ -306,6 +267,21 @@ def choice_of_pairs(against: str) -> None:
         format_func=lambda name: markdown(f"against {against}" if name == PAIRED else str(name)),
         label_visibility="collapsed",
         help=markdown(f"Paired with {against} on the same prompts, intervals are narrower."),
+    )
+
+
+def trade(paths: Sequence[RulePath], points: float) -> str:
+    """Return the fastest rule for the tolerated loss of accuracy."""
+    ranked: list[tuple[float, str]] = []
+    for each in paths:
+        place = each.path.best_within(each.strict, points)
+        speed, at = float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place]))
+        ranked.append((-speed, f"{each.name} {times(speed)}× at {at}"))
+    parts = [words for _, words in sorted(ranked, key=lambda row: row[0])]
+    allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
+    return (
+        f"Fastest settings that lose at most {allowed} on these prompts, over {paths[0].path.over}: "
+        f"{'; '.join(parts)}. Other prompts may differ."
     )
 
 
@@ -349,8 +325,7 @@ def folded(
         tasks = st.expander("Results by task", expanded=True, key="tune-tasks", on_change="rerun")
         if tasks.open:
             with tasks:
-                tables.line(f"Each task at {sweep.plan.against} and at this setting.", "exact")
-                tables.table(tables.tasks(sweep, dial), "tasks", "Results by task and together")
+                draw(document.tasks(sweep, dial))
     sections: dict[str, Callable[[], None]] = {
         "All figures along the dial": partial(every_figure, sweep, dial),
         "Relaxed tokens by rank and probability": partial(relaxed, sweep, dial),
@@ -374,7 +349,7 @@ def every_figure(sweep: CachedSweep, dial: float) -> None:
     names = list(titles)
     name = st.selectbox("Figure", names, names.index("tau"), key="tune-figure", format_func=titles.__getitem__)
     chart(dial_curve(sweep.curve(name), dial, theme.figure_theme()), "curve")
-    tables.table(tables.figures(sweep, dial), "all-figures", "All figures at strict, this setting and the loosest")
+    draw([document.figures(sweep, dial)])
 
 
 def relaxed(sweep: CachedSweep, dial: float) -> None:
@@ -386,22 +361,43 @@ def relaxed(sweep: CachedSweep, dial: float) -> None:
         chart(make(RANK_WORDS, *by_rank, axis="the target's rank"), "ranks")
     with right:
         chart(make(SHARE_WORDS, *by_share, axis="p(x)/p1"), "shares")
-    tables.line("Shares of all relaxed tokens at this setting.", "exact")
+    sentence("Shares of all relaxed tokens at this setting.", "exact")
 
 
 def by_prompt(sweep: CachedSweep, dial: float) -> None:
     """Draw a table with a row per prompt."""
-    frame = tables.prompts(sweep.result, dial)
-    tables.line("Which prompts change, where, and by how much.", "exact")
-    tables.table(frame, "prompts", "Every prompt at strict and at this setting", height=min(420, 38 + 32 * len(frame)))
-    for failure in sweep.result.failures[:10]:
-        theme.small(f"{failure.id} has no results: {failure.reason}")
+    frame, alt = prompts(sweep.result, dial), "Every prompt at strict and at this setting"
+    sentence("Which prompts change, where, and by how much.", "exact")
+    height = min(420, 38 + ROW * len(frame))
+    st.dataframe(frame, hide_index=True, height=height, row_height=ROW, key="prompts", placeholder="", alt=alt)
+    draw(document.failures(sweep.result))
+
+
+def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
+    """Return a table with a row per prompt, at this setting and at strict."""
+    now, strict = (result.rows(np.array([at]))[:, 0] for at in (dial, result.plan.strict))
+    lines = result.lines
+    first = lines["first_divergence"][now]
+    return pd.DataFrame(
+        {
+            "prompt": result.prompts["id"].astype(str),
+            "category": result.prompts["category"].astype(str),
+            "strict": [GRADES[int(grade)] for grade in lines["right"][strict]],
+            "chosen": [GRADES[int(grade)] for grade in lines["right"][now]],
+            "first differs": pd.array(np.where(first < 0, -1, first + 1), "Int64"),
+            "edits": lines["edit_distance"][now],
+            "tokens": lines["tokens"][now],
+            "passes": lines["rounds"][now],
+            "passes strict": lines["rounds"][strict],
+            "rolled back": lines["rolled_back"][now],
+            "relaxed": lines["relaxed"][now],
+        }
+    ).replace({"first differs": {-1: pd.NA}})
 
 
 def clock(sweep: CachedSweep, dial: float) -> None:
     """Draw the wall-clock check of this setting."""
-    plan = sweep.plan
-    job = _check(sweep, dial)
+    against, job = sweep.plan.against, _check(sweep, dial)
     if job is not None and not job.progress.state.finished:
         watching = faults.fragment(tab_jobs.watch, run_every=POLL)
         stopping = "Stopping after this decode …"
@@ -410,21 +406,12 @@ def clock(sweep: CachedSweep, dial: float) -> None:
     checks = all_checks(sweep, dial)
     if job is not None and (job.progress.error or job.progress.check is None):
         theme.note(job.progress.error or "You stopped the check; it has no result.")
-    for problem in checks.problems:
-        theme.note(problem)
-    if (check := checks.latest(dial)) is not None:
-        first, second = words.timed(check)
-        tables.line(first, "measured")
-        theme.small(second, check.device)
-    if plan.cut_by is not None:
-        theme.small(CUT)
-    if len(checks.found) > (check is not None):
-        alt = "Every wall-clock check of this sweep"
-        tables.table(tables.checks(checks.found[::-1], plan.symbol, plan.against), "checks", alt)
+    theme.note(*checks.problems)
+    draw(document.clock(sweep, dial, checks))
     left, middle, right = st.columns([3, 3, 5], vertical_alignment="bottom")
     count = left.number_input("Prompts", 1, 1000, 5, key="clock-prompts", help="Evenly spread over the set")
     repetitions = middle.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
-    if right.button(markdown(f"Measure {plan.against} and this setting"), key="clock-begin"):
+    if right.button(markdown(f"Measure {against} and this setting"), key="clock-begin"):
         try:
             sweep_requests.check_clock(sweep.result, dial, int(count), int(repetitions))
         except BadInput as error:
@@ -442,8 +429,8 @@ def all_checks(sweep: CachedSweep, dial: float) -> Checks:
     """Return the checks saved with the sweep, and one that could not be saved, as for a sample."""
     saved, job = kept_checks(sweep.result.folder, sweep.plan), _check(sweep, dial)
     if job is not None and job.progress.check is not None and (job.progress.error or sweep.shipped):
-        saved = replace(saved, found=(*saved.found, job.progress.check))
-    return replace(saved, found=tuple(replace(check, how=sweep.how) for check in saved.found))
+        return replace(saved, found=(*saved.found, job.progress.check))
+    return saved
 
 
 def _timing(job: ClockJob) -> tuple[float, str]:
@@ -456,9 +443,8 @@ def _timing(job: ClockJob) -> tuple[float, str]:
 def engines(sweep: CachedSweep, dial: float) -> None:
     """Draw the table of definitions, and the download of vLLM's metrics."""
     rows = sweep.engines(dial)
-    tables.line("The same texts, counted by each engine's definition.", "exact")
-    tables.table(tables.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
-    tables.table(tables.by_position(rows), "positions", "Acceptance by position in the block")
+    sentence("The same texts, counted by each engine's definition.", "exact")
+    draw([document.by_definition(rows), document.by_position(rows)])
     file = (lambda: exported(sweep, dial), f"{sweep.result.folder.name}-vllm-metrics.json", "application/json")
     st.download_button("Save as vLLM's per-request metrics", *file, key="vllm-export", on_click="ignore")
 
@@ -507,15 +493,7 @@ def evidence(
         f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}: the command that makes it again, results "
         "by task, costs with their spread, and every stretch of the dial."
     )
-    for each in engine_settings(sweep.plan.settings, judged_at(sweep.plan, dial)):
-        tables.line(f"{each.engine}. {each.note}")
-        if each.text:
-            st.code(each.text, language=None, wrap_lines=True)
-    flags = synthetic_settings(sweep.result.paths(dial))
-    theme.note(f"Synthetic acceptance. {flags.warning}")
-    for engine, text in (("vLLM", flags.vllm), ("SGLang", flags.sglang), ("TensorRT-LLM", flags.tensorrt_llm)):
-        tables.line(engine)
-        st.code(text, language=None, wrap_lines=True)
+    draw([*document.engine_options(sweep, dial), Section("Synthetic acceptance", document.synthetic(sweep, dial))])
 
 
 def imported() -> None:
@@ -540,5 +518,5 @@ def imported() -> None:
         else:
             theme.note(COUNTS_ONLY if engine_file.requests else "This is a log of whole rounds. Open it on Explore.")
             if engine_file.requests:
-                tables.line(engine_file.summary, "measured")
+                sentence(engine_file.summary, "measured")
                 draw_counts(engine_file)

@@ -27,8 +27,8 @@ from mars_viz.ui.decode_form import START, dial_slider, draft_fields, fixed_inpu
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import sweep_requests
+from mars_viz.ui.tune.jobs import duration
 from mars_viz.ui.tune.sweep_requests import DIALLED, SweepRequest, Upload
-from mars_viz.ui.tune.words import duration
 from mars_viz.words import counted, exactly
 
 BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"

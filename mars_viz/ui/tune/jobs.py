@@ -18,6 +18,7 @@ from mars_viz.sweep.sweep import GridSweep, SweepLoop
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import Models
+from mars_viz.words import counted, number
 
 Begin = Callable[..., SweepLoop | GridSweep]
 """Begins or resumes one sweep or the sweeps of a grid with a pair, or without one on a Ray cluster."""
@@ -133,3 +134,24 @@ class ClockJob(Job[Clocking]):
         except BadInput as refusal:
             error = str(refusal)
         self.tell(state=JobState.DONE, check=check, error=error)
+
+
+def going(now: Sweeping) -> str:
+    """Return a sentence about a running sweep."""
+    if not now.prompts:
+        return "Loading the models and measuring what their passes cost on this device …"
+    words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
+    if now.failed:
+        words += f", {number(now.failed)} of them without results"
+    if now.workers:
+        words += f", by {counted(len(now.workers), 'worker')}: {' + '.join(map(number, now.workers))}"
+    return words + ("" if math.isnan(now.left) else f"; about {duration(now.left)} to go")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration like '40 seconds', '6 minutes' or '2.5 hours'."""
+    if seconds < 90:
+        return counted(max(1, round(seconds)), "second")
+    if seconds < 5400:
+        return counted(round(seconds / 60), "minute")
+    return f"{number(round(seconds / 3600, 1))} hours"

@@ -14,12 +14,13 @@ from mars_viz.analysis.recommendation import Recommendation, about, two_digits
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.prompts import PromptSet, builtin_prompts, kinds_of, per_task
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.ui import theme
 from mars_viz.ui.tune import sweep_requests
-from mars_viz.ui.tune.catalogue import CachedSweep, SweepCatalogue, TunePageState
+from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState
+from mars_viz.ui.tune.jobs import duration
 from mars_viz.ui.tune.sweep_requests import PER_TASK_MOST
-from mars_viz.ui.tune.words import duration
 from mars_viz.words import counted, number
 
 _KEPT = (

@@ -1,0 +1,380 @@
+"""A sweep's results as blocks, for the Tune page, the terminal and the evidence pack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
+from mars_viz.analysis.intervals import RESAMPLES
+from mars_viz.analysis.recommendation import Recommendation, about
+from mars_viz.controllers import CONTROLLERS
+from mars_viz.costs import Cost, Costs, disturbance
+from mars_viz.documents import BASES, Block, Code, Section, Sentence, Table
+from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
+from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.sweep.grid import GridTable, few_dials, left_out
+from mars_viz.sweep.measures import Terms, cell, spread, told
+from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.report import PACES, CachedSweep, drawn, losing, missing, settings_of
+from mars_viz.sweep.result import SweepResult, together
+from mars_viz.sweep.wall_clock import CUT, Checks, TimingCheck
+from mars_viz.words import counted, decimals_within, exact_setting, exactly, number, ranged, short_device, times
+
+NOT_GRADED = "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
+COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
+MOST_FAILURES = 10  # maximum number of failed prompts listed
+VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
+"""Figures that have a table in a grid."""
+
+
+def lead(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
+    """Return the parts of a sentence that compares the setting with strict or with fixed γ."""
+    if sweep.plan.over:
+        return _shortened(sweep, dial)
+    plan = sweep.plan
+    at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
+    if dial == plan.strict:
+        tau = number(sweep.value("tau", dial).estimate)
+        return (Sentence(f"{at} is strict: {tau} tokens per target pass.", "exact"),)
+    if sweep.value("same", dial).estimate == 1:
+        moved = _accuracy_change(sweep, dial) if sweep.graded else "."
+        return (Sentence(f"{at} writes the same text as strict on every prompt{moved}", "exact"),)
+    speed, passes = sweep.value("speed_up_strict", dial), sweep.value("passes", dial).estimate
+    strict_passes = sweep.value("passes", plan.strict).estimate
+    end = f"; {ranged(sweep.value('same', dial).scaled(100), ' %')} of texts are identical to strict."
+    return (
+        Sentence(f"{at} is {spread(speed)} as fast as strict", "modelled"),
+        Sentence(f": {number(passes)} target passes per prompt, strict {number(strict_passes)}", "exact"),
+        Sentence(_accuracy_change(sweep, dial) if sweep.graded else end, "exact"),
+    )
+
+
+def _shortened(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
+    plan, controller = sweep.plan, CONTROLLERS[sweep.plan.over]
+    tau, drafted = (sweep.value(name, dial).estimate for name in ("tau", "drafted"))
+    counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
+    if dial == plan.strict:
+        return (Sentence(f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
+    where = controller.advice(dial, "Drafting", "Stopping")
+    has_speed, full_drafted = "speed_up_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
+    pace = f" is {spread(sweep.value('speed_up_strict', dial))} as fast as {plan.against}" if has_speed else ""
+    full = f": {counts}; {plan.against} drafts {number(full_drafted)}{'' if sweep.graded else '.'}"
+    parts = Sentence(f"{where}{pace}", "modelled" if has_speed else ""), Sentence(full, "exact")
+    return (*parts, Sentence(_accuracy_change(sweep, dial), "exact")) if sweep.graded else parts
+
+
+def _accuracy_change(sweep: CachedSweep, dial: float) -> str:
+    change, accuracy = (sweep.value(name, dial).scaled(100) for name in ("accuracy_change", "accuracy"))
+    is_now = f"; accuracy is {number(accuracy[0], decimals_within(*accuracy[1:]))} %"
+    grades = sweep.result.at("right", np.array([dial])), sweep.result.at("right", np.array([sweep.plan.strict]))
+    if (grades[0] != grades[1]).any():
+        return f"{is_now}, {ranged(change, ' points', signed=True)} vs {sweep.plan.against}."
+    low, high = (number(end, decimals_within(*change[1:])) for end in change[1:])
+    return f"{is_now}, and no prompt's grade changes ({low} to {high} points)."
+
+
+def advice(sweep: CachedSweep, recommendation: Recommendation | None, dial: float, terms: Terms) -> str:
+    """Return the recommendation, the next step, and the tasks that lose too much at this setting."""
+    if recommendation is None:
+        return NOT_GRADED
+    result, tasks = sweep.result, losing(sweep.tasks(dial), terms, sweep.plan.against)
+    so_far = f"So far, from the first {number(result.finished)} of {number(sweep.plan.prompts)} prompts: "
+    text = f"{'' if result.complete else so_far}{recommendation.sentence} {recommendation.next_step}".rstrip()
+    return f"{text} At {exact_setting(sweep.plan.symbol, dial)}: {tasks[0].lower()}{tasks[1:]}" if tasks else text
+
+
+def brackets(sweep: CachedSweep, terms: Terms) -> str:
+    """Return sentences that define the brackets."""
+    return terms.brackets(drawn(sweep.result), sweep.result.questions)
+
+
+def reading(sweep: CachedSweep, terms: Terms) -> list[Block]:
+    """Return how to read the numbers."""
+    computed = (
+        f"The intervals are computed {COMPUTED}. They are not simultaneous, and those of modelled figures include"
+    )
+    sentences = (brackets(sweep, terms), f"{computed} the intervals of the costs.", *BASES.values())
+    return [Sentence(each) for each in sentences]
+
+
+def coverage(sweep: CachedSweep) -> str:
+    """Return the basis of all figures."""
+    result, plan = sweep.result, sweep.plan
+    left = f", {counted(len(result.failures), 'prompt')} without results" if result.failures else ""
+    if not result.complete:
+        left += f", {number(plan.prompts - result.finished)} not done yet"
+    turns = "" if result.units is None else f", turns of {counted(result.questions, 'question')}"
+    return (
+        f"{counted(len(result), 'prompt')} of {plan.prompt_set}{turns}, "
+        f"{number(int(result.graded.sum()))} graded{left}; "
+        f"{counted(result.positions, 'drafted position')}; {plan.settings.draft}, temperature "
+        f"{plan.settings.temperature:g}, max {number(plan.settings.max_new_tokens)} new tokens; "
+        f"{plan.provenance.target} with {plan.provenance.drafter} on {short_device(plan.provenance.device)}. "
+        f"{off(result)} {turns_words(plan)}"
+    ).rstrip()
+
+
+def off(result: SweepResult) -> str:
+    """Return how many texts at the reference equal those of an independent walk."""
+    same = f"{number(int(result.prompts['off_is_strict'].sum()))} of {number(len(result))} texts equal"
+    if result.plan.over:
+        return f"With drafts of full length {same} those of a walk without controller."
+    return f"At the strict end {same} the lossless rule's token for token{result.compared}."
+
+
+def failures(result: SweepResult) -> list[Block]:
+    """Return a sentence for each prompt without results, for many only the first."""
+    listed: list[Block] = [
+        Sentence(f"{each.id} has no results: {each.reason}", small=True) for each in result.failures[:MOST_FAILURES]
+    ]
+    more = len(result.failures) - len(listed)
+    return listed + ([Sentence(f"{number(more)} more have none.", small=True)] if more else [])
+
+
+def figures(sweep: CachedSweep, dial: float) -> Table:
+    """Return every figure at strict, at the setting and at the loosest one."""
+    plan, columns = sweep.plan, settings_of(sweep.result, dial)
+    names = {"strict": plan.against, "loosest": "shortest drafts" if plan.over else "loosest"}
+    heads = [f"{names.get(name, name)}, {exact_setting(plan.symbol, at)}" for name, at in columns.items()]
+    rows = [
+        [each.title, *(cell(each, sweep.value(name, at)) for at in columns.values()), each.basis]
+        for name, each in sweep.measures.items()
+    ]
+    alt = "All figures at strict, this setting and the loosest"
+    return Table(["figure", *heads, "basis"], rows, "all-figures", alt)
+
+
+def tasks(
+    sweep: CachedSweep, dial: float, sides: Sequence[str] = ("strict", "chosen"), most: int | None = None
+) -> list[Block]:
+    """Return the figures of at most so many tasks and of all together; empty for a single task. Comparisons with strict
+    have one column, other figures one for each of the `sides`."""
+    results, against = sweep.tasks(dial), sweep.plan.against
+    if not results:
+        return []
+    titles = {
+        "accuracy_change": f"accuracy vs {against}",
+        "accuracy": "accuracy",
+        "tau": "τ",
+        "speed_up_strict": f"× {against}, modelled",
+        "speed_up": "× target alone, modelled",
+    }
+    alone = ("accuracy_change", "speed_up_strict")
+    labels = {"strict": against, "chosen": exact_setting(sweep.plan.symbol, dial)}
+    columns = [
+        (side, name)
+        for name in titles
+        if name in results[-1].chosen
+        for side in sides
+        if side == "chosen" or name not in alone
+    ]
+    heads = [titles[name] if name in alone else f"{titles[name]}, {labels[side]}" for side, name in columns]
+    rows = []
+    for row in [*results[:-1][:most], results[-1]]:
+        at = [getattr(row, side).get(name) for side, name in columns]
+        cells = [
+            "not graded" if found is None else cell(sweep.measures[name], found)
+            for found, (_, name) in zip(at, columns, strict=True)
+        ]
+        rows.append([row.task, number(row.prompts), *cells])
+    more = len(results) - len(rows)
+    left = [Sentence(f"{counted(more, 'more task')} in tasks.csv.")] if more else []
+    table = Table(["task", "prompts", *heads], rows, "tasks", "Results by task and together")
+    return [Sentence(f"Each task at {against} and at {labels['chosen']}.", "exact"), table, *left]
+
+
+def clock(sweep: CachedSweep, dial: float, checks: Checks) -> list[Block]:
+    """Return the newest wall-clock check of the setting, and a table of all if there are more."""
+    newest, blocks = checks.latest(dial), list[Block]()
+    if newest is not None:
+        blocks += timed(replace(newest, how=sweep.how))
+    if sweep.plan.cut_by is not None:
+        blocks.append(Sentence(CUT, small=True))
+    if len(checks.found) == (newest is not None):
+        return blocks
+    against = f"over {sweep.plan.against}"
+    heads = ["measured, UTC", sweep.plan.symbol, against, "modelled", "over the target alone", "prompts", "repetitions"]
+    rows = []
+    for check in (replace(each, how=sweep.how) for each in checks.found[::-1]):
+        alone = "disturbed" if check.objection else spread(check.over_target)
+        paces = [spread(check.over_strict), f"{times(check.modelled_over_strict)}×", alone]
+        counts = map(str, check.chosen.seconds.shape)
+        rows.append([check.created.replace("T", " ")[:16], exactly(check.dial), *paces, *counts, check.device])
+    return [*blocks, Table([*heads, "device"], rows, "checks", "Every wall-clock check of this sweep")]
+
+
+def timed(check: TimingCheck) -> list[Block]:
+    """Return the results of a wall-clock check, measured and modelled."""
+    prompts, repetitions = check.chosen.seconds.shape
+    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {spread(check.modelled)})"
+    alone = f", and {spread(check.over_target)} as fast as the target alone{modelled}"
+    ways = (("the target alone", check.target), (check.against, check.strict), ("this setting", check.chosen))
+    paces = ", ".join(f"{label} {ranged(check.pace(way).scaled(1))}" for label, way in ways)
+    over = check.modelled_over_strict
+    modelled_over = "" if math.isnan(over) else f" (modelled {times(over)}×)"
+    measured = f"Measured {spread(check.over_strict)} as fast as {check.against}{modelled_over}"
+    done = (
+        f"{counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on {short_device(check.device)}."
+    )
+    return [
+        Sentence(f"{measured}{f'. {check.objection}' if check.objection else f'{alone}.'}", "measured"),
+        Sentence(f"Tokens a second: {paces}. {done}", small=True, more=check.device),
+    ]
+
+
+def costs(found: Costs) -> list[Block]:
+    """Return the costs of passes."""
+    rows = [
+        (f"target, a pass over {counted(place, 'position')}", each) for place, each in enumerate(found.target_pass, 1)
+    ]
+    rows += [(f"drafter, a tree of {counted(n, 'level')}", each) for n, each in enumerate(found.drafting, 1)]
+    rows += [] if found.drafting else [("drafter, a token", found.drafter_step)]
+    rows += [(f"the rest of a round of {n} drafted", found.rest[n - 1]) for n in sorted({1, found.gamma})]
+    mentioned = found.others is None or bool(disturbance(found))
+    quiet = "" if mentioned else f" Other processes used {number(found.others or 0)} cores meanwhile."
+    about_them = (
+        f"Costs of passes on {found.device} in {found.dtype}, batch size 1, caches of {found.cache_length} positions: "
+        f"the lower quartile of {found.repeats} repeats in turn, with its 95 % interval.{quiet}"
+    )
+    return [Sentence(about_them, "measured"), Table(["", "ms"], [[name, _ms(each)] for name, each in rows], "costs")]
+
+
+def _ms(cost: Cost) -> str:
+    return told("ms", [1000 * each for each in (cost.seconds, cost.low, cost.high)])
+
+
+def grid(table: GridTable, sweeps: Sequence[CachedSweep], names: Sequence[str], dial: float) -> list[Block]:
+    """Return tables of the named figures of all variants (rows), at a few dial values and this one (columns). `sweeps`
+    are the table's."""
+    setting, symbol, dials = table.axis.setting, table.symbol, table.dials.tolist()
+    shown = few_dials(dials, (dial,))
+    about_it = (
+        f"{table.axis.symbol}: {setting.meaning}; {setting.default:g} by default. Rows are values of "
+        f"{table.axis.symbol}, columns of {symbol}. Each row is a sweep of its own, of the same prompts. "
+        f"{left_out(symbol, dials, dial)}"
+    )
+    blocks: list[Block] = [Sentence(about_it.rstrip())]
+    for name in names:
+        measure = sweeps[0].measures[name]
+        rows = [
+            [setting.written(value), *(cell(measure, each.value(name, at)) for at in shown)]
+            for value, each in zip(table.values, sweeps, strict=True)
+        ]
+        heads = [table.axis.symbol, *(exact_setting(symbol, at) for at in shown)]
+        title = f"{measure.title[0].upper()}{measure.title[1:]}, by {table.axis.symbol} and {symbol}."
+        blocks += [Sentence(title, measure.basis), Table(heads, rows, f"grid-{name}", measure.title)]
+    return blocks
+
+
+def grid_advice(table: GridTable, sweeps: Sequence[CachedSweep]) -> list[Block]:
+    """Return how far the dial can go for each variant; empty if no prompt is graded."""
+    if not sweeps[0].graded:
+        return []
+    axis, pace = table.axis, sweeps[0].measures[next(name for name in PACES if name in table.titles)]
+    rows, sentences = [], list[Block]()
+    for value, each, found in zip(table.values, sweeps, (one.found for one in table.variants), strict=True):
+        dial, needed = (None, None) if found is None else (found.dial, found.prompts_needed)
+        cells = ["not enough prompts", "–"]
+        if dial is not None:
+            cells = [exact_setting(table.symbol, dial), cell(pace, each.value(pace.name, dial))]
+        rows.append([axis.setting.written(value), *cells, "–" if needed is None else f"about {about(needed)}"])
+        if found is not None:
+            sentences.append(Sentence(f"{axis.symbol} = {axis.setting.written(value)}: {found.sentence}", small=True))
+    heads = [axis.symbol, "loosest within the loss", pace.title, f"{drawn(sweeps[0].result)} to test the next"]
+    alt = f"How far {table.symbol} can go for each {axis.symbol}"
+    tested = Sentence(together(sweeps[0].how.confidence, len(sweeps)))
+    return [tested, Table(heads, rows, "grid-advice", alt), *sentences]
+
+
+def relaxed(sweep: CachedSweep, dial: float) -> list[Block]:
+    """Return the relaxed tokens by the target's rank and by p(x)/p1."""
+    tables: list[Block] = []
+    heads = (("target's rank", RANK_WORDS), ("p(x)/p(v1)", SHARE_WORDS))
+    for (head, kinds), (counts, shares) in zip(heads, sweep.relaxed(dial).values(), strict=True):
+        rows = [
+            [kinds[place], number(count), told("relaxed", shares.at(place).scaled(1))]
+            for place, count in enumerate(counts.tolist())
+            if count
+        ]
+        tables.append(Table([head, "tokens", "share of the relaxed"], rows, head))
+    if not any(isinstance(each, Table) and each.rows for each in tables):
+        return [Sentence("No token was relaxed at this setting.")]
+    return [Sentence("Shares of all relaxed tokens at this setting.", "exact"), *tables]
+
+
+def by_definition(rows: Sequence[EngineRow], *, short: bool = False) -> Table:
+    """Return a row per definition of acceptance; a `short` table lacks remarks and sources."""
+    heads = ["engine", "length", "length is", "rate", "rate is", "bonus", "requests", "note", "source"]
+    lines = []
+    for row in rows:
+        of = row.definition
+        length = [_within(row.length, row.length_within), of.length_formula or "not reported"]
+        rate = [_within(row.rate, row.rate_within), of.rate_formula or "not reported"]
+        lines.append([of.engine, *length, *rate, of.bonus, of.pooling.value, of.note, of.source])
+    count = 5 if short else len(heads)
+    alt = "Acceptance length and rate under every engine's definition"
+    return Table(heads[:count], [line[:count] for line in lines], "engines", alt)
+
+
+def _within(value: float, within: Within) -> str:
+    if within.interval is None:
+        return f"{number(value)} (no interval: {within.why})" if within.why else number(value)
+    return ranged((value, within.interval.low, within.interval.high))
+
+
+def by_position(rows: Sequence[EngineRow]) -> Table:
+    """Return the acceptance at each position of the block; without rows if it is unknown."""
+    plain = next(row.unconditional for row in rows if row.unconditional is not None)
+    both = next(row for row in rows if row.conditional is not None)
+    kinds = {"unconditional": plain, "conditional": both.conditional, "joint": both.joint}
+    lines = [[name, *map(number, () if values is None else values.tolist())] for name, values in kinds.items()]
+    heads = ["acceptance at position", *(str(place) for place in range(1, len(plain) + 1))]
+    return Table(heads, lines if len(plain) else [], "positions", "Acceptance by position in the block")
+
+
+def engine_options(sweep: CachedSweep, dial: float) -> list[Block]:
+    """Return the rule's setting in each engine, engines with the same note together."""
+    at = sweep.plan.at(dial).dial or 0.0
+    names: dict[tuple[str, str], list[str]] = {}
+    for each in engine_settings(sweep.plan.settings, at):
+        names.setdefault((each.note, each.text), []).append(each.engine)
+    blocks: list[Block] = []
+    for (note, text), engines in names.items():
+        blocks += [Sentence(f"{', '.join(engines)}: {note}"), *([Code(text)] if text else [])]
+    return blocks
+
+
+def synthetic(sweep: CachedSweep, dial: float) -> list[Block]:
+    """Return the settings with which engines imitate the acceptance."""
+    flags = synthetic_settings(sweep.result.paths(dial))
+    engines = (
+        ("vLLM, to merge into --speculative-config:", flags.vllm),
+        ("SGLang, environment:", flags.sglang),
+        ("TensorRT-LLM, environment:", flags.tensorrt_llm),
+    )
+    return [Sentence(flags.warning), *(block for name, text in engines for block in (Sentence(name), Code(text)))]
+
+
+def summary(sweep: CachedSweep, dial: float, checks: Checks, terms: Terms) -> list[Block]:
+    """Return the summary of a finished sweep for a terminal."""
+    result, plan = sweep.result, sweep.plan
+    span = f"{plan.title}, {plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}."
+    disturbed = "" if result.costs is None else disturbance(result.costs)
+    loss = losing(sweep.tasks(dial), terms, plan.against)
+    remarks = [Sentence(each) for each in (missing(result.costs, result.folder), disturbed, loss) if each]
+    sections: dict[str, Sequence[Block]] = {
+        "".join(each.text for each in lead(sweep, dial)): [figures(sweep, dial), *remarks],
+        "Results by task": tasks(sweep, dial, ("chosen",)),
+        "Wall clock": clock(sweep, dial, checks) if checks.found else [],
+        "How to read the numbers": reading(sweep, terms),
+    }
+    return [Sentence(span), Sentence(coverage(sweep)), *failures(result), *in_sections(sections)]
+
+
+def in_sections(blocks: Mapping[str, Sequence[Block]]) -> list[Block]:
+    """Return sections by title, without empty ones."""
+    return [Section(title, each) for title, each in blocks.items() if each]
