@@ -26,7 +26,6 @@ from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.evidence import dial_grid, evidence_files
 from mars_viz.sweep.grid import Advised, advised, best_of, few_dials, grid_of, grid_table
 from mars_viz.sweep.measures import cell, measures, value_at
-from mars_viz.sweep.report import cell
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.sweep import GridSweep
 from tests.tables import table_backend
