@@ -164,6 +164,40 @@ class Evidence:
             },
         }
 
+    def files(self) -> dict[str, bytes]:
+        """Return the files by name.
+
+        evidence.md, evidence.json, summary.csv (the target alone, strict and the setting), grid.csv (a line per stretch
+        of the table), stretches.csv (every stretch, sums only), engines.csv (a line per definition of acceptance) and
+        prompts.csv (a line per prompt). With several tasks also tasks.csv, with `beside` setting_grid.csv (a line per
+        variant and dial value), and with `references` references.bib.
+        """
+        references = {"references.bib": self.references} if self.references else {}
+        evidence = plain(self.facts()) | {"references": [*references]}
+        along = [((row["from"], row["to"], row["dial"]), _figures_at(row)) for row in evidence["grid"]]
+        files = {
+            "evidence.md": markdown([self.blocks()], 1) + "\n",
+            "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
+            "summary.csv": summary_csv(evidence),
+            "grid.csv": figures_csv(("dial_from", "dial_to", "dial"), along),
+            "stretches.csv": stretches_csv(self.result),
+            "engines.csv": engines_csv(evidence["engines"]),
+            "prompts.csv": prompts_csv(self.result, self.dial),
+        }
+        if (grid := evidence["setting_grid"]) is not None:
+            dials = [((each["value"], row["dial"]), _figures_at(row)) for each in grid["rows"] for row in each["dials"]]
+            files["setting_grid.csv"] = figures_csv((grid["setting"]["key"], "dial"), dials)
+        if tasks := evidence["by_task"]:
+            names = dict.fromkeys(name for row in tasks for name in row["chosen"])
+            sides = [(side, name) for name in names for side in ("strict", "chosen")]
+            heads = ("task", "prompts", "graded")
+            by_task = [
+                ([row[head] for head in heads], {f"{side}_{name}": row[side].get(name) for side, name in sides})
+                for row in tasks
+            ]
+            files["tasks.csv"] = figures_csv(heads, by_task)
+        return {name: text.encode() for name, text in (files | references).items()}
+
     def blocks(self) -> Section:
         """Return everything as a document, with tables to paste into a pull request."""
         sweep, dial, plan = self.sweep, self.dial, self.result.plan
@@ -424,7 +458,6 @@ def _within(found: Within) -> dict[str, Any]:
     return ends | {"why_none": found.why}
 
 
-TASKS = ("task", "prompts", "graded")
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
 _PROMPT = ("id", "category", "prompt_tokens", "off_is_strict", "target_right")
 _SETTING = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "right")
@@ -495,41 +528,8 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
 
 
 def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[str, bytes]:
-    """Return the files of the evidence for `dial` by name.
-
-    evidence.md, evidence.json, summary.csv (the target alone, strict and the setting), grid.csv (a line per stretch of
-    the table), stretches.csv (every stretch, sums only), engines.csv (a line per definition of acceptance) and
-    prompts.csv (a line per prompt). With several tasks also tasks.csv, with `beside` setting_grid.csv (a line per
-    variant and dial value), and with `references`, BibTeX, references.bib. Takes the options of `evidence_of` and
-    raises its errors.
-    """
-    found = Evidence(result, dial, **options)
-    references = found.references
-    evidence = plain(found.facts()) | {"references": ["references.bib"] if references else []}
-    along = [((row["from"], row["to"], row["dial"]), _figures_at(row)) for row in evidence["grid"]]
-    files = {
-        "evidence.md": markdown([found.blocks()], 1) + "\n",
-        "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
-        "summary.csv": summary_csv(evidence),
-        "grid.csv": figures_csv(("dial_from", "dial_to", "dial"), along),
-        "stretches.csv": stretches_csv(result),
-        "engines.csv": engines_csv(evidence["engines"]),
-        "prompts.csv": prompts_csv(result, dial),
-    }
-    if (variants := evidence["setting_grid"]) is not None:
-        dials = [((each["value"], row["dial"]), _figures_at(row)) for each in variants["rows"] for row in each["dials"]]
-        files["setting_grid.csv"] = figures_csv((variants["setting"]["key"], "dial"), dials)
-    if tasks := evidence["by_task"]:
-        names = list(dict.fromkeys(name for row in tasks for name in row["chosen"]))
-        sides = [(side, name) for name in names for side in ("strict", "chosen")]
-        by_task = [
-            ([row[head] for head in TASKS], {f"{side}_{name}": row[side].get(name) for side, name in sides})
-            for row in tasks
-        ]
-        files["tasks.csv"] = figures_csv(TASKS, by_task)
-    if references:
-        files["references.bib"] = references
-    return {name: text.encode() for name, text in files.items()}
+    """Return `Evidence.files`. Takes the options of `evidence_of` and raises its errors."""
+    return Evidence(result, dial, **options).files()
 
 
 def write_evidence(folder: str | PathLike[str], result: SweepResult, *, dial: float, **options: Any) -> Path:
