@@ -159,8 +159,7 @@ def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps,
     tab = opened(across="sweep", sweep="c-talks", beside="d-talks")
     assert "paired bootstrap over questions, each with all of its turns" in said(tab)
     monkeypatch.delenv("MARS_VIZ_SAMPLES")
-    tab = opened(across="sweep", sweep="sample:4-turns-mars")
-    assert link(tab)["sweep"] == "sample:4-turns-mars" and "over 640 prompts" in said(tab)
+    assert "over 640 prompts" in said(opened(across="sweep", sweep="sample:4-turns-mars"))
 
 
 def test_sweeps_that_cannot_be_read_or_listed_are_a_sentence(two_sweeps, tmp_path, monkeypatch):
