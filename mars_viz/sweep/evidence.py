@@ -28,7 +28,7 @@ from mars_viz.strict_formats import csv_of, json_of, picked, plain
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.grid import Advised, cells_at, grid_table, varied_axis
+from mars_viz.sweep.grid import Advised, cells_at, grid_table
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import TOLD, CachedSweep, losing, settings_of, stretches, stretches_csv
@@ -51,15 +51,6 @@ def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray
     """Return `count` evenly spaced values from end to end plus the chosen one, ascending, float64."""
     low, high = result.plan.low, result.plan.high
     return np.unique(np.append(np.linspace(low, high, count).round(6).clip(low, high), dial))
-
-
-def grid_option(results: Sequence[SweepResult]) -> str:
-    """Return the value of `--grid` for these variants, 'k=1,2,5'; empty for a single sweep."""
-    if len(results) < 2:
-        return ""
-    axis = varied_axis([each.plan for each in results])
-    values = sorted({axis.value_of(each.plan.settings) for each in results})
-    return f"{axis.setting.key}={','.join(map(axis.setting.written, values))}"
 
 
 def table_of(sweep: CachedSweep, dial: float) -> list[dict[str, Any]]:
@@ -114,7 +105,10 @@ class Evidence:
         self.variants = grid_table([Advised(result, recommendation), *beside], values) if beside else None
         self.chosen, words = _chosen(result, dial, recommendation, by_hand)
         self.chosen_words, requested = words, dial if self.chosen == "by_hand" else None
-        varied = grid_option([result, *(each.result for each in beside)])
+        varied = ""  # the value of --grid
+        if self.variants is not None:
+            setting = self.variants.axis.setting
+            varied = f"{setting.key}={','.join(map(setting.written, self.variants.values))}"
         self.reproduction = reproduction(result, terms, dial=requested, timing=self.timing, grid=varied)
         values = dial_grid(result, dial, ROWS) if grid is None else np.unique(values)
         self.rows = _along(self.sweep, [*values.tolist(), result.plan.strict, dial])
