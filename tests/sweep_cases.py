@@ -105,7 +105,6 @@ def timing(gamma: int = 3) -> TimingCheck:
 
 
 def summary_of(result: SweepResult, dial: float, *checks: TimingCheck, terms: Terms = DEFAULT_TERMS) -> str:
-    """What the command prints of a sweep."""
     return "\n".join(lines(summary(CachedSweep(result, terms.how), dial, Checks(checks), terms)))
 
 

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, summary_of, toy_sweep
 
 from mars_viz import costs as costing
 from mars_viz.analysis.intervals import Bootstrap
@@ -19,7 +18,7 @@ from mars_viz.speculators.costs import Measuring, measure_costs
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.measures import difference_at, measures, value_at
 from mars_viz.sweep.store import keep_costs
-from tests.sweep_cases import timing
+from tests.sweep_cases import COSTS, summary_of, timing, toy_sweep
 from tests.tables import table_backend
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.documents import Block, Code, Section, Sentence, Table, lines, markdown
+from mars_viz.ui.documents import NARROW
 
 BLOCKS: list[Block] = [
     Sentence("Twice *as* fast.", "measured"),
     Section("Costs <b>", [Table(["pass", "ms"], [["target | all", "12.5"], ["drafter", "1"]]), Code("mars-viz *")]),
 ]
+WIDE = [Table([*"abcde"], [["x" * size, *"1234"]], f"of-{size}") for size in (NARROW, NARROW + 1)]
 
 
 def test_markdown_escapes_all_but_code_and_lines_align() -> None:
@@ -25,14 +27,15 @@ def test_markdown_escapes_all_but_code_and_lines_align() -> None:
 
 def test_a_page_draws_text_as_text() -> None:
     def page() -> None:
-        from test_documents import BLOCKS
+        from test_documents import BLOCKS, WIDE
 
         from mars_viz.ui.documents import draw
 
-        draw(BLOCKS)
+        draw([*BLOCKS, *WIDE])
 
     app = AppTest.from_function(page).run()
     assert not app.exception
     drawn = " ".join(each.proto.body for each in app.get("html"))
     assert "Twice *as* fast." in drawn and ">measured</span>" in drawn and "Costs &lt;b&gt;" in drawn
+    assert ['"pinned": true' in each.proto.columns for each in app.dataframe] == [False, True, False]
     assert app.dataframe[0].value.to_numpy().tolist() == BLOCKS[1].blocks[0].rows and app.code[0].value == "mars-viz *"  # type: ignore[union-attr]

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, summary_of, toy_prompts
 
 from mars_viz import cli
 from mars_viz.analysis.recommendation import Finding
@@ -30,7 +29,7 @@ from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
-from tests.sweep_cases import timing, toy_sweep
+from tests.sweep_cases import COSTS, summary_of, timing, toy_prompts, toy_sweep
 from tests.tables import table_backend
 from tests.test_controllers import alone
 

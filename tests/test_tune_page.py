@@ -36,7 +36,6 @@ from mars_viz.prompts import (
 )
 from mars_viz.records import Policy
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
-from mars_viz.sweep import report as report_module
 from mars_viz.sweep.measures import cell
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
@@ -192,8 +191,8 @@ def test_the_readings_of_the_dial_are_those_of_the_sweep(folder, name, paired):
 
 
 def test_if_intervals_are_too_many_some_are_left_out_but_not_the_recommended_setting(folder, monkeypatch):
-    for module in (report_module, detail):
-        monkeypatch.setattr(module, "BANDS", 3)
+    for module in ("sweep.report", "ui.tune.detail"):
+        monkeypatch.setattr(f"mars_viz.{module}.BANDS", 3)
     study, home = CachedSweep(load_sweep(folder / "a-mars")), 0.8512
     told = readings(study, study.plan.strict, paired=True)
     assert told["thinned"] and len(told["places"]) == 3

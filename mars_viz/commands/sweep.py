@@ -34,19 +34,13 @@ from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
+from mars_viz.runfiles.folders import write_folder
 from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import document, store
-from mars_viz.sweep.evidence import Evidence, table_of, write_evidence
-from mars_viz.sweep.grid import (
-    Advised,
-    Grid,
-    advised,
-    best_of,
-    grid_of,
-    with_pair,
-)
+from mars_viz.sweep.evidence import Evidence, table_of
+from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, with_pair
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
 from mars_viz.sweep.plan import Plan, set_notes
@@ -261,7 +255,7 @@ def _report(result: SweepResult, dial: float, options: argparse.Namespace, **abo
     evidence = Evidence(result, dial, terms=terms_of(options), **about)
     sweep, terms, found = evidence.sweep, evidence.terms, evidence.recommendation
     if options.evidence is not None:
-        write_evidence(options.evidence, result, dial=dial, terms=terms, **about)
+        write_folder(evidence.files(), Path(options.evidence))
     if options.json:
         timed, table = evidence.timing, evidence.variants
         facts = {

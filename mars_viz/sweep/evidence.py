@@ -28,7 +28,7 @@ from mars_viz.strict_formats import csv_of, json_of, picked, plain
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.grid import Advised, cells_at, grid_table, varied_axis
+from mars_viz.sweep.grid import Advised, cells_at, grid_table
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import TOLD, CachedSweep, losing, settings_of, stretches, stretches_csv
@@ -51,15 +51,6 @@ def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray
     """Return `count` evenly spaced values from end to end plus the chosen one, ascending, float64."""
     low, high = result.plan.low, result.plan.high
     return np.unique(np.append(np.linspace(low, high, count).round(6).clip(low, high), dial))
-
-
-def grid_option(results: Sequence[SweepResult]) -> str:
-    """Return the value of `--grid` for these variants, 'k=1,2,5'; empty for a single sweep."""
-    if len(results) < 2:
-        return ""
-    axis = varied_axis([each.plan for each in results])
-    values = sorted({axis.value_of(each.plan.settings) for each in results})
-    return f"{axis.setting.key}={','.join(map(axis.setting.written, values))}"
 
 
 def table_of(sweep: CachedSweep, dial: float) -> list[dict[str, Any]]:
@@ -114,7 +105,10 @@ class Evidence:
         self.variants = grid_table([Advised(result, recommendation), *beside], values) if beside else None
         self.chosen, words = _chosen(result, dial, recommendation, by_hand)
         self.chosen_words, requested = words, dial if self.chosen == "by_hand" else None
-        varied = grid_option([result, *(each.result for each in beside)])
+        varied = ""  # the value of --grid
+        if self.variants is not None:
+            setting = self.variants.axis.setting
+            varied = f"{setting.key}={','.join(map(setting.written, self.variants.values))}"
         self.reproduction = reproduction(result, terms, dial=requested, timing=self.timing, grid=varied)
         values = dial_grid(result, dial, ROWS) if grid is None else np.unique(values)
         self.rows = _along(self.sweep, [*values.tolist(), result.plan.strict, dial])
@@ -163,6 +157,40 @@ class Evidence:
                 "where settings are compared; the intervals are not simultaneous",
             },
         }
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files by name.
+
+        evidence.md, evidence.json, summary.csv (the target alone, strict and the setting), grid.csv (a line per stretch
+        of the table), stretches.csv (every stretch, sums only), engines.csv (a line per definition of acceptance) and
+        prompts.csv (a line per prompt). With several tasks also tasks.csv, with `beside` setting_grid.csv (a line per
+        variant and dial value), and with `references` references.bib.
+        """
+        references = {"references.bib": self.references} if self.references else {}
+        evidence = plain(self.facts()) | {"references": [*references]}
+        along = [((row["from"], row["to"], row["dial"]), _figures_at(row)) for row in evidence["grid"]]
+        files = {
+            "evidence.md": markdown([self.blocks()], 1) + "\n",
+            "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
+            "summary.csv": summary_csv(evidence),
+            "grid.csv": figures_csv(("dial_from", "dial_to", "dial"), along),
+            "stretches.csv": stretches_csv(self.result),
+            "engines.csv": engines_csv(evidence["engines"]),
+            "prompts.csv": prompts_csv(self.result, self.dial),
+        }
+        if (grid := evidence["setting_grid"]) is not None:
+            dials = [((each["value"], row["dial"]), _figures_at(row)) for each in grid["rows"] for row in each["dials"]]
+            files["setting_grid.csv"] = figures_csv((grid["setting"]["key"], "dial"), dials)
+        if tasks := evidence["by_task"]:
+            names = dict.fromkeys(name for row in tasks for name in row["chosen"])
+            sides = [(side, name) for name in names for side in ("strict", "chosen")]
+            heads = ("task", "prompts", "graded")
+            by_task = [
+                ([row[head] for head in heads], {f"{side}_{name}": row[side].get(name) for side, name in sides})
+                for row in tasks
+            ]
+            files["tasks.csv"] = figures_csv(heads, by_task)
+        return {name: text.encode() for name, text in (files | references).items()}
 
     def blocks(self) -> Section:
         """Return everything as a document, with tables to paste into a pull request."""
@@ -424,7 +452,6 @@ def _within(found: Within) -> dict[str, Any]:
     return ends | {"why_none": found.why}
 
 
-TASKS = ("task", "prompts", "graded")
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
 _PROMPT = ("id", "category", "prompt_tokens", "off_is_strict", "target_right")
 _SETTING = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "right")
@@ -495,41 +522,8 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
 
 
 def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[str, bytes]:
-    """Return the files of the evidence for `dial` by name.
-
-    evidence.md, evidence.json, summary.csv (the target alone, strict and the setting), grid.csv (a line per stretch of
-    the table), stretches.csv (every stretch, sums only), engines.csv (a line per definition of acceptance) and
-    prompts.csv (a line per prompt). With several tasks also tasks.csv, with `beside` setting_grid.csv (a line per
-    variant and dial value), and with `references`, BibTeX, references.bib. Takes the options of `evidence_of` and
-    raises its errors.
-    """
-    found = Evidence(result, dial, **options)
-    references = found.references
-    evidence = plain(found.facts()) | {"references": ["references.bib"] if references else []}
-    along = [((row["from"], row["to"], row["dial"]), _figures_at(row)) for row in evidence["grid"]]
-    files = {
-        "evidence.md": markdown([found.blocks()], 1) + "\n",
-        "evidence.json": json_of(evidence, indent=1, escaped=False) + "\n",
-        "summary.csv": summary_csv(evidence),
-        "grid.csv": figures_csv(("dial_from", "dial_to", "dial"), along),
-        "stretches.csv": stretches_csv(result),
-        "engines.csv": engines_csv(evidence["engines"]),
-        "prompts.csv": prompts_csv(result, dial),
-    }
-    if (variants := evidence["setting_grid"]) is not None:
-        dials = [((each["value"], row["dial"]), _figures_at(row)) for each in variants["rows"] for row in each["dials"]]
-        files["setting_grid.csv"] = figures_csv((variants["setting"]["key"], "dial"), dials)
-    if tasks := evidence["by_task"]:
-        names = list(dict.fromkeys(name for row in tasks for name in row["chosen"]))
-        sides = [(side, name) for name in names for side in ("strict", "chosen")]
-        by_task = [
-            ([row[head] for head in TASKS], {f"{side}_{name}": row[side].get(name) for side, name in sides})
-            for row in tasks
-        ]
-        files["tasks.csv"] = figures_csv(TASKS, by_task)
-    if references:
-        files["references.bib"] = references
-    return {name: text.encode() for name, text in files.items()}
+    """Return `Evidence.files`. Takes the options of `evidence_of` and raises its errors."""
+    return Evidence(result, dial, **options).files()
 
 
 def write_evidence(folder: str | PathLike[str], result: SweepResult, *, dial: float, **options: Any) -> Path:
