@@ -31,7 +31,6 @@ from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint,
 from mars_viz.speculators.drafters.model import (
     ModelDrafter,
     Readable,
-    count_of,
     most_frequent,
     with_layers,
     with_vocabulary,
@@ -40,6 +39,7 @@ from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, Text
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival, Loaded
 from mars_viz.speculators.networks import Opener, opener
+from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
 from mars_viz.speculators.threads import fit_cores
@@ -151,7 +151,7 @@ def backend_of(
         drafting = _without_model(drafter, tokenizer, size, place)
     else:
         if isinstance(drafter, Layers):
-            fewer = with_layers(target.model, drafter.kept(count_of(target.model)))
+            fewer = with_layers(target.model, drafter.kept(len(layers_of(target.model)[1])))
             drafter = Loaded(fewer, drafter.name, target.revision)
         drafting = _by_model(drafter, size, kept, cuda_graphs=cuda_graphs)
     scoring = model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision)

@@ -156,11 +156,6 @@ def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
     return fewer
 
 
-def count_of(model: PreTrainedModel) -> int:
-    """Return its number of layers. Raises ModelError if they are unknown."""
-    return len(layers_of(model)[1])
-
-
 def most_frequent(text: Iterable[int], count: int, size: int, always: Iterable[int]) -> Tensor:
     """Return `count` of `size` tokens, ascending, int64: those in `always`, then the text's most frequent, then lowest
     ids. Raises SettingError if that is all of them, or fewer than those in `always`."""
