@@ -156,6 +156,15 @@ class CheckingHead:
         return torch.stack([inside.double(), best.double()], 1).cpu().numpy()
 
 
+def _check_context(server: Server, prompts: Sequence[Prefix], tokens: int) -> None:
+    """Raise PromptError if the longest prompt and `tokens` new tokens exceed the server's context."""
+    if (longest := max(map(len, prompts)) + tokens) > server.context:
+        raise PromptError(
+            f"The server's context is {server.context} tokens, and {longest} are asked for at most; shorten the "
+            "longest prompt, or ask for fewer."
+        )
+
+
 def speculated(server: Server) -> AcceptanceCounts:
     """Return the server's acceptance in a short text. Raises ModelError with a remedy if it does not speculate or does
     not report its acceptance."""
@@ -227,20 +236,14 @@ class WatchingServer:
         self._settings = Settings(rule="strict", gamma=self._gamma if gamma is None else gamma, max_new_tokens=tokens)
         self._prompts: list[Prefix] = []
         if backend is not None:
-            library = backend.tokenizer.library
-            check_tokens(server, lambda text: library(text, add_special_tokens=False)["input_ids"])
+            check_tokens(server, backend.tokenizer.library)
         for each in asked:
             if backend is None:
                 ids = tuple(server.tokens_of(in_plain_text(each.history, each.prompt), special=True))
             else:
                 ids = backend.prompt_ids(each.prompt, self._settings, each.history, chat=chat)
             self._prompts.append(ids)
-        longest = max(map(len, self._prompts)) + tokens
-        if longest > server.context:
-            raise PromptError(
-                f"The server's context is {server.context} tokens, and {longest} are asked for at most; "
-                "shorten the longest prompt, or ask for fewer."
-            )
+        _check_context(server, self._prompts, tokens)
         self._found: list[WatchedPrompt] = []
 
     def __len__(self) -> int:
@@ -298,14 +301,8 @@ class CheckingServer:
             raise SettingError(f"{tokens} tokens of each text are none; ask for at least 1.")
         settings = Settings(rule="strict", max_new_tokens=tokens)
         self._prompts = [backend.prompt_ids(prompt, settings) for prompt in prompts]
-        longest = max(map(len, self._prompts)) + tokens
-        if longest > server.context:
-            raise PromptError(
-                f"The server's context is {server.context} tokens and {longest} are asked for; ask for fewer."
-            )
-        library = backend.tokenizer.library
-        encode = lambda text: library(text, add_special_tokens=False)["input_ids"]  # noqa: E731
-        self._server = check_target(server, encode, backend.vocabulary_size)
+        _check_context(server, self._prompts, tokens)
+        self._server = check_target(server, backend.tokenizer.library, backend.vocabulary_size)
         self._backend, self._tokens = backend, tokens
         self._found: list[tuple[float, float, int]] = []  # of each text: distances, other best tokens, tokens
         self._furthest = 0.0

@@ -253,7 +253,7 @@ def _with_server(pair: names.Pair, device: str, dtype: str, *, cuda_graphs: bool
             "model, is not available here; name a drafter that is a model of its family."
         )
     size = int(files.config_of(source).get_text_config().vocab_size)
-    server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], size)
+    server = check_target(server, tokenizer, size)
     context, ends = server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
     if isinstance(drafting, str):
         if place.type == "cpu":
