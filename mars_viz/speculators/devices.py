@@ -42,7 +42,6 @@ class inference(torch.inference_mode):  # noqa: N801 (it is used as its base is)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the mode and translate device errors."""
         super().__exit__(kind, error, trace)
         if not isinstance(error, MemoryError | RuntimeError):
             return

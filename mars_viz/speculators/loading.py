@@ -182,7 +182,6 @@ def _by_model(drafter: Loaded, size: int, kept: Tensor | None, *, cuda_graphs: b
 
 
 def _called(part: DrafterPart, trimmed: Trimmed | None) -> DrafterPart:
-    """Return the drafter, under the name of its trimming if it is `trimmed`."""
     return part if trimmed is None else replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
 
 

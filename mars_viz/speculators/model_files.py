@@ -496,7 +496,6 @@ def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any)
 
 
 def _check_reads_text(name: str, model: PreTrainedModel) -> None:
-    """Raise ModelError if a multimodal model needs more than a text."""
     if type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING:
         return
     try:

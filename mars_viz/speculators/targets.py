@@ -145,7 +145,6 @@ class CachedModel:
 
 
 def _common(one: Iterable[int], other: Iterable[int]) -> int:
-    """Return the length of the common prefix."""
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:

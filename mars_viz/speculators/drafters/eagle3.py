@@ -83,7 +83,6 @@ class Eagle3Drafter(Drafter):
         return replace(drafted, lengths=lengths, trees=drafted.trees and drafted.trees.cut(lengths))
 
     def _draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Draft after prefixes of at least two tokens."""
         cached = self._rows.settle(prefixes)
         states = self._read(prefixes, cached, [prefix[:-1] for prefix in prefixes])  # [B, H]
         lengths, slots = [len(prefix) for prefix in prefixes], self._rows.slots

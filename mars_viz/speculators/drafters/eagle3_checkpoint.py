@@ -228,7 +228,6 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
-    """Return the names and shapes in each of its files."""
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         if list(folder.glob("*.bin")):
@@ -254,7 +253,6 @@ def _plain(name: str) -> str:
 
 
 def _rotary(dims: Config, shape: HeadShape, head: str) -> LlamaConfig:
-    """Return the configuration for transformers' rotary positions."""
     names = ("rope_theta", "rope_scaling", "rope_parameters")
     named = {name: dims[name] for name in names if dims.get(name) is not None}
     try:

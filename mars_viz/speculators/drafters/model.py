@@ -111,7 +111,6 @@ class ModelDrafter(Drafter):
         return tree_drafted(first, deeper, self._shape, self._settings, lengths, nodes, self._vocabulary)
 
     def _read(self, prefixes: Sequence[Prefix]) -> Sequence[Prefix]:
-        """Replace the tokens that the network cannot read."""
         if self._readable is None:
             return prefixes
         count, other = self._readable

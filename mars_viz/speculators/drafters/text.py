@@ -17,7 +17,6 @@ class TextDrafter(Drafter):
     """Drafts deterministically from the prefix alone; q is 1 at the drafted token."""
 
     def __init__(self, device: torch.device):
-        """`device` is the device of drafted tokens."""
         self._device = device
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
@@ -93,7 +92,6 @@ class SuffixDrafter(TextDrafter):
     """
 
     def __init__(self, n: int, before: TextBefore, device: torch.device):
-        """`before` is text that precedes every prefix."""
         super().__init__(device)
         self._n, self._before = n, before
 
@@ -120,7 +118,6 @@ class TrigramDrafter(TextDrafter):
     """
 
     def __init__(self, before: TextBefore, device: torch.device):
-        """`before` is text that precedes every prefix."""
         super().__init__(device)
         self._before = before
 
