@@ -222,8 +222,7 @@ def watched(
         encoded = [tuple(server.tokens_of(in_plain_text(each.history, each.prompt), special=True)) for each in asked]
         watch = ServerWatch(server.model, server.version, drafts, len(asked), ())
     else:
-        library = backend.tokenizer.library
-        check_tokens(server, lambda text: library(text, add_special_tokens=False)["input_ids"])
+        check_tokens(server, backend.tokenizer.library)
         encoded = [backend.prompt_ids(each.prompt, settings, each.history, chat=chat) for each in asked]
         names = backend.target.name, backend.drafter.name, backend.dtype
         watch = ServerWatch(server.model, server.version, drafts, len(asked), (), *names, settings.gamma)
@@ -272,9 +271,7 @@ def checked_server(
     settings = Settings(rule="strict", max_new_tokens=tokens)
     encoded = [backend.prompt_ids(prompt, settings) for prompt in prompts]
     _check_length(server, encoded, tokens)
-    library = backend.tokenizer.library
-    encode = lambda text: library(text, add_special_tokens=False)["input_ids"]  # noqa: E731
-    server = check_target(server, encode, backend.vocabulary_size)
+    server = check_target(server, backend.tokenizer.library, backend.vocabulary_size)
     sums, furthest = list[tuple[float, int, int]](), 0.0  # of each text: distances, other best tokens, tokens
     for done, prompt in enumerate(encoded, start=1):
         written = server.written(prompt, tokens)

@@ -331,7 +331,6 @@ class Backend:
 
 
 def _checked(prompt: Iterable[int]) -> Prefix:
-    """Return token ids as a prompt. Raises BadInput for other values."""
     if not isinstance(prompt, Iterable):
         check_prompt(prompt)
     ids = tuple(prompt)

@@ -227,7 +227,6 @@ def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> 
 
 
 def _between(first: Cost, last: Cost, count: int) -> tuple[Cost, ...]:
-    """Return `count` costs, interpolated linearly."""
     if count == 1:
         return (first,)
     ends = [(getattr(first, name), getattr(last, name)) for name in Cost.__slots__]

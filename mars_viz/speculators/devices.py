@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import json
-import math
 import os
-import struct
 import tempfile
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from huggingface_hub import get_safetensors_metadata, snapshot_download
+from huggingface_hub import get_local_safetensors_metadata, get_safetensors_metadata, snapshot_download
 from torch import Tensor
 
 from mars_viz.errors import DeviceLost, ModelError, TooLarge
@@ -46,7 +42,6 @@ class inference(torch.inference_mode):  # noqa: N801 (it is used as its base is)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the mode and translate device errors."""
         super().__exit__(kind, error, trace)
         if not isinstance(error, MemoryError | RuntimeError):
             return
@@ -146,7 +141,6 @@ def layout(model: PreTrainedModel) -> str:
 
 _SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by the kind of the stored values
-_LARGEST_HEADER = 100 << 20
 LARGE = 250_000_000
 """Number of a target's values from which a pair runs in bfloat16 on a processor with `TILES`. At 316 M a block of 5
 took 63 ms instead of 136; a small drafter loses less than that."""
@@ -184,34 +178,18 @@ def bytes_needed(name: str, dtype: torch.dtype | str) -> int | None:
     return sum(count * (size or _SIZES.get(kind, 1)) for kind, count in stored.items()) if stored else None
 
 
-def stored_values(name: str) -> dict[str, int]:
+def stored_values(name: str) -> Mapping[Any, int]:
     """Return the number of values of each kind ('BF16') in a folder's or hub id's weights; empty if unknown. Values of
     a GGUF file count as dequantised."""
     if (file := gguf_here(name)) is not None:
         header = header_of(file)
         return {header.computed: sum(tensor.values for tensor in header.tensors.values())}
-    folder = Path(name)
-    if not folder.exists():
-        with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse
-            folder = Path(snapshot_download(name, local_files_only=True, allow_patterns="*.safetensors"))
-    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-    # A folder may contain the same weights in other forms.
-    with suppress(OSError, ValueError, KeyError, AttributeError):
-        files = sorted({folder / name for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
-    counts: Counter[str] = Counter()
-    if all(file.is_file() for file in files):  # of a download that was broken off some are missing
-        for file in files:
-            with file.open("rb") as weights:
-                (length,) = struct.unpack("<Q", weights.read(8))
-                header = json.loads(weights.read(min(length, _LARGEST_HEADER)))
-            for part, tensor in header.items():
-                if part != "__metadata__":
-                    counts[tensor["dtype"]] += math.prod(tensor["shape"])
-    if not counts:
-        with suppress(Exception):
-            counts.update(get_safetensors_metadata(name).parameter_count)
-    return dict(counts)
+    with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse
+        folder = name if Path(name).exists() else snapshot_download(name, local_files_only=True)
+        return get_local_safetensors_metadata(folder).parameter_count
+    with suppress(Exception):  # such as a download that was broken off
+        return get_safetensors_metadata(name).parameter_count
+    return {}
 
 
 def dtype_of(name: str, device: torch.device, models: Sequence[str]) -> torch.dtype | str:

@@ -44,6 +44,14 @@ class Trees:
         draws = self.draws and tuple(self.draws[i] for i in chosen)
         return Trees(tuple(self.parents[i] for i in chosen), tuple(self.budgets[i] for i in chosen), draws)
 
+    def cut(self, lengths: Sequence[int]) -> Trees:
+        """Return the first nodes of each tree."""
+        parents = tuple(each[:n] for each, n in zip(self.parents, lengths, strict=True))
+        budgets = tuple(each[:n] for each, n in zip(self.budgets, lengths, strict=True))
+        return Trees(
+            parents, budgets, self.draws and tuple(each[:n] for each, n in zip(self.draws, lengths, strict=True))
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:

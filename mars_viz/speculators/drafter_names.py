@@ -41,7 +41,6 @@ class NamedDrafter:
 
 
 def _written(key: str, value: object) -> str:
-    """Return a setting's value as typed."""
     if isinstance(value, tuple):
         return "-".join(map(str, sorted(set(value))))
     return PurePath(str(value)).name if key == "text" else str(value)

@@ -295,7 +295,6 @@ def _records(
 
 
 def _completed(records: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
-    """Return the records with the columns of `standing`."""
     integers = ("ranks", "draft_ids", *EMITTED)
     fields = found | {name: found[name].astype(np.int32) for name in integers if name in found}
     if settings.temperature > 0:

@@ -31,7 +31,6 @@ from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint,
 from mars_viz.speculators.drafters.model import (
     ModelDrafter,
     Readable,
-    count_of,
     most_frequent,
     with_layers,
     with_vocabulary,
@@ -40,6 +39,7 @@ from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, Text
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival, Loaded
 from mars_viz.speculators.networks import Opener, opener
+from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
 from mars_viz.speculators.threads import fit_cores
@@ -151,7 +151,7 @@ def backend_of(
         drafting = _without_model(drafter, tokenizer, size, place)
     else:
         if isinstance(drafter, Layers):
-            fewer = with_layers(target.model, drafter.kept(count_of(target.model)))
+            fewer = with_layers(target.model, drafter.kept(len(layers_of(target.model)[1])))
             drafter = Loaded(fewer, drafter.name, target.revision)
         drafting = _by_model(drafter, size, kept, cuda_graphs=cuda_graphs)
     scoring = model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision)
@@ -182,7 +182,6 @@ def _by_model(drafter: Loaded, size: int, kept: Tensor | None, *, cuda_graphs: b
 
 
 def _called(part: DrafterPart, trimmed: Trimmed | None) -> DrafterPart:
-    """Return the drafter, under the name of its trimming if it is `trimmed`."""
     return part if trimmed is None else replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
 
 
@@ -253,7 +252,7 @@ def _with_server(pair: names.Pair, device: str, dtype: str, *, cuda_graphs: bool
             "model, is not available here; name a drafter that is a model of its family."
         )
     size = int(files.config_of(source).get_text_config().vocab_size)
-    server = check_target(server, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], size)
+    server = check_target(server, tokenizer, size)
     context, ends = server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
     if isinstance(drafting, str):
         if place.type == "cpu":

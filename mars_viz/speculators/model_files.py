@@ -62,7 +62,7 @@ class Arrival:
         """Return a replacement of a tqdm for the hub's library: `tqdm_class` of `snapshot_download`."""
         if settings.get("unit") != "B":
             return _Bar()
-        bar = silent(**settings)
+        bar = _Bar(**settings)
         bar.tell = self._fetched
         with self._lock:
             self._files.append(bar)
@@ -117,11 +117,11 @@ class Arrival:
 
 
 class _Bar:
-    """Draws nothing, accepts every message of a tqdm, and counts."""
+    """A replacement of tqdm that draws nothing, accepts every message, and counts."""
 
     format_dict: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, total: int | None = None, initial: int = 0) -> None:
+    def __init__(self, *args: Any, total: int | None = None, initial: int = 0, **settings: Any) -> None:
         self.total, self.n = total, int(initial)
         self.tell: Callable[[], None] = lambda: None
 
@@ -139,11 +139,6 @@ class _Bar:
         if name.startswith("__") or name in ("get_lock", "set_lock"):
             raise AttributeError(name)
         return lambda *args, **settings: None
-
-
-def silent(*args: Any, **settings: Any) -> _Bar:
-    """Return a replacement of tqdm that reports nothing."""
-    return _Bar(settings.get("total"), settings.get("initial", 0))
 
 
 def config_in(file: Path) -> PreTrainedConfig:
@@ -240,7 +235,7 @@ class Loaded:
     note: str = ""  # see `Part.note`
 
 
-def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silent) -> Path:
+def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = _Bar) -> Path:
     """Return the cache folder with these files from the top of a hub repository; without a network, with files fetched
     before. Raises the errors of the hub's library and its client."""
     drawn: Any = bars
@@ -272,7 +267,7 @@ def no_safetensors(name: str, remedy: str) -> str:
     return f"{name} holds its weights as {pickles[0]}, a pickle; only safetensors are loaded. {remedy}"
 
 
-def _place(name: str, bars: Callable[..., Any] = silent) -> Path:
+def _place(name: str, bars: Callable[..., Any] = _Bar) -> Path:
     """Return a folder with configuration and tokenizer, or a complete GGUF file."""
     if (place := local_place(name)) is not None:
         return place
@@ -311,7 +306,7 @@ def _config_at(place: Path) -> PreTrainedConfig:
     return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
 
 
-def tokenizer_of(name: str, bars: Callable[..., Any] = silent) -> PreTrainedTokenizerBase:
+def tokenizer_of(name: str, bars: Callable[..., Any] = _Bar) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer. Raises ModelError. For a GGUF file on the hub, which also contains the weights,
     `bars` report the download."""
     if local_place(name) is None:
@@ -501,7 +496,6 @@ def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any)
 
 
 def _check_reads_text(name: str, model: PreTrainedModel) -> None:
-    """Raise ModelError if a multimodal model needs more than a text."""
     if type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING:
         return
     try:

@@ -387,8 +387,6 @@ def _cut_short(file: Path, why: str) -> str:
 
 
 class _Reader:
-    """Reads numbers and texts one after another."""
-
     def __init__(self, data: mmap) -> None:
         self._data, self._at = data, 4
 

@@ -123,7 +123,7 @@ def settled(rows: Tensor, found: Largest) -> Largest:
     if len(cut):
         values = found.values.reshape(ids.shape)[cut]
         places = torch.arange(ids.shape[-1], device=ids.device) - (values != values[:, -1:]).sum(-1, keepdim=True)
-        lowest = (_lowest if rows.device.type == "cpu" else _lowest_there)(flat, cut, values[:, -1:], ids.shape[-1])
+        lowest = _lowest(flat, cut, values[:, -1:], ids.shape[-1])
         ids[cut] = torch.where(places < 0, ids[cut], lowest.gather(-1, places.clamp_(min=0)))
     ids = ids.sort(dim=-1).values
     ordered, order = flat.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
@@ -161,15 +161,6 @@ def _search(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _lowest(rows: Tensor, at: Tensor, values: Tensor, count: int) -> Tensor:
     """Return the lowest ids, int64 [M, count], of entries equal to values [M, 1] in the rows at [M] of [R, V]."""
-    lowest, table = np.zeros((len(at), count), np.int64), rows.numpy()  # NumPy makes no tables as large as the rows
-    for place, (row, value) in enumerate(zip(at.tolist(), values.tolist(), strict=True)):
-        equals = np.flatnonzero(table[row] == np.float32(value))[:count]
-        lowest[place, : len(equals)] = equals
-    return torch.from_numpy(lowest)
-
-
-def _lowest_there(rows: Tensor, at: Tensor, values: Tensor, count: int) -> Tensor:
-    """Return `_lowest` on any device."""
     falling = torch.arange(rows.shape[-1], 0, -1, dtype=torch.float32, device=rows.device)  # exact up to 2^24
     return _search((rows[at] == values) * falling, count)[1]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from mars_viz import trees
 from mars_viz.analysis.engine_file import LoggedText
@@ -145,7 +145,6 @@ class CachedModel:
 
 
 def _common(one: Iterable[int], other: Iterable[int]) -> int:
-    """Return the length of the common prefix."""
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -178,13 +177,14 @@ PROBE = "The cat sat on the mat. 1 + 2 = 3\n"
 _ALLOWED = re.compile(r"max allowed: (\d+)")
 
 
-def check_tokens(server: Server, tokenize: Any) -> None:
-    """Raise ModelError if the server tokenizes a text differently from `tokenize`."""
-    if server.tokens_of(PROBE) != [int(token) for token in tokenize(PROBE)]:
+def check_tokens(server: Server, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return a text's tokens. Raises ModelError if the server tokenizes it differently."""
+    if (probe := server.tokens_of(PROBE)) != list(tokenizer(PROBE, add_special_tokens=False)["input_ids"]):
         raise ModelError(
             f"{shortened(server.model)} at {server.address} makes other tokens of a text than the tokenizer here. Take "
             "models of its family."
         )
+    return probe
 
 
 def check_known(server: Server, token: int, vocabulary_size: int) -> None:
@@ -196,14 +196,12 @@ def check_known(server: Server, token: int, vocabulary_size: int) -> None:
         )
 
 
-def check_target(server: Server, tokenize: Any, vocabulary_size: int) -> Server:
+def check_target(server: Server, tokenizer: PreTrainedTokenizerBase, vocabulary_size: int) -> Server:
     """Check a server once as a target, and return it with the largest allowed number of best tokens.
 
-    `tokenize` returns the token ids of a text by the tokenizer that it must share. Raises ModelError if its tokens
-    differ, if it returns probabilities instead of raw logits, or fewer than two tokens.
+    Raises ModelError if its tokens differ, if it returns probabilities instead of raw logits, or fewer than two tokens.
     """
-    check_tokens(server, tokenize)
-    probe = [int(token) for token in tokenize(PROBE)]
+    probe = check_tokens(server, tokenizer)
     try:
         (rows,) = server.scored([probe], [1])
     except ModelError as error:

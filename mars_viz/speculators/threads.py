@@ -16,8 +16,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -135,17 +134,6 @@ def _threads() -> Threads | None:
     return Threads(Contention(count), IdleTeams(count, cores))
 
 
-@contextmanager
-def sharing_cores() -> Iterator[None]:
-    """Run arithmetic on the CPU with threads that wait as other processes allow."""
-    threads, began = _threads(), time.perf_counter()
-    try:
-        yield
-    finally:
-        if threads is not None:
-            threads.passed(began)
-
-
 def on_shared_cores(forward: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Wrap a network's pass so that its threads on the CPU wait as other processes allow."""
 
@@ -153,8 +141,12 @@ def on_shared_cores(forward: Callable[Concatenate[Any, P], R]) -> Callable[Conca
     def watched(network: Any, /, *args: P.args, **named: P.kwargs) -> R:
         if network.device.type != "cpu":
             return forward(network, *args, **named)
-        with sharing_cores():
+        threads, began = _threads(), time.perf_counter()
+        try:
             return forward(network, *args, **named)
+        finally:
+            if threads is not None:
+                threads.passed(began)
 
     return watched
 

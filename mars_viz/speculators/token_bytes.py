@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 
 from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from mars_viz.chat import NO_HISTORY, History, check_prompt, in_plain_text, messages_of
 from mars_viz.errors import ModelError, PromptError
 from mars_viz.run import Piece
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_ALPHABET = {char: byte for byte, char in bytes_to_unicode().items()}  # of byte-level tokenizers
 
 
 class TransformersTokenizer:
@@ -93,18 +94,9 @@ class TokenizerPieces(dict[int, Piece]):
             piece = Piece(f"<unused {token_id}>".encode(), special=True)
         elif token_id in self._special or (token_id in self._added and not byte):
             piece = Piece(token.encode(), special=token_id in self._special)
-        elif self._byte_level and all(char in _byte_alphabet() for char in token):
-            piece = Piece(bytes(_byte_alphabet()[char] for char in token))
+        elif self._byte_level and all(char in _ALPHABET for char in token):
+            piece = Piece(bytes(_ALPHABET[char] for char in token))
         else:
             piece = Piece(bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode())
         self[token_id] = piece
         return piece
-
-
-@cache
-def _byte_alphabet() -> dict[str, int]:
-    """Return the byte of each character of the byte-level alphabet. Printable bytes are themselves; the others are the
-    characters from U+0100 on, in order."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}

@@ -195,7 +195,6 @@ def _rows(choice: Mapping[str, Any], text: Sequence[int], begin: int) -> list[di
 
 
 def _listed(choice: Mapping[str, Any]) -> list[dict[int, float]]:
-    """Return the best tokens at each written token."""
     return [
         {int(token.removeprefix("token_id:")): float(value) for token, value in row.items()}
         for row in choice["logprobs"]["top_logprobs"]

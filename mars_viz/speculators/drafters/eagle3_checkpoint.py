@@ -228,7 +228,6 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
-    """Return the names and shapes in each of its files."""
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         if list(folder.glob("*.bin")):
@@ -254,7 +253,6 @@ def _plain(name: str) -> str:
 
 
 def _rotary(dims: Config, shape: HeadShape, head: str) -> LlamaConfig:
-    """Return the configuration for transformers' rotary positions."""
     names = ("rope_theta", "rope_scaling", "rope_parameters")
     named = {name: dims[name] for name in names if dims.get(name) is not None}
     try:
@@ -470,15 +468,12 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
-def _fits(size: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    return len(size) == len(expected) and all(want in (-1, have) for want, have in zip(expected, size, strict=True))
-
-
 def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features: int, head: str) -> None:
     """Raise ModelError if the weights do not match the head's size, or the features of the target."""
     h, size_of_head, wide = shape.width, shape.heads.size, features * target.width
     queries, keys = shape.heads.queries * size_of_head, shape.heads.keys * size_of_head
-    sizes: dict[str, tuple[int, ...]] = {  # by the configuration; -1 for any size
+    embeddings = next(iter(found.get("embed_tokens.weight", (target.vocabulary,))), 0)
+    sizes: dict[str, tuple[int, ...]] = {  # by the configuration
         "fc.weight": (h, wide),
         "self_attn.q_proj.weight": (queries, 2 * h),
         **dict.fromkeys(("self_attn.k_proj.weight", "self_attn.v_proj.weight"), (keys, 2 * h)),
@@ -487,14 +482,14 @@ def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features
         "mlp.down_proj.weight": (h, shape.inner),
         "lm_head.weight": (shape.vocabulary, h),
         "d2t": (shape.vocabulary,),
-        "t2d": (-1,),
+        "t2d": found.get("t2d", ())[:1],
         **dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (size_of_head,)),
         "input_norm.weight": (wide,),
-        "embed_tokens.weight": (-1, h),
+        "embed_tokens.weight": (embeddings, h),
     }
     sizes |= {name: (target.width,) for name in found if FEATURE_NORM.fullmatch(name)}
     expected = {name: sizes.get(name, (h,)) for name in found if not name.endswith(IGNORED)}
-    fc, embeddings = found.get("fc.weight", ()), next(iter(found.get("embed_tokens.weight", (target.vocabulary,))), 0)
+    fc = found.get("fc.weight", ())
     unshared = h != target.width and not {"embed_tokens.weight", "lm_head.weight"} <= set(found)
     read = fc[1] if len(fc) == 2 else wide
     _refuse(
@@ -504,7 +499,7 @@ def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features
             f"({KEY}).": fc == (h, read) and read != wide,
             **{
                 f"{name} of {head} is {list(found[name])} large, but by its config.json it would be {list(size)}; give "
-                "config.json and weights of one head.": not _fits(found[name], size)
+                "config.json and weights of one head.": found[name] != size
                 for name, size in expected.items()
             },
             f"{head} is {h} wide and {target.name} {target.width}, so it cannot share the target's embeddings; take "

@@ -111,7 +111,6 @@ class ModelDrafter(Drafter):
         return tree_drafted(first, deeper, self._shape, self._settings, lengths, nodes, self._vocabulary)
 
     def _read(self, prefixes: Sequence[Prefix]) -> Sequence[Prefix]:
-        """Replace the tokens that the network cannot read."""
         if self._readable is None:
             return prefixes
         count, other = self._readable
@@ -154,11 +153,6 @@ def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
             f"No layers of {model.config.model_type} can be left out here; take another drafter."
         ) from error
     return fewer
-
-
-def count_of(model: PreTrainedModel) -> int:
-    """Return its number of layers. Raises ModelError if they are unknown."""
-    return len(layers_of(model)[1])
 
 
 def most_frequent(text: Iterable[int], count: int, size: int, always: Iterable[int]) -> Tensor:

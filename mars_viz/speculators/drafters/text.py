@@ -17,7 +17,6 @@ class TextDrafter(Drafter):
     """Drafts deterministically from the prefix alone; q is 1 at the drafted token."""
 
     def __init__(self, device: torch.device):
-        """`device` is the device of drafted tokens."""
         self._device = device
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
@@ -65,6 +64,17 @@ class TextSoFar:
         in_prefix = np.flatnonzero(self._prefix == token) + len(self._before.tokens)
         return np.concatenate([self._before.places(token), in_prefix])
 
+    def occurrences(self, suffix: Prefix) -> np.ndarray:
+        """Return the ends of earlier occurrences of the longest known end of the text's suffix, in order, int64."""
+        ends = self.places(suffix[-1])[:-1] + 1
+        for length in range(2, len(suffix) + 1):
+            fits = ends[ends >= length]
+            longer = fits[self.at(fits - length) == suffix[-length]]
+            if not len(longer):
+                break
+            ends = longer
+        return ends
+
 
 def most(tokens: np.ndarray) -> int:
     """Return the most frequent token; if several are equal, the one that occurs last."""
@@ -82,21 +92,13 @@ class SuffixDrafter(TextDrafter):
     """
 
     def __init__(self, n: int, before: TextBefore, device: torch.device):
-        """`before` is text that precedes every prefix."""
         super().__init__(device)
         self._n, self._before = n, before
 
     def continued(self, prefix: Prefix, count: int) -> list[int]:
         """Return at most `count` tokens; empty if the last token has not occurred before."""
         text = TextSoFar(self._before, prefix)
-        suffix = prefix[-self._n :]
-        ends = text.places(suffix[-1])[:-1] + 1  # of earlier occurrences of the longest known suffix
-        for length in range(2, len(suffix) + 1):
-            fits = ends[ends >= length]
-            longer = fits[text.at(fits - length) == suffix[-length]]
-            if not len(longer):
-                break
-            ends = longer
+        ends = text.occurrences(prefix[-self._n :])
         drafted: list[int] = []
         while len(drafted) < count and len(ends := ends[ends < len(text)]):
             follows = text.at(ends)
@@ -116,7 +118,6 @@ class TrigramDrafter(TextDrafter):
     """
 
     def __init__(self, before: TextBefore, device: torch.device):
-        """`before` is text that precedes every prefix."""
         super().__init__(device)
         self._before = before
 
@@ -144,22 +145,5 @@ class NgramDrafter(TextDrafter):
 
     def continued(self, prefix: Prefix, count: int) -> Prefix:
         """Return at most `count` tokens; empty if the last token has not occurred before."""
-        end = latest(prefix, self._n)
-        return prefix[end : end + count]
-
-
-def latest(prefix: Prefix, n: int) -> int:
-    """Return the end of the latest earlier occurrence of the longest suffix of at most n tokens. Returns the prefix's
-    length if its last token has not occurred before."""
-    end_best, best, last = len(prefix), 0, prefix[-1]
-    for end in range(len(prefix) - 1, 0, -1):
-        if prefix[end - 1] != last:
-            continue
-        length = 1
-        while length < min(n, end) and prefix[end - 1 - length] == prefix[-1 - length]:
-            length += 1
-        if length > best:
-            end_best, best = end, length
-            if best == n:
-                break
-    return end_best
+        ends = TextSoFar(TextBefore(), prefix).occurrences(prefix[-self._n :])
+        return prefix[ends[-1] - 1 :][:count] if len(ends) else ()  # one token is before the prefix

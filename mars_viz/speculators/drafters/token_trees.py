@@ -151,7 +151,6 @@ class _Growing:
 
 
 def _largest_first(scores: Sequence[float], places: range) -> list[int]:
-    """Return these indices by falling score; equal scores keep their order."""
     return sorted(places, key=scores.__getitem__, reverse=True)
 
 
@@ -230,7 +229,6 @@ class TokenTree:
 
 
 def _draft(trees: Sequence[TokenTree], rows: Tensor, vocabulary: Tensor | None, *, are_drawn: bool) -> Draft:
-    """Return the trees as a draft, with rows of logits [B, R, V']."""
     lengths = tuple(len(tree.parents) for tree in trees)
     places, tokens = (np.zeros((len(trees), max(lengths)), np.int64) for _ in range(2))
     for i, tree in enumerate(trees):

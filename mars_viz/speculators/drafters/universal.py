@@ -62,7 +62,6 @@ class UniversalDrafter(Drafter):
         return Draft.of_chains(chains, self._model.device, passes)
 
     def _write(self, texts: Sequence[Continuation], read: Sequence[Prefix], count: int) -> None:
-        """Continue the texts in one batch until each has `count` tokens or is done."""
         ids = self._model.rewind(read)
         written: list[list[int]] = []  # a token of each text a pass
         while going := [i for i, text in enumerate(texts) if not text.done and len(text.tokens) < count]:

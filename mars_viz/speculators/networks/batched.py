@@ -257,10 +257,8 @@ class CachePool:
 
 
 def power(count: int, least: int = 1) -> int:
-    """Return the smallest of `least`, 2 `least`, 4 `least`, … that is at least `count`."""
-    while least < count:
-        least *= 2
-    return least
+    """Return the smallest power of 2 that is at least `count` and `least`."""
+    return 1 << (max(count, least) - 1).bit_length()
 
 
 class RaggedNetwork(Network):

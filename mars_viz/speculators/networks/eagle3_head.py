@@ -87,19 +87,29 @@ class EagleNetwork:
 
     @on_shared_cores
     def read(
-        self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int = 0, tree: TreeMask | None = None
+        self,
+        tokens: Tensor,
+        states: Tensor,
+        starts: Sequence[int],
+        slots: Sequence[int],
+        tree: TreeMask | None = None,
     ) -> Tensor:
         """Return the layer's outputs [B, n, H] for the tokens [B, n] and the states [B, n, H].
 
-        These are the states of the next rows and the input of `logits`. Text b is row first + b of the cache, written
-        from place starts[b] on. Each row sees all before it, or what `tree` lets it see.
+        These are the states of the next rows and the input of `logits`. Text b is row slots[b] of the cache, written
+        from place starts[b] on; slots are consecutive in any order. Each row sees all before it, or what `tree` lets it
+        see.
         """
         n, outputs = tokens.shape[1], []
+        if (order := sorted(range(len(slots)), key=slots.__getitem__)) != list(range(len(slots))):
+            places = [slot - min(slots) for slot in slots]
+            begins, tree = [starts[i] for i in order], tree and tree.arranged(order)
+            return self.read(tokens[order], states[order], begins, sorted(slots), tree)[places]
         for cut in range(0, n, CHUNK):
             end = min(n, cut + CHUNK)
             mask = tree and tree.part(slice(len(starts)), cut, end)
             begins = [start + cut for start in starts]
-            outputs.append(self._read(tokens[:, cut:end], states[:, cut:end], begins, first, mask))
+            outputs.append(self._read(tokens[:, cut:end], states[:, cut:end], begins, slots[0], mask))
         return torch.cat(outputs, 1)
 
     @on_shared_cores

@@ -184,7 +184,6 @@ class PlainNetwork(Network):
         return output.logits[0, -rows:, : self._vocabulary_size].float()
 
     def _branched(self, slot: int, ids: Tensor, start: int, rows: int, tree: TreeMask) -> Tensor:
-        """Score a tree like `_score`."""
         (begin,) = tree.begins
         if start == begin:
             self._held[slot] = {}
