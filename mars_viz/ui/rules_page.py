@@ -271,20 +271,11 @@ def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
     return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Answers of walks from a run's prompt."""
-
-    run: Run
-    answers: Mapping[Prefix, Answer]
-
-    def fits(self, run: Run) -> bool:
-        """Return True if `run` has the same models, prompt and settings but for the rule, so that the answers apply."""
-        keys = []
-        for each in (self.run, run):
-            weights = each.provenance.target_revision, each.provenance.drafter_revision
-            keys.append((weights, each.prompt_ids, replace(each.settings, rule="", dial=None)))
-        return keys[0] == keys[1]
+def _alike(one: Run, other: Run) -> bool:
+    """Return True if models, prompt and settings but for the rule are the same, so that answers of walks apply."""
+    models = [(run.provenance.target_revision, run.provenance.drafter_revision) for run in (one, other)]
+    law = [replace(run.settings, rule="", dial=None) for run in (one, other)]
+    return one.prompt_ids == other.prompt_ids and models[0] == models[1] and law[0] == law[1]
 
 
 @dataclass(slots=True)
@@ -294,7 +285,8 @@ class RulesPageState(PageState):
     view: RuleView = field(default_factory=RuleView)
     panel: AllRules | None = None  # verdicts of all rules on the last run, cached because they take long
     walking: tuple[str, WalkJob] | None = None  # id of the run and the unfinished walks of this tab
-    known: dict[str, Known] = field(default_factory=dict)  # answers of finished walks, by the run's id
+    known: dict[str, tuple[Run, Mapping[Prefix, Answer]]] = field(default_factory=dict)
+    """Finished walks: the run and the answers at prefixes, by the run's id."""
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[RuleView]:
         """Return the view of a link. Unreadable parts take their default and add a complaint."""
@@ -315,15 +307,15 @@ class RulesPageState(PageState):
         """Return the verdicts of all rules on this run."""
         if self.panel is None or self.panel.run is not run:
             walked = self.known.get(run_id)
-            applies = walked is not None and walked.fits(run)
-            self.panel = AllRules(run, walked.answers) if walked is not None and applies else shared_panel(run)
+            applies = walked is not None and _alike(walked[0], run)
+            self.panel = AllRules(run, walked[1]) if walked is not None and applies else shared_panel(run)
         return self.panel
 
     def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:
         """Add the answers of walks from the run's prompt."""
         walked = self.known.get(run_id)
-        old = walked.answers if walked is not None and walked.fits(run) else {}
-        put_last(self.known, run_id, Known(run, {**answers, **old}), MOST)
+        old = walked[1] if walked is not None and _alike(walked[0], run) else {}
+        put_last(self.known, run_id, (run, {**answers, **old}), MOST)
         self.panel = None
 
 

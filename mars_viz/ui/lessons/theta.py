@@ -21,7 +21,7 @@ from mars_viz.run import Run
 from mars_viz.samples import recorded_grades
 from mars_viz.ui.jobs.tasks import LOW, PER_TASK, grade
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, Measured
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
@@ -126,5 +126,5 @@ LESSON = Lesson(
     picture=picture,
     aside=_accuracy,
     no_aside=f"Exercises are graded with {Mars.title} alone, from θ = {LOW:g} on.",
-    measured=Measured(f"Grade {len(FREE_WORDING) * PER_TASK} exercises here", "Decoding held-out exercises …", grade),
+    measured=(f"Grade {len(FREE_WORDING) * PER_TASK} exercises here", "Decoding held-out exercises …", grade),
 )
