@@ -112,6 +112,5 @@ LESSON = Lesson(
     thumbnail=thumbnail,
     picture=picture,
     aside=_passes,
-    no_aside="No pass was timed yet.",
     measured=("Measure the passes on this device", "Timing passes of both models …", _measure),
 )
