@@ -1,4 +1,4 @@
-"""Default runs on a server where other visitors have decoded: the samples, whatever the others made."""
+"""Default runs on a server where other visitors have decoded: the samples, which are what their titles say."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Timing
 from mars_viz.runfiles import list_runs, load_run
 from mars_viz.runstore import RunStore
+from mars_viz.sweep import load_sweep
 from mars_viz.ui import library
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import is_lossless
 from mars_viz.ui.session import KEY, Session
+from mars_viz.ui.tune.catalogue import CachedSweep
 from tests.factories import toy_run
 from tests.tabs import opened, sent, settled
+from training import samples as trained
 
 FIRST, SAMPLE, SAMPLED = "0-1-plants-mars", "1-story-mars", "4-story-sampled-lossless"
 WITH_RUN = ("explore", "compare", "rules", "learn")
@@ -153,3 +156,21 @@ def test_is_lossless() -> None:
         ("mars-code", 1.0, 1.0, False),
     ):
         assert is_lossless(toy_run(max_new_tokens=8, rule=rule, temperature=temperature, dial=dial)) == lossless
+
+
+def test_the_recorded_samples_are_complete_and_small(tmp_path, capsys):
+    runs = {entry.path.name: load_run(entry.path) for entry in list_runs(samples.RUNS)}
+    assert set(runs) >= {sample.folder for sample in (*trained.samples(), *trained.chat_samples())}
+    for name, run in runs.items():
+        assert run.dial_map.complete and run.dial_map.at(run.settings.dial).token_ids == run.token_ids, name
+    strict = runs["0-2-plants-strict"].token_ids
+    assert all(runs[f"0-{name}"].dial_map.at(1.0).token_ids == strict for name in ("1-plants-mars", "3-plants-tree"))
+    for wanted in trained.sample_sweeps():
+        result = load_sweep(samples.SWEEPS / wanted.folder)
+        assert result.complete and len(result) == trained.PROMPTS and not result.failures
+        assert replace(result.plan.settings, dial=None) == wanted.settings
+        assert CachedSweep(result).graded and CachedSweep(result).pace == "speed_up"
+    folders = samples.RUNS, samples.SWEEPS, samples.RACES
+    assert sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file()) < 25e6
+    (tmp_path / trained.samples()[-1].folder).mkdir()
+    assert trained.main(["--out", str(tmp_path), "--only", "runs"]) == 2 and "exists already" in capsys.readouterr().err

@@ -34,7 +34,7 @@ from mars_viz.sweep import load_sweep
 from mars_viz.sweep.evidence import evidence_files
 from mars_viz.ui import library, share, tab_jobs
 from mars_viz.ui.library import RunCache
-from mars_viz.ui.rules_page import Known, Panels, RulesPageState
+from mars_viz.ui.rules_page import RulesPageState, shared_panel
 from tests import tabs
 from tests.factories import toy_run
 from tests.served import App
@@ -97,15 +97,15 @@ def test_what_the_rules_say_of_a_run_is_shared_by_tabs_and_forgotten(
     tab.session_state["mars_viz_RulesPageState"].panel = None  # the tab's own, which it keeps for when it comes back
     left(tab)
     assert not panels()
-    run, panels = toy_run(), Panels()
-    held = panels.of(run)
-    assert panels.of(run) is held and panels.of(replace(run)) is not held
+    run = toy_run()
+    held = shared_panel(run)
+    assert shared_panel(run) is held and shared_panel(replace(run)) is not held
     gone = weakref.ref(held)
     del held
     gc.collect()
-    assert gone() is None and panels.of(run).run is run
+    assert gone() is None and shared_panel(run).run is run
     one, other = RulesPageState(), RulesPageState()
-    one.known["a"] = Known(run, {})
+    one.known["a"] = (run, {})
     assert other.panel_of("a", run) is RulesPageState().panel_of("a", run) is not one.panel_of("a", run)
 
 

@@ -58,13 +58,11 @@ def opened(**parameters: str) -> AppTest:
     return tabs.opened("pages/rules.py", **parameters)
 
 
-SHOWN: dict[str, pd.DataFrame] = {}
-"""The tables that the page last drew, by what is said of them."""
+SHOWN: dict[str, pd.DataFrame] = {}  # the numbers of the tables that the page last drew, by their titles
 
 
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remembers the numbers of tables, which the page writes as HTML."""
     draw = rule_words.table
     monkeypatch.setattr(rule_words, "table", lambda frame, *rest: (SHOWN.update({rest[1]: frame}), draw(frame, *rest)))
 

@@ -86,7 +86,7 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
     }
     figure = go.Figure(layout=layout)  # one call, because each later update costs as much again
     if key:
-        add_key(figure, key)
+        add_note(figure, key_words(key), markup=True)
     return figure
 
 
@@ -138,11 +138,6 @@ def spoken_title(figure: go.Figure) -> str:
     """Return the title as plain text, for screen readers."""
     text = figure.layout.title.text.removeprefix("<b>").removesuffix("</b>").replace("<br>", " ")
     return unescape(text).replace(UNBROKEN, " = ")
-
-
-def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
-    """Add the key as one line above the plot."""
-    add_note(figure, key_words(key), markup=True)
 
 
 def key_words(key: Sequence[Entry]) -> str:

@@ -141,10 +141,7 @@ def block_weights(speculation: Speculation) -> np.ndarray:
 
 def block_keeps(speculation: Speculation) -> np.ndarray:
     """Return the verdicts on each chain, bool [N]: keep up to the last node whose coin is at most its h."""
-    weights, starts = (
-        block_weights(speculation),
-        speculation.parents < 0,
-    )  # of each chain, where drafts are concatenated
+    weights, starts = block_weights(speculation), speculation.parents < 0  # the starts of concatenated chains
     total = speculation.block_mass + 1 - weights
     chances = np.divide(speculation.block_mass, total, out=np.ones_like(total), where=total > 0)
     ends = np.append(starts[1:], True)[: len(starts)]

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from importlib.resources import files
 from itertools import islice
 
 import streamlit as st
@@ -176,27 +177,7 @@ def race_card(course: Replay) -> Card | None:
 
 
 NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
-STYLE = """
-.stApp .mv-head p { display: block; }
-@media (min-width: 641px) { /* a closed guide leaves its column to the run, and a row above it is enough */
-  [data-guide=closed] [data-testid=stHorizontalBlock] { flex-direction: column-reverse; gap: .5rem; }
-  [data-guide=closed] [data-testid=stColumn] { width: 100%; flex: none; }
-  [data-guide=closed] [data-testid=stColumn]:last-child .stVerticalBlock { flex-flow: row wrap; align-items: center; }
-  [data-guide=closed] [data-testid=stColumn]:last-child .stVerticalBlock > * { width: auto; }
-}
-.mv-card { display: flex; flex-direction: column; gap: .25rem; }
-.mv-card .bars { height: 44px; }
-.mv-card .bars:empty { display: none; }
-.mv-card .bars img { display: block; width: 100%; height: 44px; }
-.mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3; }
-.mv-card .words { display: flex; flex-direction: column; gap: .25rem; }
-.mv-card h3, .mv-card p { overflow-wrap: anywhere; }
-.mv-card p { margin: 0; font-size: .9rem; line-height: 1.45; }
-@media (min-width: 700px) {
-  .mv-card .words { min-height: 6.1rem; } /* two lines each, so that what follows stands in a row */
-}
-.mv-card .fact { font-variant-numeric: tabular-nums; opacity: .75; font-size: .85rem; }
-"""
+STYLE = (files(__package__) / "gallery.css").read_text("utf-8")
 
 
 @faults.drawn

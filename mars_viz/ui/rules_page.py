@@ -6,8 +6,6 @@ Tabs with the same run share the verdicts.
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -196,49 +194,34 @@ def table(frame: pd.DataFrame, chosen: str, title: str) -> None:
     heads = [name for name in frame if name != "reason"]
     records = dict(zip(frame.index, frame.to_dict("records"), strict=True))
     rows = [
-        ["▸ " * (rule == chosen and name == "rule") + _cell_text(name, row[name]) for name in heads]
+        ["▸ " * (rule == chosen and name == "rule") + _cell_text(row[name]) for name in heads]
         for rule, row in records.items()
     ]
     lacking = (f"{row['rule']} cannot judge: {row['reason']}" for row in records.values() if row.get("reason"))
     draw([Table(heads, rows, title, title, _HELP), *(Sentence(words, small=True) for words in lacking)])
 
 
-_COUNTS = ("rolled back", "relaxed", "first difference", "worst rank kept", "still differ", "shift changes")
-_FORMATS = {**dict.fromkeys(_COUNTS, ".0f"), "τ": ".2f", "least p(x)/p1 kept": ".3g"}
-
-
-def _cell_text(column: str, value: object) -> str:
+def _cell_text(value: object) -> str:
     """Return the text of a cell: a dash for a missing number."""
-    if column not in _FORMATS:
-        return str(value) if isinstance(value, str) else ""
-    return format(value, _FORMATS[column]) if isinstance(value, Real) and not math.isnan(value) else "–"
+    if isinstance(value, str):
+        return value
+    return number(float(value)) if isinstance(value, Real) else "–"
 
 
 def _setting(rule: Rule, dial: float | None) -> str:
     return "" if rule.dial is None or dial is None else setting(rule.dial.symbol, dial)
 
 
-class Panels:
-    """Cache of AllRules by run, which lasts as long as any tab holds them."""
-
-    def __init__(self) -> None:
-        self._alive: WeakValueDictionary[int, AllRules] = WeakValueDictionary()
-        self._lock = threading.Lock()
-
-    def of(self, run: Run) -> AllRules:
-        """Return the run's AllRules without answers of walks. It holds the run, so the run's id stays unique."""
-        with self._lock:
-            cached = self._alive.get(id(run))
-        if cached is not None:
-            return cached
-        created = AllRules(run)  # without the lock: takes seconds for a long run
-        with self._lock:
-            return self._alive.setdefault(id(run), created)
-
-
 @st.cache_resource(show_spinner=False)
-def _panels() -> Panels:
-    return Panels()
+def _panels() -> WeakValueDictionary[int, AllRules]:
+    return WeakValueDictionary()
+
+
+def shared_panel(run: Run) -> AllRules:
+    """Return the run's AllRules without answers of walks, from a cache that lasts as long as any tab holds them. They
+    hold the run, so the run's id stays unique."""
+    cached = _panels().get(id(run))
+    return _panels().setdefault(id(run), AllRules(run)) if cached is None else cached
 
 
 FIRST = ("strict", "rejection-sampling", "mars", "lenience", "typical", "sglang-acc", "tensorrt-llm", "vllm-fly")
@@ -288,20 +271,11 @@ def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
     return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Answers of walks from a run's prompt."""
-
-    run: Run
-    answers: Mapping[Prefix, Answer]
-
-    def fits(self, run: Run) -> bool:
-        """Return True if `run` has the same models, prompt and settings but for the rule, so that the answers apply."""
-        keys = []
-        for each in (self.run, run):
-            weights = each.provenance.target_revision, each.provenance.drafter_revision
-            keys.append((weights, each.prompt_ids, replace(each.settings, rule="", dial=None)))
-        return keys[0] == keys[1]
+def _alike(one: Run, other: Run) -> bool:
+    """Return True if models, prompt and settings but for the rule are the same, so that answers of walks apply."""
+    models = [(run.provenance.target_revision, run.provenance.drafter_revision) for run in (one, other)]
+    law = [replace(run.settings, rule="", dial=None) for run in (one, other)]
+    return one.prompt_ids == other.prompt_ids and models[0] == models[1] and law[0] == law[1]
 
 
 @dataclass(slots=True)
@@ -311,7 +285,8 @@ class RulesPageState(PageState):
     view: RuleView = field(default_factory=RuleView)
     panel: AllRules | None = None  # verdicts of all rules on the last run, cached because they take long
     walking: tuple[str, WalkJob] | None = None  # id of the run and the unfinished walks of this tab
-    known: dict[str, Known] = field(default_factory=dict)  # answers of finished walks, by the run's id
+    known: dict[str, tuple[Run, Mapping[Prefix, Answer]]] = field(default_factory=dict)
+    """Finished walks: the run and the answers at prefixes, by the run's id."""
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[RuleView]:
         """Return the view of a link. Unreadable parts take their default and add a complaint."""
@@ -332,15 +307,15 @@ class RulesPageState(PageState):
         """Return the verdicts of all rules on this run."""
         if self.panel is None or self.panel.run is not run:
             walked = self.known.get(run_id)
-            applies = walked is not None and walked.fits(run)
-            self.panel = AllRules(run, walked.answers) if walked is not None and applies else _panels().of(run)
+            applies = walked is not None and _alike(walked[0], run)
+            self.panel = AllRules(run, walked[1]) if walked is not None and applies else shared_panel(run)
         return self.panel
 
     def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:
         """Add the answers of walks from the run's prompt."""
         walked = self.known.get(run_id)
-        old = walked.answers if walked is not None and walked.fits(run) else {}
-        put_last(self.known, run_id, Known(run, {**answers, **old}), MOST)
+        old = walked[1] if walked is not None and _alike(walked[0], run) else {}
+        put_last(self.known, run_id, (run, {**answers, **old}), MOST)
         self.panel = None
 
 
@@ -390,7 +365,7 @@ def what_is_exact(rows: Iterable[RuleRow]) -> str:
     exact = sum(row.basis is Basis.EXACT for row in bases)
     if exact == len(bases):
         return "Every row is exact: counted on the rule's own text after this prompt."
-    local = "block-local (grey): judged round by round on the recorded text"
+    local = "block-local: judged round by round on the recorded text"
     if not exact:
         return f"Every row is {local}."
     return f"{number(exact)} of {number(len(bases))} rows exact; the others {local}."

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -119,16 +119,7 @@ class ExplorerState:
     pins: Pins = NOTHING_PINNED
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
-    dial: float | None
-    overlay: str
-    selected: int | None
-    gamma: int
-    pins: Pins
-
-
-_Memory: TypeAlias = Memory[RunPayload, _Position]
+_Memory: TypeAlias = Memory[RunPayload, ExplorerState]
 
 
 def explorer(
@@ -153,7 +144,8 @@ def explorer(
     """
     run_gamma, dial = run.settings.gamma, recorded_at(run, cuts) if dial is None else dial
     lengths = run.dial_map.span.gammas if run.dial_map is not None and look is Look.WHOLE and not cuts else ()
-    position = _Position(dial, overlay, selected, run_gamma if gamma is None or cuts else gamma, pins)
+    gamma = run_gamma if gamma is None or cuts else gamma
+    position = ExplorerState(dial, overlay, selected, gamma=gamma, pins=pins)
     memory = _remembered(run, position, key, lengths, cuts)
     sent = memory.contents.whole
     current = memory.where.stands
@@ -163,7 +155,8 @@ def explorer(
         "key": key,
         "revision": memory.revision,
         "look": look.value,
-        "position": asdict(memory.where.sent) | {"pins": memory.where.sent.pins.sent()},
+        "position": {name: getattr(memory.where.sent, name) for name in ("dial", "overlay", "selected", "gamma")}
+        | {"pins": memory.where.sent.pins.sent()},
         "lengths": list(lengths),
         "payload": sent.head,
         "columns": sent.columns,
@@ -178,7 +171,7 @@ def explorer(
     if asked is not None and asked.get("dial") is not None and asked.get("gamma") in (lengths or (run_gamma,)):
         pressed = float(asked["dial"]), int(asked["gamma"])
     shown = None if current.gamma == run_gamma else current.gamma
-    return ExplorerState(current.dial, current.overlay, current.selected, pressed, shown, current.pins)
+    return replace(current, decode=pressed, gamma=shown)
 
 
 def recorded_at(run: Run, cuts: bool) -> float | None:
@@ -186,18 +179,18 @@ def recorded_at(run: Run, cuts: bool) -> float | None:
     return run.map.axis.value_of(run.settings) if cuts and run.map is not None else run.settings.dial
 
 
-def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:
+def _remembered(run: Run, asked: ExplorerState, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:
     memory: _Memory | None = recalled(KIND, key)
     if memory is not None and memory.contents.run is not run:
         sent = cached_payload(run, asked.gamma, cuts)
         memory.contents = sent if sent.id == memory.id else memory.contents
     position = asked
     if memory is not None and memory.contents.run is run:
-        reported, known_lengths = memory.reported(key), lengths or (asked.gamma,)
+        reported, known_lengths = memory.reported(key), lengths or [asked.gamma or run.settings.gamma]
         moved = None
         if reported is not None and isinstance(gamma := reported.get("gamma"), int) and gamma in known_lengths:
             moved_dial, selected = reported.get("dial"), reported.get("selected")
-            moved = _Position(
+            moved = ExplorerState(
                 dial=None if moved_dial is None else float(moved_dial),
                 overlay=str(reported.get("overlay")),
                 selected=None if selected is None else int(selected),

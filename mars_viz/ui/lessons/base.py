@@ -241,15 +241,6 @@ class LessonAside:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A background task whose result replaces the included measurements of a lesson."""
-
-    words: str  # label of its button
-    doing: str  # shown during the task
-    find: Callable[[Any], Iterator[TaskStep]]  # takes the loaded pair
-
-
-@dataclass(frozen=True, slots=True)
 class LessonContext:
     """Everything that a lesson's functions need to draw it."""
 
@@ -291,8 +282,9 @@ class Lesson:
     aside: Callable[..., LessonAside | None] | None = None
     """Returns the figure next to it for a run and a theme, and if given for a value of the run's dial, the result of
     `measured` and the models that it is of. None if there is none."""
-    no_aside: str = ""  # why there is no figure, as a sentence
-    measured: Measured | None = None  # for `aside`
+    no_aside: Callable[[Run], str] | None = None  # returns why a run has none, as a sentence; may be empty
+    measured: tuple[str, str, Callable[[Any], Iterator[TaskStep]]] | None = None
+    """Background task for `aside`: its button's label, a sentence during it, and its function of the loaded pair."""
     played: Callable[[Run], Run | None] | None = None  # returns the run that the stepper plays; None for the run itself
     caution: Callable[[Run], str] | None = None  # returns a warning about a suitable run, as a sentence; may be empty
 
@@ -411,39 +403,40 @@ POLL = 0.5  # seconds between polls of a task
 
 def draw_aside(context: LessonContext, lesson: Lesson, name: str) -> None:
     """Draw the figure next to a lesson's own, and the button or the progress of the tab's task that measures it."""
-    run, dial = context.run, context.desk.view.dial
-    if (make := lesson.aside) is None or lesson.measured is None:
+    if lesson.aside is None or lesson.measured is None:
         return
-    place, task = st.container(), context.desk.tasks.get(name)
-    _measuring(context, lesson.measured, name)
+    if lesson.no_aside is not None and (reason := lesson.no_aside(context.run)):
+        theme.small(reason)
+        return
+    task = context.desk.tasks.get(name)
     measured = None if task is None else task.progress.result
     models = not_built_in(task.choice) if task is not None and measured is not None else ""
-    aside = make(run, context.theme, dial, measured, models or BUILT_IN_PAIR)
-    with place:
-        if aside is None:
-            theme.small(lesson.no_aside)
-            return
+    dial = context.desk.view.dial
+    if (aside := lesson.aside(context.run, context.theme, dial, measured, models or BUILT_IN_PAIR)) is not None:
         draw(context, aside.figure, name)
         theme.small(aside.words, aside.more)
         theme.note(aside.warning)
+    _measuring(context, lesson, name)
 
 
-def _measuring(context: LessonContext, measured: Measured, name: str) -> None:
+def _measuring(context: LessonContext, lesson: Lesson, name: str) -> None:
+    assert lesson.measured is not None
+    label, doing, find = lesson.measured
     task, tasks = context.desk.tasks.get(name), context.desk.tasks
     if task is not None and not task.progress.state.finished:
         faults.fragment(tab_jobs.watch, run_every=POLL)(
             task,
-            lambda: (task.progress.share, measured.doing),
+            lambda: (task.progress.share, doing),
             key=f"stop-{name}",
             stopping="Stopping after this step …",
         )
         return
 
     def start() -> None:
-        tasks[name] = BackgroundTask(measured.find, current_session().models)
+        tasks[name] = BackgroundTask(find, current_session().models)
         tab_jobs.shared_worker().submit(tasks[name])
 
-    words = measured.words + " again" * (task is not None)
+    words = label + " again" * (task is not None)
     st.button(markdown(words), on_click=start, key=f"ask-{name}")
     if task is not None and task.progress.state is JobState.FAILED:
         theme.note(task.progress.error)

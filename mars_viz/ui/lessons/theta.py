@@ -16,12 +16,13 @@ from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.figures.svg import AMBER, RED, lines
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
+from mars_viz.rules import rule_named
 from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
 from mars_viz.samples import recorded_grades
-from mars_viz.ui.jobs.tasks import LOW, PER_TASK, grade
+from mars_viz.ui.jobs.tasks import PER_TASK, grade
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, Measured
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
@@ -125,6 +126,8 @@ LESSON = Lesson(
     thumbnail=thumbnail,
     picture=picture,
     aside=_accuracy,
-    no_aside=f"Exercises are graded with {Mars.title} alone, from θ = {LOW:g} on.",
-    measured=Measured(f"Grade {len(FREE_WORDING) * PER_TASK} exercises here", "Decoding held-out exercises …", grade),
+    no_aside=lambda run: (
+        "" if rule_named(run.settings.rule).name == Mars.name else f"Exercises are graded with {Mars.title} alone."
+    ),
+    measured=(f"Grade {len(FREE_WORDING) * PER_TASK} exercises here", "Decoding held-out exercises …", grade),
 )

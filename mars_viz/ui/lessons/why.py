@@ -20,7 +20,7 @@ from mars_viz.samples import recorded_costs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.job import TaskStep
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, Measured
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
 from mars_viz.words import number, short_device
 
 LONGEST = 16  # maximum γ of the control
@@ -112,6 +112,5 @@ LESSON = Lesson(
     thumbnail=thumbnail,
     picture=picture,
     aside=_passes,
-    no_aside="No pass was timed yet.",
-    measured=Measured("Measure the passes on this device", "Timing passes of both models …", _measure),
+    measured=("Measure the passes on this device", "Timing passes of both models …", _measure),
 )
