@@ -86,13 +86,13 @@ def imported(backend: Backend, settings: Settings, responses: str, drafts: str) 
     """The runs of these responses and drafts beside our own, and the bound beside what MARS forgives."""
     told, log = read_file(responses).served, parse_drafts(drafts)
     made = [import_run(joined(each, log), backend) for each in told]
-    bound, stopped = rejection_bound(told), [r for each in made for r in each.run.rounds if is_rejection(r)]
+    bound, stopped = rejection_bound(told), [r for run, _ in made for r in run.rounds if is_rejection(r)]
     forgiven = {dial: sum(forgives(each, dial) for each in stopped) for dial in DIALS}
     return {
         "runs": len(made),
-        "same": sum(is_ours(backend, settings, each.run) for each in made),
+        "same": sum(is_ours(backend, settings, run) for run, _ in made),
         "rounds": sum(each.counts.steps for each in told),
-        "ties": sum(each.ties for each in made),
+        "ties": sum(ties for _, ties in made),
         "rejections": bound.rejections,
         "dials": [{"dial": dial, "forgiven": forgiven[dial], "bound": bound.at(dial)} for dial in DIALS],
     }

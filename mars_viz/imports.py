@@ -6,7 +6,7 @@ Model libraries are imported only when importing a log.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -33,14 +33,6 @@ _OF_THE_DRAFTER = frozenset(
 """Columns that need the drafter's distribution, which logs lack."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedRun:
-    """A run of an engine."""
-
-    run: Run  # with the rule at its strict end, and without timings
-    ties: int  # number of near ties at which the engine's choice was followed
-
-
 def import_run(
     text: LoggedText,
     backend: Backend | None = None,
@@ -48,8 +40,9 @@ def import_run(
     rule: str = "mars",
     tolerance: float = TOLERANCE,
     tell: Callable[[int], None] = lambda rounds: None,
-) -> ImportedRun:
-    """Return the run, with the target's rows from the log, or from `backend`'s target at one pass per round.
+) -> tuple[Run, int]:
+    """Return the run, with the target's rows from the log, or from `backend`'s target at one pass per round, and the
+    number of near ties at which the engine's choice was followed. It has its rule's strict end and no timings.
 
     The engine is assumed to match the target's best token; `rule` adds its verdicts for comparison. The callback
     receives the number of completed rounds. Raises BadInput, with the remedy, if the log lacks rows and there is no
@@ -99,7 +92,7 @@ def import_run(
         title=text.name,
         prompt=joined(map(pieces.__getitem__, text.prompt_ids)),
     )
-    return ImportedRun(run, agreeing.ties)
+    return run, agreeing.ties
 
 
 def _provenance(text: LoggedText, backend: Backend | None, above: int) -> Provenance:

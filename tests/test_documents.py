@@ -41,8 +41,8 @@ def test_a_page_draws_text_as_text() -> None:
     assert not app.exception
     drawn = " ".join(each.proto.body for each in app.get("html"))
     assert "Twice *as* fast." in drawn and ">measured</span>" in drawn and "Costs &lt;b&gt;" in drawn
-    assert ['"pinned": true' in each.proto.columns for each in app.dataframe] == [False, True, False]
+    assert ['"pinned": true' in each.proto.columns for each in app.dataframe] == [False, True, False, False]
     assert app.dataframe[0].value.to_numpy().tolist() == BLOCKS[1].blocks[0].rows and app.code[0].value == "mars-viz *"  # type: ignore[union-attr]
-    columns = json.loads(app.dataframe[1].proto.columns)
+    columns = json.loads(app.dataframe[3].proto.columns)
     assert list(columns)[:3] == ["number", "strict", "strict\u200b"] and columns["strict"]["alignment"] == "right"
     assert columns["number"]["help"] == "\\*All\\* of them"

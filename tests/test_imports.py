@@ -346,16 +346,16 @@ def test_an_unknown_row_counts_as_forgiven(texts):
 def test_a_run_of_responses_and_drafts(pair, texts, tmp_path):
     own = texts[0]
     (told,) = read_file(json.dumps(own.response())).served
-    made = import_run(joined(told, parse_drafts(own.drafts())), pair)
-    assert made.ties == 0 and made.run.token_ids == own.token_ids and made.run.settings.dial == 1.0
-    assert [len(each.speculation) for each in made.run.rounds] == [0, *(len(e.speculation) for e in own.rounds)]
-    for ours, its in zip(own.rounds, made.run.rounds[1:], strict=True):
+    run, ties = import_run(joined(told, parse_drafts(own.drafts())), pair)
+    assert ties == 0 and run.token_ids == own.token_ids and run.settings.dial == 1.0
+    assert [len(each.speculation) for each in run.rounds] == [0, *(len(e.speculation) for e in own.rounds)]
+    for ours, its in zip(own.rounds, run.rounds[1:], strict=True):
         assert its.decision.kept == ours.decision.kept and its.outcomes == ours.outcomes
         mars = rule_named("mars").judge(ours.speculation)
         assert [its.verdicts.keeps(d).tolist() for d in (0.5, 0.9)] == [mars.keeps(d).tolist() for d in (0.5, 0.9)]
         assert not {"q", "draft_ids", "js"} & its.speculation.columns.keys()  # the draft distribution is unknown
-    again = load_run(save_run(made.run, tmp_path / "run"))
-    assert again.text == made.run.text and again.provenance.seconds == 0
+    again = load_run(save_run(run, tmp_path / "run"))
+    assert again.text == run.text and again.provenance.seconds == 0
     with pytest.raises(BadInput, match="another rule"):
         import_run(joined(told, parse_drafts(own.drafts())), pair, rule="fuzzy")
     with pytest.raises(BadInput, match="lacks round 1"):
@@ -373,14 +373,14 @@ def test_a_log_without_rows_needs_models_and_one_without_some_logits_does_not(pa
     (told,) = parse_log(own.log(rows=False))
     with pytest.raises(BadInput, match="--target"):
         import_run(told)
-    assert import_run(told, pair).run.token_ids == own.token_ids
+    assert import_run(told, pair)[0].token_ids == own.token_ids
     log = log_lines(own)
     for line in log[1:]:  # logits of drafted tokens that are not among the two best are left out
         for row, token in zip(line["rows"], [*line["drafted"], None], strict=True):
             keep = [place for place, each in enumerate(row["topk_ids"]) if each != token or place < 2]
             row |= {"z_x": None} | {key: [row[key][place] for place in keep] for key in ("topk_ids", "topk_values")}
     (told,) = parse_log(lines(log))
-    run = import_run(told).run
+    run, _ = import_run(told)
     assert run.token_ids == own.token_ids and run.pieces[told.prompt_ids[0]].text == f"[{told.prompt_ids[0]}]"
     assert any("z" not in each.speculation.columns for each in run.rounds)
 
@@ -391,8 +391,8 @@ def test_a_tie_is_settled_as_the_engine_did_and_other_rules_are_refused(texts):
     row["topk_values"][1] = row["topk_values"][0] - 5e-4
     log[-1]["emitted"][-1] = row["topk_ids"][1]
     (told,) = parse_log(lines(log))
-    made = import_run(told)
-    assert made.ties == 1 and made.run.token_ids[-1] == row["topk_ids"][1]
+    run, ties = import_run(told)
+    assert ties == 1 and run.token_ids[-1] == row["topk_ids"][1]
     with pytest.raises(BadInput, match="does not prefer"):
         import_run(told, tolerance=1e-4)
     fewer = log_lines(texts[0])  # accepted fewer drafted tokens than the rule

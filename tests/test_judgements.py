@@ -41,7 +41,6 @@ def test_positions_and_rows_by_hand():
     flat = drafted(small_run())
     assert flat.round_index.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2] and flat.depth.tolist() == [1, 2, 3] * 3
     assert flat.tokens.tolist() == [1, 2, 3, 1, 7, 3, 1, 2, 3] and flat.rank.tolist() == [1, 2, 1, 2, 1, 2, 2, 1, 1]
-    assert flat.written.tolist() == [0] * 3 + [4] * 3 + [5] * 3
     assert flat.margin[[1, 3, 5, 6]] == pytest.approx([0.5, 2.0, 1.0, 0.8], rel=1e-6)
     assert flat.ratio[[1, 3, 5, 6]] == pytest.approx([0.95, 0.8, 2.0, 0.92], rel=1e-6)
     assert flat.share[[0, 1, 3, 6]] == pytest.approx([1, math.exp(-0.5), math.exp(-2), math.exp(-0.8)], rel=1e-5)

@@ -8,21 +8,10 @@ from typing import Any
 
 import pytest
 
+from mars_viz import race as races
 from mars_viz.components.race import LOOKS, live_payload, race_payload, racing_payload
 from mars_viz.errors import BadInput
-from mars_viz.race import (
-    RECORDED,
-    Race,
-    RaceLane,
-    RaceTexts,
-    Racing,
-    Solo,
-    load_race,
-    race_frame,
-    round_clock,
-    save_race,
-    timed,
-)
+from mars_viz.race import Race, RaceLane, RaceTexts, Racing, Solo, load_race, race_frame, round_clock, save_race
 from mars_viz.records import Outcome, Timing
 from mars_viz.run import Run, Settings
 from tests.factories import toy_run
@@ -82,13 +71,13 @@ def test_inconsistent_races_are_refused(race):
         lambda: replace(race, relaxed=replace(race.relaxed, rounds=())),
         lambda: replace(race, alone=Solo((999_999,), (0.1,))),
         lambda: replace(race, relaxed=replace(race.relaxed, provenance=elsewhere)),
-        lambda: timed(race.strict, race.relaxed.rounds),
+        lambda: races.timed(race.strict, race.relaxed.rounds),
         lambda: Racing(None, "Once", Settings(rule="mars"), turns=4),
         lambda: Racing(None, "Once", Settings(rule="strict")),
     ):
         with pytest.raises(BadInput):
             wrong()
-    assert timed(race.strict, race.strict.rounds).rounds[0].timing == race.strict.rounds[0].timing
+    assert races.timed(race.strict, race.strict.rounds).rounds[0].timing == race.strict.rounds[0].timing
 
 
 def test_the_payload_has_every_token_once_with_its_outcome_and_its_time(race):
@@ -163,7 +152,7 @@ def test_lanes_of_a_real_race_take_turns_and_strict_writes_the_targets_text(pair
     steps = []
     for step in racing:
         steps.append(step)
-        if step.turn == RECORDED:
+        if step.turn == races.RECORDED:
             texts = racing.texts()
             speculative = [run and run.token_ids for run in (texts.strict, texts.relaxed)]
             assert len(dict(zip(RaceLane, [texts.alone, *speculative], strict=True))[step.lane]) == step.tokens

@@ -55,7 +55,7 @@ def signed(files: Mapping[str, bytes], **changes: bytes) -> dict[str, bytes]:
 
 
 def edited(files: Mapping[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None]) -> dict[str, bytes]:
-    columns = {name: values.copy() for name, values in codec.opened(table, files[f"{table}.parquet"]).read().items()}
+    columns = {name: values.copy() for name, values in tables.opened(table, files[f"{table}.parquet"]).read().items()}
     edit(columns)
     return signed(files, **{table: tables.to_bytes(table, columns)})
 

@@ -260,7 +260,6 @@ class FlatPositions:
     share: np.ndarray  # float64 [P]; that probability over the best token's, p(x)/p1
     margin: np.ndarray  # float64 [P]; z1 - z2 of the judging law, in logits
     ratio: np.ndarray  # float64 [P]; z2 / z1 of the judging law, NaN if z1 is 0
-    written: np.ndarray  # int64 [P]; tokens of the recorded text before the position's round
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -280,7 +279,6 @@ def drafted(run: Run) -> FlatPositions:
         share=np.divide(p, best, out=np.full_like(p, np.nan), where=best > 0),
         margin=block.margin[rows],
         ratio=block.ratio[rows],
-        written=np.repeat(np.cumsum(trace.text_lengths) - trace.text_lengths, trace.lengths),
     )
 
 

@@ -8,14 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.analysis.checks import (
-    ServerWatch,
-    WatchedPrompt,
-    accepted_in_rounds,
-    described,
-    place,
-    tau_of,
-)
+from mars_viz.analysis.checks import ServerWatch, WatchedPrompt, accepted_in_rounds, described, place, tau_of
 from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.bounds import shortened
 from mars_viz.chat import EncodedPrompt

@@ -13,10 +13,10 @@ from mars_viz.backend_choice import BackendChoice, backend
 from mars_viz.commands.decoding import add, json_argument, note, progress_bar
 from mars_viz.documents import Block, Sentence, Table, lines
 from mars_viz.errors import RunFileError, disk_refusals
-from mars_viz.imports import TOLERANCE, ImportedRun, check_tolerance, import_run
+from mars_viz.imports import TOLERANCE, check_tolerance, import_run
 from mars_viz.options import argument, declared
 from mars_viz.rules import rule_named
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.names import check_names
 from mars_viz.strict_formats import json_of, picked
@@ -64,16 +64,16 @@ def run(options: argparse.Namespace) -> None:
     paths: list[Path] = []
     if options.out is not None:  # several in numbered subfolders
         names = [""] if len(runs) == 1 else map(str, range(1, len(runs) + 1))
-        paths = [save_run(each.run, Path(options.out, name)) for each, name in zip(runs, names, strict=True)]
+        paths = [save_run(each, Path(options.out, name)) for (each, _), name in zip(runs, names, strict=True)]
     rows = acceptance_table([counts for _, counts in engine_file.requests]) if engine_file.requests else ()
     if options.json:
         print(json_of(_facts(engine_file, rows, runs, paths)))
         return
     say(*lines(_blocks(engine_file, rows)))
-    for each in runs:
-        ties = f"; {counted(each.ties, 'tie')} settled as the engine did" if each.ties else ""
-        tau = number(each.run.tau)
-        say(f"{each.run.title}: {len(each.run.token_ids)} tokens in {len(each.run.rounds)} rounds, τ = {tau}{ties}.")
+    for run_, ties in runs:
+        settled = f"; {counted(ties, 'tie')} settled as the engine did" if ties else ""
+        tokens, rounds = len(run_.token_ids), len(run_.rounds)
+        say(f"{run_.title}: {tokens} tokens in {rounds} rounds, τ = {number(run_.tau)}{settled}.")
     if paths:
         say("", *(f"Saved to {path}." for path in paths))
 
@@ -98,7 +98,7 @@ def _words(options: argparse.Namespace) -> Callable[[int], str] | None:
     return lambda token: pieces[token].text
 
 
-def _runs(found: EngineFile, options: argparse.Namespace) -> list[ImportedRun]:
+def _runs(found: EngineFile, options: argparse.Namespace) -> list[tuple[Run, int]]:
     if not found.texts:
         if options.out is not None:
             raise RunFileError(
@@ -139,7 +139,7 @@ def _blocks(found: EngineFile, rows: Sequence[EngineRow]) -> list[Block]:
 
 
 def _facts(
-    found: EngineFile, rows: Sequence[EngineRow], made: Sequence[ImportedRun], paths: Sequence[Path]
+    found: EngineFile, rows: Sequence[EngineRow], made: Sequence[tuple[Run, int]], paths: Sequence[Path]
 ) -> dict[str, Any]:
     counts = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens", "summed")
     bound: dict[str, Any] | None = None
@@ -165,6 +165,6 @@ def _facts(
         "rounds": rounds,
         "no_rounds": found.unread or None,
         "bound": bound,
-        "runs": [{"title": e.run.title, "tau": e.run.tau, "rounds": len(e.run.rounds), "ties": e.ties} for e in made],
+        "runs": [picked(run, "title", "tau") | {"rounds": len(run.rounds), "ties": ties} for run, ties in made],
         "paths": [str(path) for path in paths],
     }

@@ -16,29 +16,12 @@ from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
 from mars_viz.errors import BadInput, EvidenceError, RunFileError
 from mars_viz.records import EMITTED
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import manifest
+from mars_viz.runfiles import manifest, tables
 from mars_viz.runfiles.manifest import Manifest, Stamp
-from mars_viz.runfiles.tables import (
-    ANSWERS,
-    EVIDENCE_TABLES,
-    MAP_TABLES,
-    ROUNDS,
-    RUN_TABLES,
-    Table,
-    UnreadTable,
-    map_of,
-    map_tables,
-    objects,
-    opened,
-    require,
-    to_bytes,
-    trace_of,
-    trace_tables,
-)
 
 MANIFEST = "manifest.json"
-NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))  # the files of every run, in writing order
-MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)  # additional files of a run with a dial map
+NAMES = (MANIFEST, *(f"{table}.parquet" for table in tables.RUN_TABLES))  # the files of every run, in writing order
+MAP_NAMES = tuple(f"{table}.parquet" for table in tables.MAP_TABLES)  # additional files of a run with a dial map
 
 _TOKENS = ("tokens", "draft_ids", "top_ids", "emissions", *EMITTED)
 """Columns with token ids. Emitted tokens and prefixes need no check, since they consist of candidates."""
@@ -46,20 +29,20 @@ _TOKENS = ("tokens", "draft_ids", "top_ids", "emissions", *EMITTED)
 
 def encode(run: Run) -> dict[str, bytes]:
     """Return the files by name. Raises BadInput for a run that could not be read again."""
-    pieces: Table = {
+    pieces: tables.Table = {
         "id": np.array(list(run.pieces), np.int32),
-        "bytes": objects(piece.data for piece in run.pieces.values()),
+        "bytes": tables.objects(piece.data for piece in run.pieces.values()),
         "special": np.array([piece.special for piece in run.pieces.values()], bool),
     }
     try:
-        tables = trace_tables(run.trace) | {"pieces": pieces}
+        contents = tables.trace_tables(run.trace) | {"pieces": pieces}
         if (dial_map := run.map) is not None:
             if dial_map.frame != run.without_rounds:
                 raise RunFileError(
                     "it has the map of another run. Join them with mars_viz.dialmap.mapped(run, dial_map)."
                 )
-            tables |= map_tables(dial_map)
-        files = {f"{name}.parquet": to_bytes(name, table) for name, table in tables.items()}
+            contents |= tables.map_tables(dial_map)
+        files = {f"{name}.parquet": tables.to_bytes(name, table) for name, table in contents.items()}
         stamps = {name: stamp(data) for name, data in files.items()}
         files[MANIFEST] = manifest.to_json(Manifest.of(run, stamps))
         decode(files)
@@ -79,11 +62,11 @@ def tables_of(about: Manifest) -> tuple[str, ...]:
 def decode(files: Mapping[str, bytes]) -> Run:
     """Return the run. Raises BadInput if a file is missing, damaged, newer or contradicts another."""
     about, sources = _looked_at(files)
-    tables = {name: source.read() for name, source in sources.items()}
-    trace = trace_of(tables, about.settings, len(about.prompt_ids))
-    columns = (tables["pieces"]["id"].tolist(), tables["pieces"]["bytes"], tables["pieces"]["special"].tolist())
+    contents = {name: source.read() for name, source in sources.items()}
+    trace = tables.trace_of(contents, about.settings, len(about.prompt_ids))
+    columns = (contents["pieces"]["id"].tolist(), contents["pieces"]["bytes"], contents["pieces"]["special"].tolist())
     pieces = {token: Piece(data, special) for token, data, special in zip(*columns, strict=True)}
-    if len(pieces) != len(tables["pieces"]["id"]):
+    if len(pieces) != len(contents["pieces"]["id"]):
         raise RunFileError("pieces.parquet holds a token twice. Take a fresh copy, or record the run again.")
     run = Run(
         settings=about.settings,
@@ -97,8 +80,8 @@ def decode(files: Mapping[str, bytes]) -> Run:
         tags=about.tags,
     )
     if about.dial_map is not None:
-        run = replace(run, map=map_of(tables, run, about.dial_map))
-    _check(run, about, tables)
+        run = replace(run, map=tables.map_of(contents, run, about.dial_map))
+    _check(run, about, contents)
     return run
 
 
@@ -112,7 +95,7 @@ def stamp(data: bytes) -> Stamp:
     return Stamp(len(data), hashlib.sha256(data).hexdigest())
 
 
-def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTable]]:
+def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, tables.UnreadTable]]:
     """Return the manifest and the unread tables. Raises BadInput if their sizes do not fit or are impossible."""
     if MANIFEST not in files:
         raise missing_file(MANIFEST)
@@ -126,28 +109,28 @@ def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTa
     if unnamed := files.keys() - {MANIFEST, *expected}:
         raise RunFileError(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
     names = [name.removesuffix(".parquet") for name in expected]
-    sources = {name: opened(name, files[f"{name}.parquet"]) for name in names}
+    sources = {name: tables.opened(name, files[f"{name}.parquet"]) for name in names}
     lines = {name: source.lines for name, source in sources.items()}
     if about.rounds != lines["rounds"]:
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     same = about.dial_map is None or about.dial_map.answers == lines["map_answers"]
-    require("map_answers", same, "does not hold as many prefixes as manifest.json says")
-    for place in (ROUNDS, *([ANSWERS] if about.dial_map is not None else [])):
+    tables.require("map_answers", same, "does not hold as many prefixes as manifest.json says")
+    for place in (tables.ROUNDS, *([tables.ANSWERS] if about.dial_map is not None else [])):
         few = lines[place.nodes] <= LONGEST_DRAFT * lines[place.owners]
-        require(place.nodes, few, f"holds more drafted tokens than any {place.owner}s have")
-    require("pieces", lines["pieces"] <= VOCABULARY, "holds texts of more tokens than any vocabulary has")
+        tables.require(place.nodes, few, f"holds more drafted tokens than any {place.owner}s have")
+    tables.require("pieces", lines["pieces"] <= VOCABULARY, "holds texts of more tokens than any vocabulary has")
     return about, sources
 
 
-def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
+def _check(run: Run, about: Manifest, contents: Mapping[str, tables.Table]) -> None:
     """Check the manifest's counts, that every token is in the vocabulary, and that it has a piece."""
     if about.tokens != len(run.token_ids):
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     token_columns = [np.array(run.prompt_ids, np.int64)]
-    for name in tables.keys() & EVIDENCE_TABLES:
-        token_columns += [tables[name][column] for column in _TOKENS if column in tables[name]]
-    if "map_answers" in tables:
-        token_columns += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
+    for name in contents.keys() & tables.EVIDENCE_TABLES:
+        token_columns += [contents[name][column] for column in _TOKENS if column in contents[name]]
+    if "map_answers" in contents:
+        token_columns += [np.fromiter(chain.from_iterable(contents["map_answers"]["prefix"]), np.int64)]
     has_piece = np.zeros(max(run.pieces, default=-1) + 2, bool)  # the last entry represents all higher ids
     has_piece[list(run.pieces)] = True
     lacking = [int(ids[~has].min()) for ids in token_columns if not (has := has_piece.take(ids, mode="clip")).all()]

@@ -27,23 +27,12 @@ from pathlib import Path
 from typing import IO, Self
 from uuid import uuid4
 
-from mars_viz import locks
+from mars_viz import locks, runfiles
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
-from mars_viz.runfiles import (
-    ListedRun,
-    RunOrigin,
-    RunStatus,
-    check_free,
-    list_runs,
-    load_run,
-    manifest,
-    run_in,
-    save_run,
-    write_zip,
-)
+from mars_viz.runfiles import manifest
 from mars_viz.runfiles.codec import MANIFEST, decode
 from mars_viz.runfiles.manifest import Manifest, checked_label, retagged, strict_json
 from mars_viz.runfiles.zips import unpacked
@@ -87,7 +76,7 @@ class Journal:
         """Save the rounds since the last call. Raises BadInput on disk errors."""
         if len(run.rounds) <= self._rounds:
             return
-        data = write_zip(segment(run, self._rounds))
+        data = runfiles.write_zip(segment(run, self._rounds))
         with disk_refusals(self.folder, remedy=_REMEDY):
             write_file(self.folder / f"{self._segments:06}.zip", data)
         self._segments += 1
@@ -163,29 +152,29 @@ def _files(path: Path) -> dict[str, bytes]:
 
 def read(path: Path) -> Run:
     """Load a saved run, also an interrupted one. Raises BadInput if it is unreadable."""
-    return recovered(path) if path.name.endswith(SUFFIX) else load_run(path)
+    return recovered(path) if path.name.endswith(SUFFIX) else runfiles.load_run(path)
 
 
-def started(folder: Path) -> list[ListedRun]:
+def started(folder: Path) -> list[runfiles.ListedRun]:
     """Return the growing and interrupted runs of a folder."""
     return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
 
 
-def _started(path: Path) -> ListedRun:
+def _started(path: Path) -> runfiles.ListedRun:
     name = path.name[1 : -len(SUFFIX)]
-    standing = RunStatus.INTERRUPTED
+    standing = runfiles.RunStatus.INTERRUPTED
     with suppress(OSError):
-        standing = RunStatus.GROWING if locks.is_held(to_read(path, _LOCK)) else standing
+        standing = runfiles.RunStatus.GROWING if locks.is_held(to_read(path, _LOCK)) else standing
     try:
         with contained(f"The run {name}", "Delete it."):
-            return ListedRun(name, RunOrigin.SAVED, standing, _facts(path), path)
+            return runfiles.ListedRun(name, runfiles.RunOrigin.SAVED, standing, _facts(path), path)
     except BadInput as error:
-        return ListedRun(name, RunOrigin.SAVED, standing, None, path, str(error))
+        return runfiles.ListedRun(name, runfiles.RunOrigin.SAVED, standing, None, path, str(error))
 
 
-def listed(folder: Path) -> list[ListedRun]:
+def listed(folder: Path) -> list[runfiles.ListedRun]:
     """Return all runs of a folder, the newest first. Raises BadInput if it cannot be listed."""
-    saved = list_runs(folder)
+    saved = runfiles.list_runs(folder)
     names = {run.name for run in saved}
     runs = [*saved, *(run for run in started(folder) if run.name not in names)]
     return sorted(runs, key=lambda run: (run.facts.provenance.created if run.facts else "", run.name), reverse=True)
@@ -362,7 +351,7 @@ class Store:
             path = next((path for path in paths if self._has_bin() and os.path.lexists(path)), None)
             if path is None:
                 raise StorageError("It is not in the bin any more: it was brought back meanwhile, or its time is over.")
-            check_free(self.folder / path.name)
+            runfiles.check_free(self.folder / path.name)
             path.rename(self.folder / path.name)
 
     def _entry(self, name: str) -> tuple[Path, str, bool]:
@@ -417,19 +406,19 @@ class Store:
 class RunStore(Store):
     """Stores runs."""
 
-    def list(self) -> list[ListedRun]:
+    def list(self) -> list[runfiles.ListedRun]:
         """Return the visible runs, the newest first. Raises BadInput if the folder cannot be listed."""
         return [run for run in listed(self.folder) if self.makers.shows(run.name)]
 
-    def deleted(self) -> tuple[ListedRun, ...]:
+    def deleted(self) -> tuple[runfiles.ListedRun, ...]:
         """Return the visible runs in the bin, the newest first. Raises BadInput if it cannot be listed."""
         runs = listed(self.bin) if self._has_bin() else ()
-        return tuple(replace(run, standing=RunStatus.DELETED) for run in runs if self.makers.shows(run.name))
+        return tuple(replace(run, standing=runfiles.RunStatus.DELETED) for run in runs if self.makers.shows(run.name))
 
-    def find(self, name: str) -> ListedRun:
+    def find(self, name: str) -> runfiles.ListedRun:
         """Return the run of that name. Raises BadInput if there is none."""
         if Path(name).name == name and self.makers.shows(name):
-            if (run := run_in(self.folder / name)) is not None:
+            if (run := runfiles.run_in(self.folder / name)) is not None:
                 return run
             if (journal := self.folder / f".{name}{SUFFIX}").exists():
                 return _started(journal)
@@ -444,14 +433,14 @@ class RunStore(Store):
 
     def finish(self, journal: Journal, run: Run) -> str:
         """Save the run under its journal's name, remove the journal, and return the name."""
-        save_run(run, self.folder / journal.name)
+        runfiles.save_run(run, self.folder / journal.name)
         journal.remove()
         return journal.name
 
     def keep(self, run: Run, maker: str = "") -> str:
         """Save a complete run by the browser `maker`, and return its new name. Raises BadInput on disk errors."""
         name = new_name("kept")
-        save_run(run, self.folder / name)
+        runfiles.save_run(run, self.folder / name)
         self.makers.note(name, maker)
         return name
 
@@ -466,7 +455,7 @@ class RunStore(Store):
         path = self.folder / checked_name(name)
         step = beside(path)
         fresh, old = (step.with_name(f"{step.name}.{suffix}") for suffix in ("next", "old"))
-        save_run(run, fresh)
+        runfiles.save_run(run, fresh)
         try:
             with self._changing(name, "replaced"):
                 if not path.exists():
@@ -501,7 +490,7 @@ class RunStore(Store):
         """Return the run's folder as a zip."""
         path = self.find(name).path
         assert path is not None
-        return write_zip(read(path))
+        return runfiles.write_zip(read(path))
 
     def _entry(self, name: str) -> tuple[Path, str, bool]:
         run, path = self._settled(name)
@@ -510,14 +499,14 @@ class RunStore(Store):
     def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
         if path.name.endswith(SUFFIX):
             first = _paths(path)[0]
-            write_file(first, write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
+            write_file(first, runfiles.write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
         else:
             super()._redescribe(path, changes)
 
-    def _settled(self, name: str) -> tuple[ListedRun, Path]:
+    def _settled(self, name: str) -> tuple[runfiles.ListedRun, Path]:
         run = self.find(name)
         assert run.path is not None
-        if run.standing is RunStatus.GROWING:
+        if run.standing is runfiles.RunStatus.GROWING:
             raise StorageError("That run is being decoded; cancel it first, or wait for its end.")
         return run, run.path
 

@@ -19,18 +19,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from mars_viz.analysis.checks import (
-    LOW,
-    DepthAgreement,
-    HeadCheck,
-    LayerTrial,
-    RoundDifference,
-    ServerCheck,
-    ServerWatch,
-    WatchedPrompt,
-    counts,
-    first_difference,
-)
+from mars_viz.analysis import checks
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.intervals import ratio
 from mars_viz.chat import EncodedPrompt, check_prompt, in_plain_text
@@ -55,7 +44,7 @@ _NEEDED = ("draft_ids", "draft_logits")  # additional columns: they show how clo
 
 def checked_head(
     backend: Backend, prompts: Sequence[str | Prefix], *, depth: int = 6, tokens: int = 64
-) -> Iterator[tuple[float, HeadCheck | None]]:
+) -> Iterator[tuple[float, checks.HeadCheck | None]]:
     """Check along `tokens` tokens after each prompt. Yields the finished share, and the result so far if it has enough
     texts for intervals.
 
@@ -88,7 +77,7 @@ def checked_head(
             f"The target wrote at least {least} tokens after {len(texts)} prompts, and {LEAST} are needed. Give "
             "prompts that it continues."
         )
-    if readings[0].guess or np.concatenate(agreed[0])[:, 0].mean() < LOW:
+    if readings[0].guess or np.concatenate(agreed[0])[:, 0].mean() < checks.LOW:
         for reading in readings[1:]:
             agreed.append([_drafted_along(backend, settings, *each, reading) for each in texts])
             yield 1.0, _head_check(backend, held, readings, agreed)
@@ -96,31 +85,32 @@ def checked_head(
 
 def _head_check(
     backend: Backend, held: Sequence[np.ndarray], readings: Sequence[Reading], agreed: Sequence[Sequence[np.ndarray]]
-) -> HeadCheck:
+) -> checks.HeadCheck:
     """Return the result from the lists of `checked_head`."""
-    true, own = np.array([counts(each) for each in agreed[0]], np.float64).swapaxes(0, 1)  # [texts, depth, 2] each
+    by_text = np.array([checks.counts(each) for each in agreed[0]], np.float64)  # [texts, 2, depth, 2]
+    true, own = by_text.swapaxes(0, 1)
     reached = [place for place in range(true.shape[1]) if true[:, place, 1].sum() and own[:, place, 1].sum()]
     inside, positions = np.array([each.sum(0) for each in held]), np.array([len(each) for each in held], np.float64)
     drafts = np.array([len(each) for each in agreed[0]], np.float64)
     firsts = [np.array([each[:, 0].sum() for each in of_texts], np.float64) for of_texts in agreed]
     kept = [np.array([np.logical_and.accumulate(each, axis=1).sum() for each in texts], np.float64) for texts in agreed]
-    return HeadCheck(
+    trials = []
+    for reading, first, some in zip(readings, firsts, kept, strict=False):
+        shares = (ratio(each, drafts) for each in (first, some, some - kept[0]))
+        trials.append(checks.LayerTrial(reading.words, reading.setting, *shares))
+    return checks.HeadCheck(
         head=backend.drafter.name,
         target=backend.target.name,
         texts=len(held),
         drafts=int(drafts.sum()),
         depths=tuple(
-            DepthAgreement(place + 1, *(ratio(each[:, place, 0], each[:, place, 1]) for each in (true, own)))
+            checks.DepthAgreement(place + 1, *(ratio(each[:, place, 0], each[:, place, 1]) for each in (true, own)))
             for place in reached
         ),
         coverage=ratio(inside[:, 0], positions),
         best_held=ratio(inside[:, 1], positions),
         guess=readings[0].guess,
-        tried=tuple(
-            LayerTrial(reading.words, reading.setting, *(ratio(each, drafts) for each in (first, some, some - kept[0])))
-            for reading, first, some in zip(readings, firsts, kept, strict=False)
-            if len(agreed) > 1
-        ),
+        tried=tuple(trials) if len(agreed) > 1 else (),
     )
 
 
@@ -172,7 +162,7 @@ def speculated(server: Server) -> AcceptanceCounts:
 
 def held_against(
     backend: Backend, settings: Settings, number: int, prompt: Prefix, written: ServedText
-) -> tuple[list[Round], RoundDifference | None]:
+) -> tuple[list[Round], checks.RoundDifference | None]:
     """Compare the server's text after prompt `number` with strict speculation. Returns our rounds, the first for the
     token that the server's prefill writes, and the first difference. Raises BadInput."""
     if written.counts is None:
@@ -182,7 +172,7 @@ def held_against(
     rounds: list[Round] = []
     if first and not backend.ending(settings).reached(first):
         rounds = decoded(backend, replace(settings, max_new_tokens=settings.max_new_tokens - 1), prompt + first)
-    return [alone, *rounds], first_difference(number, alone, rounds, written.tokens, written.counts)
+    return [alone, *rounds], checks.first_difference(number, alone, rounds, written.tokens, written.counts)
 
 
 def decoded(backend: Backend, settings: Settings, prompt: Prefix) -> list[Round]:
@@ -200,7 +190,7 @@ def watched(
     tokens: int = 64,
     gamma: int | None = None,
     chat: bool | None = None,
-) -> Iterator[ServerWatch]:
+) -> Iterator[checks.ServerWatch]:
     """Watch `tokens` tokens after each prompt, with the chat template as `chat` states. Yields the results so far after
     each answer.
 
@@ -220,18 +210,18 @@ def watched(
     settings = Settings(rule="strict", gamma=drafts if gamma is None else gamma, max_new_tokens=tokens)
     if backend is None:
         encoded = [tuple(server.tokens_of(in_plain_text(each.history, each.prompt), special=True)) for each in asked]
-        watch = ServerWatch(server.model, server.version, drafts, len(asked), ())
+        watch = checks.ServerWatch(server.model, server.version, drafts, len(asked), ())
     else:
         check_tokens(server, backend.tokenizer.library)
         encoded = [backend.prompt_ids(each.prompt, settings, each.history, chat=chat) for each in asked]
         names = backend.target.name, backend.drafter.name, backend.dtype
-        watch = ServerWatch(server.model, server.version, drafts, len(asked), (), *names, settings.gamma)
+        watch = checks.ServerWatch(server.model, server.version, drafts, len(asked), (), *names, settings.gamma)
     _check_length(server, encoded, tokens)
     for number, (text, ids) in enumerate(zip((each.prompt for each in asked), encoded, strict=True)):
         written = server.written(ids, tokens, with_logits=False)
         if written.counts is None:
             raise ModelError(f"{server.address} does not report its speculation. Start it so: {SPECULATING}")
-        prompt = WatchedPrompt(number, text, written.counts)
+        prompt = checks.WatchedPrompt(number, text, written.counts)
         if backend is not None:
             check_known(server, max(written.tokens, default=0), backend.vocabulary_size)
             rounds, difference = held_against(backend, settings, number, ids, written)
@@ -257,7 +247,7 @@ def _check_length(server: Server, prompts: Sequence[Prefix], tokens: int) -> Non
 
 def checked_server(
     server: Server, backend: Backend, prompts: Sequence[str | Prefix], *, tokens: int = 64
-) -> Iterator[tuple[float, ServerCheck | None]]:
+) -> Iterator[tuple[float, checks.ServerCheck | None]]:
     """Compare `tokens` tokens that the server writes after each prompt with the target of `backend`. Yields the
     finished share, and the result at the end.
 
@@ -298,7 +288,7 @@ def checked_server(
     distance, differing, count = np.array(sums, np.float64).T
     yield (
         1.0,
-        ServerCheck(
+        checks.ServerCheck(
             server=server.model,
             version=server.version,
             reference=backend.target.name,

@@ -40,7 +40,7 @@ def add_file(session: Session, data: bytes) -> bool:
     try:
         with contained("The file"):
             engine_file = read_file(decoded(data))
-            runs = [import_run(each).run for each in engine_file.texts]
+            runs = [import_run(each)[0] for each in engine_file.texts]
     except BadInput as error:
         session.notices.append(str(error))
     else:

@@ -195,8 +195,8 @@ def payload_columns(run: Run, **how: Any) -> Columns:
 def imported_columns(log: str, backend: Backend | None = None) -> Columns:
     """Return the run that an engine's log comes to."""
     (text,) = read_file(log).texts
-    made = import_run(text, backend)
-    return run_columns(made.run) | flat({"ties": made.ties})
+    run, ties = import_run(text, backend)
+    return run_columns(run) | flat({"ties": ties})
 
 
 def command_columns(*arguments: str) -> Columns:
