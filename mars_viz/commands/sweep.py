@@ -78,7 +78,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
     decoding.system_argument(parser, " for all prompts, in place of the set's own (default: with --resume as begun)")
-    ray_arguments(parser)
+    about = "map prompts with workers of a Ray cluster, each with models of its own: auto joins the cluster that this "
+    about += "machine is in, HOST:PORT the one with that head; without an address one is started with what this "
+    add(parser, "--ray", f"{about}machine has", nargs="?", const=LOCAL, metavar="ADDRESS")
+    about = "workers at most (default: as many as there is room for)"
+    add(parser, "--ray-workers", about, type=int, metavar="N")
+    about = "cores of each worker, and threads on the CPU (default: 1)"
+    add(parser, "--ray-cpus", about, type=int, metavar="N")
+    about = "GPUs of each worker, or a share of one, such as 0.5 (default: 1 with --device cuda, and with auto where "
+    add(parser, "--ray-gpus", f"{about}the cluster has GPUs)", type=float, metavar="SHARE")
     add(parser, "--out", "folder for the results (default: one that the app's Tune page lists)", metavar="DIR")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
     add(parser, "--batch", "prompts to map at once", AT_ONCE)
@@ -90,19 +98,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--timed", "prompts to time", 5, metavar="K")
     add(parser, "--repetitions", "repetitions of each", 3, metavar="R")
     decoding.json_argument(parser)
-
-
-def ray_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a Ray cluster."""
-    about = "map prompts with workers of a Ray cluster, each with models of its own: auto joins the cluster that this "
-    about += "machine is in, HOST:PORT the one with that head; without an address one is started with what this "
-    add(parser, "--ray", f"{about}machine has", nargs="?", const=LOCAL, metavar="ADDRESS")
-    about = "workers at most (default: as many as there is room for)"
-    add(parser, "--ray-workers", about, type=int, metavar="N")
-    about = "cores of each worker, and threads on the CPU (default: 1)"
-    add(parser, "--ray-cpus", about, type=int, metavar="N")
-    about = "GPUs of each worker, or a share of one, such as 0.5 (default: 1 with --device cuda, and with auto where "
-    add(parser, "--ray-gpus", f"{about}the cluster has GPUs)", type=float, metavar="SHARE")
 
 
 def run(options: argparse.Namespace) -> None:

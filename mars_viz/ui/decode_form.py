@@ -179,7 +179,6 @@ def choosing(rule: Rule, policy: Policy | None) -> Rule:
 
 START = Settings()
 EXAMPLE = "Once upon a time, there was a little fox who"
-ONE_AT_A_TIME = "One thing at a time: cancel the running job, or wait until it has ended."
 LONGEST_SYSTEM = 4000  # maximum length of a system prompt
 
 
@@ -312,7 +311,7 @@ def checked(
     """
     notices.clear()
     if under_way:
-        notices.append(ONE_AT_A_TIME)
+        notices.append("One thing at a time: cancel the running job, or wait until it has ended.")
         return None
     if not prompt.strip():
         notices.append("Write a prompt first; the model continues it.")

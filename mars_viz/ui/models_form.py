@@ -144,7 +144,6 @@ def _read_choice(fields: object) -> BackendChoice | None:
     return None
 
 
-LOAD_HELP = "Loads them now; a decode loads them too"
 SAVE_HELP = (
     "backend.toml, which `mars-viz app`, `record`, `map` and `sweep` take as --backend, and "
     "`mars_viz.backend` in Python"
@@ -256,7 +255,9 @@ def _loaded(session: Session) -> None:
     load, unload, save = st.columns(3)
     loaded = status.choice == session.models.models
     new_job: LoadJob | UnloadJob | None = None
-    if load.button("Load", key="load-models", width="stretch", disabled=loaded, help=LOAD_HELP):
+    if load.button(
+        "Load", key="load-models", width="stretch", disabled=loaded, help="Loads them now; a decode loads them too"
+    ):
         new_job = LoadJob(session.models)
     none = status.choice is None
     if unload.button("Unload", key="unload-models", width="stretch", disabled=none, help="Frees their memory"):

@@ -227,15 +227,8 @@ def _prompts() -> Callable[[], PromptSet | HarnessTask]:
             help="All graded and held out from training. Counting, holders and turns are reasoned out in free wording, "
             "so that a relaxed rule has something to gain; additions, sorted lists and questions have one wording.",
         )
-        count = int(
-            st.number_input(
-                "Prompts of each task",
-                1,
-                sweep_requests.PER_TASK_MOST,
-                sweep_requests.FIRST_PER_TASK,
-                key="sweep-count",
-            )
-        )
+        bounds = 1, sweep_requests.PER_TASK_MOST, sweep_requests.FIRST_PER_TASK
+        count = int(st.number_input("Prompts of each task", *bounds, key="sweep-count"))
         st.caption(markdown(_duration(len(kinds) * count, builtin=True)) if kinds else "Choose at least one task.")
         return lambda: builtin_prompts(count, kinds=kinds)
     return _file()

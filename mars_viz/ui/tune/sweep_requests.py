@@ -38,8 +38,7 @@ from mars_viz.words import exact_setting
 from mars_viz.writer import write_file
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)  # rules that can be swept
-FIRST_PER_TASK = 50
-"""Prompts per built-in task in the first sweep: enough to detect a loss of one point, in about a minute."""
+FIRST_PER_TASK = 50  # of the first sweep: enough prompts to detect a loss of one point, in about a minute
 PER_TASK_MOST = 2_000
 _SECONDS = {True: 0.13, False: 2.5}
 """Seconds per prompt with the built-in pair on two processor cores: for a built-in task, and a high estimate for longer
