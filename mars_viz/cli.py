@@ -23,9 +23,9 @@ from mars_viz.errors import MarsVizError, ModelError, RunFileError, SettingError
 from mars_viz.report import check_place, report_html, write_report
 from mars_viz.rules import RULES
 from mars_viz.runfiles import load_run, save_run
-from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say, shown_streams
 from mars_viz.words import counted, number
+from mars_viz.writer import json_of, picked
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"  # set to anything to print tracebacks
 APP = Path(__file__).parents[1] / "app.py"  # the Streamlit app, next to the package in the repository

@@ -12,11 +12,10 @@ from mars_viz.costs import Costs, drafts_seconds
 from mars_viz.errors import EvidenceError
 from mars_viz.exploration import Walker
 from mars_viz.records import Round, emitted
-from mars_viz.replay import answers_of, answers_through, ending_of, shortened
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
-from mars_viz.walk import Answer, Prefix
+from mars_viz.walk import Answer, Prefix, answers_of, answers_through, ending_of, shortened
 
 RATIO_FROM = 0.5  # a lower θ rejects hardly any runner-up
 

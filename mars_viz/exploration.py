@@ -20,9 +20,8 @@ import numpy as np
 from mars_viz.axis import Axis, Span, axis_of
 from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.records import Policy, Round, Timing, Verdicts, emitted
-from mars_viz.replay import answers_through, shortened
 from mars_viz.rules import Rule
-from mars_viz.walk import Answer, Ending, Prefix, Speculator, step
+from mars_viz.walk import Answer, Ending, Prefix, Speculator, answers_through, shortened, step
 
 
 @dataclass(frozen=True, slots=True)

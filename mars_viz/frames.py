@@ -7,8 +7,8 @@ import pandas as pd
 
 from mars_viz.records import Outcome
 from mars_viz.run import Run
-from mars_viz.strict_formats import picked
 from mars_viz.trace import OUTCOMES, Trace
+from mars_viz.writer import picked
 
 Table = dict[str, np.ndarray]  # columns by name
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.steps import Steps
+from mars_viz.analysis.intervals import Steps
 from mars_viz.costs import Costs, costs_from, objection
 from mars_viz.errors import BadInput, RunFileError, disk_refusals
 from mars_viz.runfiles.manifest import strict_json

@@ -11,15 +11,20 @@ inside it are followed, for reading or writing, only if this user or root made t
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from numbers import Number
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
 STALE = 3600.0  # seconds after which a file with a random name is abandoned
@@ -183,3 +188,49 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def plain(value: Any) -> Any:
+    """Convert to JSON types: null for NaN and infinity, an Enum's value, fields of dataclasses, strings for keys."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def picked(record: object, *names: str) -> dict[str, Any]:
+    """Return these attributes by name, for JSON."""
+    return {name: getattr(record, name) for name in names}
+
+
+def json_of(value: object, *, indent: int = 2, escaped: bool = True) -> str:
+    """Return the value as JSON text; `escaped` limits it to ASCII, for terminals."""
+    return json.dumps(plain(value), ensure_ascii=escaped, allow_nan=False, indent=indent)
+
+
+_FORMULA = re.compile("'*[-=+@\t\r\n\N{MINUS SIGN}\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}"
+                      "\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}]")  # fmt: skip
+_NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_QUOTED = re.compile('[",\r\n]')
+
+
+def csv_of(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """Return a header line and a line per row, comma-separated and ended by line feeds; None and NaN are empty."""
+    lines = [",".join(map(_cell, row)) or '""' for row in [heads, *rows]]  # an empty line would not be a row
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _cell(value: object) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, Number):
+        return str(value)
+    text = str(value)
+    if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
+        text = f"'{text}"
+    return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text

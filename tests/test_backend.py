@@ -41,8 +41,8 @@ from mars_viz.speculators.backend import Backend, Part, decode_alone
 from mars_viz.speculators.drafters.text import NgramDrafter
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import Sweep
+from mars_viz.sweep.evidence import reproduction
 from mars_viz.sweep.measures import Terms
-from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import load_sweep
 from mars_viz.sweep.store import open_store
 from mars_viz.ui import models_form, navigation, tab_jobs, visitors

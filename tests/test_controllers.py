@@ -24,14 +24,13 @@ from mars_viz.errors import BadInput
 from mars_viz.exploration import Walker, explore, walk
 from mars_viz.recording import Mapping, Recording, mapping_of
 from mars_viz.records import Round, Speculation
-from mars_viz.replay import shortened
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.walk import Answer, Ending
+from mars_viz.walk import Answer, Ending, shortened
 
 NAMES = sorted(CONTROLLERS)
 

@@ -18,8 +18,8 @@ from factories import toy_run
 
 from mars_viz import cli, escapes
 from mars_viz.escapes import Html, commonmark, figure, html, isolated, joined, markdown, steers, unseen, visible
-from mars_viz.strict_formats import json_of
 from mars_viz.terminal import printable, raw, say, shown_streams
+from mars_viz.writer import json_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

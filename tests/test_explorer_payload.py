@@ -16,7 +16,6 @@ from mars_viz.analysis.metrics import ending, forced, judged_rounds, summary
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.explorer.payload import TOP, WINDOW, plain, round_index, run_payload, window
 from mars_viz.records import Outcome, Policy, Round
-from mars_viz.replay import ending_of
 from mars_viz.rules import rule_named, settle
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Piece, Run
@@ -24,6 +23,7 @@ from mars_viz.runfiles import load_run
 from mars_viz.samples import RUNS
 from mars_viz.trace import Trace
 from mars_viz.trees import depths_of, siblings_of
+from mars_viz.walk import ending_of
 from tests.factories import long_run, make_speculation, toy_chat, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
 from tests.tables import random_tree

@@ -12,9 +12,20 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from mars_viz.analysis import intervals, recommendation
-from mars_viz.analysis.intervals import Bootstrap, Interval, Method, interval, prompts_needed, ratio
+from mars_viz.analysis.intervals import (
+    Bootstrap,
+    Interval,
+    Method,
+    Steps,
+    combined,
+    interval,
+    prompts_needed,
+    ratio,
+    stacked,
+    total,
+    union_edges,
+)
 from mars_viz.analysis.recommendation import Changed, Finding, Graded, loss_bound, recommend, score_bound
-from mars_viz.analysis.steps import Steps, combined, stacked, total, union_edges
 from mars_viz.errors import BadInput
 
 BOTH = [Method.PERCENTILE, Method.BCA]

@@ -16,8 +16,7 @@ import streamlit as st
 from mars_viz import figures, samples
 from mars_viz.analysis import lesson_sums as sums
 from mars_viz.analysis.branching import tree_tokens
-from mars_viz.analysis.intervals import wilson
-from mars_viz.analysis.steps import Steps
+from mars_viz.analysis.intervals import Steps, wilson
 from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
 from mars_viz.dialmap import mapped

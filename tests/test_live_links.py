@@ -23,7 +23,6 @@ from mars_viz.exploration import MapProgress, Walker, advance
 from mars_viz.options import declared
 from mars_viz.race import Racing, save_race
 from mars_viz.records import Policy
-from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
@@ -37,6 +36,7 @@ from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.live.page_state import LiveView, Show
 from mars_viz.ui.session import KEY
 from mars_viz.ui.tune import sweep_requests
+from mars_viz.walk import ending_of
 from tests import tabs, test_pages, test_tune_page
 from tests.factories import ToySpeculator, toy_run, until
 from tests.staged import of_the_pair

@@ -29,12 +29,12 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.report import bibtex
 from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.run import Run
-from mars_viz.strict_formats import csv_of
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.evidence import evidence_files
 from mars_viz.ui import library, share, tab_jobs
 from mars_viz.ui.library import RunCache
 from mars_viz.ui.rules_page import RulesPageState, shared_panel
+from mars_viz.writer import csv_of
 from tests import tabs
 from tests.factories import toy_run
 from tests.served import App

@@ -23,11 +23,11 @@ from mars_viz.errors import BadInput
 from mars_viz.exploration import Budget, Stand, walk
 from mars_viz.recording import Mapping, Recording, Walking
 from mars_viz.records import Outcome, Timing, Verdicts
-from mars_viz.replay import answers_of, ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.trace import Speculations
+from mars_viz.walk import answers_of, ending_of
 from tests.factories import tables
 from tests.tables import TableDrafter, TableTarget, table_backend
 

@@ -21,7 +21,6 @@ from mars_viz.dialmap import known_answers, mapped
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Stand, Together, walk_together
 from mars_viz.records import COLUMNS, Outcome, first_difference
-from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import library, tab_jobs
@@ -30,6 +29,7 @@ from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, to_parameters
 from mars_viz.ui.rules_page import FIRST, RulesPageState, RuleView, fitted
+from mars_viz.walk import ending_of
 from tests import tabs
 from tests.factories import ToySpeculator, make_speculation, toy_map, toy_run, until
 from tests.staged import of_the_pair

@@ -23,13 +23,12 @@ from mars_viz.exploration import Stand, answers_along, walk_together
 from mars_viz.race import RaceLane, Racing
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import Round
-from mars_viz.replay import ending_of
 from mars_viz.report import report_html
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
 from mars_viz.runfiles import codec
 from mars_viz.speculators.backend import Backend, decode_alone
-from mars_viz.walk import UNREAD, Ending
+from mars_viz.walk import UNREAD, Ending, ending_of
 
 CHARACTER = "終".encode()
 TEXTS = [b"<end>", b"Hel", b"lo wor", b"ld", b"!", CHARACTER[:2], CHARACTER[2:] + b" x", b"", b"a", b"b"]

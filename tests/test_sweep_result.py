@@ -13,9 +13,19 @@ import numpy as np
 import pytest
 from sweep_cases import COSTS, SETTINGS, SHORT, TREES, summary_of, sweep_over, timing, toy_prompts, toy_sweep
 
-from mars_viz.analysis.intervals import Bootstrap, Interval, Method, interval, ratio, ratio_of_ratios, wilson
+from mars_viz.analysis.intervals import (
+    Bootstrap,
+    Interval,
+    Method,
+    Steps,
+    interval,
+    plain_within,
+    ratio,
+    ratio_of_ratios,
+    stacked,
+    wilson,
+)
 from mars_viz.analysis.recommendation import recommend
-from mars_viz.analysis.steps import Steps, plain_within, stacked
 from mars_viz.axis import Span
 from mars_viz.commands import decoding
 from mars_viz.commands import sweep as sweep_command
@@ -27,11 +37,19 @@ from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
-from mars_viz.sweep.evidence import ENDS, NOT_MEASURED, dial_grid, evidence_files, evidence_of, table_of, write_evidence
+from mars_viz.sweep.evidence import (
+    ENDS,
+    NOT_MEASURED,
+    dial_grid,
+    evidence_files,
+    evidence_of,
+    reproduction,
+    table_of,
+    write_evidence,
+)
 from mars_viz.sweep.grid import advised
 from mars_viz.sweep.measures import FEWEST, Terms, alone, told
 from mars_viz.sweep.report import TOGETHER, TOLD, CachedSweep, TaskResults, losing, stretches
-from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.wall_clock import keep_check, kept_checks, spread_over
 from mars_viz.words import exact_setting, exactly, times

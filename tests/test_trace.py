@@ -15,12 +15,12 @@ from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
 from mars_viz.evidence import Decides
 from mars_viz.records import COLUMNS, Decision, Outcome, Round
-from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.runfiles import codec, load_run
 from mars_viz.runfiles.tables import MOST_EXTRAS
 from mars_viz.trace import Speculations, Trace
+from mars_viz.walk import ending_of
 from tests.factories import toy_map, toy_run
 from tests.test_runfiles import difference, edited, rewritten, signed
 

@@ -28,7 +28,6 @@ from mars_viz.figures.svg import token_strip
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
 from mars_viz.recording import Mapping, Recording, record
 from mars_viz.records import Emission, Outcome, Policy, Speculation, Timing, chain
-from mars_viz.replay import shortened
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
@@ -40,6 +39,7 @@ from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.targets import ModelTarget
 from mars_viz.trace import Trace
+from mars_viz.walk import shortened
 from tests.tables import TableTarget, TopTarget, by_paths, random_tree, table_backend
 
 TREE = "dynamic:depth=5,topk=3,nodes=12"

@@ -20,8 +20,7 @@ from mars_viz.analysis.intervals import Band, Bootstrap, Frontier, Interval, Met
 from mars_viz.analysis.recommendation import about
 from mars_viz.axis import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.dial_curve import dial_curve, share_bars
-from mars_viz.figures.frontier import RulePath, frontier_figure
+from mars_viz.figures.frontier import RulePath, dial_curve, frontier_figure, share_bars
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.measures import cell

@@ -19,14 +19,13 @@ from mars_viz.exploration import RuleWalk, Stand, answers_along, walk, walk_toge
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.recording import Recording, Walking
 from mars_viz.records import Outcome, Round, first_difference
-from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, DraftAndScore
 from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.sampling import draw, law
-from mars_viz.walk import Ending
+from mars_viz.walk import Ending, ending_of
 from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
 from tests.tables import table_backend
 

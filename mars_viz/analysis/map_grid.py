@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.steps import Steps, stacked
+from mars_viz.analysis.intervals import Steps, stacked
 from mars_viz.costs import Cost, Costs, Factor, objection, ratio, round_cost
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.run import Run

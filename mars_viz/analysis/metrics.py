@@ -16,11 +16,11 @@ from enum import Enum
 import numpy as np
 
 from mars_viz.records import Outcome, Round, emitted
-from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Run, stop_words
 from mars_viz.trace import OUTCOMES, Settled, SettledText, Trace
+from mars_viz.walk import ending_of
 from mars_viz.words import counted
 
 

@@ -17,8 +17,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from mars_viz.analysis.intervals import prompts_needed, resampled
-from mars_viz.analysis.steps import Steps
+from mars_viz.analysis.intervals import Steps, prompts_needed, resampled
 from mars_viz.errors import SettingError
 
 DECIMALS = 3  # decimals of a dial value in the sentence; more only for narrower segments

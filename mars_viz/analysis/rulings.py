@@ -20,11 +20,10 @@ from mars_viz.analysis.metrics import Basis, FlatPositions, basis, drafted, firs
 from mars_viz.dialmap import known_answers
 from mars_viz.exploration import RuleWalk, Stand
 from mars_viz.records import Speculation, Verdicts, first_difference
-from mars_viz.replay import ending_of
 from mars_viz.rules import Dial, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.trace import SettledText, Speculations, Trace
-from mars_viz.walk import Answer, Prefix
+from mars_viz.walk import Answer, Prefix, ending_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,8 @@ from mars_viz.commands.decoding import add, json_argument, model_arguments, note
 from mars_viz.documents import lines
 from mars_viz.errors import ModelError
 from mars_viz.speculators.names import server_named
-from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
+from mars_viz.writer import json_of, picked
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

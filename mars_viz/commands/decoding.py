@@ -27,9 +27,9 @@ from mars_viz.runfiles import check_free, load_run
 from mars_viz.runstore import new_name
 from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_device_map, check_names, drafter_for, pair_named
-from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import raw, say
 from mars_viz.words import counted, number, setting
+from mars_viz.writer import json_of, picked
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -19,9 +19,9 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import save_run
 from mars_viz.shapes import draft_words
-from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import printable, say
 from mars_viz.words import counted, number, setting
+from mars_viz.writer import json_of, picked
 
 WIDTH = 48  # characters of text per table row
 

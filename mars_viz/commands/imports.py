@@ -19,9 +19,9 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.names import check_names
-from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
+from mars_viz.writer import json_of, picked
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

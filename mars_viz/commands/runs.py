@@ -16,9 +16,9 @@ from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_r
 from mars_viz.runlist.reproduce import recipe
 from mars_viz.runlist.search import CHAINS, TREES
 from mars_viz.runstore import RunStore, read
-from mars_viz.strict_formats import json_of, picked
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
+from mars_viz.writer import json_of, picked
 
 STAYS = "comes with MARS Viz and cannot be changed; only your own runs can have titles and tags, or be deleted."
 _ID = "id of a run, as the list shows it"

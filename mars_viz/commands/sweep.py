@@ -37,7 +37,6 @@ from mars_viz.runfiles import check_free
 from mars_viz.runfiles.folders import write_folder
 from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
-from mars_viz.strict_formats import json_of
 from mars_viz.sweep import document, store
 from mars_viz.sweep.evidence import Evidence, table_of
 from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, with_pair
@@ -51,6 +50,7 @@ from mars_viz.sweep.wall_clock import Checks, keep_check, kept_checks
 from mars_viz.terminal import say
 from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted
+from mars_viz.writer import json_of
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.intervals import wilson
-from mars_viz.analysis.steps import Steps
+from mars_viz.analysis.intervals import Steps, wilson
 from mars_viz.costs import Costs, ratio
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, error_bars, ink_on
 from mars_viz.words import counted, number, ranged, setting

@@ -37,9 +37,8 @@ from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
 from mars_viz.shapes import CHAIN, length_name
-from mars_viz.strict_formats import csv_of
 from mars_viz.words import counted, exactly, number, setting, short_device
-from mars_viz.writer import write_file
+from mars_viz.writer import csv_of, write_file
 
 MARS = "2601.15498"
 PAPERS = {

@@ -25,13 +25,12 @@ from mars_viz.dialmap import DialMap
 from mars_viz.errors import RunFileError
 from mars_viz.evidence import Check, Decides, Per, within
 from mars_viz.records import COLUMNS, EMITTED, Emission, Policy, Timing, Verdicts
-from mars_viz.replay import answers_of
-from mars_viz.replay import shortened as cut
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles.manifest import MapFacts
 from mars_viz.trace import Settled, Speculations, Trace
-from mars_viz.walk import Answer
+from mars_viz.walk import Answer, answers_of
+from mars_viz.walk import shortened as cut
 
 Table: TypeAlias = dict[str, np.ndarray]
 """Columns by name: [rows], or [rows, length] for lists of one length; other lists and bytes as objects."""

@@ -23,8 +23,7 @@ from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.report.page import PLOTLY, run_view_script, text_of
 from mars_viz.run import Run
 from mars_viz.site.pages import SiteFile, Told, named_runs, site_files
-from mars_viz.strict_formats import json_of
-from mars_viz.writer import replacing_folder, write_file
+from mars_viz.writer import json_of, replacing_folder, write_file
 
 LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files
 _MOST = 1 << 24  # most bytes of that list to read

@@ -18,7 +18,6 @@ from mars_viz.chat import NO_HISTORY, History, check_prompt
 from mars_viz.errors import EvidenceError, ModelError, PromptError, SettingError
 from mars_viz.randomness import position_uniforms
 from mars_viz.records import Speculation, Timing
-from mars_viz.replay import cut_by
 from mars_viz.run import Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
@@ -38,7 +37,7 @@ from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.sampling import best, draw, law, on_device
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.trees import first_path
-from mars_viz.walk import Answer, Ending, Prefix
+from mars_viz.walk import Answer, Ending, Prefix, cut_by
 
 
 class DraftAndScore:

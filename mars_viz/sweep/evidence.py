@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -17,25 +18,30 @@ import numpy as np
 
 from mars_viz import __version__
 from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
-from mars_viz.analysis.intervals import wilson
+from mars_viz.analysis.intervals import DEFAULT, wilson
 from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.controllers import NONE
 from mars_viz.costs import disturbance, objection
+from mars_viz.demo import is_built_in
 from mars_viz.documents import Block, Code, Section, Sentence, Table, markdown
+from mars_viz.errors import BadInput
 from mars_viz.options import options_of
+from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
 from mars_viz.run import Settings, stop_words
 from mars_viz.runfiles.folders import check_free, write_folder
-from mars_viz.strict_formats import csv_of, json_of, picked, plain
+from mars_viz.runlist.reproduce import Options, command_line
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.grid import Advised, cells_at, grid_table
 from mars_viz.sweep.measures import Terms, band_at, told
-from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.plan import Plan, turns_words
 from mars_viz.sweep.report import TOLD, CachedSweep, losing, settings_of, stretches, stretches_csv
-from mars_viz.sweep.reproduce import reproduction
 from mars_viz.sweep.result import SweepResult, chosen_dial
+from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import Checks, TimingCheck
 from mars_viz.words import counted, exact_setting, exactly, number
+from mars_viz.writer import csv_of, json_of, picked, plain
 
 FORMAT = "mars-viz-evidence"
 GRID = 21  # number of dial values of a grid of variants if none are given
@@ -542,3 +548,82 @@ def evidence_zip(result: SweepResult, *, dial: float, **options: Any) -> bytes:
         for name, data in evidence_files(result, dial=dial, **options).items():
             archive.writestr(zipfile.ZipInfo(f"evidence/{name}"), data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
+
+
+def reproduction(
+    result: SweepResult, terms: Terms, *, dial: float | None = None, timing: TimingCheck | None = None, grid: str = ""
+) -> dict[str, Any]:
+    """Return the shell `command` for this sweep on these terms, and a sentence for everything else that it `needs`.
+
+    OUT and PACK in the command are placeholders of new folders. `dial` is a setting chosen by hand, `timing` its
+    wall-clock check, and `grid` the value of `--grid` for variants.
+    """
+    plan, items = result.plan, tuple[PromptItem, ...]()
+    with suppress(BadInput):
+        items = open_store(result.folder).prompts().items
+    options, needs = _prompts(plan, items)
+    systems = {item.system for item in items}
+    options += [("system", system) for system in systems if system and len(systems) == 1]
+    options += _settings(plan, dial, grid)
+    provenance = plan.provenance
+    for name, model, revision in (
+        ("target", provenance.target, provenance.target_revision),
+        ("drafter", provenance.drafter, provenance.drafter_revision),
+    ):
+        if not is_built_in(model):
+            options.append((name, model))
+            needs += [f"The {name} {model} was at revision {revision}."] * bool(revision)
+    options += [("dtype", provenance.dtype)] * bool(provenance.dtype)
+    options += [("loss", terms.points), ("confidence", terms.confidence)]
+    options += [("intervals", terms.how.method.value.lower())] * (terms.how.method is not DEFAULT.method)
+    if timing is not None and not grid:
+        count, repetitions = timing.chosen.seconds.shape
+        options += [("wall_clock", True), ("timed", count), ("repetitions", repetitions)]
+    options += [("out", "OUT"), ("evidence", "PACK")]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))
+    needs.append(f"The device was {provenance.device}{f', with {versions}' if versions else ''}.")
+    return {"command": command_line("sweep", options), "needs": tuple(needs)}
+
+
+def _prompts(plan: Plan, items: Sequence[PromptItem]) -> tuple[Options, list[str]]:
+    if kinds := kinds_of(plan.prompt_set):
+        named = plan.prompt_set.partition(": ")[2].replace(" ", "")
+        each = per_task(plan.prompts, len(kinds))
+        return [("set", f"builtin:{named}" if named else "builtin"), ("limit", each)], []
+    graders = list(dict.fromkeys(item.grader for item in items if item.graded))
+    limit: Options = [("limit", len({item.unit for item in items}))] * bool(items)
+    if task := next(filter(None, map(harness.task_of, graders)), ""):
+        score = next(grader for grader in graders if harness.task_of(grader)).rpartition(":")[2]
+        shots = plan.prompt_set.partition(", ")[2].partition(" ")[0]
+        fewshot: Options = [("fewshot", shots)] * shots.isdigit()
+        note = f"The task and its examples: {plan.prompt_set}."
+        return [("task", task), *fewshot, ("metric", score), *limit], [note]
+    options: Options = [("set", plan.prompt_set), *limit]
+    options += [("turns", "first")] * (plan.turns is Turns.FIRST and plan.later_turns > 0)
+    options += [("grader", grader) for grader in graders if len(graders) == 1]
+    options += [("skip_bad", True)] * bool(plan.skipped)
+    note = f"{plan.prompt_set} is the file that was swept; the SHA-256 of its prompts is under “What was run”."
+    return options, [note]
+
+
+def _settings(plan: Plan, dial: float | None, grid: str) -> Options:
+    settings, rule = plan.settings, plan.rule
+    options: Options = [("rule", rule.family if grid and plan.cut_by is None else rule.name)]
+    options += [("grid", grid)] * bool(grid)
+    whole = plan.axis.span(None, None, (settings.gamma,))
+    ends = (("low", plan.low, whole.low), ("high", plan.high, whole.high))
+    options += [(name, at) for name, at, end in ends if at != end]
+    options += [("tree", settings.tree)] * settings.drafts_trees
+    if plan.over:
+        if dial is None and plan.cut_by is not None and plan.cut_by.counts:
+            options.append(("over", "gamma"))
+        else:
+            threshold = "" if dial is None else f":{exactly(dial)}"
+            options += [("controller", f"{plan.over}{threshold}"), ("over", "controller")]
+        options += [("dial", settings.dial)] * (settings.dial is not None)
+    elif settings.controller != NONE:
+        options.append(("controller", settings.controller.partition(":")[0] if grid else settings.controller))
+    options += [("dial", dial)] * (dial is not None and not plan.over)
+    options += [(name, getattr(settings, name)) for name in options_of(Settings)]
+    chat: Options = [("chat", plan.chat)] * (plan.chat or not is_built_in(plan.provenance.target))
+    return [*options, ("stop", settings.stop), *chat]

@@ -23,11 +23,11 @@ from mars_viz.costs import objection
 from mars_viz.errors import SettingError
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
-from mars_viz.strict_formats import picked
 from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, spread, value_at
 from mars_viz.sweep.plan import Plan, comparable
 from mars_viz.sweep.result import SweepResult, recommended
 from mars_viz.words import exact_setting, number
+from mars_viz.writer import picked
 
 MOST = 16  # maximum number of values of a grid
 GridAxis = FixedSetting | Threshold

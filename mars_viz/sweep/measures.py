@@ -15,9 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, Method, band, divided, wilson
+from mars_viz.analysis.intervals import (
+    DEFAULT,
+    Band,
+    Bootstrap,
+    Frontier,
+    Interval,
+    Method,
+    Steps,
+    band,
+    combined,
+    divided,
+    plain_within,
+    wilson,
+)
 from mars_viz.analysis.recommendation import Changed, loss_bound
-from mars_viz.analysis.steps import Steps, combined, plain_within
 from mars_viz.costs import Factor, at_ends, objection, per_token
 from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult, spent_by_length

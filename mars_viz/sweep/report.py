@@ -16,13 +16,11 @@ from typing import TypeVar, cast
 import numpy as np
 
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, Steps
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, objection
-from mars_viz.figures.dial_curve import DialCurve
+from mars_viz.figures.frontier import DialCurve
 from mars_viz.samples import is_sample_sweep
-from mars_viz.strict_formats import csv_of
 from mars_viz.sweep.grid import advised
 from mars_viz.sweep.measures import (
     ALONE,
@@ -40,6 +38,7 @@ from mars_viz.sweep.measures import (
     value_at,
 )
 from mars_viz.sweep.result import SweepResult, chosen_dial
+from mars_viz.writer import csv_of
 
 T = TypeVar("T")
 BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed

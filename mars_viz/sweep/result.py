@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from mars_viz.analysis.engines import AcceptanceCounts
+from mars_viz.analysis.intervals import Steps
 from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommendation, recommend
-from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, drafts_seconds, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.prompts import Turns

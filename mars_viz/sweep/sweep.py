@@ -23,14 +23,13 @@ from mars_viz.costs import Costs, objection
 from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
-from mars_viz.replay import cut_by
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.columns import failed_lines
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper, Remembering
 from mars_viz.sweep.plan import Plan, plan_of
 from mars_viz.sweep.result import Failure, SweepResult, load_sweep
-from mars_viz.walk import AT_ONCE, Answer, Prefix, Speculator
+from mars_viz.walk import AT_ONCE, Answer, Prefix, Speculator, cut_by
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend

@@ -34,16 +34,14 @@ from mars_viz.errors import BadInput, RunFileError, SettingError, disk_refusals
 from mars_viz.exploration import walk
 from mars_viz.prompts import PromptSet
 from mars_viz.records import emitted
-from mars_viz.replay import answers_through
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.strict_formats import json_of
 from mars_viz.sweep.measures import costed, widened
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
-from mars_viz.walk import Answer, Prefix, Speculator
-from mars_viz.writer import make_folder, to_read, write_file
+from mars_viz.walk import Answer, Prefix, Speculator, answers_through
+from mars_viz.writer import json_of, make_folder, to_read, write_file
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend, DraftAndScore

@@ -35,12 +35,11 @@ from mars_viz.dialmap import Segment, whole_threshold_map
 from mars_viz.errors import EvidenceError
 from mars_viz.escapes import visible
 from mars_viz.records import Round, Verdicts
-from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.run import Run, joined
 from mars_viz.shapes import CHAIN
 from mars_viz.trace import Trace
-from mars_viz.walk import Prefix
+from mars_viz.walk import Prefix, ending_of
 from mars_viz.words import short_device
 
 _ALIGNED = 8

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 
+from mars_viz.analysis.intervals import Steps, total
 from mars_viz.analysis.map_grid import along_dial
-from mars_viz.analysis.steps import Steps, total
 from mars_viz.axis import RuleDial, Span, axis_of
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.demo.prompts import STORIES

@@ -27,8 +27,7 @@ from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.documents import Section
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.figures.dial_curve import dial_curve, share_bars
-from mars_viz.figures.frontier import RulePath, frontier_figure
+from mars_viz.figures.frontier import RulePath, dial_curve, frontier_figure, share_bars
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
