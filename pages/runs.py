@@ -11,8 +11,7 @@ from mars_viz.errors import BadInput
 from mars_viz.runlist import listed_runs
 from mars_viz.ui import faults, library, navigation, theme
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.runs.page_state import RunsPageState
-from mars_viz.ui.runs.views import listed, shown
+from mars_viz.ui.runs import RunsPageState, listed, shown
 from mars_viz.ui.session import current_session
 
 

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -27,18 +26,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mars_viz import __version__
+from mars_viz.analysis.run_facts import origin_facts, settings_facts
 from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import TOP, Columns, Payload, packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.dialmap import checked_gamma
+from mars_viz.documents import Facts
 from mars_viz.errors import StorageError, disk_refusals
-from mars_viz.escapes import Html, html, joined
+from mars_viz.escapes import Html, html
 from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, stop_words
-from mars_viz.shapes import CHAIN, length_name
+from mars_viz.run import Run
 from mars_viz.strict_formats import csv_of
-from mars_viz.words import counted, exactly, number, setting, short_device
+from mars_viz.words import exactly
 from mars_viz.writer import write_file
 
 MARS = "2601.15498"
@@ -82,6 +82,10 @@ FIGURES = Html(
     '<div class="figure" id="heat_map"></div></section>\n'
 )
 """The places of the figures that follow the dial."""
+FAILED = Html('<p class="note" id="failed" role="alert" hidden></p>\n')
+"""The place of the message if a page cannot be shown."""
+_DETAILS = ("Vocabulary", "Prompt", "Batching")  # facts that are not in the header
+_NOTHING = Html()
 UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 
 
@@ -111,7 +115,7 @@ def report_html(
     has_others = len(payload["rounds"]["nodes"]) > len(payload["recorded"])
     for detail in LEVELS if has_others else LEVELS[:1]:
         shown = sent({**where, "payload": detailed(payload, detail)})
-        page = "".join(_page(run, gamma, detail, shown, drawn))
+        page = _page(run, gamma, detail, shown, drawn)
         if len(page.encode()) <= MAX_BYTES:
             break
     return page
@@ -142,8 +146,7 @@ def _length(run: Run, gamma: int | None) -> str:
     return "" if gamma in (None, run.settings.gamma) else f"-gamma-{gamma}"
 
 
-def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Iterator[str]:
-    title = html(heading(run))
+def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> str:
     opening = text_of("opening.js")  # reports if the page cannot be shown
     code, plotly = f"{run_view_script()}\n{text_of('host.js')}", PLOTLY.read_bytes()
     digests = (sha256(script).digest() for script in (opening.encode(), code.encode(), gzip.decompress(plotly)))
@@ -152,30 +155,45 @@ def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Itera
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
+    less = Html(f'<p class="quiet">{html(detail.words)}</p>\n') if detail.words else Html()
+    main = Html(
+        f"{header(run, gamma)}<main>\n{FAILED}"
+        '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
+        '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
+        f"{less}{FIGURES}<h2>To cite</h2>\n{citation(run)}</main>\n"
+    )
+    parts = {"run": shown, "drawn": drawn, "plotly": in_base64(plotly)}
+    end = [f'<script type="application/octet-stream" id="{name}">{data}</script>\n' for name, data in parts.items()]
+    end += [f'<script>{opening}</script>\n<script type="module">{code}</script>\n']
     style = Html(f"<style>{text_of('report.css')}</style>\n")
-    yield html_head(Html(f"{title} · MARS Viz"), Html(policy), style)
-    yield f"<header><h1><bdi>{title}</bdi></h1>\n{run_facts(run, gamma)}</header>\n"
-    yield '<main>\n<p class="note" id="failed" role="alert" hidden></p>\n'
-    yield '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
-    yield '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
-    yield f'<p class="quiet">{html(detail.words)}</p>\n' if detail.words else ""
-    yield FIGURES
-    yield f"<h2>To cite</h2>\n<pre>{html(bibtex(run.settings.rule))}</pre>\n</main>\n"
-    yield f"<footer>Made by MARS Viz {html(__version__)}. Figures follow the dial.</footer>\n"
-    for name, data in (("run", shown), ("drawn", drawn), ("plotly", in_base64(plotly))):
-        yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
-    yield f'<script>{opening}</script>\n<script type="module">{code}</script>\n</body>\n</html>\n'
+    return html_page(heading(run), policy, style, main, end=Html("".join(end)), made=" Figures follow the dial.")
 
 
-def html_head(title: Html, policy: Html, links: Html, kind: str = "") -> Html:
-    """Return the beginning of an HTML page, to the start of its body."""
-    return Html(
+def html_page(
+    title: str, policy: str, links: Html, body: Html, *, kind: str = "", made: str = "", end: Html = _NOTHING
+) -> str:
+    """Return an HTML page of a report or a site. `links` end its head, and `made` and `end` follow its body."""
+    title = title if title == "MARS Viz" else f"{title} · MARS Viz"
+    return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'{html(MARK)} {html(__version__ + kind)}">\n'
+        f'{MARK} {html(__version__ + kind)}">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{html(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html(title)}</title>\n{html(links)}</head>\n<body>\n"
+        f"<title>{html(title)}</title>\n{links}</head>\n<body>\n{body}"
+        f"<footer>Made by MARS Viz {html(__version__)}.{html(made)}</footer>\n{end}</body>\n</html>\n"
     )
+
+
+def header(run: Run, gamma: int | None = None) -> Html:
+    """Return a run's title and facts. `gamma` is the shown draft length; None is the run's own."""
+    origin = {name: text for name, text in origin_facts(run).facts.items() if name not in _DETAILS}
+    facts = Facts({**settings_facts(run, gamma).facts, **origin})
+    return Html(f"<header><h1><bdi>{html(heading(run))}</bdi></h1>\n{html(facts.html)}</header>\n")
+
+
+def citation(run: Run) -> Html:
+    """Return the BibTeX entries for a run."""
+    return Html(f"<pre>{html(bibtex(run.settings.rule))}</pre>\n")
 
 
 def framed(run: Run) -> str:
@@ -248,43 +266,6 @@ def _blank(column: np.ndarray, where: Any, blank: float, width: int = 1) -> np.n
 def heading(run: Run) -> str:
     """Return the run's name in at most 200 characters; not escaped."""
     return " ".join((run.title or run.prompt or "A run").split())[:200]
-
-
-def run_facts(run: Run, gamma: int) -> Html:
-    """Return settings and provenance as a list."""
-    settings, provenance = run.settings, run.provenance
-    rule = rule_named(settings.rule)
-    dial = "none" if rule.dial is None else setting(rule.dial.symbol, rule.dial.checked(settings.dial))
-    named = ((provenance.target, provenance.target_revision), (provenance.drafter, provenance.drafter_revision))
-    models = [f"{name} @ {revision[:12]}" if name and revision else name for name, revision in named]
-    facts = {
-        "Target": models[0],
-        "Drafter": models[1],
-        "Rule": rule.title,
-        "Recorded at": dial,
-        "Drafts": "" if settings.tree == CHAIN else f"trees, {settings.tree}",
-        length_name(settings.tree): str(gamma)
-        if gamma == settings.gamma
-        else f"{gamma} (recorded with {settings.gamma})",
-        "Temperature": settings.law_words,
-        "Seed": str(settings.seed),
-        "Stop strings": stop_words(settings.stop),
-        "Chat template": "applied" if provenance.chat else "",
-        "System prompt": run.history.system,
-        "Earlier turns": str(len(run.history.turns) or ""),
-        "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
-        f" τ = {number(run.tau)}",
-        "Device": ", ".join(filter(None, [short_device(provenance.device), provenance.dtype])),
-        "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
-        "Date": provenance.created,
-    }
-    hovers = {"Device": Html(f' title="{html(provenance.device)}"')}
-    lines = (
-        Html(f"<div{html(hovers.get(name, Html()))}><dt>{html(name)}</dt><dd><bdi>{html(text)}</bdi></dd></div>")
-        for name, text in facts.items()
-        if text
-    )
-    return Html(f'<dl class="facts">{joined(lines)}</dl>\n')
 
 
 @cache

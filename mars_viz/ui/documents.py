@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 import streamlit as st
 
-from mars_viz.documents import BASES, Block, Code, Figure, Section, Sentence, Table
+from mars_viz.documents import BASES, Block, Code, Facts, Figure, Section, Sentence, Table
 from mars_viz.escapes import Html, html
 from mars_viz.ui import theme
 
@@ -26,6 +26,8 @@ def draw(blocks: Iterable[Block]) -> None:
             case Table():
                 frame = pd.DataFrame(list(block.rows), columns=list(block.heads))
                 st.dataframe(frame, hide_index=True, row_height=ROW, key=block.key, placeholder="", alt=block.alt)
+            case Facts():
+                theme.show(block.html)
             case Code():
                 st.code(block.text, language=None, wrap_lines=True)
             case Figure():

@@ -27,6 +27,7 @@ from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
 from mars_viz.ui import decode_form, links, tab_jobs, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LONGEST_STOPS, LONGEST_SYSTEM, stop_lines
+from mars_viz.ui.items import ItemsState
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, RaceJob
 from mars_viz.ui.jobs.job import BackgroundTask, CostsJob, Job, JobState
@@ -185,7 +186,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class LivePageState:
+class LivePageState(ItemsState):
     """State of one tab's Live page."""
 
     job: DecodeJob | None = None
@@ -202,9 +203,6 @@ class LivePageState:
     their values while another page is open."""
     opening: str = decode_form.EXAMPLE  # the last prompt written, initially that of the link's run, if any
     uploaded: str = ""  # uploader's id of the last upload that was read, so that a rerun does not read it again
-    deleted: set[str] = field(default_factory=set)  # items deleted in this tab, by `Item.key`
-    refused: dict[str, str] = field(default_factory=dict)  # by `Item.key`
-    notices: list[str] = field(default_factory=list)  # sentences shown until the next action
 
     @property
     def waits_for(self) -> Job[Any] | None:

@@ -27,13 +27,13 @@ from mars_viz.shapes import draft_words
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
 from mars_viz.ui import faults, navigation, share, tab_jobs, theme
+from mars_viz.ui.items import Item, draw_bin, draw_deleted, draw_lost, popover
 from mars_viz.ui.jobs.decode_job import Decoded, Raced, RaceJob
 from mars_viz.ui.jobs.job import BackgroundTask, JobState
 from mars_viz.ui.jobs.models import OTHER_DRAFTERS
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.live.page_state import LivePageState, Replay, Wanted, course, race_store
 from mars_viz.ui.models_form import in_words
-from mars_viz.ui.runs.page_state import Item, bin_of, deleted, lost, popover
 from mars_viz.ui.session import bound, current_session
 from mars_viz.ui.tab_jobs import stop_button
 from mars_viz.ui.theme import Tile
@@ -155,17 +155,16 @@ def _raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, p
 
 def _race_item(entry: RaceEntry) -> Item:
     title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
-    return Item(race_store(), entry.path.name, entry.title, title, "race", entry.manifest is not None)
+    return Item(race_store(), entry.path.name, entry.title, title, entry.manifest is not None)
 
 
 def _gone(page_state: LivePageState) -> None:
     store = race_store()
     items = [_race_item(entry) for entry in reversed(store.deleted())]
-    lost(page_state, "race", [*items, *(_race_item(entry) for entry in store.list())])
-    deleted_in_tab = [each for each in items if each.key in page_state.deleted]
-    for each in deleted_in_tab:
-        deleted(page_state, each)
-    bin_of(page_state, [each for each in items if each not in deleted_in_tab])
+    draw_lost(page_state, [*items, *(_race_item(entry) for entry in store.list())])
+    here = [each for each in items if each.key in page_state.deleted]
+    draw_deleted(page_state, here)
+    draw_bin(page_state, [each for each in items if here != [each]])
 
 
 def _racing(job: RaceJob, name: str) -> None:

@@ -1,40 +1,51 @@
-"""The runs of a site and its pages: the frame, a run with its dial, and the comparison of any two.
+"""A static site of runs: gallery, runs with live dials, comparisons and lessons, without a server.
 
-External text is escaped. The content security policy allows only files of the site and no inline scripts. It includes
-`file:` because some browsers treat the files of a folder as different origins; hosted pages cannot load such files. A
-run's data at its own draft length is one script; other draft lengths, and windows of evidence of a long run, load on
-demand. Alignments are precomputed, and Compare loads the runs from their own pages' data.
+Any web host can serve the site, and it also opens from a folder: each module of the app is wrapped in a function and
+loaded as a plain script, because browsers do not load modules from file URLs. The content security policy allows only
+files of the site and no inline scripts. It includes `file:` because some browsers treat the files of a folder as
+different origins; hosted pages cannot load such files. A run's data at its own draft length is one script; other draft
+lengths, and windows of evidence of a long run, load on demand. Alignments are precomputed, and Compare loads the runs
+from their own pages' data. External text is escaped.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
+from os import PathLike
 from pathlib import Path
 
-from mars_viz import __version__, samples
+from mars_viz import samples
 from mars_viz.analysis.alignment import align_runs, differences
+from mars_viz.components import compare, stepper
+from mars_viz.components import lesson as lesson_figure
 from mars_viz.components.compare import Payload, lane_payload, pair_payload
 from mars_viz.components.explorer.payload import WINDOW, identified, payload_of, round_index, window
+from mars_viz.components.mount import Element
+from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
 from mars_viz.dialmap import whole_threshold_map
-from mars_viz.errors import RunFileError, disk_refusals
+from mars_viz.errors import RunFileError, StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.figures import LIGHT, spoken_title
-from mars_viz.report import file_name
-from mars_viz.report.page import FIGURES, bibtex, file_stem, heading, html_head, run_facts, sent
+from mars_viz.report import file_name, page
 from mars_viz.report.prerendered_figures import figure_alone, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest, list_runs, load_run, read_zip
+from mars_viz.strict_formats import json_of
 from mars_viz.ui.compare import compare_words
 from mars_viz.ui.compare.page_state import Across, Candidate, Choice, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture
 from mars_viz.ui.library import told_apart
+from mars_viz.writer import replacing_folder, write_file
 
 MOST_RUNS = 200  # runs per site; each is compared with all others
 _LONGEST = 60  # characters of a name
@@ -85,69 +96,52 @@ def runs_in(paths: Iterable[Path], unpacked: Path) -> dict[str, Run]:
 
 
 def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
-    with disk_refusals(place, "looked at", "Check that it can be read.", RunFileError):
-        is_folder, is_file = place.is_dir(), place.is_file()
-        holds_run = is_folder and (place / "manifest.json").exists()
-    if holds_run:
-        yield place.resolve().name, load_run(place)
-    elif is_folder:
-        entries = list_runs(place)
-        if not entries:
-            raise RunFileError(f"{place} holds no run. Name a run's folder, its zip, or a folder of runs.")
-        for entry in entries:
-            if entry.error:
-                raise RunFileError(f"{entry.error} Or leave {entry.name} out: name the other runs one by one.")
-            yield entry.name, load_run(place / entry.name)
-    elif is_file:
-        with disk_refusals(place, "opened", "Check that it can be read.", RunFileError), place.open("rb") as data:
-            try:
-                run = read_zip(data, unpacked)
-            except RunFileError as error:
-                raise RunFileError(f"{place}: {error}") from error
-        yield place.stem, run
-    else:
-        raise RunFileError(f"{place} does not exist. Name a run's folder, its zip, or a folder of runs.")
+    with disk_refusals(place, "opened", "Check that it can be read.", RunFileError):
+        if (place / "manifest.json").exists():
+            yield place.resolve().name, load_run(place)
+            return
+        if not place.is_dir():
+            with place.open("rb") as data:
+                try:
+                    run = read_zip(data, unpacked)
+                except RunFileError as error:
+                    raise RunFileError(f"{place}: {error}") from error
+            yield place.stem, run
+            return
+    entries = list_runs(place)
+    if not entries:
+        raise RunFileError(f"{place} holds no run. Name a run's folder, its zip, or a folder of runs.")
+    for entry in entries:
+        if entry.error:
+            raise RunFileError(f"{entry.error} Or leave {entry.name} out: name the other runs one by one.")
+        yield entry.name, load_run(place / entry.name)
 
 
 SiteFile = tuple[str, bytes]  # path in the site, with slashes, and contents
 
 
-@dataclass(frozen=True, slots=True)
-class SitePage:
-    """A page of a site."""
-
-    path: str  # in the site, such as 'index.html' or 'runs/story.html'
-    title: str  # title of the browser tab; not escaped
-    main: Html  # content between navigation and footer
-    scripts: tuple[str, ...] = ()  # scripts to load, as paths in the site without extension
-
-    def file(self, *, lessons: bool) -> SiteFile:
-        """Return the complete page; with `lessons`, it links to them."""
-        up = html("../" * self.path.count("/"))
-        title = self.title if self.title == "MARS Viz" else f"{self.title} · MARS Viz"
-        scripts = joined(Html(f'<script src="{html(up)}{html(name)}.js" defer></script>\n') for name in self.scripts)
-        of_lessons = (("index.html#lessons", "Lessons"),) if lessons else ()
-        links = []
-        for to, name in (("index.html", "Runs"), *of_lessons, ("compare.html", "Compare")):
-            current = Html(' aria-current="page"' if to == self.path else "")
-            links.append(Html(f'<a href="{html(up)}{html(to)}"{html(current)}>{html(name)}</a>'))
-        loader = Html(f'<script src="{html(up)}assets/loader.js"></script>\n') if self.scripts else Html()
-        style = Html(f'<link rel="stylesheet" href="{html(up)}assets/site.css">\n')
-        head = html_head(html(title), html(POLICY), joined([style, loader, scripts]), ", site")
-        page = Html(
-            f"{html(head)}"
-            f'<nav class="site" aria-label="Pages"><strong>MARS Viz</strong>{html(joined(links))}</nav>\n'
-            f"{html(self.main)}<footer>Made by MARS Viz {html(__version__)}.</footer>\n</body>\n</html>\n"
-        )
-        return self.path, page.encode()
+def page_file(path: str, title: str, main: Html, scripts: Iterable[str] = (), *, lessons: bool) -> SiteFile:
+    """Return a page: its header and main part between navigation and footer. `scripts` are paths in the site without
+    extension. With `lessons`, the page links to them."""
+    up = "../" * path.count("/")
+    of_lessons = [("index.html#lessons", "Lessons")] * lessons
+    places = []
+    for to, name in (("index.html", "Runs"), *of_lessons, ("compare.html", "Compare")):
+        current = Html(' aria-current="page"' if to == path else "")
+        places.append(Html(f'<a href="{html(up + to)}"{html(current)}>{html(name)}</a>'))
+    loaded = [Html(f'<script src="{html(up + name)}.js" defer></script>\n') for name in scripts]
+    loader = [Html(f'<script src="{html(up)}assets/loader.js"></script>\n')] * bool(loaded)
+    style = Html(f'<link rel="stylesheet" href="{html(up)}assets/site.css">\n')
+    nav = Html(f'<nav class="site" aria-label="Pages"><strong>MARS Viz</strong>{joined(places)}</nav>\n')
+    return path, page.html_page(
+        title, POLICY, joined([style, *loader, *loaded]), joined([nav, main]), kind=", site"
+    ).encode()
 
 
 NEEDS_SCRIPTS = Html(
     "<noscript><style>[aria-busy] ~ *, footer { visibility: visible !important; }</style>"
     '<p class="note">Allow scripts for this page to see all of it.</p></noscript>\n'
 )
-FAILED = Html('<p class="note" id="failed" role="alert" hidden></p>\n')
-"""Place for the message if a page cannot be shown."""
 
 
 def data_file(name: str, text: str) -> SiteFile:
@@ -174,12 +168,12 @@ def run_files(one: SiteRun) -> Iterator[SiteFile]:
         if long and one.run.settings.drafts_trees:  # Compare shows trees without windows of evidence
             payload["nodes"] |= {"q": index.rounds.speculations.whole.q}
         payload = identified(payload)
-        yield data_file(part, sent(payload))
+        yield data_file(part, page.sent(payload))
         for number in range(-(-len(index.rounds) // WINDOW) if long else 0):
-            yield data_file(f"{part}.w{number}", sent(window(one.run, gamma, index, number)))
+            yield data_file(f"{part}.w{number}", page.sent(window(one.run, gamma, index, number)))
         if gamma == run_gamma:
             drawn = prerendered_figures(one.run, run_gamma, payload["rows"], MOST_STEPS)
-            yield data_file(f"{one.name}.figures", sent(drawn))
+            yield data_file(f"{one.name}.figures", page.sent(drawn))
 
 
 def draft_lengths(run: Run) -> tuple[int, ...]:
@@ -193,7 +187,7 @@ def explorer_place(one: SiteRun, *, look: str = "", overlay: str = "") -> Html:
     lengths = " ".join(map(str, draft_lengths(one.run)))
     return Html(
         f'<div id="explorer" aria-busy="true" data-run="{html(one.name)}" data-gamma="{one.run.settings.gamma:d}" '
-        f'data-lengths="{html(lengths)}" data-stem="{html(file_stem(one.run))}" data-look="{html(look)}" '
+        f'data-lengths="{html(lengths)}" data-stem="{html(page.file_stem(one.run))}" data-look="{html(look)}" '
         f'data-overlay="{html(overlay)}"><p class="quiet">Loading the run …</p></div>\n'
     )
 
@@ -205,7 +199,7 @@ def run_scripts(one: SiteRun) -> tuple[str, ...]:
 
 def steps_file(name: str, run: Run) -> SiteFile:
     """Return the playback of a run as a data file."""
-    return data_file(f"{name}.steps", sent(playback_payload(playback(run))))
+    return data_file(f"{name}.steps", page.sent(playback_payload(playback(run))))
 
 
 def steps_place(name: str, own: bool = True) -> Html:
@@ -221,13 +215,13 @@ def steps_place(name: str, own: bool = True) -> Html:
 _FIGURES = Html(
     '<p class="quiet" id="undrawn" hidden>The figures are of the rule\'s dial, at the draft length that the run was '
     "decoded with. Choose both above to see them.</p>\n"
-    f'<section id="drawn">{html(FIGURES)}</section>\n'
+    f'<section id="drawn">{html(page.FIGURES)}</section>\n'
 )
 
 
-def run_page(one: SiteRun) -> SitePage:
+def run_page(one: SiteRun, *, lessons: bool) -> SiteFile:
     """Return a run's page."""
-    run, title = one.run, heading(one.run)
+    run = one.run
     threshold_map, dial, choice = whole_threshold_map(run), rule_named(run.settings.rule).dial, Html()
     if threshold_map is not None:
         rule = "the rule" if dial is None else f"{dial.symbol} of the rule"
@@ -238,29 +232,20 @@ def run_page(one: SiteRun) -> SitePage:
             f'<button type="button" data-cuts="1" aria-pressed="false">Turn {html(other)}</button></p>\n'
         )
     main = Html(
-        f"<header><h1><bdi>{html(title)}</bdi></h1>\n{html(run_facts(run, run.settings.gamma))}</header>\n"
-        f"<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}"
+        f"{html(page.header(run))}<main>\n{html(page.FAILED)}{html(NEEDS_SCRIPTS)}"
         f'<p class="note" id="complaint" role="status" hidden></p>\n{html(choice)}{html(explorer_place(one))}'
         '<p class="whole"><a id="whole" target="_blank" rel="noopener">Open the whole page</a></p>\n'
         f'<p class="onward"><a href="../compare.html#reference={html(one.name)}">Compare with another run</a></p>\n'
         f"{html(steps_place(one.name))}{html(_FIGURES)}"
         '<details class="embed"><summary>Embed this view</summary><p class="quiet">For a course page: it opens with '
         'the present setting.</p><pre id="snippet"></pre></details>\n'
-        f"<details><summary>To cite</summary><pre>{html(bibtex(run.settings.rule))}</pre></details>\n</main>\n"
+        f"<details><summary>To cite</summary>{html(page.citation(run))}</details>\n</main>\n"
     )
-    return SitePage(f"runs/{one.name}.html", title, main, (*run_scripts(one), STEPPER))
+    return page_file(f"runs/{one.name}.html", page.heading(run), main, (*run_scripts(one), STEPPER), lessons=lessons)
 
 
 _HEAD = Html("<header><h1>Compare</h1><p>Where do two texts diverge, and what is that worth?</p></header>\n")
 HELD = ("reference", "shown")  # parameters of a link for the two runs, as in the app
-
-
-def compared(runs: Sequence[SiteRun]) -> tuple[Candidate, ...]:
-    """Return the runs as candidates of the app's Compare page."""
-    labels = told_apart({site_run.name: heading(site_run.run) for site_run in runs})
-    return tuple(
-        Candidate(Choice(one.name), one.run, one.run.unmapped, labels[one.name], right_answer(one.run)) for one in runs
-    )
 
 
 def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
@@ -272,7 +257,7 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
         right = align_runs(reference.run, candidate.run).right
         lanes.append(lane_payload(candidate.choice.key, name, candidate.run, right, candidate.right))
     pairs = {candidate.choice.key: _pair(reference, candidate) for candidate in others}
-    return data_file(f"{reference.choice.run}.pairs", sent({"lanes": lanes, "pairs": pairs}))
+    return data_file(f"{reference.choice.run}.pairs", page.sent({"lanes": lanes, "pairs": pairs}))
 
 
 def _pair(left: Candidate, right: Candidate) -> Payload:
@@ -302,11 +287,12 @@ def _pair(left: Candidate, right: Candidate) -> Payload:
     }
 
 
-def compare_page(candidates: Sequence[Candidate]) -> SitePage:
+def compare_page(candidates: Sequence[Candidate], *, lessons: bool) -> SiteFile:
     """Return the page; with a single run, it only has a note."""
     if len(candidates) < 2:
         line = Html('<p class="note">This site holds one run alone, and nothing to compare it with.</p>')
-        return SitePage("compare.html", "Compare", Html(f"{html(_HEAD)}<main>{html(line)}</main>\n"))
+        main = Html(f"{html(_HEAD)}<main>{html(line)}</main>\n")
+        return page_file("compare.html", "Compare", main, lessons=lessons)
     options = joined(
         Html(f'<option value="{html(candidate.choice.run)}">{html(candidate.label)}</option>')
         for candidate in candidates
@@ -318,14 +304,14 @@ def compare_page(candidates: Sequence[Candidate]) -> SitePage:
     lengths = " ".join(str(candidate.run.settings.gamma) for candidate in candidates)
     names = " ".join(candidate.choice.run for candidate in candidates)
     main = Html(
-        f"{html(_HEAD)}<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}"
+        f"{html(_HEAD)}<main>\n{html(page.FAILED)}{html(NEEDS_SCRIPTS)}"
         f'<p class="pick">{joined(pickers)}</p>\n<p class="finding" id="finding" role="status"></p>\n'
         f'<div id="compare" aria-busy="true" data-names="{html(names)}" data-lengths="{html(lengths)}">'
         '<p class="quiet">Loading both runs …</p></div>\n'
         '<div class="scroll"><table id="numbers" aria-label="Both texts in numbers"></table></div>\n'
         '<p class="quiet" id="footnote"></p>\n</main>\n'
     )
-    return SitePage("compare.html", "Compare", main, ("assets/compare",))
+    return page_file("compare.html", "Compare", main, ["assets/compare"], lessons=lessons)
 
 
 _MARKED = re.compile(
@@ -381,21 +367,21 @@ def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
 def lesson_files(lessons: Sequence[TaughtLesson]) -> Iterator[SiteFile]:
     """Yield pages and data of the lessons."""
     for place, taught_lesson in enumerate(lessons):
-        yield _page(taught_lesson, lessons[place - 1 : place], lessons[place + 1 : place + 2]).file(lessons=True)
+        yield _lesson_page(taught_lesson, lessons[place - 1 : place], lessons[place + 1 : place + 2])
         if (picture := taught_lesson.picture) is not None:
             aside = None if taught_lesson.aside is None else figure_alone(taught_lesson.aside.figure)
             data: dict[str, object] = {"kind": picture.kind.value, "knobs": [asdict(knob) for knob in picture.knobs]}
             data |= {"figure": picture.figure, "label": picture.label, "aside": aside}
-            yield data_file(taught_lesson.name, sent(data))
+            yield data_file(taught_lesson.name, page.sent(data))
         if taught_lesson.played is not taught_lesson.shown_on.run:
             yield steps_file(taught_lesson.name, taught_lesson.played)
 
 
-def _page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[TaughtLesson]) -> SitePage:
+def _lesson_page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[TaughtLesson]) -> SiteFile:
     lesson, title = one.lesson, f"{one.number} · {one.lesson.title}"
     on = Html(
         f'<p class="quiet">Shown on <a href="../runs/{html(one.shown_on.name)}.html"><bdi>'
-        f"{html(heading(one.shown_on.run))}</bdi></a></p>"
+        f"{html(page.heading(one.shown_on.run))}</bdi></a></p>"
     )
     steps = steps_place(one.shown_on.name if one.played is one.shown_on.run else one.name, lesson.steps is None)
     caution = "" if lesson.caution is None else lesson.caution(one.shown_on.run)
@@ -422,14 +408,14 @@ def _page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[Tau
     paragraphs = joined(Html(f"<p>{html(worded(paragraph))}</p>") for paragraph in lesson.text)
     main = Html(
         f"<header><h1>{html(title)}</h1><p>{html(lesson.point)}</p>{html(on)}</header>\n"
-        f"<main>\n{html(FAILED)}{html(NEEDS_SCRIPTS)}{html(note)}{html(figure)}"
+        f"<main>\n{html(page.FAILED)}{html(NEEDS_SCRIPTS)}{html(note)}{html(figure)}"
         f'<div class="words">{html(paragraphs)}</div>\n{html(aside)}'
         f'<details class="question"><summary>{html(worded(lesson.question))}</summary>'
         f"<p>{html(worded(lesson.answer))}</p></details>\n{html(steps)}"
         f'<p class="onward">{html(back)} {html(onward)}</p>\n</main>\n'
     )
     scripts = (f"data/{one.name}", "assets/lesson") if one.picture else run_scripts(one.shown_on)
-    return SitePage(f"lessons/{one.number}.html", title, main, (*scripts, STEPPER))
+    return page_file(f"lessons/{one.number}.html", title, main, (*scripts, STEPPER), lessons=True)
 
 
 def worded(text: str) -> Html:
@@ -459,7 +445,6 @@ def _marked(match: re.Match[str]) -> Html:
     return Html(f'<a href="{html(match["address"])}" rel="noopener">{html(match["words"])}</a>')
 
 
-Told = Callable[[str], None]  # callback for progress lines
 STORY = (
     "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
     "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
@@ -467,23 +452,27 @@ STORY = (
 KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
 
 
-def site_files(runs: Sequence[SiteRun], told: Told) -> Iterator[SiteFile]:
+def site_files(runs: Sequence[SiteRun], told: Callable[[str], object]) -> Iterator[SiteFile]:
     """Yield all pages and data of a site."""
     for count, item in enumerate(runs, 1):
-        told(f"Run {count} of {len(runs)}: {heading(item.run)}")
+        told(f"Run {count} of {len(runs)}: {page.heading(item.run)}")
         yield from run_files(item)
-    lessons, candidates = taught(runs), compared(runs)
+    lessons, labels = taught(runs), told_apart({one.name: page.heading(one.run) for one in runs})
     yield from lesson_files(lessons)
-    pages = (gallery_page(runs, [item.card for item in lessons]), compare_page(candidates), *map(run_page, runs))
-    yield from (page.file(lessons=bool(lessons)) for page in pages)
+    candidates = [
+        Candidate(Choice(one.name), one.run, one.run.unmapped, labels[one.name], right_answer(one.run)) for one in runs
+    ]
+    yield gallery_page(runs, [item.card for item in lessons])
+    yield compare_page(candidates, lessons=bool(lessons))
+    yield from (run_page(one, lessons=bool(lessons)) for one in runs)
     if len(runs) > 1:
         told(f"Comparing {len(runs)} runs with one another")
         yield from (pairs_file(item, candidates) for item in candidates)
 
 
-def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SitePage:
+def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SiteFile:
     """Return the page. Lesson cards are named by number."""
-    run_cards = [run_card(each.name, heading(each.run), each.run, Manifest.of(each.run).line) for each in runs]
+    run_cards = [run_card(each.name, page.heading(each.run), each.run, Manifest.of(each.run).line) for each in runs]
     of_lessons = Html()
     if lessons:
         of_lessons = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards("lessons", lessons))}</section>\n')
@@ -493,7 +482,7 @@ def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SitePage:
         f'<section id="runs"><h2>Runs</h2>\n{html(_cards("runs", run_cards))}<p class="quiet">{html(KEY)}</p>'
         f"{html(both)}</section>\n{html(of_lessons)}</main>\n"
     )
-    return SitePage("index.html", "MARS Viz", main)
+    return page_file("index.html", "MARS Viz", main, lessons=bool(lessons))
 
 
 def _cards(folder: str, cards: Iterable[Card]) -> Html:
@@ -503,3 +492,100 @@ def _cards(folder: str, cards: Iterable[Card]) -> Html:
         to = f"{folder}/{card.name}.html"
         items.append(Html(f'<li><a href="{html(to)}" aria-label="{html(label)}">{html(card.html)}</a></li>\n'))
     return Html(f'<ul class="cards">{joined(items)}</ul>\n')
+
+
+LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files
+_MOST_BYTES = 1 << 24  # most bytes of that list to read
+_EXPORTED = re.compile(r"^export (?:default )?(?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
+
+
+def write_site(
+    runs: Mapping[str, Run] | Iterable[Run],
+    folder: str | PathLike[str],
+    *,
+    force: bool = False,
+    told: Callable[[str], object] = lambda line: None,
+) -> Path:
+    """Write a static site of these runs and return its folder, for a browser or any web host.
+
+    Names in addresses are the keys of a mapping, or else the runs' titles. An earlier site in the folder is replaced
+    atomically. The callback receives progress lines. Raises BadInput for no runs or too many, as `check_site_place`
+    does, and on disk errors.
+    """
+    folder, named = check_site_place(folder, force=force), named_runs(runs)
+    with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:
+        names = []
+        for path, data in chain(bundles(), site_files(named, told)):
+            place = unfinished / path
+            place.parent.mkdir(exist_ok=True)
+            write_file(place, data, looks=False)
+            names.append(path)
+        write_file(unfinished / LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode(), looks=False)
+    return folder
+
+
+def check_site_place(folder: str | PathLike[str], *, force: bool = False) -> Path:
+    """Return the folder for a site.
+
+    Raises StorageError for a file, for a folder with files that are not part of a site (unless `force`), and always for
+    the working directory, the home folder and their parents.
+    """
+    folder = Path(folder)
+    with disk_refusals(folder, "looked at", "Choose another place."):
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise StorageError(f"{folder} is no folder. Choose another name for the site.")
+        if folder.is_dir():
+            _check_replaceable(folder, force)
+    ancestor = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
+        raise StorageError(f"Nothing can be written to {ancestor}. Choose another place.")
+    return folder
+
+
+def _check_replaceable(folder: Path, force: bool) -> None:
+    resolved = folder.resolve()
+    if any(resolved == each or resolved in each.parents for each in (Path.cwd(), Path.home())):
+        raise StorageError(f"{folder} holds the folder that you work in or your home. Name a folder of its own.")
+    if force or not any(folder.iterdir()):
+        return
+    try:
+        with (folder / LISTED).open("rb") as file:
+            listed = json.loads(file.read(_MOST_BYTES))["files"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        listed = None
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        raise StorageError(f"{folder} exists and is no site. Choose another name, or replace it with --force.")
+    site_files = {LISTED, *listed}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = (Path(place) / name).relative_to(folder).as_posix()
+            if path not in site_files:
+                raise StorageError(
+                    f"{folder} holds {path}, which is no part of the site. Move it away, or replace all with --force."
+                )
+
+
+def classic(script: str) -> str:
+    """Wrap a module without imports as a plain script, dropping its exports."""
+    return f'(() => {{\n"use strict";\n{_EXPORTED.sub("", script)}\n}})();\n'
+
+
+def bundles() -> Iterator[SiteFile]:
+    """Yield all scripts and style sheets."""
+    shared = page.text_of("unpacking.js"), page.text_of("place.js"), page.text_of("address.js")
+    read = joined_scripts(["explorer/run"]), *shared
+    figures = page.text_of("pace.js"), page.text_of("figures.js")
+    scripts = {
+        "loader": page.text_of("loader.js"),
+        "explorer": classic("\n".join([page.run_view_script(), shared[-1], page.text_of("run_page.js")])),
+        "compare": _of_element(compare.ELEMENT, *shared, page.text_of("compare_page.js")),
+        "lesson": _of_element(lesson_figure.ELEMENT, *read, *figures, page.text_of("lesson_page.js")),
+        "stepper": _of_element(stepper.ELEMENT, *read, page.text_of("stepper_page.js")),
+        "plotly": gzip.decompress(page.PLOTLY.read_bytes()).decode(),
+    }
+    yield from ((f"assets/{name}.js", text.encode()) for name, text in scripts.items())
+    yield "assets/site.css", f"{page.text_of('report.css')}\n{page.text_of('site.css')}".encode()
+
+
+def _of_element(element: Element, *after: str) -> str:
+    return classic("\n".join([f"const elementStyle = {json.dumps(element.style)};", element.script, *after]))
