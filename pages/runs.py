@@ -9,6 +9,7 @@ import streamlit as st
 from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput
 from mars_viz.runlist import listed_runs
+from mars_viz.runlist.search import of_tab
 from mars_viz.ui import faults, library, navigation, theme
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.runs import RunsPageState, listed, shown
@@ -29,7 +30,8 @@ def page() -> None:
     except BadInput as error:
         theme.note(str(error))
         st.stop()
-    runs = library.all_runs(session, state.listed)
+    own = [of_tab(name, run) for name, run in reversed(list(session.runs.items()))]
+    runs = [*own, *library.seen(state.listed)]
     selected_run = next((run for run in runs if run.name == state.view.run), None)
     if state.view.run and selected_run is None:
         state.view = replace(state.view, run="")
