@@ -10,13 +10,10 @@ import streamlit as st
 from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.components.guide import guide
 from mars_viz.escapes import Html, markdown
-from mars_viz.ui import faults, gallery, library, navigation, theme
+from mars_viz.ui import faults, gallery, library, live, navigation, theme
 from mars_viz.ui.lessons.base import LessonPageState
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
-from mars_viz.ui.live import page_state
-from mars_viz.ui.live.page_state import NEXT, RACES
-from mars_viz.ui.live.page_state import current_desk as live_desk
 from mars_viz.ui.session import Session, current_session
 
 NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
@@ -133,13 +130,13 @@ def _teach(session: Session, lesson: int) -> None:
 def _more() -> None:
     theme.section("Other pages")
     left, right = st.columns([4, 8], gap="large")
-    card = gallery.race_card(page_state.course())
+    card = gallery.race_card(live.course())
     if card is not None:
         with left.container(border=True):
             theme.show(card.html)
             if st.button("Watch the race", key="race", width="stretch"):
-                live_desk().shown = card.name
-                st.session_state[NEXT] = RACES
+                live.current_desk().shown = card.name
+                st.session_state[live.NEXT] = live.RACES
                 st.switch_page("pages/live.py")
     with right if card is not None else st.container():
         for page, name, line in gallery.ELSEWHERE:

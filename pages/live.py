@@ -10,8 +10,20 @@ from mars_viz.chat import History
 from mars_viz.run import Settings
 from mars_viz.ui import decode_form, faults, models_form, navigation, tab_jobs, theme
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.live.page_state import NEXT, RACES, SAVED, TEXT, LivePageState, Show, Wanted, current_desk
-from mars_viz.ui.live.views import device, race, released, stream
+from mars_viz.ui.live import (
+    NEXT,
+    RACES,
+    SAVED,
+    TEXT,
+    LivePageState,
+    Show,
+    Wanted,
+    current_desk,
+    device,
+    race,
+    released,
+    stream,
+)
 from mars_viz.ui.session import current_session
 
 

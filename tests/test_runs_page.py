@@ -20,7 +20,7 @@ from mars_viz.ui import library, navigation, visitors
 from mars_viz.ui import runs as runs_page
 from mars_viz.ui.compare.page_state import Across, Choice
 from mars_viz.ui.links import from_parameters, to_parameters
-from mars_viz.ui.live.page_state import SAVED
+from mars_viz.ui.live import SAVED
 from mars_viz.ui.runs import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import KEY, Session
 from tests import tabs

@@ -26,7 +26,7 @@ from mars_viz.ui import library, visitors
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.live.page_state import Replay
+from mars_viz.ui.live import Replay
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."

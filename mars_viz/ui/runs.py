@@ -41,8 +41,7 @@ from mars_viz.ui.classroom.server_class import server_class
 from mars_viz.ui.compare.page_state import Across, Choice, Comparison
 from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted, draw_lost
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.live import views
-from mars_viz.ui.live.page_state import current_desk
+from mars_viz.ui.live import current_desk, tiles
 from mars_viz.ui.session import PageState, Session, bound
 from mars_viz.words import counted, exactly, number
 
@@ -519,7 +518,7 @@ def _numbers(run: Run) -> None:
     first = theme.Tile("Prompt's pass, measured", prefill, "The first pass over the prompt")
     rounds = theme.Tile("Decoding, measured", decoding, "Wall clock of all rounds")
     drafting = theme.Tile("Drafting, measured", share, "Share of the rounds' time")
-    theme.numbers([*views.tiles(run), first, rounds, drafting])
+    theme.numbers([*tiles(run), first, rounds, drafting])
 
 
 def _naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
