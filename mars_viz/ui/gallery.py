@@ -1,5 +1,5 @@
-"""Contents of the start page: its headline, and a card per run, lesson and race, made from its data. Unreadable items
-become a card with the error."""
+"""The start page: its headline, and a card per run, lesson and race, made from its data. Unreadable items become a card
+with the error."""
 
 from __future__ import annotations
 
@@ -7,26 +7,32 @@ import base64
 import math
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 
+import streamlit as st
+
 from mars_viz import default_folders
 from mars_viz.analysis.metrics import summary
+from mars_viz.components.explorer.element import Look, explorer
+from mars_viz.components.guide import guide
 from mars_viz.errors import BadInput, contained
-from mars_viz.escapes import Html, html
+from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures.svg import AMBER, BLUE, QUIET, lanes, token_bars
 from mars_viz.race.records import RaceLane
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui import library, visitors
+from mars_viz.ui import faults, library, live, navigation, theme, visitors
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, is_lossless, lacking, mapped_gamma
+from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.links import View
 from mars_viz.ui.live import Replay
+from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
@@ -186,3 +192,113 @@ def race_card(course: Replay) -> Card | None:
             picture = lanes([(race.seconds[lane], colour) for lane, colour in colours.items()])
             return Card(name, "A race by the clock", line, fact, picture)
     return None
+
+
+NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
+STYLE = theme.css("gallery")
+
+
+@faults.drawn
+def page() -> None:
+    """Draw the page."""
+    navigation.through_app()
+    session, parameters = current_session(), st.query_params.to_dict()
+    # Explore once was the start page; the browser's Back also leads here
+    if any(each.name in parameters for each in fields(View)) and not session.arrived:
+        session.arrive(parameters)
+        st.switch_page("pages/explore.py")
+    theme.title("MARS Viz", HERO)
+    theme.show(Html(f"<style>{STYLE}</style>"))
+    catalog = library.shelf(session)
+    _hero(session, catalog)
+    if catalog.error:
+        theme.note(catalog.error)
+    elif not catalog.samples:
+        theme.note(nothing_yet(catalog))
+    _runs(session, catalog)
+    theme.section("Seven lessons, each with one thing to move")
+    _in_cards("lessons", lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
+    _more()
+
+
+def _hero(session: Session, catalog: RunCatalogue) -> None:
+    if run_id := shown_first(catalog):
+        with st.container(key="first-minute"):
+            _first_minute(session, catalog, run_id)
+    elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
+        st.switch_page("pages/explore.py")
+
+
+@faults.fragment
+def _first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
+    run = catalog.opened(run_id)
+    left, right = st.columns([8.4, 3.6])
+    key = f"first-{run_id}"
+    with left:
+        state = explorer(run, dial=None, overlay="outcome", selected=None, key=key, look=Look.HERO)
+    with right:
+        lesson = guide(key, played_values(run), key="guide")
+        opens = st.button("Open this run in Explore", type="primary", key="begin")
+        theme.small(catalog.line(run_id))
+    if lesson is not None:
+        _teach(session, lesson)
+    if opens:
+        session.land(run_id)
+        session.view = replace(session.view, dial=state.dial, selected=state.selected)
+        st.switch_page("pages/explore.py")
+
+
+def _runs(session: Session, catalog: RunCatalogue) -> None:
+
+    def row(kind: str, title: str, cards: Iterable[Card]) -> None:
+        theme.section(title)
+        _in_cards(kind, cards, "Open", lambda name: _see(session, name))
+
+    if catalog.samples:
+        row("runs", "Sample runs", run_cards(catalog, filter(catalog.samples.__contains__, catalog.recorded)))
+    saved = catalog.kept
+    if not saved:
+        return
+    every = st.session_state.get("all-runs", False)
+    row("kept", catalog.kept_title, run_cards(catalog, saved, None if every else MOST))
+    if len(saved) > MOST and not every:
+        show_all = {"all-runs": True}
+        st.button(f"Show all {len(saved)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
+
+
+def _in_cards(kind: str, cards: Iterable[Card], verb: str, opened: Callable[[str], None]) -> None:
+    with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
+        for card in cards:
+            with st.container(border=True):
+                theme.show(card.html)
+                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.opens):
+                    opened(card.name)
+
+
+def _see(session: Session, run_id: str) -> None:
+    session.land(run_id)
+    st.switch_page("pages/explore.py")
+
+
+def _teach(session: Session, lesson: int) -> None:
+    session.arrives()  # the tab's first link is handled
+    LessonPageState.of_tab().turn_to(lesson)
+    st.switch_page("pages/learn.py")
+
+
+def _more() -> None:
+    theme.section("Other pages")
+    left, right = st.columns([4, 8], gap="large")
+    card = race_card(live.course())
+    if card is not None:
+        with left.container(border=True):
+            theme.show(card.html)
+            if st.button("Watch the race", key="race", width="stretch"):
+                live.current_desk().shown = card.name
+                st.session_state[live.NEXT] = live.RACES
+                st.switch_page("pages/live.py")
+    with right if card is not None else st.container():
+        for page, name, line in ELSEWHERE:
+            left, right = st.columns([1.4, 6.6], vertical_alignment="center")
+            left.page_link(page, label=markdown(name))
+            right.caption(markdown(line))

@@ -20,19 +20,20 @@ from urllib.parse import quote, urlsplit
 import pandas as pd
 import streamlit as st
 
+from mars_viz import default_folders, samples
 from mars_viz.analysis.metrics import speed
 from mars_viz.analysis.run_facts import run_facts
 from mars_viz.errors import BadInput, StorageError
-from mars_viz.escapes import Html, markdown, visible
+from mars_viz.escapes import markdown, visible
 from mars_viz.options import clipped
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import write_zip
 from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
-from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, search
+from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs, search
 from mars_viz.runlist.reproduce import recipe
-from mars_viz.runlist.search import tags_among
+from mars_viz.runlist.search import of_tab, tags_among
 from mars_viz.runstore import RunStatus
 from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
@@ -41,8 +42,9 @@ from mars_viz.ui.classroom.server_class import server_class
 from mars_viz.ui.compare.page_state import Across, Choice, Comparison
 from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted, draw_lost
 from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.links import to_parameters
 from mars_viz.ui.live import current_desk, tiles
-from mars_viz.ui.session import PageState, Session, bound
+from mars_viz.ui.session import PageState, Session, bound, current_session
 from mars_viz.words import counted, exactly, number
 
 T = TypeVar("T")
@@ -457,23 +459,9 @@ def _download(session: Session, picked: Sequence[ListedRun]) -> None:
     )  # fmt: skip
 
 
-STYLE = """
-.stApp .facts { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .2rem 0 0; }
-.stApp .facts { padding: 0; font-variant-numeric: tabular-nums; }
-.facts div { display: contents; }
-.facts dt { opacity: .7; font-weight: 400; }
-.facts dd { margin: 0; overflow-wrap: anywhere; }
-@media (max-width: 640px) {
-  .stApp .facts { grid-template-columns: 1fr; gap: 0; }
-  .facts dd { margin: 0 0 .3rem; }
-}
-"""
-
-
 @faults.drawn
 def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
     """Draw the details. If the run cannot be read, show the reason and the remedy."""
-    theme.show(Html(f"<style>{STYLE}</style>"))
     theme.section(run.heading)
     if run.facts is not None and not run.error:
         theme.small(run.line)
@@ -588,3 +576,31 @@ def _again(listed: ListedRun, run: Run) -> None:
         origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
         folder = parts.path.rstrip("/").rpartition("/")[0] if parts.path.rstrip("/").endswith("/runs") else ""
         st.code(f"{origin}{folder}/explore?run={quote(listed.name, safe='')}", language=None, wrap_lines=True)
+
+
+@faults.drawn
+def page() -> None:
+    """Draw the list, or the details of one run."""
+    navigation.through_app()
+    session, state = current_session(), RunsPageState.of_tab()
+    state.arrive(session, st.query_params.to_dict())
+    theme.title("Runs", "Every run here: what made it, and how it is made again")
+    try:
+        typing = st.session_state.get("runs-search", state.view.words) != state.view.words
+        if state.listed is None or not typing:
+            state.listed = listed_runs(default_folders.runs(), samples.runs_folder())
+    except BadInput as error:
+        theme.note(str(error))
+        st.stop()
+    own = [of_tab(name, run) for name, run in reversed(list(session.runs.items()))]
+    runs = [*own, *library.seen(state.listed)]
+    selected_run = next((run for run in runs if run.name == state.view.run), None)
+    if state.view.run and selected_run is None:
+        state.view = replace(state.view, run="")
+        state.notices = state.notices or ["There is no run of that name here; choose another from the list."]
+    theme.note(*state.notices)
+    if selected_run is None:
+        listed(session, state, runs)
+    else:
+        shown(session, state, selected_run, runs)
+    navigation.write_link(to_parameters(state.view))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -28,53 +29,13 @@ class Tile:
 
 WIDE_FIGURE = "wide-figure"  # key of a container whose figure scrolls sideways on a phone
 
-_STYLE = """
-.stAppHeader { height: 3.25rem; min-height: 0; } /* opaque: what scrolls below it must not be read through its links */
-.stMain { scroll-padding-top: 3.5rem; } /* nor stand below it with the focus */
-.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 3rem; }
-.mv-head { display: flex; flex-wrap: wrap; align-items: baseline; gap: .2rem .9rem; }
-.mv-head h1 { font-size: 1.5rem; font-weight: 650; padding: 0; margin: 0; }
-.mv-head p { margin: 0; opacity: .75; }
-@media (max-width: 1000px) { .mv-head p { display: none; } }
-.mv-note { margin: 0; padding: .55rem .8rem; border-left: 3px solid #E69F00; border-radius: .25rem;
-  background: color-mix(in srgb, currentColor 6%, transparent); }
-.stApp [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
-button[kind="primary"]:not(:disabled) { background: #0072B2; border-color: #0072B2; color: #fff; }
-button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color: #005F95; }
-.stMultiSelect [data-tag] { background: #0072B2; color: #fff; } /* white on the dark theme's blue is too faint */
-.stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
-.st-key-what-made { margin-top: -.75rem; }
-@media (max-width: 640px) { [data-testid="stLayoutWrapper"]:has(> .st-key-what-made) { display: none; } }
-@media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
-.st-key-text-painted, .st-key-every-page, .st-key-class-view { display: none; }
-/* in the header, beside the pages' names: no page gives room to it */
-[data-testid="stLayoutWrapper"]:has(> .st-key-models) { position: absolute; } /* which has no gap below it */
-.st-key-models { position: fixed; top: .45rem; right: 4rem; z-index: 999991; width: auto; flex-wrap: nowrap; }
-.st-key-models button { min-height: 2.2rem; padding: .1rem .7rem; }
-.st-key-models .mv-small { max-width: min(20rem, 32vw); white-space: nowrap;
-  overflow: hidden; text-overflow: ellipsis; }
-/* a table's own CSV has text that spreadsheets run; that of Share has not */
-[data-testid="stElementToolbarButton"]:has([aria-label^="Download as CSV"]) { display: none; }
-[class*="st-key-deleted-"] button { animation: mv-second-click 1s; } /* of two on Delete, the second is none on Undo */
-@keyframes mv-second-click { from, to { pointer-events: none; } }
-.mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
-.mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
-.mv-live .prompt { opacity: .6; }
-.mv-served { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.9; margin: .4rem 0 1rem; }
-.mv-served .odd { background: color-mix(in srgb, currentColor 9%, transparent); }
-.mv-served .corrected, .mv-served .bonus { text-decoration: underline; text-underline-offset: .2em; }
-.mv-served .corrected { font-weight: 600; }
-.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
-  white-space: nowrap; cursor: help; vertical-align: .1em; }
-.mv-line { margin: 0; overflow-wrap: anywhere; }
-.mv-line small { display: block; opacity: .7; }
-.mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
-dl.mv-numbers.mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin: 0; padding: 0; }
-.mv-numbers { font-variant-numeric: tabular-nums; }
-.mv-numbers > div { min-width: 5.5rem; margin-right: 2rem; cursor: help; }
-.mv-numbers dt { font-size: .8rem; opacity: .7; font-weight: 400; }
-.mv-numbers dd { margin: 0; font-size: 1.25rem; font-weight: 600; white-space: nowrap; }
-"""
+
+def css(name: str) -> str:
+    """Return the style sheet of this package with that name."""
+    return Path(__file__).with_name(f"{name}.css").read_text("utf-8")
+
+
+_STYLE = css("page")
 
 
 def figure_theme() -> Theme:
