@@ -38,7 +38,7 @@ from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.strict_formats import csv_of
-from mars_viz.words import exactly
+from mars_viz.words import counted, exactly
 from mars_viz.writer import write_file
 
 MARS = "2601.15498"
@@ -216,14 +216,11 @@ class Detail:
     @property
     def words(self) -> str:
         """A sentence on the omissions; empty if there are none."""
-        candidates = ((self.target, "target's"), (self.drafter, "drafter's"))
-        kept = [f"the {whose} {count} best candidates" for count, whose in candidates if 0 < count < TOP]
-        omitted = [f"the {whose} candidates" for count, whose in candidates if not count]
-        if not self.rules:
-            omitted.append("the other rules' verdicts")
-        parts = [f"has only {' and '.join(kept)}"] * bool(kept)
-        parts += [f"leaves out {' and '.join(omitted)}"] * bool(omitted)
-        return f"To stay small, away from the recorded text this report {' and '.join(parts)}." if parts else ""
+        if self == Detail():
+            return ""
+        kept = f"{counted(self.target, 'candidate')} of the target and {self.drafter} of the drafter per token"
+        omitted = "" if self.rules else ", and not the other rules' verdicts"
+        return f"To stay small, away from the recorded text this report has {kept}{omitted}."
 
 
 LEVELS = (*(Detail(count, count) for count in range(TOP, 1, -1)), Detail(2, 0), Detail(2, 0, rules=False))
