@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from mars_viz import samples
 from mars_viz.analysis.alignment import align_runs, differences
@@ -120,28 +121,14 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
 SiteFile = tuple[str, bytes]  # path in the site, with slashes, and contents
 
 
-def page_file(path: str, title: str, main: Html, scripts: Iterable[str] = (), *, lessons: bool) -> SiteFile:
-    """Return a page: its header and main part between navigation and footer. `scripts` are paths in the site without
-    extension. With `lessons`, the page links to them."""
-    up = "../" * path.count("/")
+def page_file(
+    template: str, path: str, title: str, scripts: Sequence[str] = (), *, lessons: bool, **parts: Any
+) -> SiteFile:
+    """Return a page. `scripts` are paths in the site without extension. With `lessons`, the page links to them."""
     of_lessons = [("index.html#lessons", "Lessons")] * lessons
-    places = []
-    for to, name in (("index.html", "Runs"), *of_lessons, ("compare.html", "Compare")):
-        current = Html(' aria-current="page"' if to == path else "")
-        places.append(Html(f'<a href="{html(up + to)}"{html(current)}>{html(name)}</a>'))
-    loaded = [Html(f'<script src="{html(up + name)}.js" defer></script>\n') for name in scripts]
-    loader = [Html(f'<script src="{html(up)}assets/loader.js"></script>\n')] * bool(loaded)
-    style = Html(f'<link rel="stylesheet" href="{html(up)}assets/site.css">\n')
-    nav = Html(f'<nav class="site" aria-label="Pages"><strong>MARS Viz</strong>{joined(places)}</nav>\n')
-    return path, page.html_page(
-        title, POLICY, joined([style, *loader, *loaded]), joined([nav, main]), kind=", site"
-    ).encode()
-
-
-NEEDS_SCRIPTS = Html(
-    "<noscript><style>[aria-busy] ~ *, footer { visibility: visible !important; }</style>"
-    '<p class="note">Allow scripts for this page to see all of it.</p></noscript>\n'
-)
+    places = [("index.html", "Runs"), *of_lessons, ("compare.html", "Compare")]
+    parts |= {"title": title, "path": path, "up": "../" * path.count("/"), "places": places, "scripts": scripts}
+    return path, page.rendered(template, kind=", site", policy=POLICY, **parts).encode()
 
 
 def data_file(name: str, text: str) -> SiteFile:
@@ -182,14 +169,11 @@ def draft_lengths(run: Run) -> tuple[int, ...]:
     return tuple(sorted({run.settings.gamma, *mapped}))
 
 
-def explorer_place(one: SiteRun, *, look: str = "", overlay: str = "") -> Html:
-    """Return the element that the explorer's script fills."""
-    lengths = " ".join(map(str, draft_lengths(one.run)))
-    return Html(
-        f'<div id="explorer" aria-busy="true" data-run="{html(one.name)}" data-gamma="{one.run.settings.gamma:d}" '
-        f'data-lengths="{html(lengths)}" data-stem="{html(page.file_stem(one.run))}" data-look="{html(look)}" '
-        f'data-overlay="{html(overlay)}"><p class="quiet">Loading the run …</p></div>\n'
-    )
+def explorer_data(one: SiteRun, *, look: str = "", overlay: str = "") -> dict[str, object]:
+    """Return the data of the element that the explorer's script fills."""
+    lengths, stem = " ".join(map(str, draft_lengths(one.run))), page.file_stem(one.run)
+    shown = {"run": one.name, "gamma": one.run.settings.gamma, "lengths": lengths, "stem": stem}
+    return shown | {"look": look, "overlay": overlay}
 
 
 def run_scripts(one: SiteRun) -> tuple[str, ...]:
@@ -202,50 +186,20 @@ def steps_file(name: str, run: Run) -> SiteFile:
     return data_file(f"{name}.steps", page.sent(playback_payload(playback(run))))
 
 
-def steps_place(name: str, own: bool = True) -> Html:
-    """Return the collapsed stepper, for the run itself or for its strict text."""
-    words = "Watch this run step by step" if own else "Watch the strict text step by step"
-    return Html(
-        f'<details id="steps"><summary>{html(words)}</summary>'
-        f'<div id="stepper" aria-busy="true" data-name="{html(name)}">'
-        '<p class="quiet">Loading the steps …</p></div></details>\n'
-    )
-
-
-_FIGURES = Html(
-    '<p class="quiet" id="undrawn" hidden>The figures are of the rule\'s dial, at the draft length that the run was '
-    "decoded with. Choose both above to see them.</p>\n"
-    f'<section id="drawn">{html(page.FIGURES)}</section>\n'
-)
-
-
 def run_page(one: SiteRun, *, lessons: bool) -> SiteFile:
     """Return a run's page."""
-    run = one.run
-    threshold_map, dial, choice = whole_threshold_map(run), rule_named(run.settings.rule).dial, Html()
+    threshold_map, dial, dials = whole_threshold_map(one.run), rule_named(one.run.settings.rule).dial, list[str]()
     if threshold_map is not None:
-        rule = "the rule" if dial is None else f"{dial.symbol} of the rule"
-        other = f"{threshold_map.axis.symbol} of the controller {threshold_map.axis.title}"
-        choice = Html(
-            '<p class="dials" role="group" aria-label="The dial to turn">'
-            f'<button type="button" data-cuts="" aria-pressed="true">Turn {html(rule)}</button>'
-            f'<button type="button" data-cuts="1" aria-pressed="false">Turn {html(other)}</button></p>\n'
-        )
-    main = Html(
-        f"{html(page.header(run))}<main>\n{html(page.FAILED)}{html(NEEDS_SCRIPTS)}"
-        f'<p class="note" id="complaint" role="status" hidden></p>\n{html(choice)}{html(explorer_place(one))}'
-        '<p class="whole"><a id="whole" target="_blank" rel="noopener">Open the whole page</a></p>\n'
-        f'<p class="onward"><a href="../compare.html#reference={html(one.name)}">Compare with another run</a></p>\n'
-        f"{html(steps_place(one.name))}{html(_FIGURES)}"
-        '<details class="embed"><summary>Embed this view</summary><p class="quiet">For a course page: it opens with '
-        'the present setting.</p><pre id="snippet"></pre></details>\n'
-        f"<details><summary>To cite</summary>{html(page.citation(run))}</details>\n</main>\n"
-    )
-    return page_file(f"runs/{one.name}.html", page.heading(run), main, (*run_scripts(one), STEPPER), lessons=lessons)
-
-
-_HEAD = Html("<header><h1>Compare</h1><p>Where do two texts diverge, and what is that worth?</p></header>\n")
-HELD = ("reference", "shown")  # parameters of a link for the two runs, as in the app
+        dials = ["the rule" if dial is None else f"{dial.symbol} of the rule"]
+        dials += [f"{threshold_map.axis.symbol} of the controller {threshold_map.axis.title}"]
+    about: dict[str, Any] = {
+        "name": one.name,
+        "run": page.described(one.run),
+        "explorer": explorer_data(one),
+        "dials": dials,
+    }
+    scripts, title = (*run_scripts(one), STEPPER), page.heading(one.run)
+    return page_file("run.html", f"runs/{one.name}.html", title, scripts, lessons=lessons, **about)
 
 
 def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
@@ -289,29 +243,13 @@ def _pair(left: Candidate, right: Candidate) -> Payload:
 
 def compare_page(candidates: Sequence[Candidate], *, lessons: bool) -> SiteFile:
     """Return the page; with a single run, it only has a note."""
-    if len(candidates) < 2:
-        line = Html('<p class="note">This site holds one run alone, and nothing to compare it with.</p>')
-        main = Html(f"{html(_HEAD)}<main>{html(line)}</main>\n")
-        return page_file("compare.html", "Compare", main, lessons=lessons)
-    options = joined(
-        Html(f'<option value="{html(candidate.choice.run)}">{html(candidate.label)}</option>')
-        for candidate in candidates
-    )
-    pickers = (
-        Html(f'<label>{html(words)} <select id="{html(name)}">{html(options)}</select></label> ')
-        for name, words in zip(HELD, ("Reference", "Beside it"), strict=True)
-    )
-    lengths = " ".join(str(candidate.run.settings.gamma) for candidate in candidates)
-    names = " ".join(candidate.choice.run for candidate in candidates)
-    main = Html(
-        f"{html(_HEAD)}<main>\n{html(page.FAILED)}{html(NEEDS_SCRIPTS)}"
-        f'<p class="pick">{joined(pickers)}</p>\n<p class="finding" id="finding" role="status"></p>\n'
-        f'<div id="compare" aria-busy="true" data-names="{html(names)}" data-lengths="{html(lengths)}">'
-        '<p class="quiet">Loading both runs …</p></div>\n'
-        '<div class="scroll"><table id="numbers" aria-label="Both texts in numbers"></table></div>\n'
-        '<p class="quiet" id="footnote"></p>\n</main>\n'
-    )
-    return page_file("compare.html", "Compare", main, ["assets/compare"], lessons=lessons)
+    about: dict[str, Any] = {
+        "candidates": candidates,
+        "names": " ".join(candidate.choice.run for candidate in candidates),
+        "lengths": " ".join(str(candidate.run.settings.gamma) for candidate in candidates),
+    }
+    scripts = ["assets/compare"] if len(candidates) > 1 else []
+    return page_file("compare.html", "compare.html", "Compare", scripts, lessons=lessons, **about)
 
 
 _MARKED = re.compile(
@@ -378,44 +316,24 @@ def lesson_files(lessons: Sequence[TaughtLesson]) -> Iterator[SiteFile]:
 
 
 def _lesson_page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[TaughtLesson]) -> SiteFile:
-    lesson, title = one.lesson, f"{one.number} · {one.lesson.title}"
-    on = Html(
-        f'<p class="quiet">Shown on <a href="../runs/{html(one.shown_on.name)}.html"><bdi>'
-        f"{html(page.heading(one.shown_on.run))}</bdi></a></p>"
-    )
-    steps = steps_place(one.shown_on.name if one.played is one.shown_on.run else one.name, lesson.steps is None)
-    caution = "" if lesson.caution is None else lesson.caution(one.shown_on.run)
-    note = Html(f'<p class="note">{html(caution)}</p>\n' if caution else "")
-    if one.picture is None:
-        figure = explorer_place(one.shown_on, look="lean", overlay="ratio")
-    else:
-        finding = "" if lesson.told is None else lesson.told(one.shown_on.run)
-        below = Html(f'<p class="finding">{html(finding)}</p>\n' if finding else "")
-        figure = Html(
-            f'<div id="lesson" aria-busy="true" data-name="{html(one.name)}">'
-            f'<p class="quiet">Loading the lesson …</p></div>\n{html(below)}'
-        )
-    aside = Html()
-    if one.aside is not None:
-        aside = Html(
-            f'<div class="figure" id="aside" aria-label="{html(spoken_title(one.aside.figure))}"></div>\n'
-            f'<p class="quiet">{html(one.aside.words)}</p>\n'
-        )
-    back, onward = (
-        joined(Html(f'<a href="{to.number:d}.html">{html(words)}: {html(to.lesson.title)}</a>') for to in lessons)
-        for words, lessons in (("Back", before), ("Next", after))
-    )
-    paragraphs = joined(Html(f"<p>{html(worded(paragraph))}</p>") for paragraph in lesson.text)
-    main = Html(
-        f"<header><h1>{html(title)}</h1><p>{html(lesson.point)}</p>{html(on)}</header>\n"
-        f"<main>\n{html(page.FAILED)}{html(NEEDS_SCRIPTS)}{html(note)}{html(figure)}"
-        f'<div class="words">{html(paragraphs)}</div>\n{html(aside)}'
-        f'<details class="question"><summary>{html(worded(lesson.question))}</summary>'
-        f"<p>{html(worded(lesson.answer))}</p></details>\n{html(steps)}"
-        f'<p class="onward">{html(back)} {html(onward)}</p>\n</main>\n'
-    )
+    lesson, run = one.lesson, one.shown_on.run
+    about: dict[str, Any] = {
+        "name": one.name,
+        "run_name": one.shown_on.name,
+        "run_title": page.heading(run),
+        "lesson": lesson,
+        "caution": "" if lesson.caution is None else lesson.caution(run),
+        "explorer": None if one.picture else explorer_data(one.shown_on, look="lean", overlay="ratio"),
+        "finding": "" if lesson.told is None else lesson.told(run),
+        "aside": one.aside,
+        "aside_title": "" if one.aside is None else spoken_title(one.aside.figure),
+        "steps": one.shown_on.name if one.played is run else one.name,
+        "onward": [*(("Back", each) for each in before), *(("Next", each) for each in after)],
+        "worded": worded,
+    }
     scripts = (f"data/{one.name}", "assets/lesson") if one.picture else run_scripts(one.shown_on)
-    return page_file(f"lessons/{one.number}.html", title, main, (*scripts, STEPPER), lessons=True)
+    path, title = f"lessons/{one.number}.html", f"{one.number} · {lesson.title}"
+    return page_file("lesson.html", path, title, (*scripts, STEPPER), lessons=True, **about)
 
 
 def worded(text: str) -> Html:
@@ -445,13 +363,6 @@ def _marked(match: re.Match[str]) -> Html:
     return Html(f'<a href="{html(match["address"])}" rel="noopener">{html(match["words"])}</a>')
 
 
-STORY = (
-    "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
-    "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
-)
-KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
-
-
 def site_files(runs: Sequence[SiteRun], told: Callable[[str], object]) -> Iterator[SiteFile]:
     """Yield all pages and data of a site."""
     for count, item in enumerate(runs, 1):
@@ -473,25 +384,8 @@ def site_files(runs: Sequence[SiteRun], told: Callable[[str], object]) -> Iterat
 def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SiteFile:
     """Return the page. Lesson cards are named by number."""
     run_cards = [run_card(each.name, page.heading(each.run), each.run, Manifest.of(each.run).line) for each in runs]
-    of_lessons = Html()
-    if lessons:
-        of_lessons = Html(f'<section id="lessons"><h2>Lessons</h2>\n{html(_cards("lessons", lessons))}</section>\n')
-    both = Html('<p class="onward"><a href="compare.html">Compare two runs</a></p>\n' if len(runs) > 1 else "")
-    main = Html(
-        f'<header class="hero"><h1>{html(HERO)}</h1><p>{html(STORY)}</p></header>\n<main>\n'
-        f'<section id="runs"><h2>Runs</h2>\n{html(_cards("runs", run_cards))}<p class="quiet">{html(KEY)}</p>'
-        f"{html(both)}</section>\n{html(of_lessons)}</main>\n"
-    )
-    return page_file("index.html", "MARS Viz", main, lessons=bool(lessons))
-
-
-def _cards(folder: str, cards: Iterable[Card]) -> Html:
-    items = []
-    for card in cards:
-        label = f"{card.title}: {card.line}"  # an <article> does not name the link around it
-        to = f"{folder}/{card.name}.html"
-        items.append(Html(f'<li><a href="{html(to)}" aria-label="{html(label)}">{html(card.html)}</a></li>\n'))
-    return Html(f'<ul class="cards">{joined(items)}</ul>\n')
+    about: dict[str, Any] = {"hero": HERO, "runs": run_cards, "cards_of_lessons": lessons}
+    return page_file("gallery.html", "index.html", "MARS Viz", lessons=bool(lessons), **about)
 
 
 LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-import mars_viz.components.explorer.element as component
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.components.explorer.element import ExplorerState
 from mars_viz.components.explorer.pins import PinnedRun, PinnedSetting, PinnedToken, Pins
@@ -23,7 +22,7 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
-from mars_viz.ui import links, navigation, session, tab_jobs
+from mars_viz.ui import explore, links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Models, at_hand
@@ -226,7 +225,7 @@ def press_decode_at(monkeypatch: pytest.MonkeyPatch, dial: float) -> None:
         pressed = presses.pop() if presses else None
         return ExplorerState(run.settings.dial if dial is None else dial, overlay, selected, pressed)
 
-    monkeypatch.setattr(component, "explorer", explorer)
+    monkeypatch.setattr(explore, "explorer", explorer)
 
 
 def test_decoding_again_at_the_dial_keeps_prompt_and_settings(folder, monkeypatch):

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mars_viz import __version__
 from mars_viz.analysis.run_facts import origin_facts, settings_facts
@@ -73,19 +74,10 @@ def _entry(key: str, fields: dict[str, str], kind: str = "misc") -> str:
 
 HEIGHT = 1250  # pixels of the notebook's iframe
 MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence
-MARK = Html('<meta name="generator" content="MARS Viz')  # marks a file as a report
+MARK = b'<meta name="generator" content="MARS Viz'  # marks a file as a report
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"  # gzipped
 RUN_VIEW = ("unpacking.js", "place.js", "pace.js", "figures.js", "run_view.js")
-FIGURES = Html(
-    '<h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
-    '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
-    '<div class="figure" id="heat_map"></div></section>\n'
-)
-"""The places of the figures that follow the dial."""
-FAILED = Html('<p class="note" id="failed" role="alert" hidden></p>\n')
-"""The place of the message if a page cannot be shown."""
-_DETAILS = ("Vocabulary", "Prompt", "Batching")  # facts that are not in the header
-_NOTHING = Html()
+_DETAILS = ("Vocabulary", "Prompt", "Batching")  # facts that are not in a page's header
 UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 
 
@@ -155,45 +147,34 @@ def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> str:
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
-    less = Html(f'<p class="quiet">{html(detail.words)}</p>\n') if detail.words else Html()
-    main = Html(
-        f"{header(run, gamma)}<main>\n{FAILED}"
-        '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
-        '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
-        f"{less}{FIGURES}<h2>To cite</h2>\n{citation(run)}</main>\n"
-    )
-    parts = {"run": shown, "drawn": drawn, "plotly": in_base64(plotly)}
-    end = [f'<script type="application/octet-stream" id="{name}">{data}</script>\n' for name, data in parts.items()]
-    end += [f'<script>{opening}</script>\n<script type="module">{code}</script>\n']
-    style = Html(f"<style>{text_of('report.css')}</style>\n")
-    return html_page(heading(run), policy, style, main, end=Html("".join(end)), made=" Figures follow the dial.")
+    own = {"opening": Html(opening), "code": Html(code), "style": Html(text_of("report.css"))}
+    contents = {"run": shown, "drawn": drawn, "plotly": in_base64(plotly)}
+    about: dict[str, Any] = {"title": heading(run), "run": described(run, gamma), "less": detail.words}
+    return rendered("report.html", policy=policy, contents=contents, **about, **own)
 
 
-def html_page(
-    title: str, policy: str, links: Html, body: Html, *, kind: str = "", made: str = "", end: Html = _NOTHING
-) -> str:
-    """Return an HTML page of a report or a site. `links` end its head, and `made` and `end` follow its body."""
-    title = title if title == "MARS Viz" else f"{title} · MARS Viz"
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'{MARK} {html(__version__ + kind)}">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{html(policy)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html(title)}</title>\n{links}</head>\n<body>\n{body}"
-        f"<footer>Made by MARS Viz {html(__version__)}.{html(made)}</footer>\n{end}</body>\n</html>\n"
-    )
+@cache
+def _templates() -> Environment:
+    """Return the templates of reports and sites. Every value is escaped with `html`."""
+    folder = FileSystemLoader(str(files(__package__) / "templates"))
+    how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    return Environment(loader=folder, autoescape=True, finalize=_escaped, **how)
 
 
-def header(run: Run, gamma: int | None = None) -> Html:
-    """Return a run's title and facts. `gamma` is the shown draft length; None is the run's own."""
+def _escaped(value: object) -> object:
+    return value if hasattr(value, "__html__") else html(str(value))
+
+
+def rendered(template: str, *, kind: str = "", **parts: Any) -> str:
+    """Return the page of a template; text in `parts` is escaped. `kind` is appended to the version."""
+    return _templates().get_template(template).render(parts, version=__version__, kind=kind)
+
+
+def described(run: Run, gamma: int | None = None) -> dict[str, Any]:
+    """Return a run's title, facts and citation for templates. `gamma` is the shown draft length."""
     origin = {name: text for name, text in origin_facts(run).facts.items() if name not in _DETAILS}
     facts = Facts({**settings_facts(run, gamma).facts, **origin})
-    return Html(f"<header><h1><bdi>{html(heading(run))}</bdi></h1>\n{html(facts.html)}</header>\n")
-
-
-def citation(run: Run) -> Html:
-    """Return the BibTeX entries for a run."""
-    return Html(f"<pre>{html(bibtex(run.settings.rule))}</pre>\n")
+    return {"title": heading(run), "facts": facts, "citation": bibtex(run.settings.rule)}
 
 
 def framed(run: Run) -> str:
@@ -307,7 +288,7 @@ def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
         is_report = False
         if path.is_file() and not force:
             with path.open("rb") as file:
-                is_report = MARK.encode() in file.read(400)  # near the start
+                is_report = MARK in file.read(400)  # near the start
         if (path.exists() or path.is_symlink()) and not force and not is_report:
             raise StorageError(f"{path} exists and is not a report. Choose another name, or replace it with --force.")
     if not os.access(path.parent, os.W_OK):
