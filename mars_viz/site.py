@@ -35,7 +35,6 @@ from mars_viz.errors import RunFileError, StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
-from mars_viz.report.prerendered_figures import figure_alone, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest, list_runs, load_run, read_zip
@@ -159,7 +158,7 @@ def run_files(one: SiteRun) -> Iterator[SiteFile]:
         for number in range(-(-len(index.rounds) // WINDOW) if long else 0):
             yield data_file(f"{part}.w{number}", page.sent(window(one.run, gamma, index, number)))
         if gamma == run_gamma:
-            drawn = prerendered_figures(one.run, run_gamma, payload["rows"], MOST_STEPS)
+            drawn = page.prerendered_figures(one.run, run_gamma, payload["rows"], MOST_STEPS)
             yield data_file(f"{one.name}.figures", page.sent(drawn))
 
 
@@ -307,7 +306,7 @@ def lesson_files(lessons: Sequence[TaughtLesson]) -> Iterator[SiteFile]:
     for place, taught_lesson in enumerate(lessons):
         yield _lesson_page(taught_lesson, lessons[place - 1 : place], lessons[place + 1 : place + 2])
         if (picture := taught_lesson.picture) is not None:
-            aside = None if taught_lesson.aside is None else figure_alone(taught_lesson.aside.figure)
+            aside = None if taught_lesson.aside is None else page.figure_alone(taught_lesson.aside.figure)
             data: dict[str, object] = {"kind": picture.kind.value, "knobs": [asdict(knob) for knob in picture.knobs]}
             data |= {"figure": picture.figure, "label": picture.label, "aside": aside}
             yield data_file(taught_lesson.name, page.sent(data))

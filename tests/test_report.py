@@ -25,8 +25,7 @@ from mars_viz.dialmap import shown as shown_at
 from mars_viz.errors import BadInput
 from mars_viz.figures import ALONG_THE_DIAL, LIGHT
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
-from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed
-from mars_viz.report.prerendered_figures import settings
+from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed, settings_drawn
 from mars_viz.run import Run
 from mars_viz.runfiles import load_run
 from mars_viz.samples import RUNS
@@ -50,8 +49,8 @@ def test_a_report_carries_the_explorer_s_own_payload() -> None:
 
 def test_figures_stand_for_their_segment() -> None:
     run = mapped_toy()
-    drawn, lows = settings(run, 4), {each.low for each in run.dial_map.segments_for(4)}
-    assert lows | {0.9} <= {dial for dial, *_ in drawn} and settings(toy_run(rule="strict"), 6)[0][0] is None
+    drawn, lows = settings_drawn(run, 4), {each.low for each in run.dial_map.segments_for(4)}
+    assert lows | {0.9} <= {dial for dial, *_ in drawn} and settings_drawn(toy_run(rule="strict"), 6)[0][0] is None
     for dial, low, _ in drawn:
         assert low == (run.dial_map.segment(dial, 4).low if dial >= run.dial_map.span.low else -np.inf)
 

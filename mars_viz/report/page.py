@@ -2,8 +2,10 @@
 
 Text from models is sent compressed and inserted as text nodes; text in the HTML is escaped. A content security policy
 allows only the embedded scripts, identified by their digests, and no network access. To stay small, a report may have
-less evidence for texts other than the recorded one. BibTeX is for MARS, the papers in the `source` of a rule, and MARS
-Viz; papers missing from papers.bib are cited by number only.
+less evidence for texts other than the recorded one. Figures are prerendered as Plotly JSON, because a report cannot
+call Python: for the recorded dial value, each segment of the map, and steps of the dial. Parts shared by several
+figures are stored once. BibTeX is for MARS, the papers in the `source` of a rule, and MARS Viz; papers missing from
+papers.bib are cited by number only.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import base64
 import gzip
 import io
 import json
+import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -24,23 +27,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from mars_viz import __version__
+from mars_viz import __version__, figures
+from mars_viz.analysis.map_grid import map_grid
+from mars_viz.analysis.metrics import Positions, positions
 from mars_viz.analysis.run_facts import origin_facts, settings_facts
 from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import TOP, Columns, Payload, packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts
-from mars_viz.dialmap import checked_gamma
+from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.documents import Facts
 from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.escapes import Html, html
-from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
+from mars_viz.figures.heat_map import QUANTITIES, heat_map
+from mars_viz.figures.style import DIAL_MARK
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.strict_formats import csv_of
 from mars_viz.words import counted, exactly
 from mars_viz.writer import write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MARS = "2601.15498"
 PAPERS = {
@@ -73,6 +83,7 @@ def _entry(key: str, fields: dict[str, str], kind: str = "misc") -> str:
 
 
 HEIGHT = 1250  # pixels of the notebook's iframe
+MOST_STEPS = 50  # number of dial values to draw in addition to the segments, evenly subsampled
 MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence
 MARK = b'<meta name="generator" content="MARS Viz'  # marks a file as a report
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"  # gzipped
@@ -270,10 +281,6 @@ def in_base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
     """Return the path for a report, which may replace an earlier report, and other files only with `force`.
 
@@ -323,3 +330,130 @@ def parquet_table(frame: pd.DataFrame) -> bytes:
     buffer = io.BytesIO()
     plain.to_parquet(buffer, index=False)
     return buffer.getvalue()
+
+
+CLOUD = 8  # number of marks from which a trace refers to rows of the payload
+
+
+Setting = tuple[float | None, float, float]
+"""A dial value with figures (None for a rule without a dial), and the range of values that they represent: its segment,
+from the lower end to the start of the next one, or -inf and inf outside the map."""
+
+
+def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting]:
+    """Return the settings to draw, ascending: the recorded value, starts of segments, and up to `most` steps."""
+    dial = rule_named(run.settings.rule).dial
+    if dial is None:
+        return [(None, -np.inf, np.inf)]
+    dial_map = run.dial_map
+    segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
+    count = round((dial.high - dial.low) / dial.step)
+    stride = max(1, -(-count // most)) if most else count + 1
+    steps = (round(dial.low + step * dial.step, 10) for step in range(0, count + 1, stride))
+    chosen: list[Setting] = []
+    for value in sorted({dial.checked(run.settings.dial), *steps, *(segment.low for segment in segments)}):
+        low, high = -np.inf, np.inf
+        if dial_map is not None and segments and dial_map.span.low <= value <= dial_map.span.high:
+            segment = next(segment for segment in reversed(segments) if segment.low <= value)
+            if segment.complete:
+                last = segment is segments[-1]
+                low, high = segment.low, float(np.nextafter(segment.high, np.inf)) if last else segment.high
+        chosen.append((value, low, high))
+    return chosen
+
+
+def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_STEPS) -> dict[str, Any]:
+    """Return all figures as JSON, in the colours of the light theme.
+
+    `rows` are those of the explorer's payload. Figures mark the same tokens at many settings, so tokens with two best
+    logits in `rows` are stored as row indices.
+    """
+    shared, lines = _SharedParts(rows), []
+    before: tuple[float, Positions] | None = None  # of the previous setting: start of its segment, and its positions
+    for dial, low, high in settings_drawn(run, gamma, most):
+        if before is not None and np.isfinite(low) and low == before[0]:
+            at = replace(before[1], dial=dial)
+        else:
+            at = positions(*shown(run, dial, gamma))
+        before = (low, at)
+        drawn = [shared.put(make(at, figures.LIGHT)) for make in figures.ALONG_THE_DIAL]
+        ends = [None if not np.isfinite(end) else end for end in (low, high)]
+        lines.append([dial, *ends, at.words, *drawn])
+    maps: list[dict[str, Any]] = []  # heat maps of each quantity, in which the page moves marks named `DIAL_MARK`
+    if run.dial_map is not None:
+        grid = map_grid(run.dial_map)
+        for quantity in QUANTITIES:
+            figure = heat_map(grid, run, quantity, figures.LIGHT, dial=run.settings.dial, gamma=gamma)
+            maps.append({"label": quantity.label, "spec": shared.put(figure)})
+    return {
+        "names": [make.__name__ for make in figures.ALONG_THE_DIAL],
+        "settings": lines,
+        "maps": maps,
+        "dialMark": DIAL_MARK,
+        **shared.to_json(),
+    }
+
+
+def figure_alone(figure: go.Figure) -> dict[str, Any]:
+    """Return a figure without a dial as JSON, in the colours of the light theme."""
+    shared = _SharedParts({"top": 0})
+    shared.put(figure)
+    return shared.to_json()
+
+
+class _SharedParts:
+    """Distinct figures and traces as Plotly JSON, and their common template."""
+
+    def __init__(self, rows: Columns) -> None:
+        self._rows: dict[tuple[float, float], int] = {}  # row of the payload by its two best logits
+        if rows["top"] >= 2 and "top_logit" in rows:
+            best = rows["top_logit"].reshape(-1, rows["top"])[:, :2].tolist()
+            self._rows = {(z1, z2): row for row, (z1, z2) in enumerate(best)}
+        self.specs: list[dict[str, Any]] = []
+        self.traces: list[dict[str, Any]] = []
+        self.template: Any = {}
+        self._index_by_key: dict[str, int] = {}
+
+    def put(self, figure: go.Figure) -> int:
+        """Return the index of this figure, whose `data` are indices of traces."""
+        layout = figure.layout.to_plotly_json()
+        self.template = layout.pop("template", self.template)
+        data = [self._index(self._trace(trace.to_plotly_json()), self.traces) for trace in figure.data]
+        return self._index({"data": data, "layout": layout}, self.specs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all parts, with a map from light to dark colours."""
+        colours = dict(zip(astuple(figures.LIGHT), astuple(figures.DARK), strict=True))
+        return {"specs": self.specs, "traces": self.traces, "template": self.template, "colours": colours}
+
+    def _index(self, value: dict[str, Any], kept: list[dict[str, Any]]) -> int:
+        key = json.dumps(value, default=_listed)
+        if key not in self._index_by_key:
+            self._index_by_key[key] = len(kept)
+            kept.append(json.loads(key))
+        return self._index_by_key[key]
+
+    def _trace(self, trace: dict[str, Any]) -> dict[str, Any]:
+        """Convert a trace for Plotly's basic bundle; known marks become indices of rows and rounds."""
+        if trace["type"] == "scattergl":
+            trace["type"] = "scatter"
+        more = np.asarray(trace.get("customdata", ()))
+        if trace.get("mode") != "markers" or more.shape[1:] != (2,) or len(more) < CLOUD:
+            return trace
+        indices = [self._rows.get(pair) for pair in zip(trace["x"].tolist(), trace["y"].tolist(), strict=True)]
+        if None in indices:
+            return trace
+        cloud = {"rows": np.array(indices), "rounds": more[:, 0]}
+        others = {name: part for name, part in trace.items() if name not in ("x", "y", "customdata")}
+        return others | {
+            "cloud": {name: np.diff(np.asarray(part), prepend=0).astype(int) for name, part in cloud.items()}
+        }
+
+
+def _listed(array: np.ndarray) -> list[Any]:
+    """Convert an array to JSON with six significant digits; NaN becomes null."""
+    if array.ndim > 1:
+        return [_listed(line) for line in array]
+    if array.dtype.kind != "f":
+        return array.tolist()
+    return [float(f"{number:.6g}") if math.isfinite(number) else None for number in array.tolist()]
