@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,13 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz import default_folders, load_run, samples
+from mars_viz import load_run, samples
 from mars_viz.components import guide
 from mars_viz.components.guide import CARDS
 from mars_viz.figures.svg import AMBER, BLUE, lanes, lines, stacked_bars
 from mars_viz.ui import gallery, library, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
-from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.live import Replay, course
 from mars_viz.ui.session import Session
 from tests.factories import toy_run
@@ -119,27 +117,8 @@ def test_the_first_runs_are_read_until_all_are_requested_and_without_any_the_pag
     tab = opened()
     assert len(cards(tab)) == len(LESSONS)
     assert all(gallery.UNSERVED in card and "<img" not in card for card in cards(tab)), "they say why"
-    assert "--out &quot;$MARS_VIZ_RUNS/mine&quot;" in notes(tab), "it is found there"
+    assert "with this server&#x27;s MARS_VIZ_RUNS set: mars-viz map" in notes(tab), "it is found there"
     assert str(tmp_path_factory.getbasetemp()) not in notes(tab), "the server's own paths are not for visitors"
-
-
-def test_the_command_to_record_names_no_path_of_the_server(tmp_path, monkeypatch):
-    for name in ("MARS_VIZ_RUNS", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for named, shown in (
-        ({}, "~/.local/share/mars-viz/runs/mine"),
-        ({"XDG_DATA_HOME": "home/my data"}, "~/'my data/mars-viz/runs/mine'"),
-        ({"XDG_DATA_HOME": "other/data"}, '"$XDG_DATA_HOME/mars-viz/runs/mine"'),
-        ({"MARS_VIZ_RUNS": "home/runs"}, "~/runs/mine"),
-        ({"MARS_VIZ_RUNS": "other/my runs"}, '"$MARS_VIZ_RUNS/mine"'),
-        ({"MARS_VIZ_RUNS": "other/my runs", "HOME": "/"}, '"$MARS_VIZ_RUNS/mine"'),
-    ):
-        with monkeypatch.context() as patched:
-            for name, value in ({"HOME": "home"} | named).items():
-                patched.setenv(name, str(tmp_path / value))
-            command = gallery.nothing_yet(RunCatalogue({}, {}))
-            assert command.endswith(f" --out {shown}") and str(tmp_path) not in command
-            assert subprocess.getoutput(f"printf %s {shown}") == str(default_folders.runs() / "mine")
 
 
 def test_thumbnails_draw_the_numbers_they_are_given():

@@ -6,12 +6,10 @@ from __future__ import annotations
 import base64
 import math
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from pathlib import Path
 
 import streamlit as st
 
@@ -90,22 +88,11 @@ def nothing_yet(catalog: RunCatalogue) -> str:
     """Return what to do if there are no samples."""
     if catalog.kept:
         return f"{library.NO_SAMPLES} Open one of the runs below, or write a prompt on Explore and press Decode."
+    where = f", with this server's {default_folders.RUNS} set" if os.environ.get(default_folders.RUNS) else ""
     return (
-        "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
-        f'mars-viz map --prompt "Once upon a time" --out {_shell_folder()}'
+        "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one"
+        f'{where}: mars-viz map --prompt "Once upon a time"'
     )
-
-
-def _shell_folder() -> str:
-    """Return a folder for runs as a shell argument: relative to the home folder, or with the variable that names it.
-    All visitors see it, so it must not contain a server path."""
-    folder = default_folders.runs().absolute()
-    home = Path(os.path.expanduser("~"))  # '~' if there is none, which contains nothing
-    if home != home.parent and folder.is_relative_to(home):
-        return f"~/{shlex.quote((folder.relative_to(home) / 'mine').as_posix())}"
-    if os.environ.get(default_folders.RUNS):
-        return f'"${default_folders.RUNS}/mine"'
-    return '"$XDG_DATA_HOME/mars-viz/runs/mine"'
 
 
 def shown_first(catalog: RunCatalogue) -> str:
@@ -143,13 +130,13 @@ def run_cards(catalog: RunCatalogue, run_ids: Iterable[str], most: int | None = 
 
 def run_card(name: str, title: str, run: Run, provenance: str) -> Card:
     """Return the card of a readable run, with its `provenance` in words."""
-    if not run.rounds:
-        return Card(name, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
-    return Card(name, title, to_be_seen(run), provenance, token_bars(run))
+    return Card(name, title, to_be_seen(run), provenance if run.rounds else "", token_bars(run))
 
 
 def to_be_seen(run: Run) -> str:
     """Return a sentence about the rule's effect in this run."""
+    if not run.rounds:
+        return "This run has no tokens: nothing was decoded."
     numbers = summary(run)
     accepted = f"{number(numbers.kept)} of {counted(numbers.drafted, 'drafted token')} kept"
     if numbers.relaxed:
