@@ -29,11 +29,21 @@ from mars_viz.options import clipped
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import write_zip
+from mars_viz.runfiles import ListedRun, RunOrigin, write_zip
 from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
-from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs, search
+from mars_viz.runlist import (
+    CHAINS,
+    TREES,
+    Order,
+    Query,
+    found,
+    listed_runs,
+    of_tab,
+    shapes_among,
+    tags_among,
+    values_among,
+)
 from mars_viz.runlist.reproduce import recipe
-from mars_viz.runlist.search import of_tab, tags_among
 from mars_viz.runstore import RunStatus
 from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
@@ -231,7 +241,7 @@ ORDERS = {
 }
 WHOSE = {Whose.ALL: "All", Whose.SAMPLES: "Samples", Whose.SAVED: "Saved here", Whose.MINE: "Mine"}
 ANY = "Any"
-SHAPES = {"": ANY, search.CHAINS: "Chains", search.TREES: "Trees"}
+SHAPES = {"": ANY, CHAINS: "Chains", TREES: "Trees"}
 
 
 def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
@@ -253,12 +263,12 @@ def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 def _filters(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     _choice(state, "From", "whose", list(Whose), WHOSE.__getitem__)
-    rules = search.values_among(runs, lambda facts: facts.settings.rule)
+    rules = values_among(runs, lambda facts: facts.settings.rule)
     _choice(state, "Rule", "rule", ["", *rules], _rule_title)
-    drafters = search.values_among(runs, lambda facts: facts.provenance.drafter)
+    drafters = values_among(runs, lambda facts: facts.provenance.drafter)
     _choice(state, "Drafter", "drafter", ["", *drafters], lambda name: name or ANY)
-    _choice(state, "Draft", "tree", ["", *search.shapes_among(runs)], lambda name: SHAPES.get(name, name))
-    temperatures: list[float | None] = [None, *search.values_among(runs, lambda facts: facts.settings.temperature)]
+    _choice(state, "Draft", "tree", ["", *shapes_among(runs)], lambda name: SHAPES.get(name, name))
+    temperatures: list[float | None] = [None, *values_among(runs, lambda facts: facts.settings.temperature)]
     _choice(state, "Temperature", "temperature", temperatures, lambda value: ANY if value is None else exactly(value))
     tags = list(dict.fromkeys([*tags_among(runs), *state.view.tags]))
     bound(
