@@ -211,7 +211,6 @@ class LivePageState(ItemsState):
     racing: str = ""  # Name of the unfinished race. `shown` stays, because a race may fail.
     measuring: CostsJob | None = None
     checking: BackgroundTask | None = None
-    measured: bool = False  # True after the first measurement
     shown: str = ""  # folder name of the chosen or last race; empty for the recorded example
     link: LiveView = field(default_factory=LiveView)
     """Values of the forms, initially from the link. The forms are filled from it on each visit, because Streamlit drops
@@ -321,7 +320,6 @@ class LivePageState(ItemsState):
     def measure(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
         """Submit a measurement of the passes' costs."""
         if (chosen := self._checked("any", settings, wanted)) is not None:
-            self.measured = True
             self.measuring = CostsJob(partial(tasks.measure, chosen), wanted.choice)
             tab_jobs.shared_worker().submit(self.measuring)
 
@@ -357,9 +355,6 @@ class LivePageState(ItemsState):
             if over.state is JobState.CANCELLED:
                 why = LEFT if over.abandoned else "You stopped the race"
                 self.notices.append(f"{why}; an unfinished race is not saved.")
-        if self.measuring is not None and self.measuring.progress.state.finished:
-            error, self.measuring = self.measuring.progress.error, None
-            self.notices.extend(filter(None, [error]))
 
     def _checked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> Settings | None:
         under_way = self.waits_for is not None
@@ -513,15 +508,17 @@ def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: 
             theme.numbers(_cost_tiles(status.costs, status.costs.gamma))
             if warning := disturbance(status.costs):
                 theme.note(warning)
-        again = status.costs is not None or page_state.measured
+        job = page_state.measuring
         if st.button(
-            "Measure again" if again else "Measure passes",
+            "Measure passes" if status.costs is None and job is None else "Measure again",
             help="Times the passes of the models here; takes a few seconds",
             key="measure-passes",
         ):
             page_state.measure(settings, wanted)
             st.rerun()
-        if (job := page_state.measuring) is not None:
+        if job is not None and job.progress.state.finished:
+            theme.note(job.progress.error)
+        elif job is not None:
             words = "Measuring what a pass costs, until its interval is small …"
             faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
                 job, lambda: (job.progress.share, words), key="stop-measuring"
