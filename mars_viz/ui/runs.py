@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import pandas as pd
 import streamlit as st
 
-from mars_viz import default_folders, samples
+from mars_viz import default_folders, runlist, samples
 from mars_viz.analysis.metrics import speed
 from mars_viz.analysis.run_facts import run_facts
 from mars_viz.errors import BadInput, StorageError
@@ -31,18 +31,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import ListedRun, RunOrigin, write_zip
 from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
-from mars_viz.runlist import (
-    CHAINS,
-    TREES,
-    Order,
-    Query,
-    found,
-    listed_runs,
-    of_tab,
-    shapes_among,
-    tags_among,
-    values_among,
-)
+from mars_viz.runlist import Order, Query, tags_among
 from mars_viz.runlist.reproduce import recipe
 from mars_viz.runstore import RunStatus
 from mars_viz.runstore.store import LONGEST_TITLE
@@ -241,7 +230,7 @@ ORDERS = {
 }
 WHOSE = {Whose.ALL: "All", Whose.SAMPLES: "Samples", Whose.SAVED: "Saved here", Whose.MINE: "Mine"}
 ANY = "Any"
-SHAPES = {"": ANY, CHAINS: "Chains", TREES: "Trees"}
+SHAPES = {"": ANY, runlist.CHAINS: "Chains", runlist.TREES: "Trees"}
 
 
 def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
@@ -263,12 +252,12 @@ def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 def _filters(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     _choice(state, "From", "whose", list(Whose), WHOSE.__getitem__)
-    rules = values_among(runs, lambda facts: facts.settings.rule)
+    rules = runlist.values_among(runs, lambda facts: facts.settings.rule)
     _choice(state, "Rule", "rule", ["", *rules], _rule_title)
-    drafters = values_among(runs, lambda facts: facts.provenance.drafter)
+    drafters = runlist.values_among(runs, lambda facts: facts.provenance.drafter)
     _choice(state, "Drafter", "drafter", ["", *drafters], lambda name: name or ANY)
-    _choice(state, "Draft", "tree", ["", *shapes_among(runs)], lambda name: SHAPES.get(name, name))
-    temperatures: list[float | None] = [None, *values_among(runs, lambda facts: facts.settings.temperature)]
+    _choice(state, "Draft", "tree", ["", *runlist.shapes_among(runs)], lambda name: SHAPES.get(name, name))
+    temperatures: list[float | None] = [None, *runlist.values_among(runs, lambda facts: facts.settings.temperature)]
     _choice(state, "Temperature", "temperature", temperatures, lambda value: ANY if value is None else exactly(value))
     tags = list(dict.fromkeys([*tags_among(runs), *state.view.tags]))
     bound(
@@ -381,7 +370,7 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
         theme.note(NOTHING)
     else:
         _finder(state, runs)
-        matches = found(runs, state.view.query, state.view.order)
+        matches = runlist.found(runs, state.view.query, state.view.order)
         if state.view.whose is Whose.MINE:
             matches = made_here(matches)
         filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
@@ -598,11 +587,11 @@ def page() -> None:
     try:
         typing = st.session_state.get("runs-search", state.view.words) != state.view.words
         if state.listed is None or not typing:
-            state.listed = listed_runs(default_folders.runs(), samples.runs_folder())
+            state.listed = runlist.listed_runs(default_folders.runs(), samples.runs_folder())
     except BadInput as error:
         theme.note(str(error))
         st.stop()
-    own = [of_tab(name, run) for name, run in reversed(list(session.runs.items()))]
+    own = [runlist.of_tab(name, run) for name, run in reversed(list(session.runs.items()))]
     runs = [*own, *library.seen(state.listed)]
     selected_run = next((run for run in runs if run.name == state.view.run), None)
     if state.view.run and selected_run is None:
