@@ -275,7 +275,8 @@ def _choice(
     bound(
         st.selectbox, markdown(label), f"runs-{name}", value, lambda chosen: state.change(**{name: chosen}),
         options=options if value in options else [*options, value],
-        format_func=lambda option: visible(words(option)), label_visibility="collapsed" if hidden else "visible",
+        format_func=lambda option: visible(words(option)), placeholder=ANY,
+        label_visibility="collapsed" if hidden else "visible",
     )  # fmt: skip
 
 
