@@ -21,7 +21,7 @@ from mars_viz.exploration import Budget
 from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import codec, manifest, parquet, zips
+from mars_viz.runfiles import codec, manifest, parquet, tables, zips
 from mars_viz.trace import Trace
 
 
@@ -318,7 +318,7 @@ def test_the_map_of_another_run_is_refused(charted):
 
 def test_tables_beyond_any_memory_are_refused(files, charted_files, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(BadInput, match="far more prefixes"):
-        patched.setattr(codec, "MAX_VALUES", 50)
+        patched.setattr(tables, "MAX_VALUES", 50)
         codec.decode(charted_files)
     monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
     for limit in ("MAX_VALUES", "MAX_BYTES"):

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from mars_viz import cli, default_folders, runlist, samples
+from mars_viz import cli, default_folders, samples
 from mars_viz.run import Provenance, Settings
-from mars_viz.runfiles import ListedRun, Manifest, RunOrigin, list_runs, load_run
-from mars_viz.runlist import CHAINS, TREES, Order, Query, found, labels_of, listed_runs, of_tab
+from mars_viz.runfiles import ListedRun, Manifest, list_runs, load_run
+from mars_viz.runlist import Order, Query, RunOrigin, found, labels_of, listed_runs
 from mars_viz.runlist.reproduce import ADDRESS, PROMPT_FILE, recipe
+from mars_viz.runlist.search import CHAINS, TREES, of_tab, shapes_among, tags_among
 from mars_viz.runstore import RunStatus, RunStore
 from tests.factories import toy_run
 
@@ -162,9 +163,8 @@ def test_a_search_finds_and_sorts():
         Order.RULE: "r5 r2 r1 r3 r4",
     }.items():
         assert [run.name for run in found(ROWS, Query(), order)] == names.split(), order
-    assert runlist.shapes_among(ROWS) == [CHAINS, TREES, "dynamic:depth=6,topk=4"]
-    assert runlist.shapes_among(ROWS[:1]) == [CHAINS]
-    assert runlist.tags_among(ROWS) == ["b", "Paper"]
+    assert shapes_among(ROWS) == [CHAINS, TREES, "dynamic:depth=6,topk=4"] and shapes_among(ROWS[:1]) == [CHAINS]
+    assert tags_among(ROWS) == ["b", "Paper"]
 
 
 def test_the_command_and_the_python_lines_of_a_sample_make_it_again(tmp_path, monkeypatch):

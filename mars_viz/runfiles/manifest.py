@@ -170,25 +170,20 @@ class Manifest:
         return BETWEEN.join(self.parts.values())
 
 
-def checked_text(text: str, noun: str, most: int) -> str:
-    """Return a title or tag, which `noun` names, without surrounding whitespace.
-
-    Raises BadInput if it is empty, has more than `most` characters, or contains control characters.
-    """
-    text = unicodedata.normalize("NFC", text).strip(" ")
-    if any(map(steers, text)):
-        raise StorageError(f"The {noun} holds a control character, such as a line break. Remove it.")
-    if not text.strip(JOINERS).strip():
-        raise StorageError(f"The {noun} is empty. Write one.")
-    if len(text) > most:
-        raise StorageError(f"The {noun} has {len(text)} characters, and at most {most} are kept. Shorten it.")
-    return text.strip()
-
-
 def checked_tag(tag: str) -> str:
-    """Return the tag with normalized whitespace. Raises BadInput as `checked_text`, and for commas, which separate
-    tags."""
-    tag = " ".join(checked_text(tag, "tag", LONGEST_TAG).split())
+    """Return the tag with normalized whitespace.
+
+    Raises BadInput if it is empty, too long, or contains control characters or commas, which separate tags.
+    """
+    if any(map(steers, tag)):
+        raise StorageError(
+            f"The tag {bounds.shortened(tag)} holds a control character, such as a line break. Remove it."
+        )
+    tag = " ".join(unicodedata.normalize("NFC", tag).split())
+    if not tag.strip(JOINERS):
+        raise StorageError("A tag is empty. Write a word.")
+    if len(tag) > LONGEST_TAG:
+        raise StorageError(f"A tag has {len(tag)} characters, and at most {LONGEST_TAG} are kept. Shorten it.")
     if "," in tag:
         raise StorageError(f"The tag “{tag}” holds a comma, which separates tags. Leave it out.")
     return tag

@@ -26,6 +26,7 @@ from typing import Self
 from uuid import uuid4
 
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
+from mars_viz.escapes import JOINERS, steers
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
@@ -42,7 +43,7 @@ from mars_viz.runfiles import (
     write_zip,
 )
 from mars_viz.runfiles.codec import MANIFEST
-from mars_viz.runfiles.manifest import checked_text, retagged, strict_json
+from mars_viz.runfiles.manifest import retagged, strict_json
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
 from mars_viz.writer import STALE, beside, make_folder, remove, to_read, write_file
@@ -208,7 +209,7 @@ class Store:
 
         Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
         """
-        title = checked_text(title, "title", LONGEST_TITLE)
+        title = checked_title(title)
         with self._changing(name, "renamed"):
             path, current, readable = self._entry(name)
             if not readable:
@@ -425,6 +426,18 @@ def tidy(folder: Path) -> None:
 
 LONGEST_TITLE = 80
 UNREADABLE = "It cannot be read, so it has no title or tags to change. Delete it, or take a fresh copy."
+
+
+def checked_title(title: str) -> str:
+    """Return the stripped title. Raises BadInput if it is empty, too long, or has control characters."""
+    title = unicodedata.normalize("NFC", title).strip()
+    if not title.strip(JOINERS):
+        raise StorageError("The title is empty. Write one.")
+    if len(title) > LONGEST_TITLE:
+        raise StorageError(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
+    if any(map(steers, title)):
+        raise StorageError("The title holds a control character, such as a line break. Remove it.")
+    return title
 
 
 def redescribe(about: Path, changes: Mapping[str, object]) -> None:

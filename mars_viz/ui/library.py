@@ -24,8 +24,9 @@ from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.run import Run
-from mars_viz.runfiles import ListedRun, RunOrigin, read_zip
-from mars_viz.runlist import labels_of, listed_runs, of_tab
+from mars_viz.runfiles import read_zip
+from mars_viz.runlist import ListedRun, RunOrigin, labels_of, listed_runs
+from mars_viz.runlist.search import of_tab
 from mars_viz.runstore import Makers, RunStatus, read
 from mars_viz.runstore.store import GONE
 from mars_viz.ui import theme

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import pandas as pd
 import streamlit as st
 
-from mars_viz import default_folders, runlist, samples
+from mars_viz import default_folders, samples
 from mars_viz.analysis.metrics import speed
 from mars_viz.analysis.run_facts import run_facts
 from mars_viz.errors import BadInput, StorageError
@@ -29,10 +29,11 @@ from mars_viz.options import clipped
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import ListedRun, RunOrigin, write_zip
+from mars_viz.runfiles import write_zip
 from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
-from mars_viz.runlist import Order, Query, tags_among
+from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs, search
 from mars_viz.runlist.reproduce import recipe
+from mars_viz.runlist.search import of_tab, tags_among
 from mars_viz.runstore import RunStatus
 from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
@@ -230,7 +231,7 @@ ORDERS = {
 }
 WHOSE = {Whose.ALL: "All", Whose.SAMPLES: "Samples", Whose.SAVED: "Saved here", Whose.MINE: "Mine"}
 ANY = "Any"
-SHAPES = {"": ANY, runlist.CHAINS: "Chains", runlist.TREES: "Trees"}
+SHAPES = {"": ANY, search.CHAINS: "Chains", search.TREES: "Trees"}
 
 
 def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
@@ -252,12 +253,12 @@ def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 def _filters(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     _choice(state, "From", "whose", list(Whose), WHOSE.__getitem__)
-    rules = runlist.values_among(runs, lambda facts: facts.settings.rule)
+    rules = search.values_among(runs, lambda facts: facts.settings.rule)
     _choice(state, "Rule", "rule", ["", *rules], _rule_title)
-    drafters = runlist.values_among(runs, lambda facts: facts.provenance.drafter)
+    drafters = search.values_among(runs, lambda facts: facts.provenance.drafter)
     _choice(state, "Drafter", "drafter", ["", *drafters], lambda name: name or ANY)
-    _choice(state, "Draft", "tree", ["", *runlist.shapes_among(runs)], lambda name: SHAPES.get(name, name))
-    temperatures: list[float | None] = [None, *runlist.values_among(runs, lambda facts: facts.settings.temperature)]
+    _choice(state, "Draft", "tree", ["", *search.shapes_among(runs)], lambda name: SHAPES.get(name, name))
+    temperatures: list[float | None] = [None, *search.values_among(runs, lambda facts: facts.settings.temperature)]
     _choice(state, "Temperature", "temperature", temperatures, lambda value: ANY if value is None else exactly(value))
     tags = list(dict.fromkeys([*tags_among(runs), *state.view.tags]))
     bound(
@@ -371,7 +372,7 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
         theme.note(NOTHING)
     else:
         _finder(state, runs)
-        matches = runlist.found(runs, state.view.query, state.view.order)
+        matches = found(runs, state.view.query, state.view.order)
         if state.view.whose is Whose.MINE:
             matches = made_here(matches)
         filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
@@ -588,11 +589,11 @@ def page() -> None:
     try:
         typing = st.session_state.get("runs-search", state.view.words) != state.view.words
         if state.listed is None or not typing:
-            state.listed = runlist.listed_runs(default_folders.runs(), samples.runs_folder())
+            state.listed = listed_runs(default_folders.runs(), samples.runs_folder())
     except BadInput as error:
         theme.note(str(error))
         st.stop()
-    own = [runlist.of_tab(name, run) for name, run in reversed(list(session.runs.items()))]
+    own = [of_tab(name, run) for name, run in reversed(list(session.runs.items()))]
     runs = [*own, *library.seen(state.listed)]
     selected_run = next((run for run in runs if run.name == state.view.run), None)
     if state.view.run and selected_run is None:
