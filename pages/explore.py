@@ -1,7 +1,5 @@
-"""Explore page."""
+"""Explore: the decisions of the rule, and their effects."""
 
-from __future__ import annotations
+from mars_viz.ui.explore import page
 
-from mars_viz.ui import explore
-
-explore.page()
+page()

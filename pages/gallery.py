@@ -1,7 +1,5 @@
-"""Gallery, the start page."""
+"""Gallery, the start page: an introduction, and cards of everything that can be opened."""
 
-from __future__ import annotations
+from mars_viz.ui.gallery import page
 
-from mars_viz.ui import gallery
-
-gallery.page()
+page()

@@ -1,7 +1,5 @@
-"""Live page."""
+"""Live: decode, watch every round, and race three ways of decoding."""
 
-from __future__ import annotations
+from mars_viz.ui.live import page
 
-from mars_viz.ui import live
-
-live.page()
+page()

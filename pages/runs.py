@@ -1,7 +1,5 @@
-"""Runs page."""
+"""Runs: the list of all runs, and the details of one."""
 
-from __future__ import annotations
+from mars_viz.ui.runs import page
 
-from mars_viz.ui import runs
-
-runs.page()
+page()

@@ -1,19 +1,18 @@
-"""The start page: its headline, and a card per run, lesson and race, made from its data. Unreadable items become a card
-with the error."""
+"""The start page: an introduction, and a card of everything that can be opened, made from its data. Unreadable items
+become a card with the error."""
 
 from __future__ import annotations
 
 import base64
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from importlib.resources import files
 from itertools import islice
 
 import streamlit as st
 
-from mars_viz import default_folders
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.components.guide import guide
@@ -24,16 +23,22 @@ from mars_viz.race.records import RaceLane
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui import faults, library, live, navigation, theme, visitors
+from mars_viz.ui import faults, library, navigation, theme, visitors
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
-from mars_viz.ui.live import Replay
+from mars_viz.ui.live import NEXT, RACES, Replay, course
+from mars_viz.ui.live import current_desk as live_desk
 from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
+OTHER_RUNS = "Open one of the runs below, or write a prompt on Explore and press Decode."
+NOTHING = (
+    "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
+    'mars-viz map --prompt "Once upon a time"'
+)
 UNSERVED = "No sample run here fits it."
 LOOSE = 0.8  # the value of θ to which the animated dial on the start page goes
 MOST = 6  # Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read.
@@ -84,17 +89,6 @@ class Card:
         )
 
 
-def nothing_yet(catalog: RunCatalogue) -> str:
-    """Return what to do if there are no samples."""
-    if catalog.kept:
-        return f"{library.NO_SAMPLES} Open one of the runs below, or write a prompt on Explore and press Decode."
-    where = f", with this server's {default_folders.RUNS} set" if os.environ.get(default_folders.RUNS) else ""
-    return (
-        "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one"
-        f'{where}: mars-viz map --prompt "Once upon a time"'
-    )
-
-
 def shown_first(catalog: RunCatalogue) -> str:
     """Return the id of the start page's run: the first sample whose dial map over θ has several texts. Empty if there
     is none."""
@@ -130,13 +124,13 @@ def run_cards(catalog: RunCatalogue, run_ids: Iterable[str], most: int | None = 
 
 def run_card(name: str, title: str, run: Run, provenance: str) -> Card:
     """Return the card of a readable run, with its `provenance` in words."""
-    return Card(name, title, to_be_seen(run), provenance if run.rounds else "", token_bars(run))
+    if not run.rounds:
+        return Card(name, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
+    return Card(name, title, to_be_seen(run), provenance, token_bars(run))
 
 
 def to_be_seen(run: Run) -> str:
     """Return a sentence about the rule's effect in this run."""
-    if not run.rounds:
-        return "This run has no tokens: nothing was decoded."
     numbers = summary(run)
     accepted = f"{number(numbers.kept)} of {counted(numbers.drafted, 'drafted token')} kept"
     if numbers.relaxed:
@@ -161,12 +155,12 @@ def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
         yield Card(str(lesson_number), title, lesson.point, fact, picture)
 
 
-def race_card(course: Replay) -> Card | None:
+def race_card(replays: Replay) -> Card | None:
     """Return a card of the first readable race, with three lanes in proportion to their times; None if there is
     none."""
-    for name in course.entries:
+    for name in replays.entries:
         with suppress(BadInput), contained("A race"):
-            race = course.opened(name)
+            race = replays.opened(name)
             if race.objection:
                 continue
             gain = race.over(RaceLane.RELAXED, RaceLane.ALONE)
@@ -182,7 +176,7 @@ def race_card(course: Replay) -> Card | None:
 
 
 NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
-STYLE = theme.css("gallery")
+STYLE = (files(__package__) / "gallery.css").read_text("utf-8")
 
 
 @faults.drawn
@@ -197,23 +191,19 @@ def page() -> None:
     theme.title("MARS Viz", HERO)
     theme.show(Html(f"<style>{STYLE}</style>"))
     catalog = library.shelf(session)
-    _hero(session, catalog)
-    if catalog.error:
-        theme.note(catalog.error)
-    elif not catalog.samples:
-        theme.note(nothing_yet(catalog))
-    _runs(session, catalog)
-    theme.section("Seven lessons, each with one thing to move")
-    _in_cards("lessons", lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
-    _more()
-
-
-def _hero(session: Session, catalog: RunCatalogue) -> None:
     if run_id := shown_first(catalog):
         with st.container(key="first-minute"):
             _first_minute(session, catalog, run_id)
     elif st.button("Decode a prompt on Explore", type="primary", key="begin"):
         st.switch_page("pages/explore.py")
+    if catalog.error:
+        theme.note(catalog.error)
+    elif not catalog.samples:
+        theme.note(f"{library.NO_SAMPLES} {OTHER_RUNS}" if catalog.kept else NOTHING)
+    _runs(session, catalog)
+    theme.section("Seven lessons, each with one thing to move")
+    _in_cards("lessons", lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
+    _more()
 
 
 @faults.fragment
@@ -276,13 +266,13 @@ def _teach(session: Session, lesson: int) -> None:
 def _more() -> None:
     theme.section("Other pages")
     left, right = st.columns([4, 8], gap="large")
-    card = race_card(live.course())
+    card = race_card(course())
     if card is not None:
         with left.container(border=True):
             theme.show(card.html)
             if st.button("Watch the race", key="race", width="stretch"):
-                live.current_desk().shown = card.name
-                st.session_state[live.NEXT] = live.RACES
+                live_desk().shown = card.name
+                st.session_state[NEXT] = RACES
                 st.switch_page("pages/live.py")
     with right if card is not None else st.container():
         for page, name, line in ELSEWHERE:

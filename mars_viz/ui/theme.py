@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -29,13 +29,7 @@ class Tile:
 
 WIDE_FIGURE = "wide-figure"  # key of a container whose figure scrolls sideways on a phone
 
-
-def css(name: str) -> str:
-    """Return the style sheet of this package with that name."""
-    return Path(__file__).with_name(f"{name}.css").read_text("utf-8")
-
-
-_STYLE = css("page")
+_STYLE = (files(__package__) / "theme.css").read_text("utf-8")
 
 
 def figure_theme() -> Theme:

@@ -314,7 +314,36 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     return whole_payload(pair, lanes, order, left.choice.key, right.choice.key, view.colour.value, view.token)
 
 
-_STYLE = theme.css("compare")
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
+.mv-scroll { overflow-x: auto; }
+.mv-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
+.mv-table :is(th, td) { padding: .28rem .7rem; text-align: right; font-weight: 400; border: 0;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+.mv-table :is(th, td):first-child { text-align: left; padding-left: 0; }
+.mv-table thead th { opacity: .75; font-size: .85rem; vertical-align: bottom; overflow-wrap: anywhere; }
+.mv-table tbody th { cursor: help; white-space: nowrap; }
+.mv-table td { white-space: nowrap; }
+.mv-table .change { font-weight: 600; }
+@media (max-width: 1000px) { /* intervals are wide: names take two lines before a column is lost */
+  .mv-table tbody th { white-space: normal; }
+  .mv-table :is(th, td) { padding-left: .3rem; padding-right: .3rem; }
+  .mv-table :is(th, td):last-child { padding-right: 0; }
+}
+@media (max-width: 700px) {
+  .mv-table, .mv-table tbody { display: block; }
+  .mv-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .mv-table tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 1rem; padding: .35rem 0;
+    border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+  .mv-table tbody :is(th, td) { border: 0; padding: .05rem 0; text-align: left; white-space: normal; }
+  .mv-table tbody th { font-weight: 600; }
+  .mv-table tbody td:last-child { grid-row: 1; grid-column: 2; text-align: right; }
+  .mv-table tbody .change { grid-column: 1 / -1; }
+  .mv-table td[data-name]::before { content: attr(data-name) ": "; opacity: .75; font-weight: 400; }
+  .mv-table.intervals td[data-name]:not(.change)::before { content: attr(data-name); display: block;
+    font-size: .85rem; }
+}
+"""
 
 
 def style() -> None:

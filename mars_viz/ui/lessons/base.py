@@ -322,7 +322,14 @@ def once(key: str, run: Run, make: Callable[[], T], *more: object) -> T:
     return result
 
 
-_STYLE = theme.css("lessons")
+_STYLE = """
+.mv-lesson h2 { font-size: 1.35rem; font-weight: 650; padding: 0; margin: 0 0 .2rem; }
+.mv-lesson p { font-size: 1.12rem; line-height: 1.5; margin: 0; max-width: 62rem; }
+.mv-lesson p.run { font-size: .9rem; opacity: .75; overflow-wrap: anywhere; }
+@media (min-width: 1001px) { .mv-lesson p.run { display: none; } } /* it stands beside the page's title */
+.mv-caption { font-size: 1rem; font-weight: 600; line-height: 1.4; padding: 0; margin: 0; text-wrap: pretty; }
+.mv-big { font-size: 1.12rem; line-height: 1.5; margin: 0; font-variant-numeric: tabular-nums; }
+"""
 _TEACHER = """
 @media (min-width: 1000px) { :root { font-size: 21px; } }
 .stAppHeader { display: none; }

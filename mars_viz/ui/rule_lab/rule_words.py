@@ -171,7 +171,27 @@ def modelled_on(branching: Branching) -> str:
     )
 
 
-_STYLE = theme.css("rules")
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.55; }
+.mv-rule { margin: 0; line-height: 1.6; }
+.mv-rule code { font-size: .95em; overflow-wrap: anywhere; }
+.mv-rule summary { cursor: pointer; width: fit-content; opacity: .8; }
+.mv-rule ul { margin: 0; font-size: .95rem; }
+.mv-wide { overflow-x: auto; }
+.mv-rules { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.mv-rules :is(th, td) { padding: .25rem .55rem; border: 0; text-align: left; font-weight: 400;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); white-space: nowrap; }
+.mv-rules thead th { opacity: .8; font-size: .82rem; vertical-align: bottom; white-space: normal; cursor: help; }
+.mv-rules .number { text-align: right; }
+.mv-rules .reason { white-space: normal; }
+.mv-rules .grey :is(th, td) { color: color-mix(in srgb, currentColor 72%, transparent); }
+.mv-rules tr > :first-child { position: sticky; left: 0; background: var(--mv-ground); }
+.mv-rules .chosen :is(th, td) { font-weight: 600; background: color-mix(in srgb, #0072B2 18%, var(--mv-ground)); }
+@media (max-width: 640px) {
+  .mv-rules :is(th, td) { padding: .25rem .35rem; }
+  .mv-rules tr > :first-child { white-space: normal; max-width: 7.5rem; }
+}
+"""
 _HELP = {
     "dial": "The chosen rule at the dial above, the run's own rule at the recorded value, the others as chosen above",
     "basis": "Exact: counted on the text that the rule itself writes after this prompt. Block-local: each "

@@ -19,7 +19,11 @@ from mars_viz.ui.tune.catalogue import CachedSweep
 from mars_viz.ui.tune.words import Clause
 from mars_viz.words import exact_setting, exactly, number, ranged, times
 
-_STYLE = theme.css("tune")
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.6; }
+.mv-lead small { opacity: .85; font-size: .95rem; }
+.mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
+"""
 _TAGS = {
     "exact": "Exact: counted on the texts that this setting generates, from every prompt's dial map.",
     "modelled": "Modelled: counted passes times the measured cost of a pass on this device; not wall clock.",
