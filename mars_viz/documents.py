@@ -7,7 +7,7 @@ A result's sentences and tables are built once. `markdown` and `lines` render th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mars_viz.escapes import Html, commonmark, html, joined
@@ -38,6 +38,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     key: str = "table"  # name of the widget and of a saved file
     alt: str = ""  # its content in words, for those who do not see it
+    help: Mapping[str, str] = field(default_factory=dict)  # explanation of columns, shown on hover
 
 
 @dataclass(frozen=True, slots=True)
