@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mars_viz.escapes import commonmark
+from mars_viz.escapes import Html, commonmark, html, joined
 
 BASES = {
     "exact": "Exact: counted on the texts that this setting generates, from every prompt's dial map.",
@@ -42,6 +42,23 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Facts:
+    """Short texts by name; empty ones are left out."""
+
+    facts: Mapping[str, str]
+
+    @property
+    def html(self) -> Html:
+        """A description list."""
+        rows = (
+            Html(f"<div><dt>{html(name)}</dt><dd><bdi>{html(text)}</bdi></dd></div>")
+            for name, text in self.facts.items()
+            if text
+        )
+        return Html(f'<dl class="facts">{joined(rows)}</dl>\n')
+
+
+@dataclass(frozen=True, slots=True)
 class Code:
     """A command or a file's content."""
 
@@ -64,7 +81,7 @@ class Section:
     blocks: Sequence[Block]
 
 
-Block = Sentence | Table | Code | Figure | Section
+Block = Sentence | Table | Facts | Code | Figure | Section
 
 
 def markdown(blocks: Iterable[Block], level: int = 2) -> str:
@@ -80,6 +97,8 @@ def _markdown(blocks: Iterable[Block], level: int) -> Iterator[str]:
             case Table():
                 first, *others = (f"| {' | '.join(map(commonmark, line))} |" for line in [block.heads, *block.rows])
                 yield "\n".join([first, f"|{' --- |' * len(block.heads)}", *others])
+            case Facts(facts):
+                yield "\n".join(f"- {commonmark(name)}: {commonmark(text)}" for name, text in facts.items() if text)
             case Code():
                 yield f"```\n{block.text}\n```"
             case Section():
@@ -98,6 +117,8 @@ def lines(blocks: Iterable[Block]) -> Iterator[str]:
                 for first, *others in cells:
                     aligned = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
                     yield "  ".join([f"{first:<{widths[0]}}", *aligned]).rstrip()
+            case Facts(facts):
+                yield from (f"    {name}: {text}" for name, text in facts.items() if text)
             case Code():
                 yield from block.text.splitlines()
             case Section():

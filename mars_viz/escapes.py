@@ -21,6 +21,10 @@ class Html(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """Return the markup for templates."""
+        return self
+
 
 def codepoint(char: str) -> str:
     """Return the code point, such as 'U+202E'."""

@@ -23,8 +23,8 @@ from mars_viz.writer import json_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    ROOT / "app.py",
-    *(file for folder in ("pages", "mars_viz/ui", "mars_viz/site") for file in sorted((ROOT / folder).rglob("*.py"))),
+    *(ROOT / file for file in ("app.py", "mars_viz/site.py", "mars_viz/documents.py")),
+    *(file for folder in ("pages", "mars_viz/ui") for file in sorted((ROOT / folder).rglob("*.py"))),
 ]
 LABELLED = (
     "button download_button link_button menu_button checkbox toggle radio selectbox multiselect segmented_control "

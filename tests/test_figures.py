@@ -53,7 +53,8 @@ def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial, gamma, monkeyp
         written = [token for round_ in judged for token in round_.token_ids]
         assert sorted(kept["token_id"]) == sorted(written) and len(frame) >= len(written)
     assert re.search(rf"{re.escape(exact_setting('θ', dial))}, γ = {own}\b", texts(made["svg"])[-1])
-    assert f"<dt>γ</dt><dd><bdi>{own}{'' if gamma is None else ' (recorded with 4)'}</bdi>" in made["html"]
+    draft = f"γ = {own}" + ("" if gamma is None else " (recorded with γ = 4)")
+    assert f"<dt>Draft</dt><dd><bdi>{draft}</bdi>" in made["html"]
     assert made["html"] == report_html(run, dial=dial, gamma=gamma)
     assert captions == [markdown(f"All of {exact_setting('θ', dial)}, γ = {own}, as shown.")]
 

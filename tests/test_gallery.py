@@ -19,7 +19,7 @@ from mars_viz.figures.svg import AMBER, BLUE, lanes, lines, stacked_bars
 from mars_viz.ui import gallery, library, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
-from mars_viz.ui.live.page_state import Replay, course
+from mars_viz.ui.live import Replay, course
 from mars_viz.ui.session import Session
 from tests.factories import toy_run
 from tests.tab_tools import address, notes

@@ -269,7 +269,7 @@ SURFACES = (
     ("/live?view=race&race=race", ".race-board", "Open", "race-zip", "zip", b"PK\x05\x06" + bytes(18)),
     (f"/live?run={ODD}", ".track-text"),
     ("/runs", "h1"),
-    (f"/runs?run={ODD}", ".mv-facts"),
+    (f"/runs?run={ODD}", ".facts"),
     *((f"/{page}?{LINK}", "h1") for page in ("explore", "learn", "runs", "live")),
 )
 """Links, what must be there, and for some the popover, key, ending and contents of a damaged upload."""

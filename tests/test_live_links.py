@@ -33,7 +33,7 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
-from mars_viz.ui.live.page_state import LiveView, Show
+from mars_viz.ui.live import LiveView, Show
 from mars_viz.ui.session import KEY
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.walk import ending_of

@@ -25,13 +25,12 @@ from mars_viz.race import write_zip as zip_of_race
 from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStatus, RunStore
-from mars_viz.ui import models_form, navigation, tab_jobs, visitors
+from mars_viz.ui import live, models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Raced, RaceJob, Ways
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, TaskStep
 from mars_viz.ui.jobs.models import Device, Models, Status
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.live import views
 from tests.factories import toy_run, until
 from tests.tab_tools import labels, notes, press, wait
 from tests.tabs import APP, PATIENCE, captions, sent, settled, titles
@@ -241,7 +240,7 @@ def test_a_decode_that_fails_shows_its_error_and_loading_stops_when_it_is_cancel
     assert "Rolled back" not in notes(tab) and RunStore(folder).list() == []
     models = Models(lambda choice, tell: [tell("Reading", share) for share in (0.1, 0.2)])
     step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
-    share, sentence = views.race_words(step)
+    share, sentence = live.race_words(step)
     assert sentence == "Race, turn 2 of 5 by the clock: strict, 4 tokens" and share == pytest.approx(7 / 18)
     job = RaceJob(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
     job._progress = Raced(JobState.LOADING)

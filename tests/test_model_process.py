@@ -26,7 +26,7 @@ from mars_viz.errors import BadInput
 from mars_viz.exploration import MapProgress as Mapped
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, RunStore, read
-from mars_viz.ui import tab_jobs
+from mars_viz.ui import live, tab_jobs
 from mars_viz.ui.jobs import decode_job
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, WalkJob, Ways, unmapped
 from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
@@ -34,7 +34,6 @@ from mars_viz.ui.jobs.model_process import EXPENDABLE, GIVEN_UP, MODEST, ModelPr
 from mars_viz.ui.jobs.models import Models, Status, Tell
 from mars_viz.ui.jobs.worker import LEFT, OrphanReaper, UnloadJob, Worker
 from mars_viz.ui.links import View
-from mars_viz.ui.live import views
 from mars_viz.ui.session import Filling, Session
 from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
 from tests.factories import PATIENCE, ToyRecorder, toy_map, toy_run, until
@@ -497,7 +496,7 @@ def test_jobs_whose_session_has_ended_are_cancelled_after_the_grace_and_kept(tmp
     assert (progress.state, progress.abandoned) == (JobState.CANCELLED, True)
     assert progress.run is not None and len(read(store.find(progress.saved).path).rounds) == 3
     assert finished(waiting).state is JobState.CANCELLED and not waiting.progress.rounds
-    assert tab_jobs.how_it_ended(progress).startswith(LEFT) and views.decoding(progress, 9, True).startswith(LEFT)
+    assert tab_jobs.how_it_ended(progress).startswith(LEFT) and live.decoding(progress, 9, True).startswith(LEFT)
     worker, (job, _) = minded(tab, 30.0, script := Script(steps=0))
     worker.submit(job)
     worker._attendance.look()

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-import mars_viz.components.explorer.element as component
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.components.explorer.element import ExplorerState
 from mars_viz.components.explorer.pins import Choice, PinnedSetting, PinnedToken, Pins
@@ -23,7 +22,7 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
-from mars_viz.ui import links, navigation, session, tab_jobs
+from mars_viz.ui import explore, links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Models, at_hand
@@ -226,7 +225,7 @@ def press_decode_at(monkeypatch: pytest.MonkeyPatch, dial: float) -> None:
         pressed = presses.pop() if presses else None
         return ExplorerState(run.settings.dial if dial is None else dial, overlay, selected, pressed)
 
-    monkeypatch.setattr(component, "explorer", explorer)
+    monkeypatch.setattr(explore, "explorer", explorer)
 
 
 def test_decoding_again_at_the_dial_keeps_prompt_and_settings(folder, monkeypatch):
@@ -301,9 +300,9 @@ def test_what_the_browser_is_sent_it_tells_back() -> None:
         None,
         "rubbish",
         {"token": 3, "setting": []},
-        {"token": {"slot": "1", "dial": 0.9, "gamma": 4}, "setting": {"dial": 0.9, "gamma": 5}},
-        {"token": {"slot": True, "dial": "x", "gamma": 4}, "setting": {"dial": float("nan"), "gamma": 4}},
-        {"token": {"slot": -1, "dial": 0.5, "gamma": 4}, "setting": {"dial": [], "gamma": True}},
-        {"token": {"slot": 1, "dial": 0.5, "gamma": []}, "setting": {"dial": 0.5, "gamma": {}}},
+        {"token": "a~0.9~4", "setting": "0.9~5"},
+        {"token": "True~x~4", "setting": "nan~4"},
+        {"token": "-1~0.5~4", "setting": "0.5~True"},
+        {"token": "1~0.5~", "setting": {"dial": 0.5, "gamma": 4}},
     ):
         assert Pins.told(nonsense, (2, 4)) == Pins()

@@ -26,9 +26,8 @@ from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Network
 from mars_viz.sweep import load_sweep
-from mars_viz.ui import library
+from mars_viz.ui import library, live
 from mars_viz.ui.library import RunCache
-from mars_viz.ui.live import page_state
 from mars_viz.ui.tune import catalogue
 from mars_viz.ui.tune.catalogue import CachedSweep
 from tests.sweep_cases import toy_sweep
@@ -216,7 +215,7 @@ def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, folder, monkeypatch
         cache = RunCache(lambda path: fault.put(load_run(path)) if path.name == "b-bad" else load_run(path))  # noqa: B023
         monkeypatch.setattr(library, "_cache", lambda: cache)  # noqa: B023
         race = fault.put(load_race(folder / "races" / "1-race"))
-        monkeypatch.setattr(page_state, "_loaded", lambda path, changed: race)  # noqa: B023
+        monkeypatch.setattr(live, "_loaded", lambda path, changed: race)  # noqa: B023
         study = fault.put(CachedSweep(load_sweep(folder / "sweeps" / "a-mars")))
         monkeypatch.setattr(catalogue, "_study", lambda path, finished, changed: study)  # noqa: B023
         tab = opened(f"pages/{page}.py", **link)  # asserts that the page does not fail

@@ -29,7 +29,7 @@ from mars_viz.shapes import SHAPES, shape_named
 from mars_viz.speculators.drafter_names import DRAFTERS, drafter_named
 from mars_viz.sweep.engine_settings import EngineSetting, engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
-from mars_viz.ui.live.page_state import LiveView
+from mars_viz.ui.live import LiveView
 from mars_viz.ui.rules_page import RulesPageState, RuleView
 from mars_viz.ui.rules_page import fitted as rule_fitted
 

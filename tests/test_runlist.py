@@ -211,7 +211,7 @@ def test_the_command_lists_finds_and_shows_runs(store, capsys):
     (fox,) = json.loads(said(capsys, "--search", "fox", "--json"))
     assert fox["tokens"] == 128 and fox["tau"] == 6.4 and fox["settings"]["dial"] == 0.9 and not fox["error"]
     text = said(capsys, "show", "fox")
-    assert "mars-viz record --prompt='Once upon" in text and "    temperature: 0.0" in text and "torch 2" in text
+    assert "mars-viz record --prompt='Once upon" in text and "    Temperature: 0\n" in text and "torch 2" in text
     told = json.loads(said(capsys, "show", "fox", "--json"))
     assert told["again"]["command"] in text and told["summary"]["tau"] == 6.4 and told["id"] == "fox"
     assert "which weights drafted" in said(capsys, "show", "bear")

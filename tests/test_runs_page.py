@@ -17,11 +17,11 @@ from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runlist import Order
 from mars_viz.runstore import RunStore
 from mars_viz.ui import library, navigation, visitors
+from mars_viz.ui import runs as runs_page
 from mars_viz.ui.compare.page_state import Across, Choice
 from mars_viz.ui.links import from_parameters, to_parameters
-from mars_viz.ui.live.page_state import SAVED
-from mars_viz.ui.runs import page_state
-from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
+from mars_viz.ui.live import SAVED
+from mars_viz.ui.runs import RunsPageState, RunsView, Whose
 from mars_viz.ui.session import KEY, Session
 from tests import tabs
 from tests.factories import toy_run
@@ -112,7 +112,7 @@ def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
         (lambda: tab.text_input(key="runs-search").set_value("RIVER by"), ["live-2"], {"search": "RIVER by"}),
         (lambda: tab.selectbox(key="runs-rule").select("Strict"), ["live-3"], {"rule": "strict"}),
         (lambda: tab.multiselect(key="runs-tags").select("wood"), ["live-1"], {"tag": "wood"}),
-        (lambda: tab.selectbox(key="runs-sort").select("By title"), ["live-2", "live-1", "live-3"], {"sort": "title"}),
+        (lambda: tab.selectbox(key="runs-order").select("By title"), ["live-2", "live-1", "live-3"], {"sort": "title"}),
     ):
         press(tab, "runs-clear")
         assert len(rows(tab)) == 3 and address(tab) == {}
@@ -140,14 +140,14 @@ def test_selected_runs_are_opened_compared_and_downloaded(store, tmp_path_factor
     assert press(select(opened(), first), "runs-explore").selectbox(key="run").value == first
     shelf, runs = library.shelf(Session()), store.list()
     folder = tmp_path_factory.mktemp("zips")
-    assert read_zip(page_state.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
-    with zipfile.ZipFile(io.BytesIO(page_state.zipped(runs, shelf))) as archive:
+    assert read_zip(runs_page.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
+    with zipfile.ZipFile(io.BytesIO(runs_page.zipped(runs, shelf))) as archive:
         assert set(archive.namelist()) == {f"{first}.zip", f"{second}.zip"}
         assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
-    assert not page_state.too_large(runs)
-    monkeypatch.setattr(page_state, "MOST_BYTES", 1000)
+    assert not runs_page.too_large(runs)
+    monkeypatch.setattr(runs_page, "MOST_BYTES", 1000)
     (download,) = select(opened(), first, second).get("download_button")
-    assert page_state.too_large(runs) and download.proto.disabled and "select fewer" in download.proto.help
+    assert runs_page.too_large(runs) and download.proto.disabled and "select fewer" in download.proto.help
 
 
 def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
@@ -166,7 +166,7 @@ def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):
     press(tab, "runs-delete")
     assert len(store.list()) == 2 and (samples.RUNS / "1-story-mars").is_dir()
     tab = select(opened(), "1-story-mars")
-    assert tab.button(key="runs-delete").disabled and page_state.SAMPLE in tab.button(key="runs-delete").help
+    assert tab.button(key="runs-delete").disabled and runs_page.SAMPLE in tab.button(key="runs-delete").help
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,11 @@ def test_who_may_change_runs_is_shown_and_enforced(store, monkeypatch, setting, 
     button = listed.button(key="runs-delete")
     assert button.disabled == (not may) and fragment in captions(listed) + button.help.replace("\\", "")
     state, run = RunsPageState(), store.find(name)
-    page_state.tag_runs(state, [run], ["a"], [])
-    page_state.attempt(state, page_state.item_of(run), lambda: store.rename(name, "Bear"))
+    state.tag_runs([run], ["a"], [])
+    state.attempt(runs_page.item_of(run), lambda: store.rename(name, "Bear"))
     found = store.find(name)
     assert (found.heading, found.tags) == (("Bear", ("a",)) if may else ("Fox", ()))
-    page_state.delete_runs(state, [run])
+    state.delete_runs([run])
     assert [entry.name for entry in store.list()] == ([] if may else [name]) and bool(state.notices) == (not may)
 
 
@@ -207,9 +207,9 @@ def test_only_the_browser_that_made_a_run_restores_it_and_an_unknown_one_stays(s
     for browser in ("mine", "other"):
         monkeypatch.setattr(visitors, "mark", lambda browser=browser: browser)
         assert rows(opened(**{"from": "mine"})) == ([mine] if browser == "mine" else [])
-        page_state.delete_runs(state, [run, store.find(unknown)])
+        state.delete_runs([run, store.find(unknown)])
         assert "not known which browser" in state.notices[0] and [entry.name for entry in store.list()] == [unknown]
-    page_state.restore_runs(state, [page_state.item_of(run)])
+    state.restore([runs_page.item_of(run)])
     assert [entry.name for entry in store.list()] == [unknown] and state.refused
 
 
@@ -247,7 +247,7 @@ def test_all_about_one_run(store):
 def test_the_folder_is_not_read_at_every_letter_and_a_run_of_this_tab_alone_has_no_link(store):
     fox, tab, bear = kept(store, "A fox", 1), opened(), kept(store, "A bear", 2)
     assert rows(settled(tab.text_input(key="runs-search").set_value("a").run())) == [fox], "typing waits for no disk"
-    assert rows(settled(tab.selectbox(key="runs-sort").set_value(Order.TITLE).run())) == [bear, fox]
+    assert rows(settled(tab.selectbox(key="runs-order").set_value(Order.TITLE).run())) == [bear, fox]
     tab = opened()
     name = tab.session_state[KEY].keep(STORY, "upload")
     settled(tab.run())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from mars_viz import cli
+from mars_viz import cli, site
 from mars_viz.analysis.alignment import align_runs
 from mars_viz.analysis.metrics import summary
 from mars_viz.dialmap import mapped
@@ -20,9 +20,7 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import load_run, save_run, write_zip
 from mars_viz.samples import RUNS
-from mars_viz.site import check_site_place, named_runs, pages, write_site
-from mars_viz.site.files import LISTED, classic
-from mars_viz.site.pages import worded
+from mars_viz.site import LISTED, check_site_place, classic, named_runs, worded, write_site
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run
@@ -172,8 +170,8 @@ def test_lessons_embedded_runs_and_links(opened, folder: Path) -> None:
 
 
 def test_long_runs_thresholds_lone_runs_and_missing_data(opened, folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr(pages, "WHOLE", 10)
-    for module in ("mars_viz.components.explorer.payload", "mars_viz.site.pages"):
+    monkeypatch.setattr(site, "WHOLE", 10)
+    for module in ("mars_viz.components.explorer.payload", "mars_viz.site"):
         monkeypatch.setattr(f"{module}.WINDOW", 5)
     long = write_site([replace(story(), map=None)], folder / "long")
     address = f"{long.as_uri()}/runs/{named_runs([story()])[0].name}.html"
@@ -270,7 +268,7 @@ def test_what_ends_the_writing_leaves_the_old_site(saved: Path, tmp_path: Path, 
     def renamed(path: Path, to: Path) -> object:
         return full() if (path / LISTED).read_bytes() != before else rename(path, to)
 
-    for place, name, broken in (("mars_viz.site.pages", "pairs_file", full), ("pathlib.Path", "rename", renamed)):
+    for place, name, broken in (("mars_viz.site", "pairs_file", full), ("pathlib.Path", "rename", renamed)):
         with monkeypatch.context() as patch:
             patch.setattr(f"{place}.{name}", broken)
             assert command(saved, "-o", out) == 2
@@ -283,7 +281,7 @@ def test_bad_input_is_refused_and_nothing_is_written(saved: Path, tmp_path: Path
     (saved / "two" / "nodes.parquet").write_bytes(b"PAR1 nonsense")
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.zip").write_text("no zip")
-    before, refused = sorted(tmp_path.iterdir()), {"nowhere": "does not exist", "empty": "empty", "runs": "two"}
+    before, refused = sorted(tmp_path.iterdir()), {"nowhere": "No such file", "empty": "empty", "runs": "two"}
     refused |= {"runs/two": "nodes.parquet", "text.zip": "text.zip", "": "Name runs"}
     for place, words in refused.items():
         assert command(*([tmp_path / place] if place else []), "-o", tmp_path / "site") == 2

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mars_viz import default_folders, samples
+from mars_viz.analysis.run_facts import run_facts
 from mars_viz.commands.decoding import facts, json_argument, sentence
+from mars_viz.documents import lines
 from mars_viz.errors import RunFileError, StorageError
 from mars_viz.rules import rule_named
 from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs
@@ -139,9 +140,8 @@ def _show(options: argparse.Namespace) -> None:
     if options.json:
         print(json_of(told(listed) | facts(opened, listed.path) | {"again": again}))
         return
-    say(f"{listed.heading}{''.join(f' #{tag}' for tag in listed.tags)}", listed.line, "", sentence(opened), "")
-    for title, record in (("Settings", listed.facts.settings), ("Where it comes from", listed.facts.provenance)):
-        say(title, *(f"    {name.replace('_', ' ')}: {_written(value)}" for name, value in asdict(record).items()), "")
+    say(f"{listed.heading}{''.join(f' #{tag}' for tag in listed.tags)}", listed.line, "", sentence(opened))
+    say(*lines(run_facts(opened)), "")
     if again.refused:
         say(again.refused)
         return
@@ -149,12 +149,6 @@ def _show(options: argparse.Namespace) -> None:
     print(again.command)
     print(f"\n{again.python}\n")
     say(*again.cautions)
-
-
-def _written(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {part}" for name, part in value.items())
-    return ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
 
 
 def _title(options: argparse.Namespace) -> None:

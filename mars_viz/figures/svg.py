@@ -8,7 +8,6 @@ in the strip have the page's marks.
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -123,25 +122,16 @@ LOOKS = {
 """Style of each outcome: as text on white, and as a bar on any background."""
 
 
-def token_bars(run: Run, *, width: int = 320, height: int = 44, most: int = 96) -> str:
-    """Return the first `most` tokens of the recorded text as an inline SVG of bars."""
+def token_bars(run: Run, *, most: int = 96) -> str:
+    """Return the first `most` tokens of the recorded text as bars."""
     tokens = list(islice(_tokens(run, run.rounds), most))
-    step, middle = width / max(len(tokens), 1), height * 0.62
+    step, middle = _WIDE / max(len(tokens), 1), _HIGH * 0.62
     bars = []
     for index, (_, outcome, _) in enumerate(tokens):
         look = LOOKS[outcome]
-        tall = look.height * (middle if look.height > 0 else height - middle)
-        top = middle - max(tall, 0)
-        bars.append(
-            f'<rect x="{index * step:.2f}" y="{top:.2f}" width="{0.8 * step:.2f}" height="{abs(tall):.2f}" '
-            f'fill="{look.bar}"/>'
-        )
-    counts = Counter(outcome for _, outcome, _ in tokens)
-    words = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in LOOKS if counts[outcome])
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="100%" role="img" '
-        f'preserveAspectRatio="none" aria-label="{html(f"The first tokens: {words}")}">{"".join(bars)}</svg>'
-    )
+        tall = look.height * (middle if look.height > 0 else _HIGH - middle)
+        bars.append(_box(index * step, middle - max(tall, 0), 0.8 * step, abs(tall), look.bar))
+    return _svg(bars)
 
 
 def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -> str:

@@ -2,8 +2,10 @@
 
 Text from models is sent compressed and inserted as text nodes; text in the HTML is escaped. A content security policy
 allows only the embedded scripts, identified by their digests, and no network access. To stay small, a report may have
-less evidence for texts other than the recorded one. BibTeX is for MARS, the papers in the `source` of a rule, and MARS
-Viz; papers missing from papers.bib are cited by number only.
+less evidence for texts other than the recorded one. Figures are prerendered as Plotly JSON, because a report cannot
+call Python: for the recorded dial value, each segment of the map, and steps of the dial. Parts shared by several
+figures are stored once. BibTeX is for MARS, the papers in the `source` of a rule, and MARS Viz; papers missing from
+papers.bib are cited by number only.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import base64
 import gzip
 import io
 import json
+import math
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -25,20 +27,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import plotly.graph_objects as go
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from mars_viz import __version__
+from mars_viz import __version__, figures
+from mars_viz.analysis.map_grid import map_grid
+from mars_viz.analysis.metrics import Positions, positions
+from mars_viz.analysis.run_facts import origin_facts, settings_facts
 from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import TOP, Columns, Payload, packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts
-from mars_viz.dialmap import checked_gamma
+from mars_viz.dialmap import checked_gamma, shown
+from mars_viz.documents import Facts
 from mars_viz.errors import StorageError, disk_refusals
-from mars_viz.escapes import Html, html, joined
-from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
+from mars_viz.escapes import Html, html
+from mars_viz.figures.heat_map import QUANTITIES, heat_map
+from mars_viz.figures.style import DIAL_MARK
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, stop_words
-from mars_viz.shapes import CHAIN, length_name
-from mars_viz.words import counted, exactly, number, setting, short_device
+from mars_viz.run import Run
+from mars_viz.words import counted, exactly
 from mars_viz.writer import csv_of, write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MARS = "2601.15498"
 PAPERS = {
@@ -71,16 +82,12 @@ def _entry(key: str, fields: dict[str, str], kind: str = "misc") -> str:
 
 
 HEIGHT = 1250  # pixels of the notebook's iframe
+MOST_STEPS = 50  # number of dial values to draw in addition to the segments, evenly subsampled
 MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence
-MARK = Html('<meta name="generator" content="MARS Viz')  # marks a file as a report
+MARK = b'<meta name="generator" content="MARS Viz'  # marks a file as a report
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"  # gzipped
 RUN_VIEW = ("unpacking.js", "place.js", "pace.js", "figures.js", "run_view.js")
-FIGURES = Html(
-    '<h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
-    '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
-    '<div class="figure" id="heat_map"></div></section>\n'
-)
-"""The places of the figures that follow the dial."""
+_DETAILS = ("Vocabulary", "Prompt", "Batching")  # facts that are not in a page's header
 UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 
 
@@ -110,7 +117,7 @@ def report_html(
     has_others = len(payload["rounds"]["nodes"]) > len(payload["recorded"])
     for detail in LEVELS if has_others else LEVELS[:1]:
         shown = sent({**where, "payload": detailed(payload, detail)})
-        page = "".join(_page(run, gamma, detail, shown, drawn))
+        page = _page(run, gamma, detail, shown, drawn)
         if len(page.encode()) <= MAX_BYTES:
             break
     return page
@@ -141,8 +148,7 @@ def _length(run: Run, gamma: int | None) -> str:
     return "" if gamma in (None, run.settings.gamma) else f"-gamma-{gamma}"
 
 
-def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Iterator[str]:
-    title = html(heading(run))
+def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> str:
     opening = text_of("opening.js")  # reports if the page cannot be shown
     code, plotly = f"{run_view_script()}\n{text_of('host.js')}", PLOTLY.read_bytes()
     digests = (sha256(script).digest() for script in (opening.encode(), code.encode(), gzip.decompress(plotly)))
@@ -151,30 +157,34 @@ def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Itera
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
-    style = Html(f"<style>{text_of('report.css')}</style>\n")
-    yield html_head(Html(f"{title} · MARS Viz"), Html(policy), style)
-    yield f"<header><h1><bdi>{title}</bdi></h1>\n{run_facts(run, gamma)}</header>\n"
-    yield '<main>\n<p class="note" id="failed" role="alert" hidden></p>\n'
-    yield '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
-    yield '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
-    yield f'<p class="quiet">{html(detail.words)}</p>\n' if detail.words else ""
-    yield FIGURES
-    yield f"<h2>To cite</h2>\n<pre>{html(bibtex(run.settings.rule))}</pre>\n</main>\n"
-    yield f"<footer>Made by MARS Viz {html(__version__)}. Figures follow the dial.</footer>\n"
-    for name, data in (("run", shown), ("drawn", drawn), ("plotly", in_base64(plotly))):
-        yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
-    yield f'<script>{opening}</script>\n<script type="module">{code}</script>\n</body>\n</html>\n'
+    own = {"opening": Html(opening), "code": Html(code), "style": Html(text_of("report.css"))}
+    contents = {"run": shown, "drawn": drawn, "plotly": in_base64(plotly)}
+    about: dict[str, Any] = {"title": heading(run), "run": described(run, gamma), "less": detail.words}
+    return rendered("report.html", policy=policy, contents=contents, **about, **own)
 
 
-def html_head(title: Html, policy: Html, links: Html, kind: str = "") -> Html:
-    """Return the beginning of an HTML page, to the start of its body."""
-    return Html(
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'{html(MARK)} {html(__version__ + kind)}">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{html(policy)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html(title)}</title>\n{html(links)}</head>\n<body>\n"
-    )
+@cache
+def _templates() -> Environment:
+    """Return the templates of reports and sites. Every value is escaped with `html`."""
+    folder = FileSystemLoader(str(files(__package__) / "templates"))
+    how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    return Environment(loader=folder, autoescape=True, finalize=_escaped, **how)
+
+
+def _escaped(value: object) -> object:
+    return value if hasattr(value, "__html__") else html(str(value))
+
+
+def rendered(template: str, *, kind: str = "", **parts: Any) -> str:
+    """Return the page of a template; text in `parts` is escaped. `kind` is appended to the version."""
+    return _templates().get_template(template).render(parts, version=__version__, kind=kind)
+
+
+def described(run: Run, gamma: int | None = None) -> dict[str, Any]:
+    """Return a run's title, facts and citation for templates. `gamma` is the shown draft length."""
+    origin = {name: text for name, text in origin_facts(run).facts.items() if name not in _DETAILS}
+    facts = Facts({**settings_facts(run, gamma).facts, **origin})
+    return {"title": heading(run), "facts": facts, "citation": bibtex(run.settings.rule)}
 
 
 def framed(run: Run) -> str:
@@ -197,14 +207,11 @@ class Detail:
     @property
     def words(self) -> str:
         """A sentence on the omissions; empty if there are none."""
-        candidates = ((self.target, "target's"), (self.drafter, "drafter's"))
-        kept = [f"the {whose} {count} best candidates" for count, whose in candidates if 0 < count < TOP]
-        omitted = [f"the {whose} candidates" for count, whose in candidates if not count]
-        if not self.rules:
-            omitted.append("the other rules' verdicts")
-        parts = [f"has only {' and '.join(kept)}"] * bool(kept)
-        parts += [f"leaves out {' and '.join(omitted)}"] * bool(omitted)
-        return f"To stay small, away from the recorded text this report {' and '.join(parts)}." if parts else ""
+        if self == Detail():
+            return ""
+        kept = f"{counted(self.target, 'candidate')} of the target and {self.drafter} of the drafter per token"
+        omitted = "" if self.rules else ", and not the other rules' verdicts"
+        return f"To stay small, away from the recorded text this report has {kept}{omitted}."
 
 
 LEVELS = (*(Detail(count, count) for count in range(TOP, 1, -1)), Detail(2, 0), Detail(2, 0, rules=False))
@@ -249,43 +256,6 @@ def heading(run: Run) -> str:
     return " ".join((run.title or run.prompt or "A run").split())[:200]
 
 
-def run_facts(run: Run, gamma: int) -> Html:
-    """Return settings and provenance as a list."""
-    settings, provenance = run.settings, run.provenance
-    rule = rule_named(settings.rule)
-    dial = "none" if rule.dial is None else setting(rule.dial.symbol, rule.dial.checked(settings.dial))
-    named = ((provenance.target, provenance.target_revision), (provenance.drafter, provenance.drafter_revision))
-    models = [f"{name} @ {revision[:12]}" if name and revision else name for name, revision in named]
-    facts = {
-        "Target": models[0],
-        "Drafter": models[1],
-        "Rule": rule.title,
-        "Recorded at": dial,
-        "Drafts": "" if settings.tree == CHAIN else f"trees, {settings.tree}",
-        length_name(settings.tree): str(gamma)
-        if gamma == settings.gamma
-        else f"{gamma} (recorded with {settings.gamma})",
-        "Temperature": settings.law_words,
-        "Seed": str(settings.seed),
-        "Stop strings": stop_words(settings.stop),
-        "Chat template": "applied" if provenance.chat else "",
-        "System prompt": run.history.system,
-        "Earlier turns": str(len(run.history.turns) or ""),
-        "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
-        f" τ = {number(run.tau)}",
-        "Device": ", ".join(filter(None, [short_device(provenance.device), provenance.dtype])),
-        "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
-        "Date": provenance.created,
-    }
-    hovers = {"Device": Html(f' title="{html(provenance.device)}"')}
-    lines = (
-        Html(f"<div{html(hovers.get(name, Html()))}><dt>{html(name)}</dt><dd><bdi>{html(text)}</bdi></dd></div>")
-        for name, text in facts.items()
-        if text
-    )
-    return Html(f'<dl class="facts">{joined(lines)}</dl>\n')
-
-
 @cache
 def run_view_script() -> str:
     """Return the explorer's script and style, and the surrounding page's scripts, in one scope."""
@@ -310,10 +280,6 @@ def in_base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
     """Return the path for a report, which may replace an earlier report, and other files only with `force`.
 
@@ -328,7 +294,7 @@ def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
         is_report = False
         if path.is_file() and not force:
             with path.open("rb") as file:
-                is_report = MARK.encode() in file.read(400)  # near the start
+                is_report = MARK in file.read(400)  # near the start
         if (path.exists() or path.is_symlink()) and not force and not is_report:
             raise StorageError(f"{path} exists and is not a report. Choose another name, or replace it with --force.")
     if not os.access(path.parent, os.W_OK):
@@ -363,3 +329,130 @@ def parquet_table(frame: pd.DataFrame) -> bytes:
     buffer = io.BytesIO()
     plain.to_parquet(buffer, index=False)
     return buffer.getvalue()
+
+
+CLOUD = 8  # number of marks from which a trace refers to rows of the payload
+
+
+Setting = tuple[float | None, float, float]
+"""A dial value with figures (None for a rule without a dial), and the range of values that they represent: its segment,
+from the lower end to the start of the next one, or -inf and inf outside the map."""
+
+
+def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting]:
+    """Return the settings to draw, ascending: the recorded value, starts of segments, and up to `most` steps."""
+    dial = rule_named(run.settings.rule).dial
+    if dial is None:
+        return [(None, -np.inf, np.inf)]
+    dial_map = run.dial_map
+    segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
+    count = round((dial.high - dial.low) / dial.step)
+    stride = max(1, -(-count // most)) if most else count + 1
+    steps = (round(dial.low + step * dial.step, 10) for step in range(0, count + 1, stride))
+    chosen: list[Setting] = []
+    for value in sorted({dial.checked(run.settings.dial), *steps, *(segment.low for segment in segments)}):
+        low, high = -np.inf, np.inf
+        if dial_map is not None and segments and dial_map.span.low <= value <= dial_map.span.high:
+            segment = next(segment for segment in reversed(segments) if segment.low <= value)
+            if segment.complete:
+                last = segment is segments[-1]
+                low, high = segment.low, float(np.nextafter(segment.high, np.inf)) if last else segment.high
+        chosen.append((value, low, high))
+    return chosen
+
+
+def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_STEPS) -> dict[str, Any]:
+    """Return all figures as JSON, in the colours of the light theme.
+
+    `rows` are those of the explorer's payload. Figures mark the same tokens at many settings, so tokens with two best
+    logits in `rows` are stored as row indices.
+    """
+    shared, lines = _SharedParts(rows), []
+    before: tuple[float, Positions] | None = None  # of the previous setting: start of its segment, and its positions
+    for dial, low, high in settings_drawn(run, gamma, most):
+        if before is not None and np.isfinite(low) and low == before[0]:
+            at = replace(before[1], dial=dial)
+        else:
+            at = positions(*shown(run, dial, gamma))
+        before = (low, at)
+        drawn = [shared.put(make(at, figures.LIGHT)) for make in figures.ALONG_THE_DIAL]
+        ends = [None if not np.isfinite(end) else end for end in (low, high)]
+        lines.append([dial, *ends, at.words, *drawn])
+    maps: list[dict[str, Any]] = []  # heat maps of each quantity, in which the page moves marks named `DIAL_MARK`
+    if run.dial_map is not None:
+        grid = map_grid(run.dial_map)
+        for quantity in QUANTITIES:
+            figure = heat_map(grid, run, quantity, figures.LIGHT, dial=run.settings.dial, gamma=gamma)
+            maps.append({"label": quantity.label, "spec": shared.put(figure)})
+    return {
+        "names": [make.__name__ for make in figures.ALONG_THE_DIAL],
+        "settings": lines,
+        "maps": maps,
+        "dialMark": DIAL_MARK,
+        **shared.to_json(),
+    }
+
+
+def figure_alone(figure: go.Figure) -> dict[str, Any]:
+    """Return a figure without a dial as JSON, in the colours of the light theme."""
+    shared = _SharedParts({"top": 0})
+    shared.put(figure)
+    return shared.to_json()
+
+
+class _SharedParts:
+    """Distinct figures and traces as Plotly JSON, and their common template."""
+
+    def __init__(self, rows: Columns) -> None:
+        self._rows: dict[tuple[float, float], int] = {}  # row of the payload by its two best logits
+        if rows["top"] >= 2 and "top_logit" in rows:
+            best = rows["top_logit"].reshape(-1, rows["top"])[:, :2].tolist()
+            self._rows = {(z1, z2): row for row, (z1, z2) in enumerate(best)}
+        self.specs: list[dict[str, Any]] = []
+        self.traces: list[dict[str, Any]] = []
+        self.template: Any = {}
+        self._index_by_key: dict[str, int] = {}
+
+    def put(self, figure: go.Figure) -> int:
+        """Return the index of this figure, whose `data` are indices of traces."""
+        layout = figure.layout.to_plotly_json()
+        self.template = layout.pop("template", self.template)
+        data = [self._index(self._trace(trace.to_plotly_json()), self.traces) for trace in figure.data]
+        return self._index({"data": data, "layout": layout}, self.specs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all parts, with a map from light to dark colours."""
+        colours = dict(zip(astuple(figures.LIGHT), astuple(figures.DARK), strict=True))
+        return {"specs": self.specs, "traces": self.traces, "template": self.template, "colours": colours}
+
+    def _index(self, value: dict[str, Any], kept: list[dict[str, Any]]) -> int:
+        key = json.dumps(value, default=_listed)
+        if key not in self._index_by_key:
+            self._index_by_key[key] = len(kept)
+            kept.append(json.loads(key))
+        return self._index_by_key[key]
+
+    def _trace(self, trace: dict[str, Any]) -> dict[str, Any]:
+        """Convert a trace for Plotly's basic bundle; known marks become indices of rows and rounds."""
+        if trace["type"] == "scattergl":
+            trace["type"] = "scatter"
+        more = np.asarray(trace.get("customdata", ()))
+        if trace.get("mode") != "markers" or more.shape[1:] != (2,) or len(more) < CLOUD:
+            return trace
+        indices = [self._rows.get(pair) for pair in zip(trace["x"].tolist(), trace["y"].tolist(), strict=True)]
+        if None in indices:
+            return trace
+        cloud = {"rows": np.array(indices), "rounds": more[:, 0]}
+        others = {name: part for name, part in trace.items() if name not in ("x", "y", "customdata")}
+        return others | {
+            "cloud": {name: np.diff(np.asarray(part), prepend=0).astype(int) for name, part in cloud.items()}
+        }
+
+
+def _listed(array: np.ndarray) -> list[Any]:
+    """Convert an array to JSON with six significant digits; NaN becomes null."""
+    if array.ndim > 1:
+        return [_listed(line) for line in array]
+    if array.dtype.kind != "f":
+        return array.tolist()
+    return [float(f"{number:.6g}") if math.isfinite(number) else None for number in array.tolist()]

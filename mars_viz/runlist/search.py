@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import visible
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
@@ -25,7 +25,13 @@ CORE = ("rule", "temperature", "draft")  # parts that follow the start of the pr
 
 def of_tab(name: str, run: Run) -> ListedRun:
     """Return the entry of a run in a tab's memory."""
-    return ListedRun(name, RunOrigin.TAB, RunStatus.WHOLE, Manifest.of(run))
+    try:
+        with contained(f"The run {name}"):
+            facts = Manifest.of(run)
+            assert facts.line
+            return ListedRun(name, RunOrigin.TAB, RunStatus.WHOLE, facts)
+    except BadInput as error:
+        return ListedRun(name, RunOrigin.TAB, RunStatus.BROKEN, None, error=str(error))
 
 
 def listed_runs(folder: Path, shipped: Path | None = None) -> list[ListedRun]:

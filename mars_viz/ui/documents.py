@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from mars_viz.documents import BASES, Block, Code, Figure, Section, Sentence, Table
+from mars_viz.documents import BASES, Block, Code, Facts, Figure, Section, Sentence, Table
 from mars_viz.escapes import Html, html, joined, markdown
 from mars_viz.ui import theme
 
@@ -29,6 +29,8 @@ def draw(blocks: Iterable[Block]) -> None:
                 theme.show(Html(f'<p class="mv-line">{html(_tagged(block))}</p>'))
             case Table():
                 _table(block)
+            case Facts():
+                theme.show(block.html)
             case Code():
                 st.code(block.text, language=None, wrap_lines=True)
             case Figure():

@@ -28,9 +28,8 @@ from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
-from mars_viz.ui.live import page_state
-from mars_viz.ui.live.page_state import NEXT, RACES, Replay
-from mars_viz.ui.live.page_state import current_desk as live_desk
+from mars_viz.ui.live import NEXT, RACES, Replay, course
+from mars_viz.ui.live import current_desk as live_desk
 from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
@@ -156,12 +155,12 @@ def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
         yield Card(str(lesson_number), title, lesson.point, fact, picture)
 
 
-def race_card(course: Replay) -> Card | None:
+def race_card(replays: Replay) -> Card | None:
     """Return a card of the first readable race, with three lanes in proportion to their times; None if there is
     none."""
-    for name in course.entries:
+    for name in replays.entries:
         with suppress(BadInput), contained("A race"):
-            race = course.opened(name)
+            race = replays.opened(name)
             if race.objection:
                 continue
             gain = race.over(RaceLane.RELAXED, RaceLane.ALONE)
@@ -267,7 +266,7 @@ def _teach(session: Session, lesson: int) -> None:
 def _more() -> None:
     theme.section("Other pages")
     left, right = st.columns([4, 8], gap="large")
-    card = race_card(page_state.course())
+    card = race_card(course())
     if card is not None:
         with left.container(border=True):
             theme.show(card.html)

@@ -8,7 +8,7 @@ import re
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.run import Run
-from mars_viz.runfiles import Manifest, list_runs, read_zip
-from mars_viz.runlist import ListedRun, RunOrigin, labels_of
+from mars_viz.runfiles import read_zip
+from mars_viz.runlist import ListedRun, RunOrigin, labels_of, listed_runs
 from mars_viz.runlist.search import of_tab
-from mars_viz.runstore import Makers, RunStatus, read, started
+from mars_viz.runstore import Makers, RunStatus, read
 from mars_viz.runstore.store import GONE
 from mars_viz.ui import theme
 from mars_viz.ui.classroom import rights
@@ -118,28 +118,36 @@ class RunCatalogue:
     recorded: Mapping[str, ListedRun]
     """Recorded runs on the server by id, which is a name and not a path: the samples, then saved runs."""
     error: str = ""  # why the recorded runs cannot be listed; empty if they can
-    samples: frozenset[str] = frozenset()  # ids of the samples, which are shown when no run was chosen
     shown: View | None = None  # the run that a class is shown; it takes precedence over samples when no run was chosen
     missing: str = "There is no run of the link's name here; choose another from the list."
     kept_title: str = "Runs recorded on this server"  # heading for saved runs
 
     @property
+    def samples(self) -> frozenset[str]:
+        """Ids of the samples, which are shown when no run was chosen."""
+        return frozenset(run_id for run_id, entry in self.recorded.items() if entry.origin is RunOrigin.SAMPLE)
+
+    @property
+    def listed(self) -> dict[str, ListedRun]:
+        """All runs by id: the tab's own, newest first, then the recorded ones."""
+        return {run_id: of_tab(run_id, run) for run_id, run in reversed(list(self.own.items()))} | dict(self.recorded)
+
+    @property
     def labels(self) -> dict[str, str]:
-        """Unique label of each run by id: the tab's own runs, newest first, then the recorded ones."""
-        tab_runs = {run_id: _facts_of(run_id, run) for run_id, run in reversed(list(self.own.items()))}
-        recorded = {run_id: _facts(entry) for run_id, entry in self.recorded.items()}
-        labels = labels_of(tab_runs | recorded)
-        for run_id in tab_runs:
+        """Unique label of each run by id, in the order of `listed`."""
+        facts = {
+            run_id: f"{run_id} (cannot be read)" if entry.facts is None or entry.error else entry.facts
+            for run_id, entry in self.listed.items()
+        }
+        labels = labels_of(facts)
+        for run_id in self.own:
             labels[run_id] = f"{'Uploaded' if run_id.startswith('upload') else 'Decoded'}: {labels[run_id]}"
         return told_apart(labels)
 
     def line(self, run_id: str) -> str:
         """Return a full description of a run's provenance; empty if it is unknown."""
-        if run_id in self.own:
-            facts = _facts_of(run_id, self.own[run_id])
-        else:
-            facts = _facts(self.recorded[run_id]) if run_id in self.recorded else ""
-        return facts if isinstance(facts, str) else facts.line
+        entry = self.listed.get(run_id)
+        return "" if entry is None else entry.line
 
     @property
     def kept(self) -> dict[str, ListedRun]:
@@ -218,30 +226,29 @@ class RunCatalogue:
 
 def shelf(session: Session) -> RunCatalogue:
     """Return the catalog of this tab."""
-    folder = default_folders.runs()
     try:
-        entries = list_runs(folder)
-        if not os.environ.get(default_folders.RUNS):
-            entries.reverse()  # without a chosen folder, list the newest first
-        makers = Makers(folder).seen_by(rights.sees())
-        by_name = {entry.name: entry for entry in entries} | _interrupted(folder)
-        visible = {name: entry for name, entry in by_name.items() if makers.shows(name)}
-        sample_folder = samples.runs_folder()
-        shipped = {} if sample_folder is None else {entry.name: entry for entry in list_runs(sample_folder)}
+        entries = seen(listed_runs(default_folders.runs(), samples.runs_folder()))
     except BadInput as error:
         return RunCatalogue(session.runs, {}, str(error))
-    recorded = shipped | {name: visible[name] for name in visible if name not in shipped}
-    catalogue = RunCatalogue(session.runs, recorded, samples=frozenset(shipped), shown=class_view())
+    if not os.environ.get(default_folders.RUNS):  # without a chosen folder, list the newest first
+        entries.sort(key=lambda entry: "" if entry.origin is RunOrigin.SAMPLE else entry.name, reverse=True)
+    entries.sort(key=lambda entry: (entry.origin is not RunOrigin.SAMPLE, entry.standing is RunStatus.INTERRUPTED))
+    recorded = {}
+    for entry in entries:
+        if entry.standing is RunStatus.INTERRUPTED and entry.facts is not None:
+            entry = replace(entry, facts=replace(entry.facts, title=f"{entry.heading} (interrupted)"))
+        if entry.standing in (RunStatus.WHOLE, RunStatus.BROKEN) or entry.opens:
+            recorded[entry.name] = entry
+    catalogue = RunCatalogue(session.runs, recorded, shown=class_view())
     if rights.is_student():
         return replace(catalogue, missing=rights.UNSEEN, kept_title="Your runs, and what the teacher shows")
     return catalogue
 
 
-def all_runs(session: Session, listed: Sequence[ListedRun]) -> list[ListedRun]:
-    """Return all runs that this tab may see: its own, newest first, and those in folders."""
+def seen(listed: Iterable[ListedRun]) -> list[ListedRun]:
+    """Return the samples and the saved runs that this browser may see."""
     makers = Makers(default_folders.runs()).seen_by(rights.sees())
-    visible_runs = [run for run in listed if run.origin is RunOrigin.SAMPLE or makers.shows(run.name)]
-    return [*(of_tab(name, run) for name, run in reversed(list(session.runs.items()))), *visible_runs]
+    return [run for run in listed if run.origin is RunOrigin.SAMPLE or makers.shows(run.name)]
 
 
 def in_view(
@@ -254,14 +261,6 @@ def in_view(
     notices.extend(filter(None, [lost]))
     run, problem = catalog.tried(session.view.run, fit)
     return catalog, run, problem if catalog.labels or not problem else NO_RUN
-
-
-def _interrupted(folder: Path) -> dict[str, ListedRun]:
-    return {
-        run.name: replace(run, facts=replace(run.facts, title=f"{run.heading} (interrupted)"))
-        for run in started(folder)
-        if run.standing is RunStatus.INTERRUPTED and run.facts is not None and not (folder / run.name).exists()
-    }
 
 
 def samples_of(catalog: RunCatalogue) -> Iterator[Run]:
@@ -331,21 +330,6 @@ def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
     labels = {name: visible(label) for name, label in labels.items()}
     counts = Counter(labels.values())
     return {name: label if counts[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
-
-
-def _facts(entry: ListedRun) -> Manifest | str:
-    """Return the facts about a recorded run, or a label if it cannot be read."""
-    return f"{entry.name} (cannot be read)" if entry.facts is None or entry.error else entry.facts
-
-
-def _facts_of(run_id: str, run: Run) -> Manifest | str:
-    try:
-        with contained(f"The run {run_id}"):
-            facts = Manifest.of(run)
-            assert facts.line
-            return facts
-    except BadInput:
-        return f"{run_id} (cannot be read)"
 
 
 def second_line(catalog: RunCatalogue, run_id: str) -> None:

@@ -92,7 +92,7 @@ class WarmUp(Thread):
             import pyarrow
 
             pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # Arrow's own pool is half as fast for long runs
-            from mars_viz.ui import library, links, share, tab_jobs  # noqa: F401  they import most of the other modules
+            from mars_viz.ui import explore, gallery, live, runs  # noqa: F401  they import most of the other modules
         finally:
             self.imported.set()
         from mars_viz.ui.links import View

@@ -34,8 +34,8 @@ from mars_viz.ui import links, models_form
 from mars_viz.ui import rules_page as rule_page
 from mars_viz.ui.compare import page_state
 from mars_viz.ui.lessons import base as learn
-from mars_viz.ui.live.page_state import LiveView
-from mars_viz.ui.runs.page_state import RunsView
+from mars_viz.ui.live import LiveView
+from mars_viz.ui.runs import RunsView
 from mars_viz.ui.tune.catalogue import TuneView
 from tests.golden.store import Columns, flat
 

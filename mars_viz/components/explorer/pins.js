@@ -21,10 +21,10 @@ class Pins {
   // ---- what comes from Python, and what it is told
 
   /** Take on what is to be pinned, of these pools of rounds. */
-  adopt({ token = null, setting = null } = {}, pools = []) {
+  adopt(pins = {}, pools = []) {
     this.lose("");
-    this.setting = setting && this.known(this.setting, setting, pools, (pool) => new PinnedSetting(pool, setting.dial));
-    this.token = token && this.known(this.token, token, pools, (pool) => new PinnedToken(pool, token.slot, token.dial));
+    this.setting = this.known(this.setting, pins.setting, pools, (pool, dial) => new PinnedSetting(pool, dial));
+    this.token = this.known(this.token, pins.token, pools, (pool, dial, slot) => new PinnedToken(pool, slot, dial));
     if (this.token && this.token.place === null) {
       this.lose(`The pinned token is not in this run's text at ${this.token.words}, so it is unpinned.`);
       this.token = null;
@@ -32,20 +32,20 @@ class Pins {
     this.show();
   }
 
-  /** The pin as it is, where it is this one; else made of the pool of its draft length. */
-  known(pin, { slot, dial, gamma }, pools, make) {
+  /** The pin of a key, "slot~dial~γ" or "dial~γ": as it is, where it is this one; else made of the pool of its γ. */
+  known(pin, key, pools, make) {
+    const [gamma, dial, slot] = (key || "").split("~").reverse().map((part) => (part ? Number(part) : null));
     const pool = pools.find(({ about }) => about.gamma === gamma);
-    const same = pin && pin.gamma === gamma && pin.dial === dial && pin.slot === slot;
-    if (same && (!pool || pool.id === pin.pool.id)) return pin;
-    if (pool) return make(pool);
-    this.lose("What is pinned is of another run, so it is unpinned.");
+    if (key && pin?.gamma === gamma && pin.dial === dial && pin.slot === slot && (!pool || pool.id === pin.pool.id)) return pin;
+    if (pool) return make(pool, dial, slot);
+    if (key) this.lose("What is pinned is of another run, so it is unpinned.");
     return null;
   }
 
   /** What is pinned, as Python keeps it. */
   get where() {
-    const at = (pin) => pin && { dial: pin.dial, gamma: pin.gamma };
-    return { token: this.token && { slot: this.token.slot, ...at(this.token) }, setting: at(this.setting) };
+    const key = (pin) => (pin ? [pin.slot, pin.dial ?? "", pin.gamma].filter((part) => part !== undefined).join("~") : "");
+    return { token: key(this.token), setting: key(this.setting) };
   }
 
   // ---- what the hand does

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
 
 from mars_viz.words import exactly, number_in, whole_in
 
@@ -41,17 +39,6 @@ class PinnedSetting:
             return None
         return cls(value, length)
 
-    @classmethod
-    def told(cls, value: object, lengths: Collection[int]) -> PinnedSetting | None:
-        """Parse a value from the browser; None if it is invalid or its length is not in `lengths`."""
-        if not isinstance(value, Mapping) or not _counts(gamma := value.get("gamma")) or gamma not in lengths:
-            return None
-        dial = value.get("dial")
-        if dial is None:
-            return cls(None, gamma)
-        number = isinstance(dial, int | float) and not isinstance(dial, bool) and math.isfinite(dial)
-        return cls(float(dial), gamma) if number else None
-
 
 @dataclass(frozen=True, slots=True)
 class PinnedToken:
@@ -72,13 +59,6 @@ class PinnedToken:
         slot, at = whole_in(first), PinnedSetting.read(rest)
         return None if slot is None or at is None else cls(slot, at)
 
-    @classmethod
-    def told(cls, value: object, lengths: Collection[int]) -> PinnedToken | None:
-        """Parse a value from the browser; None if it is invalid or its length is not in `lengths`."""
-        at = PinnedSetting.told(value, lengths)
-        slot = value.get("slot") if isinstance(value, Mapping) else None
-        return cls(slot, at) if at is not None and _counts(slot) else None
-
 
 @dataclass(frozen=True, slots=True)
 class Pins:
@@ -95,18 +75,17 @@ class Pins:
 
     @classmethod
     def told(cls, value: object, lengths: Collection[int]) -> Pins:
-        """Parse a value from the browser; invalid pins are dropped."""
-        pins: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
-        return cls(PinnedToken.told(pins.get("token"), lengths), PinnedSetting.told(pins.get("setting"), lengths))
+        """Parse a value from the browser; invalid pins, and those whose length is not in `lengths`, are dropped."""
+        pins = value if isinstance(value, Mapping) else {}
+        token, setting = PinnedToken.read(str(pins.get("token"))), PinnedSetting.read(str(pins.get("setting")))
+        return cls(
+            token if token is not None and token.at.gamma in lengths else None,
+            setting if setting is not None and setting.gamma in lengths else None,
+        )
 
-    def sent(self) -> dict[str, Any]:
-        """Return the pins in the browser's format."""
-        at = self.setting
-        token = self.token
-        return {
-            "token": token and {"slot": token.slot, "dial": token.at.dial, "gamma": token.at.gamma},
-            "setting": at and {"dial": at.dial, "gamma": at.gamma},
-        }
+    def sent(self) -> dict[str, str]:
+        """Return the pins in the browser's format: as in links, or empty."""
+        return {"token": self.token.key if self.token else "", "setting": self.setting.key if self.setting else ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +113,3 @@ class Choice:
         if not run or len(rest) == 1 or (dial and value is None) or (gamma and length is None):
             return None
         return cls(run, value, length)
-
-
-def _counts(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

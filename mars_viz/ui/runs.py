@@ -1,41 +1,226 @@
-"""The Runs page: the list with search, filters, actions and deleted runs, and the details of one run. All text is
-escaped."""
+"""The Runs page: the list of all runs with search, filters, changes and the bin, and the details of one run.
+
+All text is escaped.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from hashlib import sha256
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlsplit
 
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.metrics import ending, speed
-from mars_viz.errors import BadInput
-from mars_viz.escapes import Html, html, joined, markdown, visible
-from mars_viz.options import clipped, described, options_of
+from mars_viz import default_folders, samples
+from mars_viz.analysis.metrics import speed
+from mars_viz.analysis.run_facts import run_facts
+from mars_viz.errors import BadInput, StorageError
+from mars_viz.escapes import markdown, visible
+from mars_viz.options import clipped
+from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, Settings, stop_words
+from mars_viz.run import Run
 from mars_viz.runfiles import write_zip
 from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
-from mars_viz.runlist import ListedRun, Order, RunOrigin, found, search
+from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs, search
 from mars_viz.runlist.reproduce import recipe
-from mars_viz.runlist.search import tags_among
+from mars_viz.runlist.search import of_tab, tags_among
 from mars_viz.runstore import RunStatus
 from mars_viz.runstore.store import LONGEST_TITLE
-from mars_viz.ui import faults, library, navigation, tab_jobs, theme, visitors
+from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
+from mars_viz.ui.classroom import rights
+from mars_viz.ui.classroom.server_class import server_class
 from mars_viz.ui.compare.page_state import Across, Choice, Comparison
+from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted, draw_lost
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.live import views
-from mars_viz.ui.runs import page_state
-from mars_viz.ui.runs.page_state import RunsPageState, RunsView, Whose
-from mars_viz.ui.session import Session
-from mars_viz.words import counted, exactly, number, number_in
+from mars_viz.ui.links import to_parameters
+from mars_viz.ui.live import current_desk, tiles
+from mars_viz.ui.session import PageState, Session, bound, current_session
+from mars_viz.words import counted, exactly, number
 
 T = TypeVar("T")
+
+
+class Whose(Enum):
+    """Filter by origin."""
+
+    ALL = "all"
+    SAMPLES = "sample"
+    SAVED = "saved"  # decoded on this server, or copied into the folder
+    MINE = "mine"  # made by this browser, or open in this tab
+
+
+ORIGINS = {Whose.SAMPLES: RunOrigin.SAMPLE, Whose.SAVED: RunOrigin.SAVED}
+
+
+@dataclass(frozen=True, slots=True)
+class RunsView:
+    """Search and details shown on the page."""
+
+    run: str = links.text("run")  # id of the run whose details are shown; empty for the list
+    words: str = links.text("search")
+    rule: str = links.text("rule")  # name of a rule; empty for any, as in the next fields
+    drafter: str = links.text("drafter")
+    tree: str = links.text("tree")  # 'chains', 'trees' or a shape
+    temperature: float | None = links.number("temperature")
+    tags: tuple[str, ...] = links.parameter(
+        "tag", lambda text: tuple(filter(None, map(str.strip, text.split(",")))), ",".join, ()
+    )  # runs must have all of these
+    whose: Whose = links.one_of("from", Whose.ALL)
+    order: Order = links.one_of("sort", Order.NEWEST)
+
+    @property
+    def query(self) -> Query:
+        """The search, except for `Whose.MINE`."""
+        origin, made = ORIGINS.get(self.whose), {"rule": self.rule, "drafter": self.drafter, "tree": self.tree}
+        return Query(self.words, **made, temperature=self.temperature, tags=self.tags, origin=origin)
+
+    @property
+    def filters(self) -> int:
+        """Number of filters set, without the words."""
+        chosen = (self.rule, self.drafter, self.tree, self.tags, self.whose is not Whose.ALL)
+        return sum(map(bool, chosen)) + (self.temperature is not None)
+
+
+@dataclass(slots=True)
+class RunsPageState(ItemsState):
+    """State of one tab's Runs page."""
+
+    names_run: ClassVar[bool] = False
+    view: RunsView = field(default_factory=RunsView)
+    listed: list[ListedRun] | None = None  # runs at the last reading of the folders
+
+    def look(self, **parts: object) -> None:
+        """Change parts of the view, and clear notices and refusals."""
+        self.refused.clear()
+        PageState.look(self, **parts)
+
+    def forget(self, name: str) -> None:
+        """Stop showing a deleted run, here and on Live."""
+        current_desk().forget(name)
+        if name == self.view.run:
+            self.view = replace(self.view, run="")
+
+    def delete_runs(self, runs: Sequence[ListedRun]) -> None:
+        """Move the runs to the bin. Refused runs stay, with a notice."""
+        for run in self._each(runs, lambda run: tab_jobs.run_store().delete(run.name), "deleted"):
+            self.forget(run.name)
+            self.deleted.add(item_of(run).key)
+
+    def tag_runs(self, runs: Sequence[ListedRun], add: Sequence[str], remove: Sequence[str]) -> None:
+        """Add and remove tags. Refused runs give a notice."""
+        self._each(runs, lambda run: tab_jobs.run_store().tag(run.name, add, remove), "tagged")
+
+    def _each(self, runs: Sequence[ListedRun], change: Callable[[ListedRun], object], done: str) -> list[ListedRun]:
+        """Apply a change to each run, give a notice of refused ones, and return the others."""
+        self.notices.clear()
+        self.refused.clear()
+        refused: dict[str, str] = {}
+        changed = []
+        for run in runs:
+            try:
+                if reason := refusal(run):
+                    raise StorageError(reason)
+                change(run)
+                changed.append(run)
+            except BadInput as error:
+                refused[run.heading] = str(error)
+        if refused:
+            heading, why = next(iter(refused.items()))
+            others = f", nor {counted(len(refused) - 1, 'other')}" if len(refused) > 1 else ""
+            self.notices.append(f"“{heading}” was not {done}{others}. {why}")
+        return changed
+
+
+MOST_BYTES = 256 << 20  # maximum size of all runs in one zip, which is created in memory
+SAMPLE = "It comes with MARS Viz and cannot be changed."
+OF_TAB = "It is only in the tab that opened it, and is gone when that tab closes."
+GROWING = "It is being decoded; cancel it first, or wait for its end."
+
+
+def item_of(run: ListedRun) -> Item:
+    """Return the run as an item that can be renamed, deleted and restored."""
+    title = "" if run.facts is None else " ".join(run.facts.title.split())
+    return Item(tab_jobs.run_store(), run.name, run.heading, title, readable=run.facts is not None and not run.error)
+
+
+def refusal(run: ListedRun) -> str:
+    """Return why this browser may not change the run now; empty if it may."""
+    if run.origin is not RunOrigin.SAVED:
+        return SAMPLE if run.origin is RunOrigin.SAMPLE else OF_TAB
+    return GROWING if run.standing is RunStatus.GROWING else item_of(run).refusal
+
+
+def made_here(runs: Iterable[ListedRun]) -> list[ListedRun]:
+    """Return the runs that this browser made or that are open in this tab."""
+    makers, mark = tab_jobs.run_store().makers, visitors.mark()
+    return [
+        run
+        for run in runs
+        if run.origin is RunOrigin.TAB or (mark and run.origin is RunOrigin.SAVED and makers.of(run.name) == mark)
+    ]
+
+
+def changeable(runs: Iterable[ListedRun]) -> tuple[list[ListedRun], str]:
+    """Return the runs that this browser may change, and a sentence about the others, empty if there are none."""
+    refused = {run.name: reason for run in runs if (reason := refusal(run))}
+    allowed = [run for run in runs if run.name not in refused]
+    if not refused:
+        return allowed, ""
+    first = next(iter(refused.values()))
+    return allowed, first if not allowed else f"{counted(len(refused), 'selected run')} cannot be changed. {first}"
+
+
+def too_large(runs: Iterable[ListedRun]) -> bool:
+    """Return True if the runs are too large for one zip."""
+    total = 0
+    for run in runs:
+        if run.path is not None:
+            with suppress(OSError):
+                total += sum(file.stat().st_size for file in run.path.iterdir())
+    return total > MOST_BYTES
+
+
+def zipped(runs: Sequence[ListedRun], catalog: RunCatalogue) -> bytes:
+    """Return the zip of one run's folder, or a zip that contains one such zip per run. Raises BadInput if a run cannot
+    be read."""
+    if len(runs) == 1:
+        return write_zip(catalog.opened(runs[0].name))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for run in runs:
+            archive.writestr(f"{run.name}.zip", write_zip(catalog.opened(run.name)))
+    return buffer.getvalue()
+
+
+WHO = {
+    MayDelete.MAKER: f"Only the browser that made a run can rename or delete it ({DELETE}=maker).",
+    MayDelete.EVERYBODY: f"Everybody can rename and delete them ({DELETE}=everybody).",
+    MayDelete.NOBODY: f"Nobody can rename or delete them ({DELETE}=nobody).",
+}
+
+
+def whose(folder: Path | None) -> str:
+    """Return where runs are saved, and who sees and may change them. `folder` is None if the path must not be shown."""
+    try:
+        who = WHO[who_may_delete()]
+    except BadInput as error:
+        who = str(error)
+    where = "on this server" if folder is None else f"in {folder} (MARS_VIZ_RUNS)"
+    everybody = "Everybody who can open this page sees and downloads them."
+    seen = everybody if server_class() is None else f"They are for {rights.who_sees()}."
+    return f"Saved {where}. {seen} {who}"
+
+
 ORDERS = {
     Order.NEWEST: "Newest first",
     Order.OLDEST: "Oldest first",
@@ -47,74 +232,58 @@ ORDERS = {
 WHOSE = {Whose.ALL: "All", Whose.SAMPLES: "Samples", Whose.SAVED: "Saved here", Whose.MINE: "Mine"}
 ANY = "Any"
 SHAPES = {"": ANY, search.CHAINS: "Chains", search.TREES: "Trees"}
-_KEYS = ("search", "sort", "rule", "drafter", "tree", "temperature", "tags", "whose")
 
 
 def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     left, middle, right = st.columns([6, 2.2, 2.6], vertical_alignment="bottom")
-    view = state.view
     with left:
-        st.session_state.setdefault("runs-search", view.words)
+        st.session_state.setdefault("runs-search", state.view.words)
         words = st.text_input(
             "Search", key="runs-search", type="search", live="100ms", placeholder="Words in title, prompt, tags or id",
             label_visibility="collapsed",
         )  # fmt: skip
+        state.change(words=words)
     with middle.popover("Filter", width="stretch", key="runs-filter"):
-        filtered = replace(_filters(view, runs), words=words)
-        st.button(
-            "Clear all",
-            key="runs-clear",
-            on_click=_clear,
-            args=(state,),
-            disabled=filtered == RunsView(run=view.run, order=view.order),
-        )
+        _filters(state, runs)
+        is_clear = state.view == RunsView(run=state.view.run, order=state.view.order)
+        st.button("Clear all", key="runs-clear", on_click=_clear, args=(state,), disabled=is_clear)
     with right:
-        order = _choice("Sort", "sort", list(Order), view.order, ORDERS.__getitem__, hidden=True)
-    state.view = replace(filtered, order=order)
+        _choice(state, "Sort", "order", list(Order), ORDERS.__getitem__, hidden=True)
 
 
-def _filters(view: RunsView, runs: Sequence[ListedRun]) -> RunsView:
-    whose = _choice("From", "whose", list(Whose), view.whose, WHOSE.__getitem__)
-    rule = _choice(
-        "Rule", "rule", ["", *search.values_among(runs, lambda facts: facts.settings.rule)], view.rule, _rule_title
-    )
-    drafters = ["", *search.values_among(runs, lambda facts: facts.provenance.drafter)]
-    drafter = _choice("Drafter", "drafter", drafters, view.drafter, lambda name: name or ANY)
-    shapes = ["", *search.shapes_among(runs)]
-    tree = _choice("Draft", "tree", shapes, view.tree, lambda name: SHAPES.get(name, name))
-    temperatures = ["", *map(exactly, search.values_among(runs, lambda facts: facts.settings.temperature))]
-    current = "" if view.temperature is None else exactly(view.temperature)
-    temperature = _choice("Temperature", "temperature", temperatures, current, lambda name: name or ANY)
-    tags = list(dict.fromkeys([*tags_among(runs), *view.tags]))
-    st.session_state.setdefault("runs-tags", list(view.tags))
-    chosen = st.multiselect("Tags", tags, key="runs-tags", format_func=visible, placeholder="Any")
-    return replace(
-        view, whose=whose, rule=rule, drafter=drafter, tree=tree, temperature=number_in(temperature), tags=tuple(chosen)
-    )
+def _filters(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
+    _choice(state, "From", "whose", list(Whose), WHOSE.__getitem__)
+    rules = search.values_among(runs, lambda facts: facts.settings.rule)
+    _choice(state, "Rule", "rule", ["", *rules], _rule_title)
+    drafters = search.values_among(runs, lambda facts: facts.provenance.drafter)
+    _choice(state, "Drafter", "drafter", ["", *drafters], lambda name: name or ANY)
+    _choice(state, "Draft", "tree", ["", *search.shapes_among(runs)], lambda name: SHAPES.get(name, name))
+    temperatures: list[float | None] = [None, *search.values_among(runs, lambda facts: facts.settings.temperature)]
+    _choice(state, "Temperature", "temperature", temperatures, lambda value: ANY if value is None else exactly(value))
+    tags = list(dict.fromkeys([*tags_among(runs), *state.view.tags]))
+    bound(
+        st.multiselect, "Tags", "runs-tags", list(state.view.tags), lambda chosen: state.change(tags=tuple(chosen)),
+        options=tags, format_func=visible, placeholder="Any",
+    )  # fmt: skip
 
 
 def _choice(
-    label: str, name: str, options: Sequence[T], value: T, words: Callable[[T], str], *, hidden: bool = False
-) -> T:
-    """Draw a select box. `value` is added to the options if it is missing, because a link may have a value that no run
-    has."""
-    key = f"runs-{name}"
-    offered = options if value in options else [*options, value]
-    if st.session_state.get(key, value) not in offered:
-        st.session_state[key] = value
-    st.session_state.setdefault(key, value)
-    chosen: T = st.selectbox(
-        markdown(label), offered, key=key, format_func=lambda option: visible(words(option)),
+    state: RunsPageState, label: str, name: str, options: Sequence[T], words: Callable[[T], str], hidden: bool = False
+) -> None:
+    """Draw a select box for a part of the view. Its value is added to the options if it is missing, because a link may
+    have a value that no run has."""
+    value = getattr(state.view, name)
+    bound(
+        st.selectbox, markdown(label), f"runs-{name}", value, lambda chosen: state.change(**{name: chosen}),
+        options=options if value in options else [*options, value],
+        format_func=lambda option: visible(words(option)), placeholder=ANY,
         label_visibility="collapsed" if hidden else "visible",
     )  # fmt: skip
-    return chosen
 
 
 def _clear(state: RunsPageState) -> None:
     state.look()
     state.view = RunsView(run=state.view.run, order=state.view.order)
-    for name in _KEYS:
-        st.session_state.pop(f"runs-{name}", None)
     st.session_state["runs-search"] = ""
 
 
@@ -191,17 +360,21 @@ HINT = "Tick rows to open, compare, tag, download or delete their runs."
 @faults.drawn
 def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     """Draw the list."""
-    deleted_items = in_bin()
+    deleted_items: list[Item] = []
+    try:
+        deleted_items = [item_of(run) for run in tab_jobs.run_store().deleted()]
+    except BadInput as error:
+        theme.note(str(error))
     deleted_in_tab = [each for each in deleted_items if each.key in state.deleted]
-    page_state.lost(state, "run", deleted_items)
-    _deleted_here(state, deleted_in_tab)
+    draw_lost(state, deleted_items)
+    draw_deleted(state, deleted_in_tab)
     if not runs:
         theme.note(NOTHING)
     else:
         _finder(state, runs)
         matches = found(runs, state.view.query, state.view.order)
         if state.view.whose is Whose.MINE:
-            matches = page_state.made_here(matches)
+            matches = made_here(matches)
         filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
         st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
         actions = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
@@ -210,9 +383,9 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
             theme.note(NONE_FOUND)
         with actions:
             _offer(session, state, selection, tags_among(runs))
-    page_state.bin_of(state, [each for each in deleted_items if deleted_in_tab != [each]])
+    draw_bin(state, [each for each in deleted_items if deleted_in_tab != [each]])
     store = tab_jobs.run_store()
-    st.caption(markdown(page_state.whose(store.folder if visitors.may_name_paths() else None)))
+    st.caption(markdown(whose(store.folder if visitors.may_name_paths() else None)))
 
 
 def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], tags: Sequence[str]) -> None:
@@ -227,14 +400,14 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], 
     two = len(picked) == 2 and all(run.opens for run in picked)
     if st.button("Compare", key="runs-compare", disabled=not two, help=None if two else "Tick two rows"):
         _compare(session, picked)
-    free, refused = page_state.changeable(picked)
+    free, refused = changeable(picked)
     with st.popover("Tag", key="runs-tag", disabled=not free, help=markdown(refused) or None, on_change="rerun"):
         if free:
             _tag_form(state, free, tags)
     _download(session, picked)
     st.button(
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
-        help=markdown(refused or page_state.BIN), on_click=page_state.delete_runs, args=(state, free),
+        help=markdown(refused or BIN), on_click=state.delete_runs, args=(free,),
     )  # fmt: skip
 
 
@@ -269,7 +442,7 @@ def _tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     if not (add or remove):
         state.notices[:] = ["No tag was chosen. Choose or write one under Tag."]
         return
-    page_state.tag_runs(state, runs, add, remove)
+    state.tag_runs(runs, add, remove)
     if not state.notices:
         st.session_state["runs-add"] = st.session_state["runs-remove"] = []
         st.session_state["runs-tag"] = False
@@ -277,61 +450,24 @@ def _tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 def _download(session: Session, picked: Sequence[ListedRun]) -> None:
     unread = not picked or not all(run.opens for run in picked)
-    large = not unread and page_state.too_large(picked)
-    problem = f"They take more than {page_state.MOST_BYTES >> 20} MB together; select fewer." if large else ""
+    large = not unread and too_large(picked)
+    problem = f"They take more than {MOST_BYTES >> 20} MB together; select fewer." if large else ""
     name = f"{picked[0].name}.zip" if len(picked) == 1 else "runs.zip"
     catalog = RunCatalogue({}, {}) if unread or large else library.shelf(session)
     st.download_button(
-        "Download", lambda: page_state.zipped(picked, catalog), name, "application/zip", on_click="ignore",
+        "Download", lambda: zipped(picked, catalog), name, "application/zip", on_click="ignore",
         key="runs-zip", disabled=unread or large, help=markdown(problem) or None,
     )  # fmt: skip
-
-
-def in_bin() -> list[page_state.Item]:
-    """Return deleted runs, newest first. If the bin cannot be read, show the error."""
-    try:
-        return [page_state.item_of(run) for run in tab_jobs.run_store().deleted()]
-    except BadInput as error:
-        theme.note(str(error))
-        return []
-
-
-def _deleted_here(state: RunsPageState, here: Sequence[page_state.Item]) -> None:
-    if len(here) == 1:
-        page_state.deleted(state, here[0])
-    if len(here) < 2:
-        return
-    with st.container(key="deleted-all"):
-        words, button = st.columns(page_state.COLUMNS, vertical_alignment="center")[::3]
-        with words:
-            refused = next(filter(None, (state.refused.get(each.key) for each in here)), "")
-            theme.line(
-                f"Deleted: {counted(len(here), 'run')}", refused or page_state.BIN.replace("It stays", "They stay")
-            )
-        button.button("Undo all", key="undo-all", on_click=page_state.restore_runs, args=(state, here), width="stretch")
-
-
-STYLE = """
-.stApp .mv-facts { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .2rem 0 0; }
-.stApp .mv-facts { padding: 0; font-variant-numeric: tabular-nums; }
-.mv-facts dt { opacity: .7; font-weight: 400; }
-.mv-facts dd { margin: 0; overflow-wrap: anywhere; }
-@media (max-width: 640px) {
-  .stApp .mv-facts { grid-template-columns: 1fr; gap: 0; }
-  .mv-facts dd { margin: 0 0 .3rem; }
-}
-"""
 
 
 @faults.drawn
 def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
     """Draw the details. If the run cannot be read, show the reason and the remedy."""
-    theme.show(Html(f"<style>{STYLE}</style>"))
     theme.section(run.heading)
     if run.facts is not None and not run.error:
         theme.small(run.line)
     catalog = library.shelf(session)
-    opened, problem = catalog.tried(run.name) if run.opens else (None, run.error or page_state.GROWING)
+    opened, problem = catalog.tried(run.name) if run.opens else (None, run.error or GROWING)
     _ways(session, state, run, opened)
     if opened is None:
         theme.note(problem)
@@ -356,10 +492,10 @@ def _ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | 
             "Download", lambda: b"" if opened is None else write_zip(opened), f"{run.name}.zip", "application/zip",
             on_click="ignore", key="run-zip", disabled=opened is None, help="The run's folder, which Explore opens",
         )  # fmt: skip
-        refused = page_state.refusal(run)
+        refused = refusal(run)
         st.button(
-            "Delete", key="run-delete", disabled=bool(refused), on_click=page_state.delete_runs, args=(state, [run]),
-            help=markdown(refused) or page_state.BIN,
+            "Delete", key="run-delete", disabled=bool(refused), on_click=state.delete_runs, args=([run],),
+            help=markdown(refused) or BIN,
         )  # fmt: skip
 
 
@@ -371,14 +507,14 @@ def _numbers(run: Run) -> None:
     first = theme.Tile("Prompt's pass, measured", prefill, "The first pass over the prompt")
     rounds = theme.Tile("Decoding, measured", decoding, "Wall clock of all rounds")
     drafting = theme.Tile("Drafting, measured", share, "Share of the rounds' time")
-    theme.numbers([*views.tiles(run), first, rounds, drafting])
+    theme.numbers([*tiles(run), first, rounds, drafting])
 
 
 def _naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> None:
     if run.facts is None:
         return
-    item = page_state.item_of(run)
-    if refused := page_state.refusal(run):
+    item = item_of(run)
+    if refused := refusal(run):
         theme.small(f"Tags: {visible(', '.join(run.tags))}. {refused}" if run.tags else refused)
         return
     key = f"{run.name}-{len(run.tags)}-{run.facts.title}"
@@ -395,12 +531,11 @@ def _naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> 
             "Save", key="run-save", on_click=_save, args=(state, run, f"run-tags-{key}"), width="stretch",
             help="Saves title and tags; links stay as they are",
         )  # fmt: skip
-    if refusal := state.refused.get(item.key):
-        theme.note(refusal)
+    theme.note(state.refused.get(item.key, ""))
 
 
 def _save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
-    item, store = page_state.item_of(run), tab_jobs.run_store()
+    item, store = item_of(run), tab_jobs.run_store()
     title, tags = str(st.session_state[f"title-{item.key}"]), list(st.session_state[tags_key])
 
     def apply() -> None:
@@ -409,54 +544,17 @@ def _save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
             store.rename(run.name, title, run.heading)
         store.tag(run.name, tags, [tag for tag in run.tags if tag not in tags])
 
-    page_state.attempt(state, item, apply)
+    state.attempt(item, apply)
 
 
 def _provenance(run: Run) -> None:
-    provenance, settings = run.provenance, run.settings
-    theme.section("Settings")
-    _facts_list(_settings_of(settings) | {"Text": ending(run)})
-    theme.section("Where it comes from")
-    _facts_list(
-        {
-            "Target": _revised(provenance.target, provenance.target_revision),
-            "Drafter": _revised(provenance.drafter, provenance.drafter_revision),
-            "Device": provenance.device,
-            "Dtype": provenance.dtype,
-            "Made, UTC": provenance.created.replace("T", " ").removesuffix("+00:00"),
-            "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
-            "Vocabulary": number(provenance.vocabulary_size),
-            "Prompt": f"{number(len(run.prompt_ids))} tokens",
-            "Chat template": {None: "", True: "applied", False: "left out"}[provenance.chat],
-            "System prompt": run.history.system or "none",
-            "Batching": provenance.batching,
-        }
-    )
+    documents.draw(run_facts(run))
     if run.history.turns:
         theme.section("Earlier turns")
         turns = (f"User: {turn.prompt}\n\nAnswer: {turn.answer}" for turn in run.history.turns)
         st.code("\n\n".join(turns), language=None, wrap_lines=True)
     theme.section("Prompt")
     st.code(run.prompt, language=None, wrap_lines=True)
-
-
-def _settings_of(settings: Settings) -> dict[str, str]:
-    rule = rule_named(settings.rule)
-    dial = rule.checked_dial(settings.dial)
-    named = "" if rule.dial is None or dial is None else f"{rule.dial.symbol} = {exactly(dial)}, {rule.dial.name}"
-    drafts = {"Draft": settings.draft, "Stop strings": stop_words(settings.stop) or "none"}
-    others = described(settings)
-    del others[options_of(Settings)["gamma"].label]  # part of the draft
-    return {"Rule": f"{rule.title} ({rule.name})", "Dial": named or "none"} | drafts | others
-
-
-def _revised(name: str, revision: str) -> str:
-    return f"{name}, {revision}" if revision and revision != name else name
-
-
-def _facts_list(facts: Mapping[str, str]) -> None:
-    cells = (Html(f"<dt>{html(name)}</dt><dd>{html(value or '–')}</dd>") for name, value in facts.items())
-    theme.show(Html(f'<dl class="mv-facts">{joined(cells)}</dl>'))
 
 
 def _again(listed: ListedRun, run: Run) -> None:
@@ -479,3 +577,31 @@ def _again(listed: ListedRun, run: Run) -> None:
         origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
         folder = parts.path.rstrip("/").rpartition("/")[0] if parts.path.rstrip("/").endswith("/runs") else ""
         st.code(f"{origin}{folder}/explore?run={quote(listed.name, safe='')}", language=None, wrap_lines=True)
+
+
+@faults.drawn
+def page() -> None:
+    """Draw the list, or the details of one run."""
+    navigation.through_app()
+    session, state = current_session(), RunsPageState.of_tab()
+    state.arrive(session, st.query_params.to_dict())
+    theme.title("Runs", "Every run here: what made it, and how it is made again")
+    try:
+        typing = st.session_state.get("runs-search", state.view.words) != state.view.words
+        if state.listed is None or not typing:
+            state.listed = listed_runs(default_folders.runs(), samples.runs_folder())
+    except BadInput as error:
+        theme.note(str(error))
+        st.stop()
+    own = [of_tab(name, run) for name, run in reversed(list(session.runs.items()))]
+    runs = [*own, *library.seen(state.listed)]
+    selected_run = next((run for run in runs if run.name == state.view.run), None)
+    if state.view.run and selected_run is None:
+        state.view = replace(state.view, run="")
+        state.notices = state.notices or ["There is no run of that name here; choose another from the list."]
+    theme.note(*state.notices)
+    if selected_run is None:
+        listed(session, state, runs)
+    else:
+        shown(session, state, selected_run, runs)
+    navigation.write_link(to_parameters(state.view))

@@ -1,0 +1,399 @@
+"""The Explore page: the decisions of the rule and their effects, with a pinned run next to the opened one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from mars_viz import figures
+from mars_viz.analysis.map_grid import map_grid
+from mars_viz.analysis.metrics import positions
+from mars_viz.chat import History
+from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
+from mars_viz.components.explorer.pins import Choice, Pins
+from mars_viz.components.mount import first_painted
+from mars_viz.controllers import CONTROLLERS
+from mars_viz.costs import disturbance
+from mars_viz.dialmap import shown, whole_threshold_map
+from mars_viz.escapes import markdown
+from mars_viz.figures.heat_map import QUANTITIES, heat_map
+from mars_viz.report import file_name
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+from mars_viz.runfiles import MAX_ZIP, write_zip
+from mars_viz.ui import decode_form, faults, imported, library, links, models_form, navigation, share, tab_jobs, theme
+from mars_viz.ui.classroom import explore_bar, rights
+from mars_viz.ui.compare.page_state import Across, Comparison
+from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.tab_jobs import measure_again, stop_button
+from mars_viz.ui.theme import chart
+
+Beside = tuple[Run, str]  # run shown next to the opened one, and its label
+
+
+def offer_pin(place: DeltaGenerator, session: Session) -> None:
+    """Draw the button that pins or unpins the opened run."""
+    view = session.view
+    pinned = view.pin_run is not None and view.pin_run.run == view.run
+    place.button(
+        "Unpin this run" if pinned else "Pin this run",
+        key="pin-run",
+        width="stretch",
+        on_click=_unpin if pinned else _pin,
+        args=(session,),
+        help="A pinned run is shown next to the one that you open after it, each with its own dials",
+    )
+    if pinned:
+        place.caption("Pinned: open another run, and this one is shown next to it.")
+
+
+def _pin(session: Session) -> None:
+    view = session.view
+    session.view = replace(view, pin_run=Choice(view.run, view.dial, view.gamma))
+
+
+def _unpin(session: Session) -> None:
+    session.view = replace(session.view, pin_run=None)
+
+
+def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
+    """Return the pinned run if another run is open. A run that cannot be shown is unpinned, with a notice."""
+    pinned = session.view.pin_run
+    if pinned is None or pinned.run == session.view.run:
+        return None
+    if not catalog.has(pinned.run):
+        session.notices.append("The pinned run is not here any more, so it is unpinned; pin another one.")
+        _unpin(session)
+        return None
+    run, problem = catalog.tried(pinned.run)
+    if run is None:
+        session.notices.append(f"The pinned run is unpinned, for it cannot be read: {problem}")
+        _unpin(session)
+        return None
+    fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
+    session.notices.extend(f"The pinned run: {complaint}" for complaint in fitting.complaints)
+    session.view = replace(session.view, pin_run=replace(pinned, dial=fitting.view.dial, gamma=fitting.view.gamma))
+    return run, catalog.labels[pinned.run]
+
+
+def pinned_columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Draw a row with the pinned run's name and buttons; return the columns for both runs."""
+    row = st.container(horizontal=True, vertical_alignment="center", key="pinned-head")
+    row.markdown(f"Pinned: **{markdown(pair[1])}**", width="content")
+    if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
+        _compare_pinned(session)
+    if row.button("Unpin the run", key="pinned-unpin", help="Show the other run alone again"):
+        _unpin(session)
+        st.rerun()
+    left, right = st.columns(2, gap="medium")
+    return left, right
+
+
+@faults.drawn
+def draw_pinned(session: Session, pair: Beside) -> None:
+    """Draw the pinned run with its own dials and the overlay of the opened run."""
+    pinned = session.view.pin_run
+    if pinned is None:
+        return
+    run, overlay, key = pair[0], session.view.overlay, f"pinned-{pinned.run}"
+    state = explorer(run, dial=pinned.dial, overlay=overlay, selected=None, key=key, gamma=pinned.gamma)
+    moved = None if state.dial == recorded_at(run, cuts=False) else state.dial
+    session.view = replace(session.view, pin_run=replace(pinned, dial=moved, gamma=state.gamma))
+    if state.decode is not None:
+        tab_jobs.start_again(session, run, *state.decode, cuts=False)
+        st.rerun()
+
+
+def _compare_pinned(session: Session) -> None:
+    view, pinned, memory = session.view, session.view.pin_run, Comparison.of_tab()
+    if pinned is None:
+        return
+    memory.run, shown = view.run, Choice(view.run, None if view.cuts else view.dial, view.gamma)
+    memory.look(across=Across.RUNS, reference=pinned, shown=shown)
+    navigation.leave_for("pages/compare.py")
+
+
+WHOLE = "The whole run as recorded, with its dial map, whatever the present dial value"
+NARROWEST = 270  # minimum width of a figure in pixels; a narrower page has fewer per row
+
+
+@faults.drawn
+def page() -> None:
+    """Draw the page."""
+    navigation.through_app()
+    session = current_session()
+    tab_jobs.settle(session)
+    session.arrive(st.query_params.to_dict())
+    catalog = library.shelf(session)
+    explore_bar.arrive(session, catalog)
+    session.view, lost = catalog.landed(session.view)
+    session.notices.extend(filter(None, [lost]))
+    asking, saving = head(session, catalog.labels)
+    library.second_line(catalog, session.view.run)
+    # a long run is read while the browser draws the part above
+    run, problem = catalog.tried(session.view.run, lambda opened_run: session.notices.extend(session.fit(opened_run)))
+    if run is not None:
+        zipped = (partial(write_zip, run), f"{session.view.run}.zip", "application/zip")
+        saving.download_button("Save this run as a zip", *zipped, on_click="ignore", help=WHOLE)
+        offer_pin(saving, session)
+    pair = None if run is None else beside(session, catalog)
+    with asking:
+        prompt(session, run)
+    for sentence in filter(None, [catalog.error, *session.notices]):
+        theme.note(sentence)
+    if session.job is not None:
+        imported.close()
+        tab_jobs.decoding(session)
+        st.stop()
+    if (engine_file := imported.opened()) is not None:
+        imported.draw(*engine_file)
+        st.stop()
+    if run is None:
+        theme.note(problem)
+        st.stop()
+    mapping(session, run)
+    look(session, run, pair, catalog)
+
+
+def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Draw the title and the picker of runs; return the popovers for a new prompt and for zips."""
+    row = st.container(horizontal=True, vertical_alignment="center", key="explore-head")
+    with row.container(width="content"):
+        theme.title("Explore", "")
+    library.picker(row, labels, session.view.run, partial(chosen, session), disabled=session.job is not None)
+    ready = tab_jobs.shared_worker().expect
+    asking = row.popover("New prompt", key=f"new-prompt-{session.asked}", on_change=ready)  # a new key closes it
+    zips = row.popover("Open or save")
+    upload = zips.file_uploader(
+        "Open the zip of a run's folder, or an engine's responses or metrics",
+        type=["zip", "json", "jsonl", "txt", "log", "prom", "sse"],
+        max_upload_size=MAX_ZIP >> 20,
+        key="zip",
+    )
+    if upload is None:
+        imported.forget()
+    else:
+        add = library.add_upload if upload.name.endswith(".zip") else imported.add_file
+        if add(session, upload.getvalue()):
+            st.rerun()
+    return asking, zips
+
+
+def chosen(session: Session, run_id: str) -> None:
+    """Open the picked run."""
+    imported.close()
+    session.open(run_id)
+
+
+def prompt(session: Session, run: Run | None) -> None:
+    """Draw the prompt, initially that of the shown run, with its settings and the button."""
+    models = session.models
+    start = (run.prompt if run else "") or decode_form.EXAMPLE
+    text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start, follows=True)
+    chat, system = decode_form.chat_fields(tab_jobs.has_template(models))
+    act = st.container()  # above the settings, which are long
+    with st.expander("Settings"):
+        settings = decode_form.settings_fields(shown=run)
+    tip = f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
+    if act.button("Decode", width="stretch", on_click=_close, args=(session,), help=markdown(tip)):
+        tab_jobs.start(session, text, settings, models, chat=chat, history=History(system))
+        st.rerun()
+
+
+def threshold(session: Session, run: Run) -> None:
+    """Draw the choice of the controller whose threshold is mapped, and the button."""
+    if reason := tab_jobs.why_no_threshold(session, run):
+        st.caption(markdown(reason))
+        return
+    control = run.settings.control
+    initial = 0 if control is None else list(CONTROLLERS).index(control.controller.name)
+    chosen = CONTROLLERS[
+        st.selectbox(
+            "Controller",
+            list(CONTROLLERS),
+            initial,
+            key=f"map-controller-{session.view.run}",
+            format_func=lambda name: CONTROLLERS[name].title,
+            help="What stops a draft before its γ tokens",
+        )
+    ]
+    st.caption(markdown(decode_form.about(chosen)))
+    again = "The prompt is decoded once more"
+    why = f"A run keeps one map. {again}." if control is None else f"{again}, with drafts of full length."
+    st.caption(markdown("The map goes to this run." if tab_jobs.threshold_in_place(run) else why))
+    if st.button(
+        markdown(f"Map {chosen.dial.symbol} of {chosen.title}"),
+        key="map-threshold",
+        width="stretch",
+        on_click=_close,
+        args=(session,),
+        help="Finds out what every threshold drafts and writes; the slider then turns it",
+    ):
+        tab_jobs.map_threshold(session, run, chosen.name)
+        st.rerun()
+
+
+def _close(session: Session) -> None:
+    session.asked += 1
+
+
+@faults.drawn
+def mapping(session: Session, run: Run) -> None:
+    """Draw the progress of the run's incomplete dial map, with buttons to stop or continue it."""
+    tab_jobs.find_map(session)
+    if session.filling is not None and session.filling.run_id == session.view.run:
+        faults.fragment(filling, run_every=tab_jobs.pace())(session)
+    elif reason := tab_jobs.why_not_mapped(session, run):
+        words, button = st.columns([6, 1], vertical_alignment="center")
+        words.caption(markdown(reason))
+        if button.button(
+            "Continue" if run.map else "Map the dial",
+            width="stretch",
+            key="map-on",
+            help="Finds out what every other setting writes; other visitors' decodes go first",
+        ):
+            tab_jobs.go_on_mapping(session, run)
+            st.rerun()
+
+
+def filling(session: Session) -> None:
+    """Draw the progress of a running dial map, with a stop button."""
+    if session.filling is None or session.filling.job.progress.state.finished:
+        st.rerun()
+    job = session.filling.job
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    words.caption(markdown(tab_jobs.what_is_mapped(job)))
+    stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
+
+
+@faults.fragment
+def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCatalogue) -> None:
+    """Draw the run, the pinned run next to it, and the figures for its dials."""
+    place = st.container()
+    if pair is None:
+        state = followed(session, run)
+    else:
+        left, right = pinned_columns(session, pair)
+        with left:
+            state = followed(session, run)
+        with right:
+            draw_pinned(session, pair)
+    explore_bar.draw(place, session, run, catalog, tab_jobs.run_store())
+    view = session.view
+    navigation.write_link(links.to_parameters(view))
+    if state.decode is not None:
+        tab_jobs.start_again(session, run, *state.decode, cuts=view.cuts)
+        st.rerun()
+    recorded, dial, gamma, threshold_map = run, state.dial, state.gamma, whole_threshold_map(run)
+    if view.cuts and dial is not None and threshold_map is not None:
+        run, dial, gamma = threshold_map.at(dial), run.settings.dial, None
+    on_screen, _ = shown(run, dial, gamma or run.settings.gamma)
+    text, models = tab_jobs.follow_up(session, on_screen)
+    if text:
+        history = on_screen.conversation
+        tab_jobs.start(session, text, lambda: on_screen.settings, models, chat=True, history=history)
+        st.rerun()
+    with st.container(horizontal=True):
+        share.offer(run, dial, gamma, state.overlay)
+        ready = tab_jobs.shared_worker().expect
+        with st.popover("Map draft threshold", key=f"thresholds-{session.asked}", on_change=ready):
+            threshold(session, recorded)
+    folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
+    if folded.open:
+        with folded:
+            after_the_text(session, run, dial, gamma or run.settings.gamma)
+
+
+def followed(session: Session, run: Run) -> ExplorerState:
+    """Draw the run's explorer and store its state in the tab's view."""
+    which_dial(session, run)
+    view = session.view
+    state = explorer(
+        run,
+        dial=view.dial,
+        overlay=view.overlay,
+        selected=view.selected,
+        key=f"explorer-{view.run}{'-cuts' * view.cuts}",
+        gamma=view.gamma,
+        cuts=view.cuts,
+        pins=Pins(view.pin_token, view.pin_dial),
+    )
+    moved = None if state.dial == recorded_at(run, view.cuts) else state.dial
+    session.view = replace(
+        view,
+        dial=moved,
+        overlay=state.overlay,
+        selected=state.selected,
+        gamma=state.gamma,
+        pin_token=state.pins.token,
+        pin_dial=state.pins.setting,
+    )
+    return state
+
+
+def which_dial(session: Session, run: Run) -> None:
+    """Draw the choice of the slider's dial, if the run has a map of a controller's threshold."""
+    threshold_map, rule_dial = whole_threshold_map(run), rule_named(run.settings.rule).dial
+    if threshold_map is None:
+        return
+    turned = {
+        False: "Rule" if rule_dial is None else f"Rule: {rule_dial.symbol}",
+        True: f"Draft length: {threshold_map.axis.symbol} of {threshold_map.axis.title}",
+    }
+    cuts = st.segmented_control(
+        "The slider turns",
+        list(turned),
+        default=session.view.cuts,
+        key=f"turned-{session.view.run}",
+        format_func=lambda each: markdown(turned[each]),
+        required=True,
+        help="The rule's dial, or the threshold at which drafting stops",
+    )
+    if cuts != session.view.cuts:
+        session.view = replace(
+            session.view, cuts=cuts, dial=None, selected=None, gamma=None, pin_token=None, pin_dial=None
+        )
+
+
+@faults.fragment
+def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -> None:
+    """Draw the figures. In a new tab they wait until the browser shows the text; see `first_painted`."""
+    if run.rounds and not session.shows_text:
+        session.shows_text = first_painted(".explorer .t", key="text-painted")
+    if session.shows_text or not run.rounds:
+        draw(run, dial, gamma)
+
+
+def draw(run: Run, dial: float | None, gamma: int) -> None:
+    """Draw the figures at this dial value, and the map of all settings."""
+    at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
+    st.caption(markdown(at.words))
+    with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
+        for make in figures.ALONG_THE_DIAL:
+            figure = make(at, colours)
+            chart(figure, make.__name__, of=name)
+
+    if run.dial_map is not None:
+        choices = {quantity.label: quantity for quantity in QUANTITIES}
+        chosen = st.segmented_control(
+            "All settings by",
+            list(choices),
+            default=next(iter(choices)),
+            key="quantity",
+            format_func=lambda label: markdown(label),
+            required=True,
+        )
+        grid, costs = map_grid(run.dial_map), tab_jobs.shared_worker().models.status.costs
+        figure = heat_map(grid, run, choices[chosen], colours, dial=dial, gamma=gamma, costs=costs)
+        chart(figure, "heat-map", of=name)
+        if choices[chosen].basis == "modelled" and (models := tab_jobs.models_for(current_session(), run)):
+            if costs is not None and run.settings.drafts_trees and costs.tree != run.settings.tree:
+                costs = None
+            why = disturbance(costs) if costs is not None else "Modelled from this run's own timings."
+            if why:
+                measure_again("explore", why, replace(run.settings, gamma=max(run.dial_map.span.gammas)), models)

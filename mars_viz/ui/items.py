@@ -1,0 +1,141 @@
+"""Saved runs and races on pages: renames, deletes and restores them.
+
+The form is in a popover with a key per item, so it closes after a change and never shows another item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
+from mars_viz.race import RaceStore
+from mars_viz.runstore import RunStore
+from mars_viz.runstore.store import BYTES, DAYS, LONGEST_TITLE
+from mars_viz.ui import theme, visitors
+from mars_viz.ui.session import PageState
+from mars_viz.words import counted
+
+BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A run or a race."""
+
+    store: RunStore | RaceStore
+    name: str  # name of the folder
+    heading: str  # title in lists
+    title: str = ""  # full title; empty if it has none
+    readable: bool = True  # False if the title cannot be changed
+
+    @property
+    def key(self) -> str:
+        """Unique among all items. A race may have the same name as a run."""
+        return f"{self.store.noun}-{self.name}"
+
+    @property
+    def refusal(self) -> str:
+        """Why this browser may not change the item; empty if it may."""
+        return self.store.makers.refusal(self.name, visitors.mark())
+
+
+@dataclass(slots=True)
+class ItemsState(PageState):
+    """State of a page on which items are changed."""
+
+    deleted: set[str] = field(default_factory=set)  # by `Item.key`; can be restored above the list
+    refused: dict[str, str] = field(default_factory=dict)  # why the last change of an item was refused, by `Item.key`
+
+    def forget(self, name: str) -> None:
+        """Stop showing a deleted item."""
+        raise NotImplementedError
+
+    def attempt(self, item: Item, change: Callable[[], object]) -> bool:
+        """Apply a change if this browser may, close the popover and return True. An error is shown in the popover,
+        which stays open."""
+        self.notices.clear()
+        self.refused.clear()
+        try:
+            item.store.makers.check(item.name, visitors.mark())
+            change()
+        except BadInput as error:
+            self.refused[item.key] = str(error)
+            return False
+        st.session_state[f"change-{item.key}"] = False
+        return True
+
+    def rename(self, item: Item) -> None:
+        """Apply the title in the item's form."""
+        title = str(st.session_state[f"title-{item.key}"])
+        self.attempt(item, lambda: item.store.rename(item.name, title, item.heading))
+
+    def delete(self, item: Item) -> None:
+        """Move the item to the bin."""
+        if self.attempt(item, lambda: item.store.delete(item.name)):
+            self.forget(item.name)
+            self.deleted.add(item.key)
+
+    def restore(self, items: Sequence[Item]) -> None:
+        """Restore items from the bin."""
+        refused: dict[str, str] = {}
+        for item in items:
+            if self.attempt(item, lambda item=item: item.store.restore(item.name)):  # type: ignore[misc]
+                self.deleted.discard(item.key)
+            refused |= self.refused
+        self.refused = refused
+
+
+def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
+    """Draw the button and the form that renames or deletes the item."""
+    refused = item.refusal
+    with place.popover(
+        "Rename or delete", disabled=bool(refused), help=markdown(refused) or None,
+        key=f"change-{item.key}", on_change="rerun",
+    ):  # fmt: skip
+        title = (item.title or item.heading)[:LONGEST_TITLE]
+        st.text_input("Title", title, key=f"title-{item.key}", max_chars=LONGEST_TITLE)
+        theme.note(state.refused.get(item.key, ""))
+        left, right = st.columns(2)
+        left.button(
+            "Rename", key=f"rename-{item.key}", on_click=state.rename, args=(item,), width="stretch",
+            disabled=not item.readable, help="Changes the title; links stay as they are",
+        )  # fmt: skip
+        right.button("Delete", key=f"delete-{item.key}", on_click=state.delete, args=(item,), width="stretch", help=BIN)
+
+
+def draw_deleted(state: ItemsState, items: Sequence[Item]) -> None:
+    """Draw deleted items with one button that restores them."""
+    if not items:
+        return
+    first, alone = items[0], len(items) == 1
+    key, refusal = first.key if alone else "all", next(filter(None, (item.refusal for item in items)), "")
+    heading = first.heading if alone else counted(len(items), first.store.noun)
+    facts = f"{first.name}. {BIN}" if alone else BIN.replace("It stays", "They stay")
+    failed = next(filter(None, (state.refused.get(item.key) for item in items)), "")
+    with st.container(key=f"deleted-{key}"):
+        words, button = st.columns([8.4, 1.7], vertical_alignment="center")
+        with words:
+            theme.line(f"Deleted: {heading}", failed or facts)
+        button.button(
+            "Undo" if alone else "Undo all", key=f"undo-{key}", on_click=state.restore, args=(items,), width="stretch",
+            disabled=bool(refusal), help=markdown(refusal) or "Brings it back; its links open it again",
+        )  # fmt: skip
+
+
+def draw_bin(state: ItemsState, items: Sequence[Item]) -> None:
+    """Draw the bin with the items that this browser may restore."""
+    restorable = [item for item in items if not item.refusal]
+    if restorable:
+        with st.expander(f"Bin ({len(restorable)})"):
+            for item in restorable:
+                draw_deleted(state, [item])
+
+
+def draw_lost(state: ItemsState, items: Sequence[Item]) -> None:
+    """Draw the refused changes of all but these items."""
+    theme.note(*(state.refused[key] for key in state.refused.keys() - {item.key for item in items}))

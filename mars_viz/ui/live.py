@@ -1,0 +1,689 @@
+"""The Live page: decodes, races, measurements of the models, the check of an EAGLE-3 head, and the state of a tab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from mars_viz import default_folders, samples
+from mars_viz.analysis.checks import HeadCheck
+from mars_viz.backend_choice import BackendChoice
+from mars_viz.chat import NO_HISTORY, History
+from mars_viz.components.race import growing, replay
+from mars_viz.components.race import racing as lanes_so_far
+from mars_viz.costs import Costs, disturbance, per_token, round_cost
+from mars_viz.errors import BadInput, RunFileError, SettingError, contained
+from mars_viz.escapes import markdown
+from mars_viz.figures.engines import head_agreement
+from mars_viz.race import (
+    ABOUT,
+    BY_THE_CLOCK,
+    Race,
+    RaceEntry,
+    RaceLane,
+    RaceStore,
+    Racing,
+    list_races,
+    load_race,
+    race_frame,
+    write_zip,
+)
+from mars_viz.rules import rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import MAX_ZIP
+from mars_viz.runstore import RunStatus, new_name, read
+from mars_viz.shapes import draft_words
+from mars_viz.speculators.drafter_names import Eagle3
+from mars_viz.speculators.names import drafter_for
+from mars_viz.ui import decode_form, documents, faults, links, models_form, navigation, share, tab_jobs, theme, visitors
+from mars_viz.ui.classroom import rights
+from mars_viz.ui.decode_form import LONGEST_SYSTEM
+from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, draw_lost, popover
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Raced, RaceJob
+from mars_viz.ui.jobs.job import BackgroundTask, CostsJob, Job, JobState
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS
+from mars_viz.ui.jobs.worker import LEFT
+from mars_viz.ui.library import told_apart
+from mars_viz.ui.links import to_parameters
+from mars_viz.ui.models_form import in_words
+from mars_viz.ui.session import Session, bound, current_session, remembered
+from mars_viz.ui.tab_jobs import stop_button
+from mars_viz.ui.theme import Tile
+from mars_viz.words import THIN_SPACE, counted, number, short_device
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Races that can be replayed."""
+
+    entries: dict[str, RaceEntry]  # by name: the server's races, newest first, then the samples
+
+    def label(self, name: str) -> str:
+        """Return a unique line for a list."""
+        lines = {}
+        for other, entry in self.entries.items():
+            about = entry.manifest
+            made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
+            lines[other] = f"{entry.title}{made}"
+        return told_apart(lines)[name]
+
+    def landed(self, name: str) -> str:
+        """Return `name` if it exists, otherwise a sample, otherwise any race; empty if there is none."""
+        recorded = (other for other in self.entries if not self.own(other))
+        return name if name in self.entries else next(recorded, next(iter(self.entries), ""))
+
+    def opened(self, name: str) -> Race:
+        """Return the race. Raises BadInput if it cannot be read."""
+        entry = self.entries[name]
+        if entry.manifest is None:
+            raise RunFileError(entry.error)
+        with contained(f"The race {name}"):
+            return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
+
+    def own(self, name: str) -> bool:
+        """Return True if the race is in this server's folder and not a sample."""
+        return self.entries[name].path.parent == default_folders.races()
+
+
+def course() -> Replay:
+    """Return the races that can be replayed now."""
+    server_races = reversed(race_store().list())
+    return Replay({entry.path.name: entry for entry in (*server_races, *list_races(samples.RACES))})
+
+
+def race_store() -> RaceStore:
+    """Return the server's store of races, restricted to those that this browser may see."""
+    return _race_store(default_folders.races()).seen_by(rights.sees())
+
+
+@st.cache_resource(show_spinner=False)
+def _race_store(folder: Path) -> RaceStore:
+    return RaceStore(folder, [entry.path.name for entry in list_races(samples.RACES)])
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _loaded(path: Path, changed: int) -> Race:
+    """`changed` is part of the cache key, so that a changed folder is read again."""
+    return load_race(path)
+
+
+SAVED = "saved"  # view of saved runs in old links; these now have their own page
+
+
+class Show(Enum):
+    """Views of the page."""
+
+    DECODE = "decode"
+    RACE = "race"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """State in a link."""
+
+    show: Show = links.one_of("view", Show.DECODE)
+    run: str = links.text("run")  # name of the shown decode; empty for none
+    race: str = links.text("race")  # name of the shown race; empty for the recorded example
+    settings: Settings = links.part(
+        lambda parameters, complaints: Settings(**links.values_in(Settings, parameters, complaints)),
+        lambda settings: links.written(Settings, settings.keywords),
+        default_factory=Settings,
+    )  # settings of the next decode
+    chat: bool = links.parameter("chat", "0".__ne__, lambda chat: str(int(chat)), True)
+    """False to skip the target's chat template."""
+    system: str = links.parameter(
+        "system",
+        lambda text: text if len(text) <= LONGEST_SYSTEM else None,
+        str,
+        "",
+        f"has more than {LONGEST_SYSTEM} characters",
+    )
+
+
+TEXT, RACES = "Live text", "Races"  # labels of the page's views
+NEXT = "live-next"  # key under which the session stores the next view
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Options of a decode or a race that are not in its settings."""
+
+    choice: BackendChoice
+    chat: bool | None  # False to skip the target's chat template; None to use it if there is one
+    history: History = NO_HISTORY  # earlier turns of the conversation
+
+
+@dataclass(slots=True)
+class LivePageState(ItemsState):
+    """State of one tab's Live page."""
+
+    job: DecodeJob | None = None
+    run: str = ""  # name of that decode, which identifies it, or of a saved run from the link
+    recalled: Run | None = None  # the saved run from the link, if no job of this tab made it
+    race: RaceJob | None = None
+    racing: str = ""  # Name of the unfinished race. `shown` stays, because a race may fail.
+    measuring: CostsJob | None = None
+    checking: BackgroundTask | None = None
+    shown: str = ""  # folder name of the chosen or last race; empty for the recorded example
+    link: LiveView = field(default_factory=LiveView)
+    """Values of the forms, initially from the link. The forms are filled from it on each visit, because Streamlit drops
+    their values while another page is open."""
+    opening: str = decode_form.EXAMPLE  # the last prompt written, initially that of the link's run, if any
+    uploaded: str = ""  # uploader's id of the last upload that was read, so that a rerun does not read it again
+
+    @property
+    def waits_for(self) -> Job[Any] | None:
+        """The unfinished job of this tab, if any."""
+        jobs = (self.job, self.race, self.measuring, self.checking)
+        return next((job for job in jobs if job is not None and not job.progress.state.finished), None)
+
+    def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
+        """Open the link if this page is the first of the tab; see `Session.arrive`.
+
+        If the link's job is still running, the tab joins it. Returns True if there was a link to read.
+        """
+        if not session.arrives() or not parameters:
+            return False
+        opened = links.from_parameters(LiveView, parameters)
+        self.link = opened.view
+        self.notices[:] = [complaint for complaint in opened.complaints if complaint not in session.models_notices]
+        self.run, self.shown = opened.view.run, opened.view.race
+        if self.run:
+            self._pick_up()
+        if (shown_decode := self.job or self.recalled) is not None:
+            self.opening = shown_decode.prompt
+        racing = tab_jobs.shared_worker().find(self.shown)
+        if isinstance(racing, RaceJob) and rights.owns(racing.maker) and not racing.progress.state.finished:
+            self.race, self.racing, self.shown = racing, self.shown, ""
+            tab_jobs.shared_worker().join(racing)
+        return True
+
+    def _pick_up(self) -> None:
+        job = tab_jobs.shared_worker().find(self.run)
+        if isinstance(job, DecodeJob) and rights.owns(job.maker):
+            self.job = job
+            tab_jobs.shared_worker().join(job)
+            return
+        try:
+            saved = tab_jobs.run_store().find(self.run)
+            if saved.standing is RunStatus.GROWING:
+                why = "The link's run is being decoded by another server; load this page again when it is done."
+                raise SettingError(why)
+            assert saved.path is not None
+            self.recalled = read(saved.path)
+        except BadInput as error:
+            self.notices.append(str(error))
+            self.run = ""
+
+    @property
+    def decoded(self) -> Run | None:
+        """The shown run: the last decode after its end, or a saved run."""
+        return self.recalled if self.job is None else self.job.progress.run
+
+    def address_of(self, show: Show) -> LiveView:
+        """Return the link of a view: its content, and any unfinished job, because a reloaded tab finds its job by the
+        link. The view is named only if there is another one."""
+        decodes = self.job is not None and not self.job.progress.state.finished
+        lost = self.job is not None and not decodes and not self.job.progress.saved
+        run = self.run if decodes or (show is Show.DECODE and not lost) else ""
+        shown_race = self.shown if show is Show.RACE else ""
+        race = self.racing if self.race is not None else shown_race
+        is_empty = self.job is None and self.recalled is None
+        return replace(self.link, show=Show.DECODE if is_empty else show, run=run, race=race)
+
+    def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
+        """Store the forms' values. Settings that cannot be read stay as they were."""
+        self.opening = prompt
+        with suppress(BadInput):
+            self.link = replace(self.link, settings=settings())
+        self.link = replace(self.link, chat=wanted.chat is None, system=wanted.history.system)
+
+    def forget(self, name: str) -> None:
+        """Drop a deleted run or race from the link."""
+        tab_jobs.shared_worker().forget(name)
+        if name == self.run:
+            self.run = ""
+        if name == self.shown:
+            self.shown = ""
+
+    def decode(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
+        """Submit a decode. Invalid values give a notice."""
+        if (chosen := self._checked(prompt, settings, wanted)) is not None:
+            self.run, self.recalled = new_name(), None
+            ways = tab_jobs.streamed(wanted.chat, wanted.history, self.run)
+            self.job = DecodeJob(prompt, chosen, ways, wanted.choice)
+            tab_jobs.shared_worker().submit(self.job, self.run)
+
+    def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
+        """Submit a race. Invalid values give a notice."""
+        chosen = self._checked(prompt, settings, wanted)
+        if chosen is None:
+            return
+        if rule_named(chosen.rule).dial is None:
+            self.notices.append("That rule has no dial, so it has no relaxed lane; choose another in Settings.")
+        elif chosen.control is not None:
+            self.notices.append(BY_THE_CLOCK)
+        else:
+            make = partial(Racing, prompt=prompt, settings=chosen, chat=wanted.chat, history=wanted.history)
+            self.racing = new_name("race")
+            destination = (default_folders.races(), self.racing, visitors.mark())
+            self.race = RaceJob(make, prompt, chosen, wanted.choice, *destination)
+            tab_jobs.shared_worker().submit(self.race, self.racing)
+
+    def measure(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
+        """Submit a measurement of the passes' costs."""
+        if (chosen := self._checked("any", settings, wanted)) is not None:
+            self.measuring = CostsJob(partial(tasks.measure, chosen), wanted.choice)
+            tab_jobs.shared_worker().submit(self.measuring)
+
+    def check_head(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
+        """Submit a check of the chosen head."""
+        if self._checked("any", settings, wanted) is not None:
+            self.checking = BackgroundTask(tasks.check_head, wanted.choice)
+            tab_jobs.shared_worker().submit(self.checking)
+
+    def bring_race(self, upload: str, data: bytes, name: str) -> bool:
+        """Save and show the race of an uploaded zip, or give a notice. Returns False if this `upload` was already read.
+
+        A new upload of the same zip is read again, because the first may have failed or been deleted since.
+        """
+        if upload == self.uploaded:
+            return False
+        self.uploaded = upload
+        self.notices.clear()
+        try:
+            self.shown = race_store().bring(data, name)
+        except BadInput as error:
+            self.notices.append(str(error))
+        else:
+            race_store().makers.note(self.shown, visitors.mark())
+        return True
+
+    def settle(self) -> None:
+        """Handle ended jobs."""
+        if self.race is not None and self.race.progress.state.finished:
+            over, self.race = self.race.progress, None
+            self.shown = over.saved or self.shown
+            self.notices.extend(filter(None, [over.error, over.unsaved]))
+            if over.state is JobState.CANCELLED:
+                why = LEFT if over.abandoned else "You stopped the race"
+                self.notices.append(f"{why}; an unfinished race is not saved.")
+
+    def _checked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> Settings | None:
+        under_way = self.waits_for is not None
+        return decode_form.checked(self.notices, prompt, settings, wanted.choice, under_way=under_way)
+
+
+def current_desk() -> LivePageState:
+    """Return this tab's state."""
+    return remembered("mars_viz_live", LivePageState)
+
+
+EXAMPLE = "**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours."
+
+
+def stream(page_state: LivePageState, busy: bool) -> None:
+    """Draw the decode with its numbers, text and cancel button. `busy` is True if a job was running when the page was
+    drawn."""
+    job = page_state.job
+    if job is None:
+        if page_state.recalled is not None:
+            _recalled(page_state, page_state.recalled)
+        return
+    progress = job.progress
+    state = progress.state
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    limit = job.settings.max_new_tokens
+    share = 1.0 if state is JobState.DONE else min(1.0, progress.tokens / limit)  # the text may end before the limit
+    share, sentence = tab_jobs.going(job, share, decoding(progress, limit, job.stopping), loading="")
+    words.progress(share, markdown(sentence))
+    if not state.finished:
+        stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
+    elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
+        explore(progress.saved and page_state.run, progress.run)
+    theme.note(progress.error, progress.unsaved)
+    run = progress.so_far
+    if run is not None or not state.finished:
+        theme.numbers(tiles(run))
+        growing(run, job.prompt, job=page_state.run, key="live-stream")
+    if progress.run is not None:
+        _follow_up(page_state, progress.run)
+    released(page_state, busy)
+
+
+def _follow_up(page_state: LivePageState, run: Run) -> None:
+    text, models = tab_jobs.follow_up(current_session(), run)
+    if text:
+        page_state.decode(text, lambda: run.settings, Wanted(models, run.provenance.chat, run.conversation))
+        st.rerun(scope="app")
+
+
+def _recalled(page_state: LivePageState, run: Run) -> None:
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    words.caption(f"Decoded earlier: {counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')}.")
+    if button.button("Explore", width="stretch", help="Open this run in Explore"):
+        explore(page_state.run, run)
+    theme.numbers(tiles(run))
+    growing(run, run.prompt, job=page_state.run, key="live-stream")
+    _follow_up(page_state, run)
+
+
+def released(page_state: LivePageState, busy: bool) -> None:
+    """Rerun the page after its last job has ended, which also stops polling."""
+    if busy and page_state.waits_for is None:
+        st.rerun(scope="app")
+
+
+def explore(name: str, run: Run) -> None:
+    """Open Explore with the saved run of that name, or with `run` if the name is empty."""
+    session = current_session()
+    session.land(name or session.keep(run, "live"))
+    navigation.leave_for("pages/explore.py")
+
+
+def race(page_state: LivePageState) -> None:
+    """Draw the unfinished race, or a recorded one."""
+    if page_state.race is not None:
+        faults.fragment(_racing, run_every=tab_jobs.pace())(page_state.race, page_state.racing)
+        return
+    replays = course()
+    name = replays.landed(page_state.shown)
+    if page_state.shown and name != page_state.shown:
+        theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
+        page_state.shown = ""
+    if name and not page_state.shown:
+        st.caption(EXAMPLE)
+    above = st.container()
+    left, right = st.columns([5.3, 4.7], vertical_alignment="center")
+    # in one row, also on a phone
+    actions = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
+    with actions.popover("Open"):
+        upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
+    if upload is not None:
+        name_of_zip = upload.name.removesuffix(".zip")
+        if page_state.bring_race(upload.file_id, upload.getvalue(), name_of_zip):
+            st.rerun()
+    _gone(page_state)
+    if not name:
+        theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
+        return
+    if replays.own(name):
+        popover(actions, page_state, _race_item(replays.entries[name]))
+    show, names = partial(setattr, page_state, "shown"), list(replays.entries)
+    hidden, words = "collapsed", replays.label
+    bound(left.selectbox, "Race", "race", name, show, options=names, format_func=words, label_visibility=hidden)
+    with above:
+        try:
+            opened = replays.opened(name)
+        except BadInput as error:
+            theme.note(str(error))
+            return
+        _raced(opened, name, actions, replays, play=not page_state.shown)
+
+
+@faults.drawn
+def _raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, play: bool) -> None:
+    deeds.download_button(
+        "Download", lambda: write_zip(replays.entries[name].path), f"{name}.zip", "application/zip", on_click="ignore"
+    )
+    if deeds.button("Explore", help="Open the relaxed lane in Explore"):
+        explore("", opened.relaxed)
+    replay(opened, key="race-replay", play=play)
+    board = share.Table("What each lane took", f"{name}-race", lambda: race_frame(opened))
+    share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
+
+
+def _race_item(entry: RaceEntry) -> Item:
+    title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
+    return Item(race_store(), entry.path.name, entry.title, title, entry.manifest is not None)
+
+
+def _gone(page_state: LivePageState) -> None:
+    store = race_store()
+    items = [_race_item(entry) for entry in reversed(store.deleted())]
+    draw_lost(page_state, [*items, *(_race_item(entry) for entry in store.list())])
+    here = [each for each in items if each.key in page_state.deleted]
+    draw_deleted(page_state, here)
+    draw_bin(page_state, [each for each in items if here != [each]])
+
+
+def _racing(job: RaceJob, name: str) -> None:
+    words = "Stopping after this pass …"
+    tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race", stopping=words, loading="")
+    lanes_so_far(job.progress.texts, job.prompt, job.settings, job=name, key="race-lanes")
+
+
+def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
+    """Draw the costs of passes, and the check of a head."""
+    status = tab_jobs.shared_worker().models.status
+    with st.expander("Measure these models", expanded=status.device is not None):
+        if status.costs is not None:
+            theme.numbers(_cost_tiles(status.costs, status.costs.gamma))
+            if warning := disturbance(status.costs):
+                theme.note(warning)
+        job = page_state.measuring
+        if st.button(
+            "Measure passes" if status.costs is None and job is None else "Measure again",
+            help="Times the passes of the models here; takes a few seconds",
+            key="measure-passes",
+        ):
+            page_state.measure(settings, wanted)
+            st.rerun()
+        if job is not None and job.progress.state.finished:
+            theme.note(job.progress.error)
+        elif job is not None:
+            words = "Measuring what a pass costs, until its interval is small …"
+            faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+                job, lambda: (job.progress.share, words), key="stop-measuring"
+            )
+        _check_area(page_state, settings, wanted)
+
+
+HEAD_CHECK = "Is an EAGLE-3 head accepted less than hoped? A check says at which depth, and why."
+
+
+def _check_area(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
+    choice = _chosen(wanted)
+    job = page_state.checking
+    if job is not None and not job.progress.state.finished:
+        faults.fragment(_checking, run_every=tab_jobs.pace())(job)
+        return
+    if choice is None:
+        built_in = in_words(OTHER_DRAFTERS["its EAGLE-3 head"])
+        theme.small(
+            f"{HEAD_CHECK} Choose “{built_in}” under Models at the top, or name a drafter such as eagle3:HEADDIR there."
+        )
+        return
+    done = job if job is not None and job.choice == choice else None
+    words, button = st.columns([6, 1.6], vertical_alignment="center")
+    with words:
+        theme.small(HEAD_CHECK)
+    if button.button(
+        "Check the head" if done is None else "Check again",
+        key="check-head",
+        help="Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair",
+        width="stretch",
+    ):
+        page_state.check_head(settings, wanted)
+        st.rerun()
+    if done is None:
+        return
+    progress = done.progress
+    if progress.error:
+        theme.note(progress.error)
+    elif progress.state is JobState.CANCELLED and progress.result is None:
+        theme.note("You stopped the check before it could tell anything; three texts are the least.")
+    if progress.result is not None:
+        _results(progress.result)
+
+
+def _chosen(wanted: Wanted) -> BackendChoice | None:
+    """Return the chosen models if an EAGLE-3 head drafts, otherwise None."""
+    choice = wanted.choice
+    with suppress(BadInput):  # the buttons above report it
+        return choice if isinstance(drafter_for(choice.target or None, choice.drafter or None), Eagle3) else None
+    return None
+
+
+def _checking(job: BackgroundTask) -> None:
+    tab_jobs.watch(
+        job,
+        lambda: (job.progress.share, "Checking the head along texts of the target's own …"),
+        keeps="Keeps what the texts so far tell",
+        key="stop-check",
+        stopping="Stopping after this text …",
+        loading="",
+    )
+    if job.progress.result is not None:
+        _results(job.progress.result)
+
+
+def _results(check: HeadCheck) -> None:
+    left, right = st.columns([6, 4], vertical_alignment="center")
+    with left:
+        theme.chart(head_agreement(check, theme.figure_theme()), "head-agreement")
+    with right:
+        documents.draw(check.blocks)
+
+
+LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
+
+
+def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
+    """Return a sentence about a decode."""
+    if stopping and not progress.state.finished:
+        return "Stopping after this round …"
+    if progress.state is JobState.DECODING:
+        return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}"
+    after = f" after {counted(progress.tokens, 'token')}" if progress.run else ""
+    if progress.state is JobState.FAILED:
+        return f"The decode failed{after or ' before the first token'}."
+    if progress.state is JobState.CANCELLED:
+        return f"{LEFT if progress.abandoned else 'You stopped it'}{after}."
+    return f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
+
+
+def race_words(progress: Raced) -> tuple[float, str]:
+    """Return the finished share of a race, and a sentence about it."""
+    step = progress.step
+    if step is None:
+        return 0.0, "The race begins …"
+    how = f"turn {step.turn} of {step.turns} by the clock" if step.turn else "untimed, what is decided is recorded"
+    share = (step.turn * len(RaceLane) + list(RaceLane).index(step.lane)) / ((step.turns + 1) * len(RaceLane))
+    return share, f"Race, {how}: {LANES[step.lane]}, {counted(step.tokens, 'token')}"
+
+
+def tiles(run: Run | None) -> list[Tile]:
+    """Return tiles with the current numbers of a decode."""
+    rounds = () if run is None else run.rounds
+    tokens = 0 if run is None else len(run.token_ids)
+    drafted, kept = sum(len(each.speculation) for each in rounds), sum(each.kept for each in rounds)
+    seconds = 0.0 if run is None else run.provenance.seconds
+    note = "" if run is None or run.settings.control is None else ", all γ tokens drafted in every round"
+    tau, pace = (number(tokens / count) if count else "–" for count in (len(rounds), seconds))
+    timed = f"Over the wall clock of the decode, without the prompt's pass and with recording{note}"
+    accepted = f"{number(100 * kept / drafted)}{THIN_SPACE}%" if drafted else "–"
+    return [
+        Tile("Tokens", number(tokens), "Emitted so far; exact"),
+        Tile("τ, tokens per round", tau, "Tokens per target pass; exact"),
+        Tile("Tokens/s, measured", pace, timed),
+        Tile("Accepted", accepted, "Drafted tokens that were kept, of all drafted; exact"),
+        Tile("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
+    ]
+
+
+def _cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
+    gamma = min(gamma, costs.gamma)
+    if costs.drafting:
+        verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
+        drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
+    else:
+        verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
+        passes = "" if costs.passes_per_token == 1 else f", {number(costs.passes_per_token)} passes of the drafter"
+        drafting = ("Drafter, 1 token", costs.drafter_step, f"One drafted token{passes}; measured")
+    one = ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured")
+    words = "Drafting, verifying and the rest; from these costs"
+    a_round = (f"A round, {draft_words(gamma, costs.tree)}", round_cost(costs, gamma), words)
+    tiles = []
+    for name, cost, help in (one, verifying, drafting, a_round):
+        between = f"95 % interval {number(1000 * cost.low)} to {number(1000 * cost.high)}{THIN_SPACE}ms"
+        tiles.append(Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {between}"))
+    factor = per_token(costs, gamma)
+    words = (
+        "Tokens per round from which speculation is faster than the target alone; modelled from measured costs, "
+        f"{number(1 / factor.high)} to {number(1 / factor.low)}"
+    )
+    return [*tiles, Tile("Break-even τ, modelled", number(1 / factor.estimate), words)]
+
+
+@faults.drawn
+def page() -> None:
+    """Draw the page."""
+    navigation.through_app()
+    page_state = current_desk()
+    if st.query_params.get("view") == SAVED and current_session().arrives():
+        st.switch_page("pages/runs.py")
+    if page_state.arrive(current_session(), st.query_params.to_dict()):
+        st.session_state["live-view"] = TEXT if page_state.link.show is Show.DECODE else RACES
+    page_state.settle()
+    theme.title("Live", "Decode now, and see each round as it is verified")
+    busy = page_state.waits_for is not None
+    settings, wanted = ask(page_state)
+    theme.note(*page_state.notices)
+    show = Show.DECODE if view(page_state) == TEXT else Show.RACE
+    if show is Show.DECODE:
+        faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(page_state, busy)
+    else:
+        if busy:
+            faults.fragment(released, run_every=tab_jobs.pace())(page_state, busy)
+        race(page_state)
+    device(page_state, settings, wanted)
+    navigation.write_link(to_parameters(page_state.address_of(show)))
+
+
+def view(page_state: LivePageState) -> str:
+    """Draw the switch between the decode and the races, and return the choice; without a decode there is no switch."""
+    if page_state.job is None and page_state.recalled is None:
+        return RACES
+    st.session_state.setdefault("live-view", TEXT)
+    choice = st.segmented_control("Show", [TEXT, RACES], key="live-view", required=True, label_visibility="collapsed")
+    return choice or TEXT
+
+
+def ask(page_state: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
+    """Draw the prompt, its settings and the two buttons.
+
+    They stay enabled while a job runs, because on a busy server the rerun that would enable them may be lost.
+    """
+    models = current_session().models
+    left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
+    with left:
+        text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=page_state.opening)
+        template = tab_jobs.has_template(models)
+        chat, system = decode_form.chat_fields(template, page_state.link.chat, page_state.link.system)
+    with middle, st.popover("Settings", width="stretch"):
+        settings = decode_form.settings_fields(page_state.link.settings, page_state.decoded)
+    wanted = Wanted(models, chat, History(system))
+    page_state.remember(text, settings, wanted)
+    with right:
+        if st.button("Decode now", type="primary", width="stretch", help="Shows each round as soon as it is verified"):
+            page_state.decode(text, settings, wanted)
+            st.session_state[NEXT] = TEXT
+            st.rerun()
+        if st.button("Race now", width="stretch", help="Times the target alone, strict and relaxed on the same prompt"):
+            page_state.run_race(text, settings, wanted)
+            st.session_state[NEXT] = RACES
+            st.rerun()
+    following = st.session_state.pop(NEXT, None)
+    if following is not None:
+        st.session_state["live-view"] = following
+    return settings, wanted
