@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.axis import RuleDial
 from mars_viz.chat import History
 from mars_viz.costs import Cost, Costs
@@ -18,6 +19,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
+from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.wall_clock import TimingCheck, Way
 from mars_viz.walk import Ending
 from tests.factories import ToySpeculator
@@ -37,6 +39,11 @@ COSTS = Costs(
     drafter_step=Cost(0.001, 0.001, 0.001),
     rest=tuple(Cost(0.001, 0.001, 0.001) for _ in range(3)),
 )
+
+
+def accuracy(points: float, confidence: float) -> Terms:
+    """Terms by which accuracy alone decides."""
+    return Terms(points, Bootstrap(confidence), cut_off=100, looping=100)
 
 
 def toy_prompts(count: int, graded: bool = True) -> PromptSet:

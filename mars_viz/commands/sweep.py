@@ -83,6 +83,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--batch", about, type=int, metavar="N")
     add(parser, "--evidence", "new folder for the evidence pack", metavar="DIR")
     add(parser, "--loss", "accuracy loss to tolerate, in points", 1.0)
+    add(parser, "--cut-off", "increase of answers that the length limit cuts off to tolerate, in points", 1.0)
+    add(parser, "--looping", "increase of answers that loop to tolerate, in points", 1.0)
     add(parser, "--confidence", "confidence of the recommendation and of all intervals", 0.95)
     add(parser, "--intervals", "bootstrap that makes the intervals", "bca", choices=METHODS)
     about = "dial value to time and report (default: recommended, else the rule's); with --over controller the one at "
@@ -142,7 +144,7 @@ def run(options: argparse.Namespace) -> None:
     if not len(result):
         raise SettingError(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
     terms = terms_of(options)
-    recommendation = advised(result, terms.points, terms.confidence, how=terms.how)
+    recommendation = advised(result, terms)
     value: float | None = options.dial
     if options.over != OVER_DIAL:  # the threshold that --controller names, if it names one
         control = requested.control
@@ -354,7 +356,8 @@ def terms_of(options: argparse.Namespace) -> Terms:
     """Return the terms of --loss, --confidence and --intervals. Raises SettingError for invalid numbers."""
     if not 0 < options.confidence < 1:
         raise SettingError("--confidence must be at least 0.5 and below 1.")
-    return Terms(options.loss, Bootstrap(options.confidence, METHODS[options.intervals]))
+    how = Bootstrap(options.confidence, METHODS[options.intervals])
+    return Terms(options.loss, how, options.cut_off, options.looping)
 
 
 def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, turns: Turns) -> str:
@@ -447,7 +450,7 @@ def _run_grid(options: argparse.Namespace, grid: Grid, settings: Settings, span:
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     terms = terms_of(options)
-    variants = [Advised.of(result, terms.points, terms.confidence, len(results)) for result in results]
+    variants = [Advised.of(result, terms, len(results)) for result in results]
     best = best_of(variants)
     best = replace(best, found=with_pair(best, variants)) if grid.axis.over else best
     dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial

@@ -42,7 +42,7 @@ from mars_viz.words import number
 
 T = TypeVar("T")
 BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
-KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "drafted_share", "tau", "rolled_back", "same")
+KEY = ("accuracy", "accuracy_change", "answer", "answer_strict", "drafted_share", "tau", "length", "looping", "same")
 """Key figures next to the frontier."""
 _MOST_KEPT = 2_000
 _NOTHING = object()
@@ -72,21 +72,20 @@ class CachedSweep:
     @property
     def graded(self) -> bool:
         """True if both accuracy and a speed-up are known."""
-        return "accuracy" in self.measures and "speed_up_strict" in self.measures
+        return "accuracy" in self.measures and "answer_strict" in self.measures
 
     @property
     def pace(self) -> str:
         """Name of the preferred measure of speed: a speed-up, or τ if the costs of cut rounds are unknown."""
-        return next(name for name in ("speed_up", "speed_up_strict", "tau") if name in self.measures)
+        return next(name for name in ("answer", "answer_strict", "tau") if name in self.measures)
 
-    def recommendation(self, points: float, confidence: float, among: int = 1) -> Recommendation | None:
+    def recommendation(self, terms: Terms, among: int = 1) -> Recommendation:
         """Return `advised`, cached."""
-        key = ("recommendation", points, confidence, among)
-        return self.kept(key, lambda: advised(self.result, points, confidence, among, self.how))
+        return self.kept(("recommendation", terms, among), lambda: advised(self.result, terms, among))
 
-    def dial(self, requested: float | None, points: float, confidence: float) -> float:
+    def dial(self, requested: float | None, terms: Terms) -> float:
         """Return the requested setting, or the recommended one if `requested` is None."""
-        return chosen_dial(self.result, self.recommendation(points, confidence)) if requested is None else requested
+        return chosen_dial(self.result, self.recommendation(terms)) if requested is None else requested
 
     def value(self, name: str, dial: float) -> Interval:
         """Return a figure at a setting, with its interval."""
@@ -104,7 +103,7 @@ class CachedSweep:
         if dial in path.dials:
             return path
         key = ("place", paired, dial)
-        speed = "speed_up" if path.over == ALONE else "speed_up_strict"
+        speed = "answer" if path.over == ALONE else "answer_strict"
         right = "accuracy_change" if paired else "accuracy"
         measure = self.measures[speed]  # of the graded prompts only, as on the frontier
         graded = Measure(speed, measure.title, measure.columns, measure.of, graded=True)
@@ -176,11 +175,14 @@ class TuneView:
     """Confidence of the recommendation and of all intervals."""
     intervals: str = links.one_of("intervals", BCA, METHODS)
     """Name in `METHODS`."""
+    cut_off: float = links.number("cut_off", POINTS, LEAST_POINTS, 100)  # tolerated increases, in percentage points
+    looping: float = links.number("looping", POINTS, LEAST_POINTS, 100)
 
     @property
     def terms(self) -> Terms:
         """The terms of the recommendation."""
-        return Terms(self.points, Bootstrap(self.confidence, METHODS[self.intervals]))
+        how = Bootstrap(self.confidence, METHODS[self.intervals])
+        return Terms(self.points, how, self.cut_off, self.looping)
 
 
 def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
