@@ -304,7 +304,8 @@ def recommended(result: SweepResult, terms: Terms, among: int = 1) -> Recommenda
                 f"are {number(tightest.there)}, about {about(tightest.more or 1)} more would tell."
             )
         return replace(tightest, sentence=f"{sentence} {more}".rstrip(), limited_by=by)
-    setting, agreed = f"{dial.symbol} = {repr(tightest.dial).removesuffix('.0')}", tightest
+    setting = f"{dial.symbol} = {repr(tightest.dial).removesuffix('.0')}"
+    agreed = replace(tightest, changed=None, bound=math.nan)
     sentence = f"Without grades: {setting} is the loosest setting with answers that are at most {LONGER:.0%} longer"
     if graded:
         segment = steps["right"].steps.segment(tightest.dial)
