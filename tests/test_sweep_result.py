@@ -276,15 +276,21 @@ def test_engines_get_settings_where_they_have_the_rule():
         ("mars", "", ""),
     ):
         found = {each.engine: each for each in engine_settings(Settings(rule=rule), 0.3)}
-        assert tuple(found) == ENGINES and [name for name in found if found[name].text] == [engine] * bool(engine)
+        assert tuple(found) == ENGINES and all("6" in each.text or "7" in each.text for each in found.values())
+        lacking = [name for name in found if "does not exist there" in found[name].note]
+        having = {engine} - {""} | ({"MAX"} if rule == "tensorrt-llm" else set())
+        assert set(ENGINES) - set(lacking) == having
         assert not engine or needed in found[engine].text
-        assert all("does not exist there" in each.note for each in found.values() if not each.text)
+    assert (
+        engine_settings(Settings(controller="confidence:0.4"), 0.9)[3].text
+        == "--spec-draft-n-max 6 --spec-draft-p-min 0.4"
+    )
     tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
     shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
     assert engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text.startswith(shape)
     for rule in ("vllm-thinking", "tensorrt-llm"):
         made = engine_settings(replace(tree, rule=rule), 0.3)
-        assert not any(each.text for each in made) and any("tree of 8 nodes" in each.note for each in made)
+        assert [each.engine for each in made if each.text] == ["SGLang"] and "tree of 8 nodes" in made[0].note
 
 
 def options_of(*given):
@@ -414,7 +420,7 @@ def test_a_setting_that_makes_answers_loop_or_longer_is_not_recommended():
     assert found.dial == 0.5 and found.changed is None and found.sentence.startswith("Without grades: θ = 0.5 is")
     tokens = np.where(loose, 50 * lines["tokens"], lines["tokens"])
     longer = recommended(replace(free, lines={**free.lines, "tokens": tokens}), Terms())
-    assert longer.limited_by == "length" and 0.5 < longer.dial < 0.8
+    assert longer.limited_by == "length" and 0.5 < longer.dial < 0.85
     few = result.starts[4]  # the first four prompts
     first = {name: values[:4] for name, values in ungraded.items()}
     short = replace(free, prompts=first, starts=result.starts[:5], lines={n: v[:few] for n, v in free.lines.items()})
