@@ -144,7 +144,7 @@ def opened_variants(
     opened = (catalog.opened(name) for name in catalog.variants(view.sweep))
     others = [other.by(sweep.how) for other in opened if other is not None]
     sweeps = [sweep, *(each for each in others if each is not sweep)]
-    return [(each, each.recommendation(view.points, view.confidence, len(sweeps))) for each in sweeps]
+    return [(each, each.recommendation(view.terms, len(sweeps))) for each in sweeps]
 
 
 def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
