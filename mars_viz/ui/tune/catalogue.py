@@ -170,7 +170,7 @@ class SweepCatalogue:
         first = next(iter(labels), "")
         fallback = "; the newest is shown" if first else ""
         lost = f"There is no sweep “{clipped(view.sweep)}” in the folder for results{fallback}." if view.sweep else ""
-        return replace(TuneView(sweep=first), points=view.points, confidence=view.confidence), lost
+        return replace(view, sweep=first, dial=None, others=()), lost
 
     def opened(self, name: str) -> CachedSweep | None:
         """Return the sweep's figures; None if no prompt has finished. Raises BadInput if it cannot be read."""
