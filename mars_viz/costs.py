@@ -246,6 +246,37 @@ def per_token(costs: Costs, gamma: int) -> Factor:
     return Factor(factor.estimate, factor.low, min(factor.high, 1.0))
 
 
+def position_cost(costs: Costs) -> Factor:
+    """Return how much of a pass over one position the verification of one more takes, on average up to the longest
+    measured draft: (c(γ + 1) - c(1)) / (γ c(1))."""
+    whole = ratio(costs.passes[-1], costs.passes[0])
+    return Factor(*((each - 1) / costs.gamma for each in (whole.estimate, whole.low, whole.high)))
+
+
+def break_even(costs: Costs, gamma: int, tau: float) -> float:
+    """Return the joint acceptance above which one more drafted token pays: the share of rounds that must accept it.
+
+    A round of γ + 1 takes longer by a share d, so it must write more than d τ tokens more (from τ' / c' > τ / c).
+    """
+    cost = round_cost(costs, gamma).seconds
+    further = (costs.passes[-1].seconds - costs.passes[0].seconds) / costs.gamma
+    further += 0.0 if costs.drafting else costs.drafter_step.seconds
+    return tau * further / cost
+
+
+def slower(costs: Costs, gamma: int, tau: float) -> str:
+    """Return why speculation is slower than the target alone, in passes; empty if it is not."""
+    one = costs.passes[0].seconds
+    whole = round_cost(costs, gamma).seconds / one
+    if whole <= tau:
+        return ""
+    verification = costs.passes[gamma].seconds / one
+    return (
+        f"Speculation is slower than the target alone: a round costs {whole:.2f} passes, {verification:.2f} of them "
+        f"for verification, and writes {tau:.2f} tokens, for which the target alone takes {tau:.2f} passes."
+    )
+
+
 def modelled_seconds(costs: Costs, rounds: np.ndarray | float, gamma: int) -> np.ndarray:
     """Return the time of `rounds` rounds, without prefill. Raises BadInput as `round_cost`."""
     return np.asarray(np.asarray(rounds, np.float64) * round_cost(costs, gamma).seconds)

@@ -72,7 +72,11 @@ class Ending:
 
     def reached(self, text: Sequence[int]) -> bool:
         """True if this text is complete. Only its last token may have ended it."""
-        return len(text) >= self.limit or (bool(text) and self._last(text[-1], self._tail(text[:-1])))
+        return len(text) >= self.limit or self.ended(text)
+
+    def ended(self, text: Sequence[int]) -> bool:
+        """True if this text ended by itself: its last token is an end of text or completes a stop string."""
+        return bool(text) and self._last(text[-1], self._tail(text[:-1]))
 
     def may_stop_with(self, token: int) -> bool:
         """False if this token completes no stop string, whatever precedes it."""

@@ -185,13 +185,13 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     sweep = sweep.by(page_state.view.terms.how)
     above = st.container()  # above the dial, but drawn after it because it has the dial's result
     view = page_state.view
-    home = sweep.dial(None, view.points, view.confidence)
+    home = sweep.dial(None, view.terms)
     before = home if view.dial is None else view.dial
     dial = turned(sweep, before, home, view.sweep, paired=detail.shows_pairs())
     if dial != before:
         page_state.turn(dial)
     view = page_state.view
-    advised = sweep.recommendation(view.points, view.confidence)
+    advised = sweep.recommendation(view.terms)
     with above:
         lead(document.lead(sweep, dial), document.advice(sweep, advised, dial, view.terms))
         detail.draw_terms(page_state, sweep)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.axis import RuleDial
 from mars_viz.chat import History
 from mars_viz.costs import Cost, Costs
@@ -42,6 +43,11 @@ COSTS = Costs(
     drafter_step=Cost(0.001, 0.001, 0.001),
     rest=tuple(Cost(0.001, 0.001, 0.001) for _ in range(3)),
 )
+
+
+def accuracy(points: float, confidence: float) -> Terms:
+    """Terms by which accuracy alone decides."""
+    return Terms(points, Bootstrap(confidence), cut_off=100, looping=100)
 
 
 def toy_prompts(count: int, graded: bool = True) -> PromptSet:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories import Counting
-from sweep_cases import COSTS, equal, toy_prompts, toy_sweep
+from sweep_cases import COSTS, accuracy, equal, toy_prompts, toy_sweep
 from test_turns import talks
 
 from mars_viz import cli, locks
@@ -24,9 +24,8 @@ from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.evidence import dial_grid, evidence_files
-from mars_viz.sweep.grid import Advised, advised, best_of, few_dials, grid_of, grid_table
+from mars_viz.sweep.grid import Advised, advised, best_of, few_dials, grid_of, grid_table, recommended
 from mars_viz.sweep.measures import cell, measures, value_at
-from mars_viz.sweep.result import recommended
 from mars_viz.sweep.sweep import GridSweep
 from tests.tables import table_backend
 
@@ -110,7 +109,7 @@ def test_answers_are_shared_no_longer_than_needed(tmp_path):
 
 
 def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
-    variants = [Advised(result, advised(result, 1.0, 0.95, 4)) for result in swept]
+    variants = [Advised(result, advised(result, accuracy(1.0, 0.95), 4)) for result in swept]
     chosen = variants[2]
     files = evidence_files(chosen.result, dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
     data, text = json.loads(files["evidence.json"]), files["evidence.md"].decode()
@@ -155,20 +154,23 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
 
 
 def test_the_fastest_safe_variant_is_recommended_at_the_asked_confidence(swept):
-    nobody = [Advised(result, advised(result, 0.001, 0.999, 4)) for result in swept]
+    nobody = [Advised(result, advised(result, accuracy(0.001, 0.999), 4)) for result in swept]
     assert best_of(nobody).result is swept[2]  # nothing can be told of eight prompts: the rule as it is
     assert best_of([Advised(swept[3], None), Advised(swept[1], None)]).result is swept[3]
-    everything = [Advised(result, advised(result, 100.0, 0.5, 4)) for result in swept]
+    everything = [Advised(result, advised(result, accuracy(100.0, 0.5), 4)) for result in swept]
     speeds = [
         value_at(each.result, measures(each.result)["speed_up_strict"], each.found.dial).estimate for each in everything
     ]
     assert best_of(everything) is everything[int(np.argmax(speeds))] and len(set(speeds)) > 1
     for result in swept:
-        found, each = advised(result, 40, 0.8, 4), recommended(result, 40, 0.95)
+        found, each = advised(result, accuracy(40, 0.8), 4), recommended(result, accuracy(40, 0.95))
         assert (found.finding, found.dial, found.prompts_needed) == (each.finding, each.dial, each.prompts_needed)
-        assert found.bound == pytest.approx(each.bound) and found.bound > recommended(result, 40, 0.8).bound
+        assert found.bound == pytest.approx(each.bound) and found.bound > recommended(result, accuracy(40, 0.8)).bound
         assert "4 variants is tested at 95 %" in found.sentence
-        assert recommended(result, 40, 0.8, 1) == recommended(result, 40, 0.8) and "Each of" not in each.sentence
+        assert (
+            recommended(result, accuracy(40, 0.8), 1) == recommended(result, accuracy(40, 0.8))
+            and "Each of" not in each.sentence
+        )
     table = grid_table([Advised(result, None) for result in swept[::-1]], [0.0, 1.0])
     assert table.values == (1, 2, 3, 5) and table.symbol == "r"
     taus = np.stack([table.band(place, "tau").estimate for place in range(4)])

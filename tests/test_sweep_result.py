@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, summary_of, sweep_over, timing, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, accuracy, summary_of, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz.analysis.intervals import (
     Bootstrap,
@@ -35,6 +35,7 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
+from mars_viz.samples import SWEEPS
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import (
@@ -47,10 +48,9 @@ from mars_viz.sweep.evidence import (
     table_of,
     write_evidence,
 )
-from mars_viz.sweep.grid import advised
+from mars_viz.sweep.grid import advised, recommended
 from mars_viz.sweep.measures import FEWEST, Terms, alone, told
 from mars_viz.sweep.report import TOGETHER, TOLD, CachedSweep, TaskResults, losing, stretches
-from mars_viz.sweep.result import recommended
 from mars_viz.sweep.wall_clock import keep_check, kept_checks, spread_over
 from mars_viz.words import exact_setting, exactly, times
 from tests.tables import table_backend
@@ -160,7 +160,7 @@ def test_strict_low_ends_missing_grades_and_values_within_the_range(tmp_path):
     settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)
     result = toy_sweep(tmp_path / "sweep3", 6, settings).finish()
     right = (result.lines["low"] < 4).astype(np.int8)  # looser than that, every answer is wrong
-    found = recommended(replace(result, lines={**result.lines, "right": right}), 20, 0.5)
+    found = recommended(replace(result, lines={**result.lines, "right": right}), accuracy(20, 0.5))
     assert found is not None and found.dial is not None and 3 <= found.dial < 64
     assert found.dial.is_integer() and found.sentence.startswith(f"k = {found.dial:.0f} is the loosest")
     span = Span(0.12345678, 1.0, (3,))
@@ -291,15 +291,21 @@ def test_engines_get_settings_where_they_have_the_rule():
         ("mars", "", ""),
     ):
         found = {each.engine: each for each in engine_settings(Settings(rule=rule), 0.3)}
-        assert tuple(found) == ENGINES and [name for name in found if found[name].text] == [engine] * bool(engine)
+        assert tuple(found) == ENGINES and all("6" in each.text or "7" in each.text for each in found.values())
+        lacking = [name for name in found if "does not exist there" in found[name].note]
+        having = {engine} - {""} | ({"MAX"} if rule == "tensorrt-llm" else set())
+        assert set(ENGINES) - set(lacking) == having
         assert not engine or needed in found[engine].text
-        assert all("does not exist there" in each.note for each in found.values() if not each.text)
+    assert (
+        engine_settings(Settings(controller="confidence:0.4"), 0.9)[3].text
+        == "--spec-draft-n-max 6 --spec-draft-p-min 0.4"
+    )
     tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
     shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
     assert engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text.startswith(shape)
     for rule in ("vllm-thinking", "tensorrt-llm"):
         made = engine_settings(replace(tree, rule=rule), 0.3)
-        assert not any(each.text for each in made) and any("tree of 8 nodes" in each.note for each in made)
+        assert [each.engine for each in made if each.text] == ["SGLang"] and "tree of 8 nodes" in made[0].note
 
 
 def options_of(*given):
@@ -346,7 +352,7 @@ def test_bad_options_are_refused_before_anything_is_made(tmp_path):
         ("--rule strict", "no dial"),
         ("--rule nosuch", "no rule"),
         ("--high 0.9", "strict end"),
-        ("--loss 0", "tolerated loss is above 0"),
+        ("--loss 0", "tolerated loss or increase is above 0"),
         ("--confidence 1", "--confidence must"),
         ("--confidence 0.4", "at least 0.5"),
         ("--dial 0.1 --low 0.5", "--dial 0.1 is outside"),
@@ -410,8 +416,44 @@ def test_every_row_of_the_dial_holds_from_end_to_end_and_no_further(result):
     assert [row["to"] for row in rows[:-1]] <= [row["from"] for row in rows[1:]]
 
 
+def test_a_setting_that_makes_answers_loop_or_longer_is_not_recommended():
+    result = load_sweep(SWEEPS / "9-holders-eagle3-tree")
+    assert recommended(result, Terms()).dial == recommended(result, accuracy(1, 0.95)).dial == 0.5
+    loose, lines = result.lines["high"] <= 0.8, result.lines
+    for column, words in (
+        ("looping", "Looser settings make more answers loop: "),
+        ("cut_off", "reach the length limit: "),
+    ):
+        worse = replace(result, lines={**lines, column: loose.astype(np.int8)})
+        found = recommended(worse, Terms())
+        assert found.limited_by == column and 0.5 < found.dial < 0.8, found.sentence
+        assert words in found.sentence and found.sentence.endswith("of 640 answers, 0 at strict.")
+        assert recommended(worse, accuracy(1, 0.95)).dial == 0.5  # by accuracy alone it is
+    ungraded = {**result.prompts, "target_right": np.full(len(result), -1)}
+    free = replace(result, prompts=ungraded, lines={**lines, "right": np.full(len(loose), -1)})
+    found = recommended(free, Terms())
+    assert found.dial == 0.5 and found.changed is None and found.sentence.startswith("Without grades: θ = 0.5 is")
+    tokens = np.where(loose, 50 * lines["tokens"], lines["tokens"])
+    longer = recommended(replace(free, lines={**free.lines, "tokens": tokens}), Terms())
+    assert longer.limited_by == "length" and 0.5 < longer.dial < 0.85
+    few = result.starts[4]  # the first four prompts
+    first = {name: values[:4] for name, values in ungraded.items()}
+    short = replace(free, prompts=first, starts=result.starts[:5], lines={n: v[:few] for n, v in free.lines.items()})
+    assert recommended(short, Terms()).dial is None and recommended(short, Terms()).limited_by == "cut_off"
+
+
+def test_time_per_answer_divides_the_time_per_token_by_the_length():
+    result = load_sweep(SWEEPS / "4-turns-mars")
+    known, ways = measures(result), ("answer", "answer_strict", "speed_up", "speed_up_strict", "length")
+    answer, answer_strict, per_token, per_token_strict, length = (value_at(result, known[n], 0.9) for n in ways)
+    assert answer.estimate == pytest.approx(per_token.estimate / length.estimate) and length.estimate > 1
+    assert answer_strict.estimate == pytest.approx(per_token_strict.estimate / length.estimate)
+    assert answer.low < answer.estimate < answer.high < per_token.high
+    assert value_at(result, known["answer_strict"], 1.0).high == 1
+
+
 def test_the_chosen_setting_and_the_terms(result):
-    found, nothing = recommended(result, 60, 0.6), recommended(result, 0.1, 0.95)
+    found, nothing = recommended(result, accuracy(60, 0.6)), recommended(result, accuracy(0.1, 0.95))
     assert nothing is not None and nothing.dial is None
     recommended_, by_hand_, default = "recommended", "by_hand", "default"
     for dial, advice, origin, chosen in (
@@ -424,15 +466,15 @@ def test_the_chosen_setting_and_the_terms(result):
         assert [data["chosen"]["how"], forced["chosen"]["how"]] == [origin, chosen]
         told = "was chosen by hand" in data["chosen"]["words"]
         assert told == ("--dial" in data["reproduction"]["command"]) == (origin is by_hand_)
-    terms = Terms(3, Bootstrap(0.8))
-    files = evidence_files(result, dial=0.9, recommendation=advised(result, 3, 0.8), terms=terms)
+    terms = accuracy(3, 0.8)
+    files = evidence_files(result, dial=0.9, recommendation=advised(result, accuracy(3, 0.8)), terms=terms)
     text = files["evidence.md"].decode()
     assert "80 %" in text and "at most 3 points" in text and "95 %" not in text.replace("its 95 % interval", "")
-    wide = evidence_files(result, dial=0.9, terms=Terms(3, Bootstrap(0.99)))["evidence.json"].decode()
+    wide = evidence_files(result, dial=0.9, terms=accuracy(3, 0.99))["evidence.json"].decode()
     assert '"confidence": 0.99' in wide and '"confidence": 0.95' not in wide
     assert "80 %" in summary_of(result, 0.9, terms=terms)
     for points, confidence in ((0, 0.95), (101, 0.95), (nan, 0.9), (1, 0.4)):
-        with pytest.raises(BadInput, match="tolerated loss is above 0"):
+        with pytest.raises(BadInput, match="tolerated loss or increase is above 0"):
             Terms(points, Bootstrap(confidence))
 
 

@@ -29,7 +29,7 @@ from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
-from tests.sweep_cases import COSTS, summary_of, timing, toy_prompts, toy_sweep
+from tests.sweep_cases import COSTS, accuracy, summary_of, timing, toy_prompts, toy_sweep
 from tests.tables import table_backend
 from tests.test_controllers import alone
 
@@ -88,25 +88,27 @@ def test_speed_ups_are_of_modelled_seconds_and_their_intervals_hold_the_costs(tm
 
 def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp_path):
     result = threshold_sweep(tmp_path / "sweep", count=24)
-    found, known = advised(result, 100.0, 0.95), measures(result)
+    found, known = advised(result, accuracy(100.0, 0.95)), measures(result)
     assert found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None
     speeds = [value_at(result, known["speed_up_strict"], dial).estimate for dial in (*result.edges[:-1], found.dial)]
     assert max(speeds) == speeds[-1]
     fewer = round(100 * (1 - value_at(result, known["drafted_share"], found.dial).estimate))
     for part in (f"q(x) < {found.dial:g} (Confidence): {fewer} %", "fixed γ", "24 graded prompts"):
         assert part in found.sentence
-    careful = fastest(result, 0.001, 0.95)
+    careful = fastest(result, accuracy(0.001, 0.95))
     assert careful.finding is Finding.NOT_ENOUGH and careful.dial is None and "0.001" in careful.sentence
     costs = replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9))
-    none = fastest(threshold_sweep(tmp_path / "free", costs=costs, count=24), 100.0, 0.95)
-    whole = fastest(threshold_sweep(tmp_path / "whole", "length", costs=costs, count=24), 0.001, 0.95)
+    none = fastest(threshold_sweep(tmp_path / "free", costs=costs, count=24), accuracy(100.0, 0.95))
+    whole = fastest(threshold_sweep(tmp_path / "whole", "length", costs=costs, count=24), accuracy(0.001, 0.95))
     assert (whole.finding, whole.dial, whole.bound) == (Finding.RECOMMENDED, 3.0, 0.0), "of itself it changes nothing"
     assert none.finding is Finding.NO_GAIN and none.dial is None and "No threshold" in none.sentence
     bare = threshold_sweep(tmp_path / "bare", costs=None)
-    assert "not known" in fastest(bare, 1.0, 0.95).sentence and "speed_up" not in measures(bare)
+    assert "not known" in fastest(bare, accuracy(1.0, 0.95)).sentence and "speed_up" not in measures(bare)
     with pytest.raises(BadInput, match="no speed-up to plot"):
         frontier(bare)
-    found = advised(threshold_sweep(tmp_path / "ungraded", "svip", SAMPLED, count=24, graded=False), 1.0, 0.95)
+    found = advised(
+        threshold_sweep(tmp_path / "ungraded", "svip", SAMPLED, count=24, graded=False), accuracy(1.0, 0.95)
+    )
     assert found is not None and (found.finding is Finding.NO_GAIN or "lossless at every" in found.sentence)
 
 
@@ -116,10 +118,10 @@ def test_the_files_and_sentences_hold_the_threshold(tmp_path):
     sheet = json.loads(path.read_text())
     assert load_sweep(tmp_path / "sweep").plan == plan and plan.title == "Confidence with MARS at θ = 0.80"
     assert (plan.over, plan.settings.dial, plan.strict, plan.loosest) == ("confidence", 0.8, 0, 1)
-    assert sheet["schema"] == 8 and sheet["plan"]["over"] == "confidence"
+    assert sheet["schema"] == 9 and sheet["plan"]["over"] == "confidence"
     text = summary_of(result, 0.4)
     assert plan.title in text and "λ from 0 to 1" in text and "fixed γ" in text and "strict" not in text
-    files = evidence_files(result, dial=0.4, recommendation=advised(result, 1.0, 0.95))
+    files = evidence_files(result, dial=0.4, recommendation=advised(result, accuracy(1.0, 0.95)))
     facts = json.loads(files["evidence.json"])
     assert files["evidence.md"].decode().startswith(f"# {plan.title} at λ = 0.4")
     assert facts["rule"]["controller"]["name"] == "confidence" and facts["rule"]["at"] == 0.8
@@ -156,7 +158,7 @@ def pair_grid(folder, count=12, costs=DEAR):
     for _ in sweeps:
         pass
     assert grid.values == (0.0, 0.3, 0.6) and grid.folders(folder)[1].name == "mars-confidence0.3"
-    return [Advised(sweep.result(), advised(sweep.result(), 100.0, 0.95, 3)) for sweep in sweeps.sweeps]
+    return [Advised(sweep.result(), advised(sweep.result(), accuracy(100.0, 0.95), 3)) for sweep in sweeps.sweeps]
 
 
 def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_best_pair(tmp_path):

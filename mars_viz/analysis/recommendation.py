@@ -123,6 +123,11 @@ class Changed:
         return Changed(lost, min(won, worth - lost), worth)
 
     @property
+    def words(self) -> str:
+        """The numbers in words."""
+        return f"of {_counted(self)} it loses {self.lost} and wins {self.won}"
+
+    @property
     def loss(self) -> float:
         """Accuracy lost, as a share."""
         return (self.lost - self.won) / self.prompts
@@ -157,6 +162,8 @@ class Recommendation:
     """Approximate number of prompts (or questions) needed to test the next looser segment; None if there is none, or if
     it already loses more than the limit on these prompts."""
     there: int = 0  # number of graded prompts (or questions) used
+    limited_by: str = "right"
+    """The criterion that looser settings fail first: 'right' (accuracy), 'cut_off', 'looping' or 'length'."""
 
     @property
     def more(self) -> int | None:
@@ -207,10 +214,7 @@ def recommend(
     segment = order[stop - 1]
     dial, best = _loosest(graded, segment, decimals), changed[segment]
     exactly = repr(dial).removesuffix(".0")  # reads back as this value, so that rounding cannot leave the segment
-    sentence = (
-        f"{symbol} = {exactly} is the loosest safe setting: of {_counted(best)} it loses {best.lost} and wins "
-        f"{best.won} against strict."
-    )
+    sentence = f"{symbol} = {exactly} is the loosest safe setting: {best.words} against strict."
     needed_next = None
     if following is not None and following.loss < points / 100:
         margin = min(points - 100 * following.loss, 100.0)

@@ -92,6 +92,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--batch", "prompts to map at once", AT_ONCE)
     add(parser, "--evidence", "new folder for the evidence pack", metavar="DIR")
     add(parser, "--loss", "accuracy loss to tolerate, in points", 1.0)
+    add(parser, "--cut-off", "increase of answers that the length limit cuts off to tolerate, in points", 1.0)
+    add(parser, "--looping", "increase of answers that loop to tolerate, in points", 1.0)
     add(parser, "--confidence", "confidence of the recommendation and of all intervals", 0.95)
     add(parser, "--intervals", "bootstrap that makes the intervals", "bca", choices=METHODS)
     parser.add_argument("--wall-clock", action="store_true", help="time the strict (or fixed γ) and the chosen setting")
@@ -138,8 +140,7 @@ def run(options: argparse.Namespace) -> None:
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     terms = terms_of(options)
-    limits = terms.points, terms.confidence, len(results), terms.how
-    every = [Advised(result, advised(result, *limits)) for result in results]
+    every = [Advised(result, advised(result, terms, len(results))) for result in results]
     best = best_of(every)
     if variants is not None and variants.axis.over:
         best = replace(best, found=with_pair(best, every))
@@ -342,7 +343,8 @@ def terms_of(options: argparse.Namespace) -> Terms:
     """Return the terms of --loss, --confidence and --intervals. Raises SettingError for invalid numbers."""
     if not 0 < options.confidence < 1:
         raise SettingError("--confidence must be at least 0.5 and below 1.")
-    return Terms(options.loss, Bootstrap(options.confidence, METHODS[options.intervals]))
+    how = Bootstrap(options.confidence, METHODS[options.intervals])
+    return Terms(options.loss, how, options.cut_off, options.looping)
 
 
 def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, turns: Turns) -> str:

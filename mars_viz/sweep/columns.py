@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mars_viz.analysis.repetition import loops
 from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError
 from mars_viz.prompts import PromptItem, grader_named
@@ -81,6 +82,8 @@ PER_SEGMENT: dict[str, SweepColumn] = {
     "right": SweepColumn(pa.int8(), "1 if the text is right, 0 if wrong, -1 if not graded"),
     "first_divergence": SweepColumn(_int, "first token that differs from the strict text's; -1 if none does"),
     "edit_distance": SweepColumn(_int, "insertions, deletions and changes of tokens that make it the strict text"),
+    "cut_off": SweepColumn(pa.int8(), "1 if the length limit cut the text off, else 0"),
+    "looping": SweepColumn(pa.int8(), "1 if the text repeats a phrase in a loop (`analysis.repetition`), else 0"),
     "relaxed_by_rank": SweepColumn(
         _int, "relaxed tokens by the target's rank: 1, 2, 3, 4, 5-8, 9-16, above", len(RANKS)
     ),
@@ -152,6 +155,7 @@ class ReferenceTexts:
     strict: tuple[int, ...]  # the lossless rule's tokens; for a controller's threshold, those of drafts of full length
     target: tuple[int, ...]  # the target's own tokens
     read: Callable[[tuple[int, ...]], str]  # returns the text of tokens
+    ended: Callable[[tuple[int, ...]], bool]  # returns False if only the length limit ended it
     own: bool = True  # False if a plain pass of the target gives another text than `target`
 
 
@@ -182,6 +186,7 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts,
     sums, *parts = np.split(totals, bounds, axis=1)  # [S, columns] each
     texts_along = [segment.token_ids for segment in segments]
     distances = {token_ids: edit_distance(token_ids, off) for token_ids in set(texts_along)}
+    looping = {token_ids: int(loops(token_ids)) for token_ids in distances}
     divergences = [first_difference(token_ids, off) for token_ids in texts_along]
     lines: Lines = dict(zip(_SUMS, sums.T.tolist(), strict=True))
     lines |= {name: list(part) for name, part in zip(_BINS, parts, strict=True)}
@@ -192,6 +197,8 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts,
         "scores": [other_scores(token_ids) for token_ids in texts_along],
         "first_divergence": [-1 if place is None else place for place in divergences],
         "edit_distance": [distances[token_ids] for token_ids in texts_along],
+        "cut_off": [int(not texts.ended(token_ids)) for token_ids in texts_along],
+        "looping": [looping[token_ids] for token_ids in texts_along],
     }
     common: dict[str, Any] = {
         "prompt": index,

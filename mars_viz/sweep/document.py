@@ -12,7 +12,7 @@ from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
 from mars_viz.analysis.intervals import RESAMPLES
 from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.costs import Cost, Costs, disturbance
+from mars_viz.costs import Cost, Costs, disturbance, position_cost, slower
 from mars_viz.documents import BASES, Block, Code, Section, Sentence, Table
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
@@ -27,7 +27,7 @@ from mars_viz.words import counted, decimals_within, exact_setting, exactly, num
 NOT_GRADED = "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
 COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
 MOST_FAILURES = 10  # maximum number of failed prompts listed
-VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
+VARIED = ("tau", "answer", "answer_strict", "accuracy", "accuracy_change", "looping")
 """Figures that have a table in a grid."""
 
 
@@ -43,14 +43,32 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
     if sweep.value("same", dial).estimate == 1:
         moved = _accuracy_change(sweep, dial) if sweep.graded else "."
         return (Sentence(f"{at} writes the same text as strict on every prompt{moved}", "exact"),)
-    speed, passes = sweep.value("speed_up_strict", dial), sweep.value("passes", dial).estimate
-    strict_passes = sweep.value("passes", plan.strict).estimate
+    passes, strict_passes = (sweep.value("passes", value).estimate for value in (dial, plan.strict))
     end = f"; {ranged(sweep.value('same', dial).scaled(100), ' %')} of texts are identical to strict."
     return (
-        Sentence(f"{at} is {spread(speed)} as fast as strict", "modelled"),
+        *_loss(sweep, dial),
+        Sentence(f"{at} answers {_pace(sweep, dial)}", "modelled"),
         Sentence(f": {number(passes)} target passes per prompt, strict {number(strict_passes)}", "exact"),
         Sentence(_accuracy_change(sweep, dial) if sweep.graded else end, "exact"),
     )
+
+
+def _pace(sweep: CachedSweep, dial: float) -> str:
+    """Return the speed-up of answers in words, with that per token if answers have another length."""
+    answers, per_token, length = (sweep.value(name, dial) for name in ("answer_strict", "speed_up_strict", "length"))
+    pace = f"{spread(answers)} as fast as {sweep.plan.against}"
+    if times(length.estimate) == "1":
+        return pace
+    return f"{pace}, with answers {spread(length)} as long ({times(per_token.estimate)}× per token)"
+
+
+def _loss(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
+    """Return why speculation is slower than the target alone at this setting; empty if it is not, or not known."""
+    costs, plan = sweep.result.costs, sweep.plan
+    if costs is None or plan.cut_by is not None or "answer" not in sweep.measures:
+        return ()
+    why = slower(costs, plan.settings.gamma, sweep.value("tau", dial).estimate)
+    return (Sentence(f"{why} ", "modelled"),) if why else ()
 
 
 def _shortened(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
@@ -60,8 +78,8 @@ def _shortened(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
     if dial == plan.strict:
         return (Sentence(f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
     where = controller.advice(dial, "Drafting", "Stopping")
-    has_speed, full_drafted = "speed_up_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
-    pace = f" is {spread(sweep.value('speed_up_strict', dial))} as fast as {plan.against}" if has_speed else ""
+    has_speed, full_drafted = "answer_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
+    pace = f" answers {_pace(sweep, dial)}" if has_speed else ""
     full = f": {counts}; {plan.against} drafts {number(full_drafted)}{'' if sweep.graded else '.'}"
     parts = Sentence(f"{where}{pace}", "modelled" if has_speed else ""), Sentence(full, "exact")
     return (*parts, Sentence(_accuracy_change(sweep, dial), "exact")) if sweep.graded else parts
@@ -160,10 +178,11 @@ def tasks(
         "accuracy_change": f"accuracy vs {against}",
         "accuracy": "accuracy",
         "tau": "τ",
-        "speed_up_strict": f"× {against}, modelled",
-        "speed_up": "× target alone, modelled",
+        "answer_strict": f"× {against}, modelled",
+        "answer": "× target alone, modelled",
+        "looping": "loop",
     }
-    alone = ("accuracy_change", "speed_up_strict")
+    alone = ("accuracy_change", "answer_strict")
     labels = {"strict": against, "chosen": exact_setting(sweep.plan.symbol, dial)}
     columns = [
         (side, name)
@@ -210,19 +229,24 @@ def clock(sweep: CachedSweep, dial: float, checks: Checks) -> list[Block]:
 def timed(check: TimingCheck) -> list[Block]:
     """Return the results of a wall-clock check, measured and modelled."""
     prompts, repetitions = check.chosen.seconds.shape
-    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {spread(check.modelled)})"
-    alone = f", and {spread(check.over_target)} as fast as the target alone{modelled}"
+    parts = []
+    for other, label in ((check.strict, check.against), (check.target, "the target alone")):
+        over = check.modelled_answers_over(other)
+        modelled = "" if math.isnan(over) else f" (modelled {times(over)}×)"
+        parts.append(f"{spread(check.answers_over(other))} as fast as {label}{modelled}")
     ways = (("the target alone", check.target), (check.against, check.strict), ("this setting", check.chosen))
     paces = ", ".join(f"{label} {ranged(check.pace(way).scaled(1))}" for label, way in ways)
-    over = check.modelled_over_strict
-    modelled_over = "" if math.isnan(over) else f" (modelled {times(over)}×)"
-    measured = f"Measured {spread(check.over_strict)} as fast as {check.against}{modelled_over}"
+    measured = f"Measured: answers {parts[0]}"
     done = (
         f"{counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on {short_device(check.device)}."
     )
     return [
-        Sentence(f"{measured}{f'. {check.objection}' if check.objection else f'{alone}.'}", "measured"),
-        Sentence(f"Tokens a second: {paces}. {done}", small=True, more=check.device),
+        Sentence(f"{measured}{f'. {check.objection}' if check.objection else f', and {parts[1]}.'}", "measured"),
+        Sentence(
+            f"Per token {spread(check.over_strict)} as fast as {check.against}. Tokens a second: {paces}. {done}",
+            small=True,
+            more=check.device,
+        ),
     ]
 
 
@@ -240,7 +264,11 @@ def costs(found: Costs) -> list[Block]:
         f"Costs of passes on {found.device} in {found.dtype}, batch size 1, caches of {found.cache_length} positions: "
         f"the lower quartile of {found.repeats} repeats in turn, with its 95 % interval.{quiet}"
     )
-    return [Sentence(about_them, "measured"), Table(["", "ms"], [[name, _ms(each)] for name, each in rows], "costs")]
+    further = position_cost(found)
+    share = ranged([further.estimate, further.low, further.high])
+    more = f"Verifying one more position costs {share} of a pass over one."
+    table = Table(["", "ms"], [[name, _ms(each)] for name, each in rows], "costs")
+    return [Sentence(about_them, "measured"), Sentence(more, "measured"), table]
 
 
 def _ms(cost: Cost) -> str:

@@ -1,27 +1,22 @@
-"""Settings for vLLM, SGLang and TensorRT-LLM that correspond to a rule at a dial value, or the reason why there are
-none.
+"""Settings for engines that correspond to a rule at a dial value: the length of drafts everywhere, and the threshold in
+engines that have the rule.
 
 Read: vLLM 0.33.0 and its pull request 45229, SGLang's server arguments as in its pull request 7702, TensorRT-LLM's
-`MTPDecodingConfig` (its API reference, 1.3 and 1.4).
+`MTPDecodingConfig` (its API reference, 1.3 and 1.4), llama.cpp's options `--spec-draft-*`, MAX's `SpeculativeConfig`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.words import exactly
 
-ENGINES = ("vLLM", "SGLang", "TensorRT-LLM")
-_CHAINS_ALONE = {
-    "vLLM": "vLLM drafts chains, so there is nothing to set there",
-    "TensorRT-LLM": "TensorRT-LLM relaxes with its MTP drafter, which drafts chains, so there is nothing to set there",
-}
-"""Engines without a setting for these rules on trees, with the reason."""
+ENGINES = ("vLLM", "SGLang", "TensorRT-LLM", "llama.cpp", "MAX")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +24,49 @@ class EngineSetting:
     """One engine's configuration for a rule."""
 
     engine: str
-    text: str  # configuration; empty if the engine lacks the rule
+    text: str  # configuration; empty if the engine cannot draft like this
     note: str  # differences from the sweep, or a statement that the engine lacks the rule
 
 
 def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:
-    """Return the rule's setting at this dial value in each engine."""
+    """Return the settings of each engine for the rule at this dial value, in the order of `ENGINES`."""
     rule = rule_named(settings.rule)
-    builder = _KNOWN.get(rule.family)
-    setting = None if builder is None else builder(rule, dial, settings)
-    if setting and settings.drafts_trees and setting.engine in _CHAINS_ALONE:
-        setting = EngineSetting(setting.engine, "", f"{_CHAINS_ALONE[setting.engine]}; swept was a {settings.draft}.")
-    absent = f"The rule {rule.title} does not exist there; its source: {rule.source}."
+    found = {each.engine: each for build in _KNOWN.get(rule.family, ()) if (each := build(rule, dial, settings))}
+    alone = f"The rule {rule.title} does not exist there; this sets the draft alone."
     if rule.lossless:
-        absent = f"{rule.title} keeps the target's law, as the engine does when nothing is set."
-    return tuple(
-        setting if setting and setting.engine == engine else EngineSetting(engine, "", absent) for engine in ENGINES
+        alone = f"{rule.title} keeps the target's law, as the engine does; this sets the draft."
+    made = [found.get(engine) or EngineSetting(engine, _DRAFTS[engine](settings), alone) for engine in ENGINES]
+    if not settings.drafts_trees:
+        return tuple(made)
+    chains = f"It drafts chains, so there is nothing to set; swept was a {settings.draft}."
+    return tuple(each if each.engine == "SGLang" else replace(each, text="", note=chains) for each in made)
+
+
+def _llama_cpp(settings: Settings) -> str:
+    """Return llama.cpp's options: it stops a draft after a token with less than p-min, as 'confidence' does."""
+    control = settings.control
+    least = f" --spec-draft-p-min {exactly(control.threshold)}" if control and control.controller.name == LEAST else ""
+    return f"--spec-draft-n-max {settings.gamma}{least}"
+
+
+def _sglang_draft(settings: Settings) -> str:
+    """Return SGLang's options. Its draft tokens include the text's last token, the root of the verified tree."""
+    shape = shape_named(settings.tree).shape.within(settings.gamma)
+    return (
+        f"--speculative-num-steps {shape.depth or settings.gamma} --speculative-eagle-topk {shape.children} "
+        f"--speculative-num-draft-tokens {settings.gamma + 1}"
     )
+
+
+LEAST = "confidence"  # name of the controller that llama.cpp has
+_DRAFTS: dict[str, Callable[[Settings], str]] = {
+    "vLLM": lambda settings: _vllm(settings, "").text,
+    "SGLang": _sglang_draft,
+    "TensorRT-LLM": lambda settings: f"MTPDecodingConfig(max_draft_len={settings.gamma})",
+    "llama.cpp": _llama_cpp,
+    "MAX": lambda settings: f"SpeculativeConfig(num_speculative_tokens={settings.gamma})",
+}
+"""The draft's length in each engine's configuration."""
 
 
 def _vllm(settings: Settings, note: str, **options: object) -> EngineSetting:
@@ -98,22 +119,18 @@ def _fly(window: int, dial: float, best: int, settings: Settings, note: str) -> 
 
 
 def _sglang(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    """Return SGLang's options. Its draft tokens include the text's last token, the root of the verified tree."""
-    shape = shape_named(settings.tree).shape.within(settings.gamma)
     single, acc = (exactly(dial), "1") if rule.family == "sglang-single" else ("1", exactly(dial))
-    flags = (
-        f"--speculative-num-steps {shape.depth or settings.gamma} --speculative-eagle-topk {shape.children} "
-        f"--speculative-num-draft-tokens {settings.gamma + 1} "
-        f"--speculative-accept-threshold-single {single} --speculative-accept-threshold-acc {acc}"
-    )
-    return EngineSetting("SGLang", flags, "Without effect on greedy requests.")
+    thresholds = f"--speculative-accept-threshold-single {single} --speculative-accept-threshold-acc {acc}"
+    return EngineSetting("SGLang", f"{_sglang_draft(settings)} {thresholds}", "Without effect on greedy requests.")
+
+
+def _relaxed(rule: Rule, dial: float) -> str:
+    best = int(rule.values["k"])
+    return f"use_relaxed_acceptance_for_thinking=True, relaxed_topk={best}, relaxed_delta={exactly(dial)}"
 
 
 def _tensorrt_llm(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    text = (
-        f"MTPDecodingConfig(max_draft_len={settings.gamma}, use_relaxed_acceptance_for_thinking=True, "
-        f"relaxed_topk={int(rule.values['k'])}, relaxed_delta={exactly(dial)})"
-    )
+    text = f"MTPDecodingConfig(max_draft_len={settings.gamma}, {_relaxed(rule, dial)})"
     note = (
         "Relaxes only while the model thinks (set begin_thinking_phase_token and end_thinking_phase_token), greedily, "
         "and with its MTP drafter. Here the rule applied to the whole text."
@@ -121,11 +138,17 @@ def _tensorrt_llm(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
     return EngineSetting("TensorRT-LLM", text, note)
 
 
-_KNOWN: dict[str, Callable[[Rule, float, Settings], EngineSetting]] = {
-    "vllm-thinking": _vllm_thinking,
-    "vllm-fly": _vllm_fly,
-    "fly": _papers_fly,
-    "sglang-single": _sglang,
-    "sglang-acc": _sglang,
-    "tensorrt-llm": _tensorrt_llm,
+def _max(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
+    text = f"SpeculativeConfig(num_speculative_tokens={settings.gamma}, {_relaxed(rule, dial)})"
+    return EngineSetting("MAX", text, "Relaxes only while the model thinks. Here the rule applied to the whole text.")
+
+
+_KNOWN: dict[str, tuple[Callable[[Rule, float, Settings], EngineSetting], ...]] = {
+    "vllm-thinking": (_vllm_thinking,),
+    "vllm-fly": (_vllm_fly,),
+    "fly": (_papers_fly,),
+    "sglang-single": (_sglang,),
+    "sglang-acc": (_sglang,),
+    "tensorrt-llm": (_tensorrt_llm, _max),
 }
+"""Builders of the settings of engines that have a rule."""

@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, prompts_needed
-from mars_viz.analysis.recommendation import FEW, Finding, Recommendation, about, grown, loss_bound
+from mars_viz.analysis.recommendation import (
+    DECIMALS,
+    FEW,
+    Finding,
+    Recommendation,
+    about,
+    grown,
+    loss_bound,
+    recommend,
+)
 from mars_viz.axis import GAMMA, FixedSetting, Threshold
 from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.controllers import CONTROLLERS, LENGTH, Controller
@@ -23,10 +32,10 @@ from mars_viz.costs import objection
 from mars_viz.errors import SettingError
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
-from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, spread, value_at
+from mars_viz.sweep.measures import ALONE, Terms, band_at, measures, named_places, pace_over, spread, value_at
 from mars_viz.sweep.plan import Plan, comparable
-from mars_viz.sweep.result import SweepResult, recommended
-from mars_viz.words import exact_setting, number
+from mars_viz.sweep.result import SweepResult, confidence_of_each, together
+from mars_viz.words import counted, exact_setting, number
 from mars_viz.writer import picked
 
 MOST = 16  # maximum number of values of a grid
@@ -241,32 +250,111 @@ def best_of(variants: Sequence[Advised]) -> Advised:
 def _speed(each: Advised) -> float:
     by_name = measures(each.result)
     assert each.found is not None and each.found.dial is not None  # it is recommended
-    name = "speed_up_strict" if each.result.plan.cut_by is None else "speed_up"  # whose strict is cut, too
+    name = "answer_strict" if each.result.plan.cut_by is None else "answer"  # whose strict is cut, too
     return value_at(each.result, by_name[name], each.found.dial).estimate if name in by_name else math.nan
 
 
-def advised(
-    result: SweepResult, points: float, confidence: float, among: int = 1, how: Bootstrap = DEFAULT
-) -> Recommendation | None:
-    """Return `recommended` for a rule's dial, or `fastest` for a controller's threshold. Raises BadInput for an invalid
-    limit or confidence."""
-    if result.plan.over:
-        return fastest(result, points, confidence, how)
-    return recommended(result, points, confidence, among)
+def advised(result: SweepResult, terms: Terms, among: int = 1) -> Recommendation:
+    """Return `recommended` for a rule's dial, or `fastest` for a controller's threshold."""
+    return fastest(result, terms) if result.plan.over else recommended(result, terms, among)
 
 
-def fastest(result: SweepResult, points: float, confidence: float, how: Bootstrap = DEFAULT) -> Recommendation:
+LONGER = 0.1  # by which share answers may be longer than strict's, on average, if no prompt is graded
+_MORE = {"cut_off": "reach the length limit", "looping": "loop"}
+
+
+def recommended(result: SweepResult, terms: Terms, among: int = 1) -> Recommendation:
+    """Return the loosest safe setting by the terms: by accuracy, answers that are cut off, and answers that loop.
+
+    Every criterion is tested at the terms' confidence, and a setting is safe if it passes all, so that the chance of a
+    setting that is bad by any is at most 1 - confidence (Berger 1982, Technometrics 24:295-300). Without graded prompts
+    the length of answers takes the place of accuracy, see `LONGER`. To choose the best of `among` sweeps at this joint
+    confidence, each is tested more strictly.
+    """
+    plan, graded, confidence = result.plan, result.graded.any(), confidence_of_each(terms.confidence, among)
+    limits = ({"right": terms.points} if graded else {}) | {"cut_off": terms.cut_off, "looping": terms.looping}
+    steps = {column: result.graded_steps(column) for column in limits}
+    dial = plan.axis.dial
+    style: dict[str, Any] = {"symbol": dial.symbol, "decimals": 0 if dial.step >= 1 else DECIMALS}
+    found = {column: recommend(steps[column], points, confidence, **style) for column, points in limits.items()}
+    for column, each in found.items():
+        if each.dial is not None and len(steps[column].steps) == 1:  # nothing changes along the dial
+            found[column] = replace(each, dial=plan.loosest)
+    if not graded:
+        at = _as_long(result, confidence)
+        found["length"] = replace(found["looping"], finding=Finding.RECOMMENDED, dial=at, prompts_needed=None)
+    by = min(found, key=lambda each: -1.0 if (at := found[each].dial) is None else abs(at - plan.strict))
+    tightest, more = found[by], together(terms.confidence, among)
+    if tightest.dial is None:
+        sentence = tightest.sentence
+        if by in _MORE:
+            sentence = (
+                f"Not enough prompts to tell whether settings looser than strict make more answers {_MORE[by]}: there "
+                f"are {number(tightest.there)}, about {about(tightest.more or 1)} more would tell."
+            )
+        return replace(tightest, sentence=f"{sentence} {more}".rstrip(), limited_by=by)
+    setting = f"{dial.symbol} = {repr(tightest.dial).removesuffix('.0')}"
+    agreed = replace(tightest, changed=None, bound=math.nan)
+    sentence = f"Without grades: {setting} is the loosest setting with answers that are at most {LONGER:.0%} longer"
+    if graded:
+        segment = steps["right"].steps.segment(tightest.dial)
+        changed = steps["right"].changed()[segment]
+        agreed = replace(found["right"], segment=segment, changed=changed, bound=loss_bound(changed, confidence))
+        sentence = f"{setting} is the loosest safe setting: {changed.words} against strict."
+    else:
+        same = value_at(result, measures(result)["same"], tightest.dial).scaled(100)[0]
+        sentence += (
+            f" than strict's, and loop or are cut off no more often; {number(same)} % of texts are strict's own."
+        )
+    if by in _MORE and (worse := _worse(result, by, tightest.dial)):
+        sentence += f" {worse}"
+    return replace(
+        agreed,
+        sentence=f"{sentence} {more}".rstrip(),
+        dial=tightest.dial,
+        prompts_needed=tightest.prompts_needed,
+        limited_by=by,
+    )
+
+
+def _as_long(result: SweepResult, confidence: float) -> float:
+    """Return the loosest value up to which answers are at most `LONGER` longer than strict's, with this confidence."""
+    places, strict = named_places(result), result.plan.strict
+    places = np.array(sorted(places.tolist(), key=lambda at: abs(at - strict)))
+    how = Bootstrap(max(2 * confidence - 1, 0.01))  # whose upper end is one-sided
+    fits = band_at(result, measures(result)["length"], places, how).high <= 1 + LONGER
+    return float(places[max(0, int(np.argmin(np.append(fits, False))) - 1)])
+
+
+def _worse(result: SweepResult, column: str, dial: float) -> str:
+    """Return a sentence about the first setting, from this one on, at which more answers are cut off or loop."""
+    graded = result.graded_steps(column)
+    bad = np.count_nonzero(~graded.steps.values.astype(bool), axis=0)
+    outwards = list(graded.outwards)
+    later = [bad[segment] for segment in outwards[outwards.index(graded.steps.segment(dial)) :]]
+    most = next((count for count in later if count > bad[graded.strict]), None)
+    if most is None:
+        return ""
+    return (
+        f"Looser settings make more answers {_MORE[column]}: {number(int(most))} of {counted(len(result), 'answer')}, "
+        f"{number(int(bad[graded.strict]))} at strict."
+    )
+
+
+def fastest(result: SweepResult, terms: Terms) -> Recommendation:
     """Return the threshold with the largest modelled speed-up over full drafts. Recommended only if its interval is
-    above 1 and its accuracy loss is at most `points` with this confidence, or the rule is lossless."""
+    above 1 and its accuracy loss, and the increases of answers that are cut off or loop, are shown to be within the
+    terms, or the rule is lossless."""
+    points, confidence, how = terms.points, terms.confidence, terms.how
     controller, by_name, against = CONTROLLERS[result.plan.over], measures(result), result.plan.against
     none = Recommendation(Finding.NO_GAIN, "", None, None, None, math.nan, None)
-    if "speed_up_strict" not in by_name:
+    if "answer_strict" not in by_name:
         return replace(none, sentence=f"No threshold can be recommended. {objection(result.costs)}")
     places = named_places(result)
-    speeds = band_at(result, by_name["speed_up_strict"], places, how).estimate
+    speeds = band_at(result, by_name["answer_strict"], places, how).estimate
     dial = float(places[int(np.nanargmax(speeds))])
-    speed = value_at(result, by_name["speed_up_strict"], dial, how)
-    alone = value_at(result, by_name["speed_up"], dial, how) if "speed_up" in by_name else None
+    speed = value_at(result, by_name["answer_strict"], dial, how)
+    alone = value_at(result, by_name["answer"], dial, how) if "answer" in by_name else None
     pace = f"{spread(speed)} as fast as {against}"
     stops = controller.advice(dial)
     if controller.counts and alone is not None and not alone.low > 1:
@@ -292,6 +380,13 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
     if dial == result.plan.strict:  # which only a draft length can be here, and it changes nothing
         longer = "Shorter drafts are slower, and longer ones were not swept."
         return replace(recommended_dial, bound=0.0, sentence=f"{sentence}. {longer}")
+    for column, limit in (("cut_off", terms.cut_off), ("looping", terms.looping)):
+        steps = result.graded_steps(column)
+        more = steps.changed()[steps.steps.segment(dial)]
+        if more.lost > more.won and loss_bound(more, confidence) > limit / 100:
+            worse = f"of {counted(len(result), 'answer')} {more.lost} more {_MORE[column]}, and {more.won} no longer do"
+            sentence = f"Not shown to be safe: {sentence[0].lower()}{sentence[1:]}; {worse}."
+            return replace(none, finding=Finding.NOT_ENOUGH, sentence=sentence, limited_by=column)
     if changed is None:
         unknown = "Its effect on accuracy is not known: no prompt is graded."
         return replace(recommended_dial, sentence=f"{sentence}. {unknown}")

@@ -194,7 +194,7 @@ class LocalMapper:
             dial = None if strict.dial is None else strict.dial.strict
         text = walked(strict, dial)
         own = text if strict is target else walked(target, None if target.dial is None else target.dial.strict)
-        return ReferenceTexts(text, own, self._text)
+        return ReferenceTexts(text, own, self._text, self._ending.ended)
 
     def _text(self, token_ids: tuple[int, ...]) -> str:
         if token_ids and token_ids[-1] in self._backend.eos_ids:  # not all end tokens are special

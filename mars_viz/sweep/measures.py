@@ -48,13 +48,16 @@ class Terms:
 
     points: float = 1.0  # tolerated accuracy loss in percentage points, above 0 and at most 100
     how: Bootstrap = DEFAULT  # the confidence, at least 0.5, and the method of intervals
+    cut_off: float = 1.0  # tolerated increase of answers that the length limit cuts off, in points as for the loss
+    looping: float = 1.0  # tolerated increase of answers that loop, likewise
 
     def __post_init__(self) -> None:
-        """Raise SettingError for an invalid loss or confidence."""
-        if not (0 < self.points <= 100 and 0.5 <= self.how.confidence < 1):
+        """Raise SettingError for an invalid limit or confidence."""
+        limits = (self.points, self.cut_off, self.looping)
+        if not (all(0 < limit <= 100 for limit in limits) and 0.5 <= self.how.confidence < 1):
             raise SettingError(
-                "The tolerated loss is above 0 and at most 100 points, the confidence at least 0.5 and below 1. "
-                "Mend the values (--loss, --confidence)."
+                "A tolerated loss or increase is above 0 and at most 100 points, the confidence at least 0.5 and below "
+                "1. Mend the values (--loss, --cut-off, --looping, --confidence)."
             )
 
     @property
@@ -65,8 +68,13 @@ class Terms:
     @property
     def safe(self) -> str:
         """A sentence that defines a safe setting."""
-        lost = f"{self.points:.4g} point{'' if self.points == 1 else 's'}"
-        return f"Safe: accuracy falls by at most {lost}, with {100 * self.confidence:.4g} % confidence."
+        lost, cut, looping = (
+            f"{limit:.4g} point{'' if limit == 1 else 's'}" for limit in (self.points, self.cut_off, self.looping)
+        )
+        return (
+            f"Safe: accuracy falls by at most {lost}, and answers that are cut off or loop increase by at most {cut} "
+            f"and {looping}, each with {100 * self.confidence:.4g} % confidence."
+        )
 
     def brackets(self, drawn: str, count: int) -> str:
         """Return sentences that define the brackets. `drawn` is the unit of resampling, 'prompts' or 'questions', and
@@ -83,7 +91,8 @@ class Terms:
 
     def facts(self) -> dict[str, Any]:
         """Return the terms as JSON values."""
-        return {"loss_points": self.points, "confidence": self.confidence, "method": self.how.method.value}
+        limits = {"loss_points": self.points, "cut_off_points": self.cut_off, "looping_points": self.looping}
+        return limits | {"confidence": self.confidence, "method": self.how.method.value}
 
 
 ALL_AGREE = (
@@ -96,9 +105,9 @@ ALL_AGREE = (
 ALONE = "the target alone"  # reference of a speed-up, in words
 PLACES = 257  # maximum number of dial values of a band
 
-RATIOS = frozenset(("speed_up", "speed_up_strict", "length", "drafted_share"))
+RATIOS = frozenset(("answer", "answer_strict", "speed_up", "speed_up_strict", "length", "drafted_share"))
 """Figures that are ratios, shown relative to 1."""
-PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed", "acceptance"))
+PERCENT = frozenset(("accuracy", "accuracy_change", "cut_off", "looping", "relaxed", "same", "agreed", "acceptance"))
 """Figures that are shares, shown as percentages."""
 
 
@@ -142,7 +151,7 @@ class Measure:
     def against_strict(self) -> bool:
         """True for figures that are known at the strict end without prompts: comparisons with strict, or counts of
         relaxed tokens."""
-        at_strict = any(column.startswith("strict:") for column in self.columns)
+        at_strict = self.name != "answer" and any(column.startswith("strict:") for column in self.columns)
         return self.sure_at_strict or self.name in ("relaxed", "edits") or at_strict
 
 
@@ -220,27 +229,37 @@ _EXACT = (
     Measure("same", "texts identical to strict", ("same",), _same, agreed=_share_ends, sure_at_strict=True),
     Measure("agreed", "strict's text before the first divergence, share", ("agreed", "strict:tokens"), divided),
     Measure("edits", "edit distance to strict per strict token", ("edit_distance", "strict:tokens"), divided),
-    Measure("length", "output length relative to strict", ("tokens", "strict:tokens"), divided),
+    Measure("length", "answer length relative to strict", ("tokens", "strict:tokens"), divided),
+    Measure("cut_off", "answers cut off by the length limit", ("cut_off",), _same, agreed=_share_ends),
+    Measure("looping", "answers that loop", ("looping",), _same, agreed=_share_ends),
 )
-_OVER_TARGET = "modelled speed-up over the target alone"
-_PACE = Measure(
-    "speed_up_strict",
-    "modelled speed-up over strict",
-    ("tokens", "rounds", "strict:tokens", "strict:rounds"),
-    _pace,
-    modelled=True,
+_PACES = (
+    Measure("answer_strict", "modelled speed-up of answers over strict", ("strict:rounds", "rounds"), divided),
+    Measure(
+        "speed_up_strict",
+        "modelled speed-up per token over strict",
+        ("tokens", "rounds", "strict:tokens", "strict:rounds"),
+        _pace,
+    ),
 )
+"""Time per answer, which ends when the text does, and time per token, which longer answers do not lower."""
+_OVER_TARGET = {
+    "answer": ("modelled speed-up of answers over the target alone", "strict:tokens"),
+    "speed_up": ("modelled speed-up per token over the target alone", "tokens"),
+}
+"""The target alone writes strict's answer, or as many tokens as the setting did."""
 DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), _same)
 """The number that a controller reduces; without a controller it follows from the rounds."""
 _CUT = (DRAFTED, Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), divided))
 """Figures of sweeps with a controller."""
 _AGAINST = {
-    "speed_up_strict": "modelled speed-up over {}",
+    "answer_strict": "modelled speed-up of answers over {}",
+    "speed_up_strict": "modelled speed-up per token over {}",
     "drafted_share": "drafted tokens relative to {}",
     "same": "texts identical to those of {}",
     "agreed": "text of {} before the first divergence, share",
     "edits": "edit distance to the text of {} per token of it",
-    "length": "output length relative to {}",
+    "length": "answer length relative to {}",
     "accuracy_change": "accuracy change vs {}",
 }
 """Titles of figures in sweeps of a controller's threshold, which are not compared with strict."""
@@ -265,13 +284,16 @@ def measures(result: SweepResult) -> dict[str, Measure]:
     controller a round costs the same at every setting, so the speed-up over strict needs no costs.
     """
     plan, settings, costs = result.plan, result.plan.settings, result.costs
-    figures = [*_EXACT, *((_PACE,) if plan.cut_by is None else _CUT)]
+    figures = [*_EXACT, *((replace(each, modelled=True) for each in _PACES) if plan.cut_by is None else _CUT)]
     if plan.cut_by is not None:
         figures += _cut_paces(result) if "modelled" in result.lines else ()
     elif costs is not None and costs.cover(settings.gamma, settings.tree) and not objection(costs):
         factor = per_token(costs, settings.gamma)
-        alone = Measure("speed_up", _OVER_TARGET, ("tokens", "rounds"), partial(_times, factor.estimate), modelled=True)
-        figures.append(replace(alone, factor=factor, costed=_over_target_at_factors_ends))
+        of = partial(_times, factor.estimate)
+        for name, (title, tokens) in _OVER_TARGET.items():
+            ends = partial(_over_target_at_factors_ends, tokens)
+            columns = (tokens, "rounds")
+            figures.append(Measure(name, title, columns, of, modelled=True, factor=factor, costed=ends))
     if result.graded.any():
         figures += _GRADED
         for name in plan.scores:  # a share if all values are 0 or 1
@@ -284,30 +306,49 @@ def measures(result: SweepResult) -> dict[str, Measure]:
 
 def _cut_paces(result: SweepResult) -> list[Measure]:
     assert result.costs is not None
-    columns, of = ("tokens", "modelled"), partial(_times, result.costs.passes[0].seconds)
-    return [
-        replace(_PACE, columns=(*columns, "strict:tokens", "strict:modelled"), costed=_over_strict_at_ends),
-        Measure("speed_up", _OVER_TARGET, columns, of, modelled=True, costed=_over_target_at_ends),
+    of = partial(_times, result.costs.passes[0].seconds)
+    paces = [
+        replace(
+            each,
+            columns=tuple(column.replace("rounds", "modelled") for column in each.columns),
+            modelled=True,
+            costed=partial(_over_strict_at_ends, each.name == "answer_strict"),
+        )
+        for each in _PACES
+    ]
+    return paces + [
+        Measure(name, title, (tokens, "modelled"), of, modelled=True, costed=partial(_over_target_at_ends, tokens))
+        for name, (title, tokens) in _OVER_TARGET.items()
     ]
 
 
-def _over_strict_at_ends(result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
+def _mean(result: SweepResult, column: str, dials: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+    """Return the mean of a column over the prompts [D], or [1] with the prefix 'strict:'."""
+    name, strict = _named(column)
+    means: np.ndarray = result.at(name, np.array([result.plan.strict]) if strict else dials, rows).mean(axis=0)
+    return means
+
+
+def _over_strict_at_ends(answers: bool, result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
     strict = np.array([result.plan.strict])
-    tokens, others = (result.at("tokens", at, rows).mean(axis=0) for at in (dials, strict))
+    columns = ("tokens", "strict:tokens")
+    tokens, others = (np.ones(1) if answers else _mean(result, column, dials, rows) for column in columns)
     for ours, theirs in zip(_seconds_at_ends(result, dials, rows), _seconds_at_ends(result, strict, rows), strict=True):
         low, high = (_pace(tokens, own[1], others, full[1]) for own, full in zip(ours, theirs, strict=True))
         yield low, high
 
 
-def _over_target_at_ends(result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
-    tokens = result.at("tokens", dials, rows).mean(axis=0)
+def _over_target_at_ends(column: str, result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
+    tokens = _mean(result, column, dials, rows)
     for low, high in _seconds_at_ends(result, dials, rows):
         yield _times(low[0], tokens, low[1]), _times(high[0], tokens, high[1])
 
 
-def _over_target_at_factors_ends(result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
+def _over_target_at_factors_ends(
+    column: str, result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
+) -> FigureEnds:
     assert result.costs is not None
-    tokens, rounds = (result.at(name, dials, rows).mean(axis=0) for name in ("tokens", "rounds"))
+    tokens, rounds = (_mean(result, name, dials, rows) for name in (column, "rounds"))
     for costs in at_ends(result.costs):
         low, high = (_times(per_token(each, result.plan.settings.gamma).estimate, tokens, rounds) for each in costs)
         yield low, high
@@ -444,19 +485,17 @@ def value_at(
 
 
 def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], how: Bootstrap = DEFAULT) -> Interval:
-    """Return the modelled speed of the first sweep's setting relative to the other's, paired by prompt. For sweeps with
-    a controller, equal costs and equal prompts. Raises BadInput if they cannot be compared."""
+    """Return the modelled speed-up of answers of the first sweep's setting over the other's, paired by prompt. For
+    sweeps with a controller, equal costs and equal prompts. Raises BadInput if they cannot be compared."""
     (first, dial), (second, second_dial) = one, other
     names = [result.prompts["id"].tolist() for result, _ in (one, other)]
     if names[0] != names[1] or first.costs != second.costs or "modelled" not in first.lines:
         raise SettingError("These sweeps have other prompts or costs, so their paces cannot be compared.")
     sides = [(first, np.array([dial])), (second, np.array([second_dial]))]
-    columns = [result.at(name, at).astype(np.float64) for result, at in sides for name in ("tokens", "modelled")]
-    interval, moved = band(_pace, *columns, how=how, units=first.units), []
-    tokens, others = (columns[place].mean(axis=0) for place in (0, 2))
-    for ours, theirs in zip(*(_seconds_at_ends(result, at, None) for result, at in sides), strict=True):
-        low, high = (_pace(tokens, own[1], others, other[1]) for own, other in zip(ours, theirs, strict=True))
-        moved.append((low, high))
+    theirs, ours = (result.at("modelled", at).astype(np.float64) for result, at in reversed(sides))
+    interval, moved = band(divided, theirs, ours, how=how, units=first.units), []
+    for own, others in zip(*(_seconds_at_ends(result, at, None) for result, at in sides), strict=True):
+        moved.append((divided(others[0][1], own[0][1]), divided(others[1][1], own[1][1])))
     return widened(interval, moved).only
 
 
@@ -548,10 +587,10 @@ def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, 
     by_name, dials = measures(result), named_places(result, most)
     if "accuracy" not in by_name:
         raise SettingError("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
-    alone = None if paired else by_name.get("speed_up")
-    if "speed_up_strict" not in by_name:
+    alone = None if paired else by_name.get("answer")
+    if "answer_strict" not in by_name:
         raise SettingError(f"There is no speed-up to plot. {objection(result.costs)} Measure the costs again.")
-    pace = alone or by_name["speed_up_strict"]
+    pace = alone or by_name["answer_strict"]
     fast = Measure(pace.name, pace.title, pace.columns, pace.of, graded=True, modelled=True)
     right = by_name["accuracy_change" if paired else "accuracy"]
     accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (right, fast))

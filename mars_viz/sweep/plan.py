@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,18 +22,7 @@ from mars_viz.runfiles.manifest import parsed, strict_json
 from mars_viz.words import exact_setting, exactly, number
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 8  # raised when older sweeps can no longer be read unchanged, or older versions cannot read new ones
-UNCUT, CHAINS, WITHOUT_STOP = 5, 4, 2  # schemas without controllers, without trees, and without stop strings
-_LATER: tuple[tuple[tuple[str, ...], Callable[[Plan], object]], ...] = (
-    (("checked",), lambda plan: plan.checked),
-    (("scores",), lambda plan: plan.scores),
-    (("over", "controller"), lambda plan: plan.cut_by),
-    (("tree",), lambda plan: plan.settings.drafts_trees),
-    (("turns",), lambda plan: plan.turns is not Turns.FIRST),
-    (("stop",), lambda plan: plan.settings.stop),
-)
-"""Fields of each feature, the newest first, and whether a plan has it. Without the newest features a plan is written as
-before them, with a schema one lower for each, as in `runfiles.manifest`. Schema 1 also lacks fields with a default."""
+SCHEMA = 9  # raised when older sweeps can no longer be read; they are swept again
 
 CHECKED_FIRST, CHECKED_EVERY = 8, 32
 """Prompts whose texts are compared with a plain pass of the target: the first ones, then every n-th."""
@@ -56,7 +45,7 @@ class Plan:
     graded: int  # number of graded prompts
     skipped: int  # number of omitted lines of its file
     provenance: Provenance  # models, revisions, dtype, device, versions, and the start of the sweep
-    later_turns: int = 0  # number of omitted later turns of conversations. Unknown, and 0, in sweeps of schema 1.
+    later_turns: int = 0  # number of omitted later turns of conversations
     turns: Turns = Turns.FIRST
     """ALL if later turns are decoded after the target's own answers, which are the same at every setting."""
     over: str = ""  # name of the controller whose threshold is swept; empty for the rule's dial
@@ -263,48 +252,33 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """Return the contents of sweep.json."""
-    facts, schema = asdict(plan), _schema(plan)
-    for names, _ in _LATER[: SCHEMA - schema]:
-        for name in names:
-            (facts if name in facts else facts["settings"]).pop(name)
-    contents = {"format": FORMAT, "schema": schema, "plan": facts, "costs": None if costs is None else asdict(costs)}
+    facts = asdict(plan)
+    contents = {"format": FORMAT, "schema": SCHEMA, "plan": facts, "costs": None if costs is None else asdict(costs)}
     return (json.dumps(contents, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
 
 
-def _schema(plan: Plan) -> int:
-    """Return the schema that a plan is written with."""
-    lacks = [not has(plan) for _, has in _LATER]
-    return SCHEMA - [*lacks, False].index(False)
-
-
 def from_json(data: bytes) -> tuple[Plan, Costs | None]:
-    """Return the plan and the measured costs. Raises BadInput for other data and newer schemas."""
+    """Return the plan and the measured costs. Raises BadInput for other data and other schemas."""
     try:
         contents = strict_json(data, "sweep.json")
         if not isinstance(contents, dict) or contents.get("format") != FORMAT:
             raise RunFileError("sweep.json is not that of a sweep. Choose a folder written by `mars-viz sweep`.")
-        if contents.get("schema") not in range(1, SCHEMA + 1):
+        if contents.get("schema") != SCHEMA:
             schema = bounds.shortened(contents.get("schema"))
             raise RunFileError(
-                f"sweep.json has the schema {schema}; this MARS Viz reads {SCHEMA} and below. Update it."
+                f"sweep.json has the schema {schema}; this MARS Viz reads {SCHEMA}. Sweep again, or take its version."
             )
-        plan = _plan(contents["plan"], contents["schema"])
+        plan = _plan(contents["plan"])
         return plan, None if contents["costs"] is None else costs_from(contents["costs"])
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
         raise RunFileError("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
 
 
-def _plan(found: Mapping[str, Any], schema: int) -> Plan:
-    lacking = {"later_turns": 0, "over": "", "scores": [], "checked": False} | dict(found)
-    lacking |= {"turns": Turns.FIRST.value} if schema < CHAINS else {}
-    settings = {name: value for name, value in asdict(Settings()).items() if name != "stop"}
-    settings |= {"stop": []} if schema <= WITHOUT_STOP else {}
-    records = {"settings": settings, "provenance": asdict(Provenance()) | {"eos_ids": []}}
-    values = lacking | {name: defaults | dict(found[name]) for name, defaults in records.items()}
-    plan = parsed(Plan, values, "sweep.json")
+def _plan(found: Mapping[str, Any]) -> Plan:
+    plan = parsed(Plan, found, "sweep.json")
     bounds.check(plan, "sweep.json")
-    if plan.prompts == 0 or max(_schema(plan), UNCUT) != max(schema, UNCUT):
-        raise ValueError("impossible counts, or another schema")
+    if plan.prompts == 0:
+        raise ValueError("no prompt")
     if not len(set(filter(names_score, plan.scores))) == len(plan.scores) <= SCORES:
         raise ValueError("impossible scores")
     if plan.over and (plan.over not in CONTROLLERS or plan.settings.control is not None or plan.settings.drafts_trees):

@@ -42,10 +42,13 @@ from mars_viz.writer import csv_of
 
 T = TypeVar("T")
 BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
-PACES = ("speed_up", "speed_up_strict", "tau")  # measures of speed, the preferred first
+PACES = ("answer", "answer_strict", "tau")  # measures of speed, the preferred first
 _MOST_KEPT = 2_000
 _NOTHING = object()
-TOLD = ("accuracy", "accuracy_change", "tau", "speed_up", "speed_up_strict", "drafted_share", "same")
+TOLD = (
+    *("accuracy", "accuracy_change", "answer", "answer_strict", "speed_up", "speed_up_strict"),
+    *("tau", "length", "cut_off", "looping", "drafted_share", "same"),
+)
 """Figures of a table along the dial; settings with equal printed values share a row."""
 COUNTS = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "same")
 """Sums over all prompts in `stretches_csv`."""
@@ -117,7 +120,7 @@ def _on(steps: Steps, edges: np.ndarray) -> np.ndarray:
 
 
 TOGETHER = "together"  # the row of all tasks
-FIGURES = ("accuracy_change", "accuracy", "tau", "speed_up_strict", "speed_up")  # figures of each task, in order
+FIGURES = ("accuracy_change", "accuracy", "tau", "answer_strict", "answer", "looping")  # of each task, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,21 +160,20 @@ class CachedSweep:
     @property
     def graded(self) -> bool:
         """True if both accuracy and a speed-up are known."""
-        return "accuracy" in self.measures and "speed_up_strict" in self.measures
+        return "accuracy" in self.measures and "answer_strict" in self.measures
 
     @property
     def pace(self) -> str:
         """Name of the preferred measure of speed: a speed-up, or τ if the costs of cut rounds are unknown."""
         return next(name for name in PACES if name in self.measures)
 
-    def recommendation(self, points: float, confidence: float, among: int = 1) -> Recommendation | None:
+    def recommendation(self, terms: Terms, among: int = 1) -> Recommendation:
         """Return `advised`, cached."""
-        key = ("recommendation", points, confidence, among)
-        return self.kept(key, lambda: advised(self.result, points, confidence, among, self.how))
+        return self.kept(("recommendation", terms, among), lambda: advised(self.result, terms, among))
 
-    def dial(self, requested: float | None, points: float, confidence: float) -> float:
+    def dial(self, requested: float | None, terms: Terms) -> float:
         """Return the requested setting, or the recommended one if `requested` is None."""
-        return chosen_dial(self.result, self.recommendation(points, confidence)) if requested is None else requested
+        return chosen_dial(self.result, self.recommendation(terms)) if requested is None else requested
 
     def value(self, name: str, dial: float) -> Interval:
         """Return a figure at a setting, with its interval."""
@@ -208,7 +210,7 @@ class CachedSweep:
         if dial in path.dials:
             return path
         key = ("place", paired, dial)
-        speed = "speed_up" if path.over == ALONE else "speed_up_strict"
+        speed = "answer" if path.over == ALONE else "answer_strict"
         right = "accuracy_change" if paired else "accuracy"
         measure = self.measures[speed]  # of the graded prompts only, as on the frontier
         graded = Measure(speed, measure.title, measure.columns, measure.of, graded=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.intervals import Steps
-from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommendation, recommend
+from mars_viz.analysis.recommendation import Finding, Graded, Recommendation
 from mars_viz.costs import Costs, drafts_seconds, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.prompts import Turns
@@ -166,17 +166,19 @@ class SweepResult:
         lines: np.ndarray = start + self.lines["low"][start:end].searchsorted(dials, side="right") - 1
         return lines
 
-    def graded_steps(self) -> Graded:
-        """Return right and wrong along the dial, for `recommend`. Raises BadInput if no prompt is graded."""
-        if not self.graded.any():
+    def graded_steps(self, column: str = "right") -> Graded:
+        """Return good and bad texts along the dial, for `recommend`: right ones, or by `column` those that are not
+        'cut_off' or not 'looping'. Raises BadInput if no prompt is graded."""
+        graded, good = (self.graded, RIGHT) if column == "right" else (np.ones(len(self), bool), 0)
+        if not graded.any():
             raise SettingError("No prompt of the set is graded, so accuracy is unknown. Use a set with answers.")
-        graded, grades, low = self.graded, self.lines["right"], self.lines["low"]
+        grades, low = self.lines[column], self.lines["low"]
         changes = np.append(True, grades[1:] != grades[:-1])
         changes[self.starts[:-1]] = True
         edges = np.unique(low[changes & np.repeat(graded, np.diff(self.starts))])
         values = np.empty((int(graded.sum()), len(edges)), bool)
         for row, place in enumerate(np.flatnonzero(graded).tolist()):
-            values[row] = grades[self._lines_at(place, edges)] == RIGHT
+            values[row] = grades[self._lines_at(place, edges)] == good
         right = Steps(np.append(edges, self.top), values)
         return Graded(right, strict=right.segment(self.plan.strict), units=self.units_of(graded))
 
@@ -283,6 +285,7 @@ def _check(
         and all((values >= 0).all() for values in counts)
         and np.array_equal(lines["accepted"].sum(axis=1), lines["rounds"])
         and (lines["rolled_back"] <= lines["drafted"]).all()
+        and all((lines[name] <= 1).all() for name in ("cut_off", "looping"))
         and (lengths is None or np.array_equal(lengths.sum(axis=1), lines["rounds"]))
         and (lengths is None or np.array_equal(lengths @ np.arange(lengths.shape[1]), lines["drafted"]))
         and UNGRADED <= lines["right"].min() <= lines["right"].max() <= RIGHT
@@ -336,20 +339,6 @@ def spent_by_length(plan: Plan, costs: Costs) -> np.ndarray:
     controller, gamma = plan.cut_by, plan.settings.gamma
     assert controller is not None
     return np.array([drafts_seconds(costs, [count], [controller.steps(count, gamma)]) for count in range(gamma + 1)])
-
-
-def recommended(result: SweepResult, points: float, confidence: float, among: int = 1) -> Recommendation | None:
-    """Return the loosest setting that loses at most `points` with this confidence; None if no prompt is graded.
-
-    To choose the best of `among` sweeps at this joint confidence, each is tested more strictly. Raises BadInput for an
-    invalid limit or confidence.
-    """
-    if not result.graded.any():
-        return None
-    dial, each = result.plan.axis.dial, confidence_of_each(confidence, among)
-    decimals = 0 if dial.step >= 1 else DECIMALS
-    recommendation = recommend(result.graded_steps(), points, each, symbol=dial.symbol, decimals=decimals)
-    return replace(recommendation, sentence=f"{recommendation.sentence} {together(confidence, among)}".rstrip())
 
 
 def confidence_of_each(confidence: float, among: int) -> float:

@@ -122,6 +122,17 @@ class TimingCheck:
         """Tokens per second relative to the target alone, resampled like `over_strict`."""
         return self._over(self.target)
 
+    def answers_over(self, other: Way) -> Interval:
+        """Return the time of an answer in another way relative to the setting's, resampled like `over_strict`."""
+        theirs, ours = (np.median(way.seconds, axis=1) for way in (other, self.chosen))
+        return ratio(theirs, ours, self.how)
+
+    def modelled_answers_over(self, other: Way) -> float:
+        """Return the modelled counterpart of `answers_over`: the pace, times how much longer the other's answers are.
+        NaN for the target alone without costs."""
+        pace = self.modelled_over_target if other is self.target else self.modelled_over_strict
+        return pace * float(other.tokens.sum() / self.chosen.tokens.sum())
+
     @property
     def modelled(self) -> Interval:
         """Modelled pace relative to the target alone."""
@@ -158,6 +169,10 @@ class TimingCheck:
             "prompts": len(self.chosen.tokens),
             "repetitions": self.chosen.seconds.shape[1],
             "tokens_per_second": {way.name: asdict(self.pace(way)) for way in ways},
+            "answers_over_strict": asdict(self.answers_over(self.strict)),
+            "answers_over_target": None if self.objection else asdict(self.answers_over(self.target)),
+            "modelled_answers_over_strict": self.modelled_answers_over(self.strict),
+            "modelled_answers_over_target": self.modelled_answers_over(self.target),
             "measured_over_strict": asdict(self.over_strict),
             "measured_over_target": None if self.objection else asdict(self.over_target),
             "objection": self.objection,

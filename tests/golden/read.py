@@ -29,7 +29,9 @@ from mars_viz.samples import RUNS
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import curve, load_sweep, measures
 from mars_viz.sweep.evidence import evidence_of
-from mars_viz.sweep.result import chosen_dial, recommended
+from mars_viz.sweep.grid import recommended
+from mars_viz.sweep.measures import Terms
+from mars_viz.sweep.result import chosen_dial
 from mars_viz.ui import links, models_form
 from mars_viz.ui import rules_page as rule_page
 from mars_viz.ui.compare import page_state
@@ -173,7 +175,7 @@ def walk_columns(backend: Backend, run: Run) -> Columns:
 def sweep_columns(folder: Path) -> Columns:
     """Return what is read off a sweep: counts, curves, recommendation, evidence for the setting that it advises."""
     result = load_sweep(folder)
-    found = recommended(result, 1.0, 0.95)
+    found = recommended(result, Terms())
     dial = chosen_dial(result, found)
     edges = result.edges[1:-1][:: max(1, len(result.edges) // 20)]
     grid = np.concatenate([np.linspace(result.plan.low, result.plan.high, 41), edges, np.nextafter(edges, -np.inf)])

@@ -34,7 +34,7 @@ from mars_viz.ui.session import PageState
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.words import number
 
-KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "drafted_share", "tau", "rolled_back", "same")
+KEY = ("accuracy", "accuracy_change", "answer", "answer_strict", "drafted_share", "tau", "length", "looping", "same")
 """Key figures next to the frontier."""
 POINTS, CONFIDENCE, BCA = 1.0, 0.95, "bca"
 LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999  # limits of the page's fields; no prompt set is large enough beyond these
@@ -59,11 +59,14 @@ class TuneView:
     """Confidence of the recommendation and of all intervals."""
     intervals: str = links.one_of("intervals", BCA, METHODS)
     """Name in `METHODS`."""
+    cut_off: float = links.number("cut_off", POINTS, LEAST_POINTS, 100)  # tolerated increases, in percentage points
+    looping: float = links.number("looping", POINTS, LEAST_POINTS, 100)
 
     @property
     def terms(self) -> Terms:
         """The terms of the recommendation."""
-        return Terms(self.points, Bootstrap(self.confidence, METHODS[self.intervals]))
+        how = Bootstrap(self.confidence, METHODS[self.intervals])
+        return Terms(self.points, how, self.cut_off, self.looping)
 
 
 def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
@@ -167,7 +170,7 @@ class SweepCatalogue:
         first = next(iter(labels), "")
         fallback = "; the newest is shown" if first else ""
         lost = f"There is no sweep “{clipped(view.sweep)}” in the folder for results{fallback}." if view.sweep else ""
-        return replace(TuneView(sweep=first), points=view.points, confidence=view.confidence), lost
+        return replace(view, sweep=first, dial=None, others=()), lost
 
     def opened(self, name: str) -> CachedSweep | None:
         """Return the sweep's figures; None if no prompt has finished. Raises BadInput if it cannot be read."""

@@ -143,7 +143,7 @@ def opened_variants(
     opened = (catalog.opened(name) for name in catalog.variants(view.sweep))
     others = [other.by(sweep.how) for other in opened if other is not None]
     sweeps = [sweep, *(each for each in others if each is not sweep)]
-    return [(each, each.recommendation(view.points, view.confidence, len(sweeps))) for each in sweeps]
+    return [(each, each.recommendation(view.terms, len(sweeps))) for each in sweeps]
 
 
 def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
@@ -194,25 +194,25 @@ def draw_terms(page_state: TunePageState, sweep: CachedSweep) -> None:
 
 def _term_fields(page_state: TunePageState) -> None:
     view, most = page_state.view, 100 * MOST_CONFIDENCE
-    st.session_state["tune-points"] = view.points
+    limits = {
+        "points": ("Tolerated loss of accuracy, points", "A setting is safe where its loss is shown to be no larger"),
+        "cut_off": ("Tolerated increase of answers cut off, points", "Answers that end at the length limit"),
+        "looping": ("Tolerated increase of looping answers, points", "Answers that repeat a phrase without a break"),
+    }
+    for name in limits:
+        st.session_state[f"tune-{name}"] = getattr(view, name)
     st.session_state["tune-confidence"] = min(most, 100 * view.confidence)
     st.session_state["tune-intervals"] = view.intervals
 
     def change() -> None:
         values = st.session_state
         confidence, intervals = values["tune-confidence"] / 100, values["tune-intervals"]
-        page_state.change(points=values["tune-points"], confidence=confidence, intervals=intervals)
+        tolerated = {name: values[f"tune-{name}"] for name in limits}
+        page_state.change(confidence=confidence, intervals=intervals, **tolerated)
 
-    st.number_input(
-        "Tolerated loss of accuracy, points",
-        LEAST_POINTS,
-        100.0,
-        step=0.5,
-        format="%.3f",
-        key="tune-points",
-        on_change=change,
-        help="A setting is safe where its loss is shown to be no larger",
-    )
+    for name, (label, help_text) in limits.items():
+        key = f"tune-{name}"
+        st.number_input(label, LEAST_POINTS, 100.0, step=0.5, format="%.3f", key=key, on_change=change, help=help_text)
     st.number_input("Confidence, %", 50.0, most, step=1.0, key="tune-confidence", on_change=change, help=SURE_HELP)
     st.segmented_control(
         "Intervals by the bootstrap",
