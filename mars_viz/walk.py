@@ -1,4 +1,5 @@
-"""The parts of decoding: speculators, the end of a text, and one round. `exploration` has the loop."""
+"""The parts of decoding: speculators, also of recorded answers, the end of a text, and one round. `exploration` has the
+loop."""
 
 from __future__ import annotations
 

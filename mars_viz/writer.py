@@ -6,6 +6,11 @@ again.
 
 Folders of runs, races and sweeps may be writable by several users of a machine. The folder itself is trusted. Links
 inside it are followed, for reading or writing, only if this user or root made them.
+
+JSON is written without NaN or infinity, and CSV is safe from formula injection: spreadsheets run a cell that starts
+with =, +, −, @, a tab or a line break, even if quoted, and hide a leading apostrophe. Such cells that are not numbers
+get an apostrophe in front, as OWASP advises, and so do cells with apostrophes before such a character: the text after
+the first apostrophe is then always the original.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Arrays have one row per prompt. Compared settings share their prompts, so a resa
 numbers. Prompts that belong together, such as the turns of a conversation, are drawn together: `units` identifies them
 (the cluster bootstrap, Davison and Hinkley 1997, Bootstrap Methods and Their Application, 3.8, with whole clusters
 drawn). The resamples depend on the number of units alone, so the same data always give the same interval.
+
+Figures along a dial are step functions: constant on segments that are half-open, [low, high), like the sides of a
+verdict (records.Verdicts); only the last one includes its high end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Speed against accuracy: one path per rule with the dial as parameter, and its intervals as a band."""
+"""Figures of Tune: speed against accuracy, a figure's curve along the dial, and bars of shares. Intervals are bands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relaxed rules of papers."""
+"""Relaxed rules of papers, and rules that keep any token of a sampler's set: the k best, the nucleus, min-p."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The evidence for a setting: everything that engine maintainers ask for, with intervals.
+"""The evidence for a setting: everything that engine maintainers ask for, with intervals, and the command that repeats
+the sweep. Facts that a sweep does not store are described in words: the path of a prompt file or model, the machine.
 
 Plain data, and files in Markdown, CSV and JSON, written completely or not at all, or as a zip.
 """
