@@ -24,7 +24,7 @@ from factories import make_speculation  # noqa: E402
 from mars_viz.records import Decision, Speculation, Verdicts  # noqa: E402
 from mars_viz.rules import RULES, Dial, Fixed, Rule, settle  # noqa: E402
 from mars_viz.run import Settings  # noqa: E402
-from mars_viz.sweep.engine_settings import engine_settings  # noqa: E402
+from mars_viz.sweep.document import engine_settings  # noqa: E402
 from mars_viz.words import number, setting  # noqa: E402
 
 FOLDER = ROOT / "docs" / "rules"

@@ -21,7 +21,7 @@ from mars_viz.costs import Cost, Costs, ratio, round_cost
 from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError
 from mars_viz.exploration import Budget
-from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
+from mars_viz.figures.along_the_dial import QUANTITIES, Quantity, heat_map
 from mars_viz.figures.rules import Upward, agreement_matrix, boundary_name, branch_acceptance, decision_plane
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.records import Timing

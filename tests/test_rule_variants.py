@@ -27,7 +27,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.runfiles import codec, load_run, read_zip, tables, write_zip
 from mars_viz.shapes import SHAPES, shape_named
 from mars_viz.speculators.drafter_names import DRAFTERS, drafter_named
-from mars_viz.sweep.engine_settings import EngineSetting, engine_settings
+from mars_viz.sweep.document import EngineSetting, engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import LiveView
 from mars_viz.ui.rules_page import RulesPageState, RuleView

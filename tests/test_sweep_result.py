@@ -37,7 +37,7 @@ from mars_viz.recording import mapping_of
 from mars_viz.run import Settings
 from mars_viz.samples import SWEEPS
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
-from mars_viz.sweep.engine_settings import ENGINES, engine_settings
+from mars_viz.sweep.document import ENGINES, engine_settings
 from mars_viz.sweep.evidence import (
     ENDS,
     NOT_MEASURED,

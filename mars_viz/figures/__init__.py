@@ -8,8 +8,7 @@ from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import positions
 from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.errors import EvidenceError, SettingError
-from mars_viz.figures.along_the_dial import ratio_histogram, round_bars, savings, two_logits
-from mars_viz.figures.heat_map import QUANTITIES, heat_map
+from mars_viz.figures.along_the_dial import QUANTITIES, heat_map, ratio_histogram, round_bars, savings, two_logits
 from mars_viz.figures.style import DARK, LIGHT, Theme, spoken_title
 from mars_viz.rules import rule_named
 from mars_viz.run import Run

@@ -41,7 +41,7 @@ from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.documents import Facts
 from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.escapes import Html, html
-from mars_viz.figures.heat_map import QUANTITIES, heat_map
+from mars_viz.figures.along_the_dial import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.rules import rule_named
 from mars_viz.run import Run

@@ -31,8 +31,8 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
-from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
+from mars_viz.speculators.drafters.model import Eagle3Drafter
 from mars_viz.speculators.targets import PROBE, check_known, check_target, check_tokens
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix

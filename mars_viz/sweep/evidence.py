@@ -33,7 +33,7 @@ from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.runlist.reproduce import Options, command_line
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
-from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.sweep.document import engine_settings
 from mars_viz.sweep.grid import Advised, cells_at, grid_table
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import Plan, turns_words

@@ -20,7 +20,7 @@ from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
 from mars_viz.dialmap import shown, whole_threshold_map
 from mars_viz.escapes import markdown
-from mars_viz.figures.heat_map import QUANTITIES, heat_map
+from mars_viz.figures.along_the_dial import QUANTITIES, heat_map
 from mars_viz.report import file_name
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
