@@ -23,8 +23,7 @@ from served import served  # isort: skip
 
 from mars_viz.axis import RuleDial, Span, Threshold
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import DialMap, mapped
-from mars_viz.exploration import Walker, explore, walk
+from mars_viz.exploration import DialMap, Walker, explore, mapped, walk
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run, save_run

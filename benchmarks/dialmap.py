@@ -20,7 +20,7 @@ from tqdm import tqdm
 from mars_viz.axis import Span
 from mars_viz.commands.decoding import model_arguments, opened_backend
 from mars_viz.demo.prompts import STORIES
-from mars_viz.dialmap import DialMap
+from mars_viz.exploration import DialMap
 from mars_viz.recording import Mapping, Recording
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mars_viz.backend_choice import backend
     from mars_viz.chat import Exchange, History
-    from mars_viz.dialmap import DialMap
+    from mars_viz.exploration import DialMap
     from mars_viz.figures import plotted as plotted
     from mars_viz.figures import plotted_map as plotted_map
     from mars_viz.frames import run_frame as run_frame
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DialMap": "mars_viz.dialmap",
+    "DialMap": "mars_viz.exploration",
     "Exchange": "mars_viz.chat",
     "History": "mars_viz.chat",
     "backend": "mars_viz.backend_choice",

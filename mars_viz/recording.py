@@ -14,9 +14,19 @@ from mars_viz import backend_choice
 from mars_viz.axis import RuleDial, Span, Threshold, axis_of
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
 from mars_viz.controllers import LENGTH, NONE, control_named
-from mars_viz.dialmap import DialMap, known_answers
 from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
-from mars_viz.exploration import Budget, MapProgress, Stand, Together, Walker, explore, walk_all, walk_together
+from mars_viz.exploration import (
+    Budget,
+    DialMap,
+    MapProgress,
+    Stand,
+    Together,
+    Walker,
+    explore,
+    known_answers,
+    walk_all,
+    walk_together,
+)
 from mars_viz.options import declared
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named

@@ -30,9 +30,9 @@ from mars_viz.components.explorer.payload import WINDOW, identified, payload_of,
 from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
-from mars_viz.dialmap import whole_threshold_map
 from mars_viz.errors import RunFileError, StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined, visible
+from mars_viz.exploration import whole_threshold_map
 from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
 from mars_viz.rules import rule_named

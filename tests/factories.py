@@ -15,8 +15,7 @@ import numpy as np
 
 from mars_viz import randomness
 from mars_viz.axis import RuleDial
-from mars_viz.dialmap import DialMap, mapped
-from mars_viz.exploration import Budget, Walker, explore, walk
+from mars_viz.exploration import Budget, DialMap, Walker, explore, mapped, walk
 from mars_viz.randomness import Purpose
 from mars_viz.records import Emission, Round, Speculation
 from mars_viz.rules import rule_named

@@ -11,7 +11,7 @@ import pytest
 from sweep_cases import toy_sweep
 
 from mars_viz import samples
-from mars_viz.dialmap import mapped
+from mars_viz.exploration import mapped
 from mars_viz.race import save_race
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run

@@ -27,9 +27,8 @@ from mars_viz.backend_choice import (
 from mars_viz.chat import CUT_OFF, Exchange, History
 from mars_viz.cli import main
 from mars_viz.commands.decoding import _history
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Stand
+from mars_viz.exploration import Stand, mapped
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.prompts.files import history_of
 from mars_viz.recording import Mapping, Recording, Walking, dial_map, record

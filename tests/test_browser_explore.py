@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from mars_viz import load_run
 from mars_viz.analysis.metrics import Basis, summary
-from mars_viz.dialmap import shown
+from mars_viz.exploration import shown
 from mars_viz.report import report_html
 from mars_viz.run import Run
 from mars_viz.samples import RUNS

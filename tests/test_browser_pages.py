@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.components.guide import CARDS
 from mars_viz.components.stepper import Jump, playback
-from mars_viz.dialmap import mapped
+from mars_viz.exploration import mapped
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
 from tests.controls import swipe

@@ -12,8 +12,8 @@ from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.payload import plain, run_payload
 from mars_viz.demo import tasks
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
+from mars_viz.exploration import mapped
 from mars_viz.prompts import recognised
 from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome

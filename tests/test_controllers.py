@@ -19,9 +19,8 @@ from mars_viz import cli
 from mars_viz.axis import Threshold
 from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, control_named
 from mars_viz.costs import Cost, Costs, round_cost
-from mars_viz.dialmap import DialMap, mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Walker, explore, walk
+from mars_viz.exploration import DialMap, Walker, explore, mapped, walk
 from mars_viz.recording import Mapping, Recording, mapping_of
 from mars_viz.records import Round, Speculation
 from mars_viz.rules import rule_named, settle

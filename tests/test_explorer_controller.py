@@ -14,8 +14,8 @@ from mars_viz.axis import Threshold
 from mars_viz.components.explorer.element import RunPayload, recorded_at
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import mapped, whole_threshold_map
 from mars_viz.errors import BadInput
+from mars_viz.exploration import mapped, whole_threshold_map
 from mars_viz.run import Run
 from mars_viz.ui.links import View, fitted, from_parameters, to_parameters
 from tests.in_node import in_node

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from mars_viz.analysis.metrics import Basis, judged_rounds, positions, summary
 from mars_viz.components.explorer.payload import round_index, run_payload
-from mars_viz.dialmap import mapped
-from mars_viz.dialmap import shown as generated
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Budget
+from mars_viz.exploration import Budget, mapped
+from mars_viz.exploration import shown as generated
 from mars_viz.figures import LIGHT
 from mars_viz.figures.along_the_dial import savings
 from mars_viz.records import first_difference

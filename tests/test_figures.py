@@ -17,9 +17,9 @@ import pytest
 from mars_viz import figures
 from mars_viz.analysis.metrics import Basis, basis, judged_rounds, positions
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.dialmap import mapped, shown
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
+from mars_viz.exploration import mapped, shown
 from mars_viz.figures import spoken_title
 from mars_viz.figures.svg import token_bars, token_strip
 from mars_viz.records import Outcome

@@ -21,8 +21,8 @@ from mars_viz import figures
 from mars_viz.analysis.metrics import positions
 from mars_viz.analysis.rulings import AllRules, agreement
 from mars_viz.axis import RuleDial
-from mars_viz.dialmap import mapped
 from mars_viz.escapes import visible
+from mars_viz.exploration import mapped
 from mars_viz.figures.rules import agreement_matrix
 from mars_viz.figures.svg import token_strip
 from mars_viz.prompts import PromptItem, PromptSet

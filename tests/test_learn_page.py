@@ -12,9 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.rulings import compared, opinion, own_dial, ruling
 from mars_viz.costs import Cost, Costs
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Budget
+from mars_viz.exploration import Budget, mapped
 from mars_viz.records import first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run

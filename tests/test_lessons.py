@@ -19,9 +19,8 @@ from mars_viz.analysis.branching import tree_tokens
 from mars_viz.analysis.intervals import Steps, wilson
 from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import walk
+from mars_viz.exploration import mapped, walk
 from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named

@@ -17,9 +17,8 @@ from mars_viz.axis import Threshold
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.demo import SMOLLM2
-from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput
-from mars_viz.exploration import MapProgress, Walker, advance
+from mars_viz.exploration import DialMap, MapProgress, Walker, advance
 from mars_viz.options import declared
 from mars_viz.race import Racing, save_race
 from mars_viz.records import Policy

@@ -9,8 +9,8 @@ import pytest
 
 from mars_viz.analysis.branching import Choices, child_chances, choices, tree_tokens
 from mars_viz.analysis.metrics import Basis, judged_rounds, positions, speed, summary
-from mars_viz.dialmap import mapped, shown
 from mars_viz.errors import BadInput
+from mars_viz.exploration import mapped, shown
 from mars_viz.records import Outcome, Round, Timing
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Piece, Provenance, Run, Settings

@@ -20,8 +20,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from mars_viz import cli, demo, permissions
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput, SettingError
+from mars_viz.exploration import mapped
 from mars_viz.permissions import DELETE, PATHS, ClassLimits, MayDelete, MayNamePaths, class_limits, is_this_machine
 from mars_viz.permissions import who_may_delete as deletes
 from mars_viz.permissions import who_may_name_paths as names_paths

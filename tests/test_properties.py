@@ -18,9 +18,8 @@ import mars_viz
 from mars_viz import DialMap, Run
 from mars_viz.axis import RuleDial
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.dialmap import Segment, mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Budget, Stand, walk
+from mars_viz.exploration import Budget, Segment, Stand, mapped, walk
 from mars_viz.recording import Mapping, Recording, Walking
 from mars_viz.records import Outcome, Timing, Verdicts
 from mars_viz.rules import RULES, rule_named, settle

@@ -20,9 +20,9 @@ from playwright.sync_api import Browser, Page, expect
 from mars_viz import cli
 from mars_viz.analysis.metrics import positions, summary
 from mars_viz.components.explorer.payload import packed, run_payload
-from mars_viz.dialmap import mapped
-from mars_viz.dialmap import shown as shown_at
 from mars_viz.errors import BadInput
+from mars_viz.exploration import mapped
+from mars_viz.exploration import shown as shown_at
 from mars_viz.figures import ALONG_THE_DIAL, LIGHT
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
 from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed, settings_drawn

@@ -15,8 +15,8 @@ from transformers import LlamaForCausalLM
 
 import mars_viz
 from mars_viz import errors, samples
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput, DeviceLost, MarsVizError, TooLarge, contained
+from mars_viz.exploration import mapped
 from mars_viz.race import load_race, save_race
 from mars_viz.recording import Recording
 from mars_viz.run import Settings

@@ -18,9 +18,8 @@ from mars_viz.analysis.branching import SOLVERS, branching, node_laws, why_not
 from mars_viz.analysis.map_grid import map_grid, modelled_speed_up, round_times, speed_up_interval
 from mars_viz.analysis.rulings import AllRules, agreement, boundary
 from mars_viz.costs import Cost, Costs, ratio, round_cost
-from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError
-from mars_viz.exploration import Budget
+from mars_viz.exploration import Budget, DialMap
 from mars_viz.figures.along_the_dial import QUANTITIES, Quantity, heat_map
 from mars_viz.figures.rules import Upward, agreement_matrix, boundary_name, branch_acceptance, decision_plane
 from mars_viz.figures.style import DIAL_MARK

@@ -17,9 +17,8 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.branching import branching, node_laws
 from mars_viz.analysis.rulings import compared, opinion, ruling, shifted
-from mars_viz.dialmap import known_answers, mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Stand, Together, walk_together
+from mars_viz.exploration import Stand, Together, known_answers, mapped, walk_together
 from mars_viz.records import COLUMNS, Outcome, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run

@@ -15,9 +15,8 @@ import pytest
 from factories import toy_map, toy_run
 
 from mars_viz import runfiles, writer
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Budget
+from mars_viz.exploration import Budget, mapped
 from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run

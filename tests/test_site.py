@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 from mars_viz import cli, site
 from mars_viz.analysis.alignment import align_runs
 from mars_viz.analysis.metrics import summary
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput
+from mars_viz.exploration import mapped
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import load_run, save_run, write_zip
 from mars_viz.samples import RUNS

@@ -13,9 +13,8 @@ from factories import make_speculation, processed
 from rule_cases import unlike
 from scipy import stats
 
-from mars_viz.dialmap import known_answers, mapped
 from mars_viz.errors import BadInput
-from mars_viz.exploration import RuleWalk, Stand, answers_along, walk, walk_together
+from mars_viz.exploration import RuleWalk, Stand, answers_along, known_answers, mapped, walk, walk_together
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.recording import Recording, Walking
 from mars_viz.records import Outcome, Round, first_difference

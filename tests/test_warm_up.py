@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.components.explorer import element
 from mars_viz.components.explorer.element import RunPayload
-from mars_viz.dialmap import mapped
+from mars_viz.exploration import mapped
 from mars_viz.ui import warm_up
 from mars_viz.ui.session import KEY
 from tests import tabs

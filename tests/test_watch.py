@@ -19,9 +19,9 @@ from mars_viz.chat import EncodedPrompt, History
 from mars_viz.cli import main
 from mars_viz.commands import checks
 from mars_viz.demo.prompts import STORIES
-from mars_viz.dialmap import useful_span
 from mars_viz.documents import lines
 from mars_viz.errors import BadInput, EvidenceError, ModelError
+from mars_viz.exploration import useful_span
 from mars_viz.permissions import PATHS
 from mars_viz.recording import Mapping, Recording
 from mars_viz.records import Round

@@ -20,8 +20,8 @@ from pathlib import Path
 from mars_viz.costs import objection
 from mars_viz.demo import SMOLLM2, tasks
 from mars_viz.demo.prompts import STORIES
-from mars_viz.dialmap import mapped, useful_span
 from mars_viz.errors import BadInput
+from mars_viz.exploration import mapped, useful_span
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Mapping, Recording
 from mars_viz.run import Run, Settings

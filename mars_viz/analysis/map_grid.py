@@ -10,7 +10,7 @@ import numpy as np
 
 from mars_viz.analysis.intervals import Steps, stacked
 from mars_viz.costs import Cost, Costs, Factor, objection, ratio, round_cost
-from mars_viz.dialmap import DialMap, Segment
+from mars_viz.exploration import DialMap, Segment
 from mars_viz.run import Run
 from mars_viz.shapes import CHAIN, length_name
 

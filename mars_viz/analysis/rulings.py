@@ -17,8 +17,7 @@ import numpy as np
 
 from mars_viz.analysis.branching import MOST_CHILDREN, branching, node_laws
 from mars_viz.analysis.metrics import Basis, FlatPositions, basis, drafted, first_to_differ, settled_text
-from mars_viz.dialmap import known_answers
-from mars_viz.exploration import RuleWalk, Stand
+from mars_viz.exploration import RuleWalk, Stand, known_answers
 from mars_viz.records import Speculation, Verdicts, first_difference
 from mars_viz.rules import Dial, Rule, rule_named, rules_and
 from mars_viz.run import Run

@@ -10,9 +10,8 @@ from typing import Any
 from mars_viz.axis import Span, axis_of
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import add, facts, sentence
-from mars_viz.dialmap import DialMap, Segment, mapped
 from mars_viz.errors import SettingError
-from mars_viz.exploration import Budget
+from mars_viz.exploration import Budget, DialMap, Segment, mapped
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named

@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import positions
-from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.errors import EvidenceError, SettingError
+from mars_viz.exploration import checked_gamma, shown
 from mars_viz.figures.along_the_dial import QUANTITIES, heat_map, ratio_histogram, round_bars, savings, two_logits
 from mars_viz.figures.style import DARK, LIGHT, Theme, spoken_title
 from mars_viz.rules import rule_named

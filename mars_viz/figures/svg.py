@@ -15,8 +15,8 @@ from itertools import islice
 import numpy as np
 
 from mars_viz.analysis.metrics import judged_rounds
-from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.escapes import html
+from mars_viz.exploration import checked_gamma, shown
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run

@@ -37,10 +37,10 @@ from mars_viz.analysis.run_facts import origin_facts, settings_facts
 from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import TOP, Columns, Payload, packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts
-from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.documents import Facts
 from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.escapes import Html, html
+from mars_viz.exploration import checked_gamma, shown
 from mars_viz.figures.along_the_dial import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.rules import rule_named

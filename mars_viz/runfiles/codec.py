@@ -39,7 +39,7 @@ def encode(run: Run) -> dict[str, bytes]:
         if (dial_map := run.map) is not None:
             if dial_map.frame != run.without_rounds:
                 raise RunFileError(
-                    "it has the map of another run. Join them with mars_viz.dialmap.mapped(run, dial_map)."
+                    "it has the map of another run. Join them with mars_viz.exploration.mapped(run, dial_map)."
                 )
             contents |= tables.map_tables(dial_map)
         files = {f"{name}.parquet": tables.to_bytes(name, table) for name, table in contents.items()}

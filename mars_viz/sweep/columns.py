@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from mars_viz.analysis.repetition import loops
-from mars_viz.dialmap import DialMap
 from mars_viz.errors import EvidenceError
+from mars_viz.exploration import DialMap
 from mars_viz.prompts import PromptItem, grader_named
 from mars_viz.records import Round, first_difference
 from mars_viz.rules.base import best_p, drafted_p

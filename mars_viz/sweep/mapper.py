@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from mars_viz.chat import History
-from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, PromptError, SettingError
-from mars_viz.exploration import Walker, advance, walk
+from mars_viz.exploration import DialMap, Walker, advance, walk
 from mars_viz.prompts import PromptItem
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.analysis.alignment import Written
-from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, RunFileError
+from mars_viz.exploration import DialMap
 from mars_viz.run import Piece
 from mars_viz.sweep import shards
 from mars_viz.writer import make_folder, remove_leftovers, to_read

@@ -18,8 +18,8 @@ from mars_viz.components.explorer.pins import Choice, Pins
 from mars_viz.components.mount import first_painted
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
-from mars_viz.dialmap import shown, whole_threshold_map
 from mars_viz.escapes import markdown
+from mars_viz.exploration import shown, whole_threshold_map
 from mars_viz.figures.along_the_dial import QUANTITIES, heat_map
 from mars_viz.report import file_name
 from mars_viz.rules import rule_named

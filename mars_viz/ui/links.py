@@ -12,8 +12,8 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 from mars_viz.components.explorer.pins import Choice, PinnedSetting, PinnedToken
-from mars_viz.dialmap import whole_threshold_map
 from mars_viz.errors import BadInput
+from mars_viz.exploration import whole_threshold_map
 from mars_viz.options import changed, clipped, declared, option
 from mars_viz.rules import rule_named
 from mars_viz.run import Run

@@ -12,8 +12,8 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.metrics import basis, judged_rounds
-from mars_viz.dialmap import checked_gamma, shown
 from mars_viz.escapes import markdown
+from mars_viz.exploration import checked_gamma, shown
 from mars_viz.figures.svg import token_strip
 from mars_viz.report import bibtex, file_name, report_html
 from mars_viz.report.page import csv_table, parquet_table

@@ -13,7 +13,7 @@ from typing import Any
 import mars_viz
 from mars_viz import DialMap, Run
 from mars_viz.demo import DRAFTER, TARGET
-from mars_viz.dialmap import mapped
+from mars_viz.exploration import mapped
 from mars_viz.samples import RUNS, SWEEPS
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.loading import load_backend

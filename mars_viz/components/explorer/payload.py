@@ -31,9 +31,9 @@ import numpy as np
 
 from mars_viz.analysis.metrics import forced
 from mars_viz.axis import Span, axis_of
-from mars_viz.dialmap import Segment, whole_threshold_map
 from mars_viz.errors import EvidenceError
 from mars_viz.escapes import visible
+from mars_viz.exploration import Segment, whole_threshold_map
 from mars_viz.records import Round, Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.run import Run, joined

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
-from mars_viz.dialmap import mapped
 from mars_viz.errors import BadInput, MarsVizError
-from mars_viz.exploration import Stand, Together
+from mars_viz.exploration import Stand, Together, mapped
 from mars_viz.race import RECORDED, Race, RaceStep, RaceStore, RaceTexts
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name, read

@@ -16,9 +16,8 @@ from mars_viz.axis import RuleDial, Span, axis_of
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
-from mars_viz.dialmap import Segment, useful_span
 from mars_viz.errors import ModelError
-from mars_viz.exploration import Budget
+from mars_viz.exploration import Budget, Segment, useful_span
 from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.items import grader_named

@@ -19,8 +19,8 @@ from mars_viz.analysis.branching import choices
 from mars_viz.analysis.lesson_sums import close_calls, gain
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.components.stepper import stepper
-from mars_viz.dialmap import shown
 from mars_viz.escapes import Html, html, markdown
+from mars_viz.exploration import shown
 from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
 from mars_viz.records import Emission

@@ -10,7 +10,7 @@ import numpy as np
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.demo.tasks import FREE_WORDING, final_answer
-from mars_viz.dialmap import DialMap, Segment
+from mars_viz.exploration import DialMap, Segment
 from mars_viz.figures import Theme
 from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.figures.svg import AMBER, RED, lines
