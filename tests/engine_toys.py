@@ -13,8 +13,7 @@ from typing import Any
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, DeviceLost
 from mars_viz.run import Settings
-from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
-from mars_viz.ui.jobs.models import Device, Models, Tell
+from mars_viz.ui.jobs.models import Device, Job, JobState, Models, Progress, Rank, Tell
 from tests.factories import ToyRecorder, toy_run
 
 

@@ -257,7 +257,7 @@ def test_what_is_escaped_and_what_is_left_alone():
 def test_the_apps_logs_show_what_they_quote():
     code = f"""if True:
         import app, logging
-        log = logging.getLogger("mars_viz.ui.jobs.job")
+        log = logging.getLogger("mars_viz.ui.jobs.models")
         log.warning("%s of %d", {HOSTILE!r}, 3)
         try:
             raise ValueError({HOSTILE!r})

@@ -28,8 +28,7 @@ from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import live, models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Raced, RaceJob, Ways
-from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, TaskStep
-from mars_viz.ui.jobs.models import Device, Models, Status
+from mars_viz.ui.jobs.models import Device, Job, JobState, Models, Progress, Rank, Status, TaskStep
 from mars_viz.ui.jobs.worker import Worker
 from tests.factories import toy_run, until
 from tests.tab_tools import labels, notes, press, wait

@@ -29,9 +29,8 @@ from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.ui import live, tab_jobs
 from mars_viz.ui.jobs import decode_job
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, WalkJob, Ways, unmapped
-from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
 from mars_viz.ui.jobs.model_process import EXPENDABLE, GIVEN_UP, MODEST, ModelProcess, Wire
-from mars_viz.ui.jobs.models import Models, Status, Tell
+from mars_viz.ui.jobs.models import FAULT, Job, JobState, Models, Progress, Status, Tell
 from mars_viz.ui.jobs.worker import LEFT, OrphanReaper, UnloadJob, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session

@@ -36,7 +36,7 @@ from mars_viz.ui.classroom.explore_bar import Following
 from mars_viz.ui.classroom.rights import StudentJobs
 from mars_viz.ui.classroom.server_class import ServerClass, ShownBoard
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
-from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.models import JobState
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.models_form import in_words, permitted

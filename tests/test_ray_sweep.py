@@ -37,8 +37,7 @@ from mars_viz.sweep import Sweep, load_sweep, on_ray, shards
 from mars_viz.sweep.on_ray import RayMapper, RayRequest, RayWorker, WorkerPool, joined_cluster, sweep_on_ray
 from mars_viz.sweep.store import open_store
 from mars_viz.ui import visitors
-from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.models import JobState, Models
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.sweep_requests import SweepRequest

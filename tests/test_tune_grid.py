@@ -29,8 +29,7 @@ from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import keep_check
 from mars_viz.ui import tab_jobs
-from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.models import JobState, Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
 from mars_viz.ui.tune.catalogue import jobs_in, shelf

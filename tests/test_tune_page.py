@@ -41,8 +41,7 @@ from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
 from mars_viz.ui import navigation, tab_jobs, visitors
-from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.models import JobState, Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.tune import detail, form, sweep_requests

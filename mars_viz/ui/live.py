@@ -49,8 +49,7 @@ from mars_viz.ui.decode_form import LONGEST_SYSTEM
 from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, draw_lost, popover
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Raced, RaceJob
-from mars_viz.ui.jobs.job import BackgroundTask, CostsJob, Job, JobState
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS, BackgroundTask, CostsJob, Job, JobState
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import to_parameters

@@ -46,7 +46,7 @@ from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, the
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.documents import draw
 from mars_viz.ui.jobs.decode_job import Walked, WalkJob
-from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.models import JobState
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened, View
 from mars_viz.ui.session import PageState, Session, bound, current_session

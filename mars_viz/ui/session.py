@@ -13,7 +13,7 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.options import clipped
 from mars_viz.run import Run
 from mars_viz.ui.jobs.decode_job import DecodeJob
-from mars_viz.ui.jobs.job import Job
+from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.links import Opened, View, fitted, from_parameters
 
 M = TypeVar("M")

@@ -33,9 +33,8 @@ from mars_viz.ui import decode_form, faults, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import MAPPING_SECONDS, Decoded, DecodeJob, Ways
-from mars_viz.ui.jobs.job import CostsJob, Job, JobState
 from mars_viz.ui.jobs.model_process import ModelProcess
-from mars_viz.ui.jobs.models import models_that_made
+from mars_viz.ui.jobs.models import CostsJob, Job, JobState, models_that_made
 from mars_viz.ui.jobs.worker import LEFT, Wanted, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session

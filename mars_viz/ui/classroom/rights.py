@@ -13,7 +13,7 @@ from mars_viz.permissions import ClassLimits
 from mars_viz.runstore import Sees
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom.server_class import server_class
-from mars_viz.ui.jobs.job import Job
+from mars_viz.ui.jobs.models import Job
 from mars_viz.words import counted, number
 
 SWEEPS = "In a classroom the teacher alone begins, continues and times sweeps. Open one of the samples in the list."

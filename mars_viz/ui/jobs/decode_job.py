@@ -20,8 +20,7 @@ from mars_viz.exploration import Stand, Together, mapped
 from mars_viz.race import RECORDED, Race, RaceStep, RaceStore, RaceTexts
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name, read
-from mars_viz.ui.jobs.job import Job, JobState, P, Progress, Rank, Throttle
-from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.models import Job, JobState, Models, P, Progress, Rank, Throttle
 
 if TYPE_CHECKING:
     from mars_viz.race import Racing

@@ -34,8 +34,7 @@ from mars_viz.backend_choice import BackendChoice
 from mars_viz.records import Round, Speculation
 from mars_viz.run import Run
 from mars_viz.terminal import shown_logs, shown_streams
-from mars_viz.ui.jobs.job import FAULT, Job
-from mars_viz.ui.jobs.models import Models, Status
+from mars_viz.ui.jobs.models import FAULT, Job, Models, Status
 
 PROGRAM = "mars_viz.ui.jobs.model_process"
 GIVEN_UP = (

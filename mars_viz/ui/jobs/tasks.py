@@ -25,8 +25,7 @@ from mars_viz.recording import Mapping
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.samples import GradedExercises
-from mars_viz.ui.jobs.job import TaskStep
-from mars_viz.ui.jobs.models import Device, Models, Tell
+from mars_viz.ui.jobs.models import Device, Models, TaskStep, Tell
 
 PER_TASK = 20  # number of exercises graded per built-in task in free wording
 LOW = 0.5  # smallest θ of the maps used for grading

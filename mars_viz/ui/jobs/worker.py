@@ -16,9 +16,8 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.model_process import ModelProcess
-from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.models import Job, JobState, Models, Progress, Rank
 
 IDLE = 900.0  # seconds without a job after which the models are dropped
 

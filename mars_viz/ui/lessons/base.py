@@ -29,7 +29,7 @@ from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest
 from mars_viz.ui import faults, links, tab_jobs, theme
-from mars_viz.ui.jobs.job import BackgroundTask, JobState, TaskStep
+from mars_viz.ui.jobs.models import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in

@@ -18,7 +18,7 @@ from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.job import TaskStep
+from mars_viz.ui.jobs.models import TaskStep
 from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
 from mars_viz.words import number, short_device

@@ -16,8 +16,7 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.sweep.sweep import GridSweep, SweepLoop
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock
-from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
-from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.models import Job, JobState, Models, Progress, Rank
 from mars_viz.words import counted, number
 
 Begin = Callable[..., SweepLoop | GridSweep]
