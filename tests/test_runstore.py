@@ -23,8 +23,8 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, load_run, manifest, read_zip, write_zip
 from mars_viz.runfiles.codec import MANIFEST
+from mars_viz.runfiles.folders import unpacked
 from mars_viz.runfiles.manifest import LONGEST_TAG, MOST_TAGS, checked_tags, retagged
-from mars_viz.runfiles.zips import unpacked
 from mars_viz.runstore import RunStatus, RunStore, checked_name, read
 from mars_viz.runstore.store import segment
 from tests.factories import toy_run

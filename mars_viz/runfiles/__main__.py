@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.compute  # noqa: F401  imported before the memory is limited
 
 from mars_viz.errors import BadInput
-from mars_viz.runfiles.zips import unpacked
+from mars_viz.runfiles.folders import unpacked
 
 SMALL = 160 << 20  # memory in bytes allowed for any upload; a run of 100,000 tokens takes about 130 MiB
 GROWTH = 5  # memory allowed per byte of a larger upload; tables of measured logits and Python objects take up to 3

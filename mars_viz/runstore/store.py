@@ -34,8 +34,8 @@ from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.codec import MANIFEST, decode
+from mars_viz.runfiles.folders import unpacked
 from mars_viz.runfiles.manifest import Manifest, checked_label, retagged, strict_json
-from mars_viz.runfiles.zips import unpacked
 from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file
 
 SUFFIX = ".journal"
