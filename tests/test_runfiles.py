@@ -20,7 +20,7 @@ from mars_viz.exploration import Budget, mapped
 from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import codec, manifest, tables, zips
+from mars_viz.runfiles import codec, folders, manifest, tables
 from mars_viz.trace import Trace
 
 
@@ -416,7 +416,7 @@ def test_a_run_comes_back_from_a_zip(tmp_path, charted, charted_files):
     assert made == runfiles.write_zip(charted)
     mac = {"run/": b"", **in_folder(charted_files, "run/"), "__MACOSX/run/._nodes.parquet": b"?", "run/.DS_Store": b""}
     for data in (made, zipped(charted_files), zipped(mac)):
-        assert zips.unpacked(data) == charted_files
+        assert folders.unpacked(data) == charted_files
     into = tmp_path / "run"
     into.mkdir()
     assert not difference(charted, runfiles.read_zip(io.BytesIO(made), into))
@@ -439,12 +439,12 @@ def test_an_upload_that_is_too_large_or_kills_its_reader_is_refused(tmp_path, fi
     ):
         with monkeypatch.context() as patched, pytest.raises(BadInput, match=message):
             for name, value in changes.items():
-                patched.setattr(zips, name, value)
+                patched.setattr(folders, name, value)
             runfiles.read_zip(upload, tmp_path / "run")
     assert source.tell() <= len(data) and list(tmp_path.iterdir()) == []
-    zips.vet(data)
+    folders.vet(data)
     with pytest.raises(BadInput, match="column q"):  # found by the process that reads it first
-        zips.vet(zipped(edited(files, "nodes", put("q", 0, np.nan))))
+        folders.vet(zipped(edited(files, "nodes", put("q", 0, np.nan))))
 
 
 def test_runs_and_their_maps_come_back_bit_for_bit(tmp_path):
