@@ -43,11 +43,7 @@ def path(round_, dial):
 def test_the_frames_are_those_of_decoding_and_jumps_lead_to_them(settings):
     run = toy_run(**settings)
     played = playback(run)
-    assert (
-        played.rounds == len(run.rounds)
-        and played.frames[0].stage is Stage.START
-        and played.frames[-1].stage is Stage.END
-    )
+    assert (played.rounds, played.frames[0].stage, played.frames[-1].stage) == (len(run.rounds), Stage.START, Stage.END)
     assert played.frames[-1].written == len(run.token_ids)
     commits = [frame for frame in played.frames if frame.stage is Stage.COMMIT]
     assert [frame.round for frame in commits] == list(range(len(run.rounds)))
