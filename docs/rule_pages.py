@@ -145,7 +145,7 @@ def _engine_lines(rule: Rule) -> list[str]:
     if rule.dial is None:
         return []
     dial = rule.dial.default
-    found = [one for one in engine_settings(Settings(rule=rule.name, dial=dial), dial) if one.text]
+    found = [one for one in engine_settings(Settings(rule=rule.name, dial=dial), dial) if one.text and one.has_rule]
     return [
         part
         for one in found

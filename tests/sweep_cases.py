@@ -18,10 +18,11 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
 from mars_viz.sweep.document import summary
-from mars_viz.sweep.evidence import DEFAULT_TERMS
+from mars_viz.sweep.evidence import DEFAULT_TERMS, Evidence
 from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.wall_clock import Checks, TimingCheck, Way
@@ -48,6 +49,20 @@ COSTS = Costs(
 def accuracy(points: float, confidence: float) -> Terms:
     """Terms by which accuracy alone decides."""
     return Terms(points, Bootstrap(confidence), cut_off=100, looping=100)
+
+
+def evidence_of(result: SweepResult, dial: float, **options: Any) -> dict[str, Any]:
+    return Evidence(result, dial, **options).facts()
+
+
+def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[str, bytes]:
+    return Evidence(result, dial, **options).files()
+
+
+def write_evidence(folder: Path, result: SweepResult, *, dial: float, **options: Any) -> Path:
+    check_free(folder)
+    write_folder(evidence_files(result, dial=dial, **options), folder)
+    return folder
 
 
 def toy_prompts(count: int, graded: bool = True) -> PromptSet:

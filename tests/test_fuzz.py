@@ -35,7 +35,7 @@ from mars_viz.figures.svg import token_bars
 from mars_viz.race import RACE, RaceStore, load_race, save_race, write_zip
 from mars_viz.race import read_zip as read_race_zip
 from mars_viz.run import Run
-from mars_viz.runfiles import codec
+from mars_viz.runfiles import codec, folders
 from mars_viz.runfiles.folders import unpacked
 from mars_viz.runfiles.tables import TABLES, opened, to_bytes
 from mars_viz.ui.gallery import to_be_seen

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories import Counting
-from sweep_cases import COSTS, accuracy, equal, toy_prompts, toy_sweep
+from sweep_cases import COSTS, accuracy, equal, evidence_files, toy_prompts, toy_sweep
 from test_turns import talks
 
 from mars_viz import cli, locks
@@ -23,7 +23,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
-from mars_viz.sweep.evidence import dial_grid, evidence_files
+from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.grid import Advised, advised, best_of, few_dials, grid_of, grid_table, recommended
 from mars_viz.sweep.measures import cell, measures, value_at
 from mars_viz.sweep.sweep import GridSweep

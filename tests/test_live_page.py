@@ -67,7 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(tmp_path))
     monkeypatch.setattr(tab_jobs, "streamed", lambda chat, history, name: replace(ways, name=name))
-    monkeypatch.setattr("mars_viz.ui.live.page_state.Racing", lambda *asked, **how: ToyRacer())
+    monkeypatch.setattr("mars_viz.ui.live.Racing", lambda *asked, **how: ToyRacer())
     # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
     monkeypatch.setattr(navigation, "through_app", models_form.draw)
     for held in (Script, ToyRacer):

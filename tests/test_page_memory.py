@@ -30,7 +30,6 @@ from mars_viz.report import bibtex
 from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.run import Run
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep.evidence import evidence_files
 from mars_viz.ui import library, share, tab_jobs
 from mars_viz.ui.library import RunCache
 from mars_viz.ui.rules_page import RulesPageState, shared_panel
@@ -38,7 +37,7 @@ from mars_viz.writer import csv_of
 from tests import tabs
 from tests.factories import toy_run
 from tests.served import App
-from tests.sweep_cases import SHORT, sweep_over, toy_sweep
+from tests.sweep_cases import SHORT, evidence_files, sweep_over, toy_sweep
 
 RUNS = 4
 

@@ -219,7 +219,6 @@ def test_any_first_part_of_a_mixed_set_holds_its_tasks_in_the_shares_of_the_whol
             for count in range(len(ordered) + 1):
                 share = sum(item.category == task for item in mixed.items[:count])
                 assert abs(share - count * size / len(ordered)) <= len(sizes) / 2 + 1
-    assert of_tasks(5, 5, 5).mixed().grouped() == of_tasks(5, 5, 5)
     talks = [PromptItem(f"{q}/{t}", q[0], "x", question=q, turn=t) for q in ("a1", "a2", "b1", "b2") for t in (1, 2, 3)]
     mixed = PromptSet("talks", tuple(talks)).mixed()  # conversations out of order would be refused
     assert list(dict.fromkeys(item.unit for item in mixed.items)) == ["a1", "b1", "a2", "b2"] and len(mixed) == 12

@@ -11,7 +11,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, accuracy, summary_of, sweep_over, timing, toy_prompts, toy_sweep
+from sweep_cases import (
+    COSTS,
+    SETTINGS,
+    SHORT,
+    TREES,
+    accuracy,
+    evidence_files,
+    evidence_of,
+    summary_of,
+    sweep_over,
+    timing,
+    toy_prompts,
+    toy_sweep,
+    write_evidence,
+)
 
 from mars_viz.analysis.intervals import (
     Bootstrap,
@@ -38,16 +52,7 @@ from mars_viz.run import Settings
 from mars_viz.samples import SWEEPS
 from mars_viz.sweep import Sweep, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
 from mars_viz.sweep.document import ENGINES, engine_settings
-from mars_viz.sweep.evidence import (
-    ENDS,
-    NOT_MEASURED,
-    dial_grid,
-    evidence_files,
-    evidence_of,
-    reproduction,
-    table_of,
-    write_evidence,
-)
+from mars_viz.sweep.evidence import ENDS, NOT_MEASURED, dial_grid, reproduction, table_of
 from mars_viz.sweep.grid import advised, recommended
 from mars_viz.sweep.measures import FEWEST, Terms, alone, told
 from mars_viz.sweep.report import TOGETHER, TOLD, CachedSweep, TaskResults, losing, stretches
@@ -292,7 +297,7 @@ def test_engines_get_settings_where_they_have_the_rule():
     ):
         found = {each.engine: each for each in engine_settings(Settings(rule=rule), 0.3)}
         assert tuple(found) == ENGINES and all("6" in each.text or "7" in each.text for each in found.values())
-        lacking = [name for name in found if "does not exist there" in found[name].note]
+        lacking = [name for name in found if not found[name].has_rule]
         having = {engine} - {""} | ({"MAX"} if rule == "tensorrt-llm" else set())
         assert set(ENGINES) - set(lacking) == having
         assert not engine or needed in found[engine].text

@@ -21,7 +21,6 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import DraftAndScore
 from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
 from mars_viz.sweep.document import timed
-from mars_viz.sweep.evidence import evidence_files
 from mars_viz.sweep.grid import Advised, advised, best_of, fastest, grid_of, grid_table, with_pair
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
@@ -29,7 +28,7 @@ from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
-from tests.sweep_cases import COSTS, accuracy, summary_of, timing, toy_prompts, toy_sweep
+from tests.sweep_cases import COSTS, accuracy, evidence_files, summary_of, timing, toy_prompts, toy_sweep
 from tests.tables import table_backend
 from tests.test_controllers import alone
 

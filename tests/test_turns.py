@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from factories import Counting
-from sweep_cases import SETTINGS, alone, equal, summary_of
+from sweep_cases import SETTINGS, alone, equal, summary_of, write_evidence
 
 from mars_viz import cli
 from mars_viz.axis import Span
@@ -20,7 +20,6 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import emitted
 from mars_viz.run import Settings, joined
 from mars_viz.sweep import Sweep, load_sweep, shards
-from mars_viz.sweep.evidence import write_evidence
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import to_time
 from tests.tables import table_backend

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_cases import COSTS, timing, toy_sweep
+from sweep_cases import COSTS, timing, toy_sweep, write_evidence
 
 from mars_viz import locks, writer
 from mars_viz.errors import BadInput
@@ -25,7 +25,6 @@ from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStore
 from mars_viz.site import write_site
 from mars_viz.sweep import load_sweep, store, texts
-from mars_viz.sweep.evidence import write_evidence
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
 from tests.factories import toy_run
 from tests.test_race import toy_race

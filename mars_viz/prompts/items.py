@@ -117,12 +117,6 @@ class PromptSet:
         order = sorted(range(len(units)), key=places.__getitem__)  # stable
         return replace(self, items=tuple(item for place in order for item in units[place]))
 
-    def grouped(self) -> PromptSet:
-        """Return the prompts grouped by task, tasks in order of their first prompts."""
-        tasks = {task: place for place, task in enumerate(dict.fromkeys(item.category for item in self.items))}
-        units = sorted(self._units(), key=lambda turns: tasks[turns[0].category])
-        return replace(self, items=tuple(item for turns in units for item in turns))
-
     def _units(self) -> list[tuple[PromptItem, ...]]:
         return [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
 

@@ -421,6 +421,7 @@ class EngineSetting:
     engine: str
     text: str  # configuration; empty if the engine cannot draft like this
     note: str  # differences from the sweep, or a statement that the engine lacks the rule
+    has_rule: bool = True  # False if it sets the draft alone
 
 
 def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:
@@ -430,7 +431,7 @@ def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...
     alone = f"The rule {rule.title} does not exist there; this sets the draft alone."
     if rule.lossless:
         alone = f"{rule.title} keeps the target's law, as the engine does; this sets the draft."
-    made = [found.get(engine) or EngineSetting(engine, _DRAFTS[engine](settings), alone) for engine in ENGINES]
+    made = [found.get(engine) or EngineSetting(engine, _DRAFTS[engine](settings), alone, False) for engine in ENGINES]
     if not settings.drafts_trees:
         return tuple(made)
     chains = f"It drafts chains, so there is nothing to set; swept was a {settings.draft}."

@@ -11,8 +11,6 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,6 @@ from mars_viz.errors import BadInput
 from mars_viz.options import options_of
 from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
 from mars_viz.run import Settings, stop_words
-from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.runlist.reproduce import Options, command_line
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
@@ -72,14 +69,6 @@ def table_of(sweep: CachedSweep, dial: float) -> list[dict[str, Any]]:
         }
         for measure in sweep.measures.values()
     ]
-
-
-def evidence_of(result: SweepResult, dial: float, **options: Any) -> dict[str, Any]:
-    """Return the complete evidence as JSON values (with NaN). Takes the options of `Evidence`.
-
-    Raises BadInput for a dial value outside the sweep, and for sweeps that form no grid.
-    """
-    return Evidence(result, dial, **options).facts()
 
 
 class Evidence:
@@ -528,25 +517,11 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
     return csv_of(heads, list(zip(*columns, strict=True)))
 
 
-def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[str, bytes]:
-    """Return `Evidence.files`. Takes the options of `evidence_of` and raises its errors."""
-    return Evidence(result, dial, **options).files()
-
-
-def write_evidence(folder: str | PathLike[str], result: SweepResult, *, dial: float, **options: Any) -> Path:
-    """Write the files to a new folder and return its path. Takes the options of `evidence_files`. Raises its errors,
-    and BadInput if the path exists or the disk refuses."""
-    path = Path(folder)
-    check_free(path)
-    write_folder(evidence_files(result, dial=dial, **options), path)
-    return path
-
-
 def evidence_zip(result: SweepResult, *, dial: float, **options: Any) -> bytes:
     """Return the files as a zip with one folder; equal evidence gives equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in evidence_files(result, dial=dial, **options).items():
+        for name, data in Evidence(result, dial, **options).files().items():
             archive.writestr(zipfile.ZipInfo(f"evidence/{name}"), data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 

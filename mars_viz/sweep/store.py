@@ -351,16 +351,11 @@ def begun_chat(folder: str | PathLike[str], chat: bool | None, resume: bool) -> 
 
 def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:
     """Return these prompts in the order of the sweep in this folder, followed by new ones. Unchanged if there is no
-    sweep, or one of other prompts. An old sweep that took tasks one after the other keeps that order."""
+    sweep, or one of other prompts."""
     if not holds_sweep(folder):
         return prompts
     store = open_store(folder)
-    begun = store.plan.prompt_set_sha256
-    if set_hash(prompts.first(store.plan.prompts)) == begun:
-        return prompts
-    try:
-        ordered = store.prompts().with_more(prompts)
-    except BadInput:  # other prompts, or a folder that does not hold its own
-        ordered = prompts.grouped()
-        return ordered if set_hash(ordered) == begun else prompts
-    return replace(prompts, items=ordered.items)
+    if set_hash(prompts.first(store.plan.prompts)) != store.plan.prompt_set_sha256:
+        with suppress(BadInput):  # other prompts, or a folder that does not hold its own
+            return replace(prompts, items=store.prompts().with_more(prompts).items)
+    return prompts

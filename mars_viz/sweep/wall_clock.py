@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend, DraftAndScore
 
 FORMAT = "mars-viz-wall-clock"
-SCHEMA = 2
-UNCUT = 1  # schema without a draft-length controller, written as before controllers existed
+SCHEMA = 3
 
 
 CUT = (
@@ -86,8 +85,8 @@ class TimingCheck:
     same_as_target: int  # number of prompts whose strict text equals, token for token, the target's own
     modelled_over_strict: float  # tokens per round relative to strict's
     modelled_over_target: float  # modelled pace relative to the target alone; NaN without costs
-    modelled_low: float = math.nan  # low end of its interval, over prompts and costs; NaN in old files
-    modelled_high: float = math.nan  # high end of its interval; NaN in old files
+    modelled_low: float = math.nan  # low end of its interval, over prompts and costs
+    modelled_high: float = math.nan  # high end of its interval
     created: str = ""  # end of the check, ISO 8601 in UTC
     over: str = ""  # name of the controller whose threshold was swept; empty for the rule's dial
     controller: str = NONE  # controller and threshold for all settings, as in `Settings`
@@ -185,22 +184,21 @@ class TimingCheck:
     def to_json(self) -> str:
         """Return the measurements as JSON; the method of intervals is not included."""
         ways = (self.target, self.strict, self.chosen)
-        facts = {name: getattr(self, name) for name in _FACTS if self.note or name not in _CUT_BY}
-        schema = SCHEMA if self.note else UNCUT
-        contents = {"format": FORMAT, "schema": schema, **facts, "ways": {way.name: way.facts() for way in ways}}
+        facts = {name: getattr(self, name) for name in _FACTS}
+        contents = {"format": FORMAT, "schema": SCHEMA, **facts, "ways": {way.name: way.facts() for way in ways}}
         return json_of(contents, indent=1, escaped=False) + "\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> TimingCheck:
-        """Read a check. Raises BadInput for other data and newer schemas."""
+        """Read a check. Raises BadInput for other data and schemas."""
         try:
             contents = json.loads(data.decode())
             if not isinstance(contents, dict) or contents.get("format") != FORMAT:
                 raise RunFileError("it is another file")
-            if (schema := contents.get("schema")) not in (UNCUT, SCHEMA):
-                raise RunFileError(f"its schema is {schema!r}, and this MARS Viz reads {SCHEMA} and below")
+            if (schema := contents.get("schema")) != SCHEMA:
+                raise RunFileError(f"its schema is {schema!r}, and this MARS Viz reads {SCHEMA}")
             ways = {name: _way(name, contents["ways"][name]) for name in ("target", "strict", "chosen")}
-            facts = {name: kind((_LATER | contents)[name]) for name, kind in _FACTS.items()}
+            facts = {name: kind(contents[name]) for name, kind in _FACTS.items()}
             check = cls(**facts, **ways)  # type: ignore[arg-type]
         except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
             raise RunFileError("it is damaged") from error
@@ -229,8 +227,6 @@ _FACTS: dict[str, Callable[[Any], Any]] = {
     "at": _number,
 }
 """Types of a check's facts."""
-_CUT_BY = {"over": "", "controller": NONE, "at": None}
-_LATER = {"modelled_low": None, "modelled_high": None, **_CUT_BY}  # facts that older files lack
 
 
 def _way(name: str, found: Any) -> Way:

@@ -28,7 +28,6 @@ from mars_viz.rules import RULES
 from mars_viz.samples import RUNS
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import curve, load_sweep, measures
-from mars_viz.sweep.evidence import evidence_of
 from mars_viz.sweep.grid import recommended
 from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.result import chosen_dial
@@ -40,6 +39,7 @@ from mars_viz.ui.live import LiveView
 from mars_viz.ui.runs import RunsView
 from mars_viz.ui.tune.catalogue import TuneView
 from tests.golden.store import Columns, flat
+from tests.sweep_cases import evidence_of
 
 NODES = (
     "draws",

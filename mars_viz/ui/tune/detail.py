@@ -211,8 +211,14 @@ def _term_fields(page_state: TunePageState) -> None:
         page_state.change(confidence=confidence, intervals=intervals, **tolerated)
 
     for name, (label, help_text) in limits.items():
-        key = f"tune-{name}"
-        st.number_input(label, LEAST_POINTS, 100.0, step=0.5, format="%.3f", key=key, on_change=change, help=help_text)
+        how: dict[str, Any] = {
+            "step": 0.5,
+            "format": "%.3f",
+            "key": f"tune-{name}",
+            "on_change": change,
+            "help": markdown(help_text),
+        }
+        st.number_input(markdown(label), LEAST_POINTS, 100.0, **how)
     st.number_input("Confidence, %", 50.0, most, step=1.0, key="tune-confidence", on_change=change, help=SURE_HELP)
     st.segmented_control(
         "Intervals by the bootstrap",
