@@ -87,11 +87,7 @@ def timed(pair: Backend, prompts: list[str], ways: dict[str, Settings]) -> tuple
 
 
 def report(
-    pair: Backend,
-    runs: dict[str, list[Run]],
-    seconds: dict[str, list[float]],
-    same: int,
-    options: argparse.Namespace,
+    pair: Backend, runs: dict[str, list[Run]], seconds: dict[str, list[float]], same: int, options: argparse.Namespace
 ) -> None:
     """Print the table and write the JSON."""
     prompts, timed_prompts, ways = len(runs["chain of 4"]), len(seconds["plain"]), {}

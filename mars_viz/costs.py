@@ -253,17 +253,6 @@ def position_cost(costs: Costs) -> Factor:
     return Factor(*((each - 1) / costs.gamma for each in (whole.estimate, whole.low, whole.high)))
 
 
-def break_even(costs: Costs, gamma: int, tau: float) -> float:
-    """Return the joint acceptance above which one more drafted token pays: the share of rounds that must accept it.
-
-    A round of γ + 1 takes longer by a share d, so it must write more than d τ tokens more (from τ' / c' > τ / c).
-    """
-    cost = round_cost(costs, gamma).seconds
-    further = (costs.passes[-1].seconds - costs.passes[0].seconds) / costs.gamma
-    further += 0.0 if costs.drafting else costs.drafter_step.seconds
-    return tau * further / cost
-
-
 def slower(costs: Costs, gamma: int, tau: float) -> str:
     """Return why speculation is slower than the target alone, in passes; empty if it is not."""
     one = costs.passes[0].seconds

@@ -1,7 +1,5 @@
 """Default folders of runs, races and sweeps, from environment variables or in the user's home."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

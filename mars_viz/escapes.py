@@ -3,8 +3,6 @@
 Invisible characters that affect surrounding text (controls, directional marks) are replaced by their code points.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

@@ -303,11 +303,7 @@ class Together:
 
 
 def walk_together(
-    speculator: Speculator,
-    stands: Iterable[Stand],
-    prompt: Prefix,
-    ending: Ending,
-    answers: dict[Prefix, Answer],
+    speculator: Speculator, stands: Iterable[Stand], prompt: Prefix, ending: Ending, answers: dict[Prefix, Answer]
 ) -> Iterator[Together]:
     """Walk every rule after `prompt` to its end, adding new answers to `answers`.
 

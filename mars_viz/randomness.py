@@ -4,8 +4,6 @@ Two rules, dial values or machines that request the same coin get the same coin.
 et al. 2011) with the key as counter, so no state is kept.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from enum import IntEnum

@@ -119,12 +119,7 @@ def checked_history(prompt: Prompt, system: str, history: History, chat: bool | 
 
 
 def record_all(
-    backend: Backend,
-    prompts: Iterable[Prompt],
-    settings: Settings,
-    *,
-    chat: bool | None = None,
-    batch: int = AT_ONCE,
+    backend: Backend, prompts: Iterable[Prompt], settings: Settings, *, chat: bool | None = None, batch: int = AT_ONCE
 ) -> Iterator[Run]:
     """Decode the prompts in batches of `batch` and yield their runs in order.
 

@@ -1,7 +1,5 @@
 """Print untrusted text to terminals and logs, with control characters escaped."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """Format numbers, counts, tokens and devices for figures and sentences. Untrusted text is escaped."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

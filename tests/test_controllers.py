@@ -107,8 +107,7 @@ BLOCK = Settings(rule="block-verification", temperature=0.8, seed=1, max_new_tok
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"),
-    [*((name, CHAIN) for name in NAMES), ("threshold", REJECTION), ("svip", BLOCK)],
+    ("name", "settings"), [*((name, CHAIN) for name in NAMES), ("threshold", REJECTION), ("svip", BLOCK)]
 )
 def test_a_map_is_exact(name: str, settings: Settings) -> None:
     """At random thresholds, on every boundary and at the floats next to it, against drafts of their own length."""

@@ -10,7 +10,6 @@ from mars_viz import costs as costing
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.costs import (
     Cost,
-    break_even,
     costs_from,
     disturbance,
     modelled_seconds,
@@ -55,12 +54,9 @@ def test_a_round_of_chains_and_trees_by_hand():
     assert costs_from({name: found[name] for name in found if name not in ("tree", "drafting")}) == COSTS
 
 
-def test_what_one_more_position_costs_and_when_it_pays():
+def test_what_one_more_position_costs_and_when_drafting_loses():
     assert position_cost(COSTS).estimate == pytest.approx(0.1)  # 10, 11, 12, 13 ms
-    assert break_even(COSTS, 3, 2.0) == pytest.approx(2.0 * 0.002 / 0.017)  # a pass of the drafter and a position
     assert slower(COSTS, 3, 1.8) == "" and "1.70 passes, 1.30 of them" in slower(COSTS, 3, 1.6)
-    longer = (2.0 + break_even(COSTS, 3, 2.0)) / (0.017 + 0.002)
-    assert longer == pytest.approx(2.0 / 0.017)  # at the break-even a longer draft changes nothing
 
 
 def test_damaged_costs_are_refused():

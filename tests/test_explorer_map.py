@@ -79,12 +79,7 @@ def browser(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("rule", "temperature", "gamma"),
-    [
-        ("mars", 0.0, 4),
-        ("mars-sampling", 0.8, 3),
-        ("mars-code", 0.8, 1),
-        ("cascade-token-acceptance", 0.8, 4),
-    ],
+    [("mars", 0.0, 4), ("mars-sampling", 0.8, 3), ("mars-code", 0.8, 1), ("cascade-token-acceptance", 0.8, 4)],
 )
 def test_every_dial_value_shows_the_text_it_generates(browser, rule, temperature, gamma):
     run = mapped_run(rule, temperature)

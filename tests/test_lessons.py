@@ -21,7 +21,7 @@ from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
 from mars_viz.errors import BadInput
 from mars_viz.exploration import mapped, walk
-from mars_viz.figures.lessons import accuracy_curve
+from mars_viz.figures.engines import accuracy_curve
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
 from mars_viz.speculators.backend import Backend

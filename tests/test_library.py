@@ -169,7 +169,7 @@ def test_the_recorded_samples_are_complete_and_small(tmp_path, capsys):
         result = load_sweep(samples.SWEEPS / wanted.folder)
         assert result.complete and len(result) == trained.PROMPTS and not result.failures
         assert replace(result.plan.settings, dial=None) == wanted.settings
-        assert CachedSweep(result).graded and CachedSweep(result).pace == "speed_up"
+        assert CachedSweep(result).graded and CachedSweep(result).pace == "answer"
     folders = samples.RUNS, samples.SWEEPS, samples.RACES
     assert sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file()) < 25e6
     (tmp_path / trained.samples()[-1].folder).mkdir()

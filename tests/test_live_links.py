@@ -389,7 +389,9 @@ def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, mon
     assert "no speed-up" in notes(test_tune_page.opened(sweep="a", **{"with": "bare"}))
     assert "The cost of a pass is not known" in notes(test_tune_page.opened(sweep="bare", dial="0.5"))
     pair_grid(tmp_path / "pairs")
-    tab = test_tune_page.section(test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100"), 6)
+    tab = test_tune_page.section(
+        test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100", cut_off="100", looping="100"), 6
+    )
     assert "and take θ = " in notes(tab) and "cut by Confidence at λ = 0.3" in notes(tab)
     tables = [each.value for each in tab.dataframe if "λ" in each.value.columns]
     assert all(each["λ"].tolist() == ["0", "0.3", "0.6"] for each in tables) and len(tables) == 2

@@ -160,11 +160,7 @@ def test_rules_walked_together_equal_each_alone(case: Case) -> None:
 def test_a_recorded_run_walks_again(case: Case) -> None:
     run = case.record()
     rounds = walk(
-        recorded(answers_of(run)),
-        rule_named(run.settings.rule),
-        run.settings.dial,
-        run.prompt_ids,
-        ending_of(run),
+        recorded(answers_of(run)), rule_named(run.settings.rule), run.settings.dial, run.prompt_ids, ending_of(run)
     )
     assert [(r.token_ids, r.decision, r.outcomes) for r in rounds] == [
         (r.token_ids, r.decision, r.outcomes) for r in run.rounds

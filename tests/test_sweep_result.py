@@ -195,7 +195,7 @@ def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(tmp_path):
     text = path.read_text()
     for old, new, why in (
         ('"mars-viz-wall-clock"', '"else"', "another file"),
-        ('"schema": 1', '"schema": 3', "its schema is 3"),
+        ('"schema": 3', '"schema": 2', "its schema is 2"),
         ('"gamma": 2', '"gamma": 9', "of another sweep"),
         ('"gamma": 2', '"gamma": Infinity', "damaged"),
         ("1.2", "0.0", "damaged"),

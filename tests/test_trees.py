@@ -356,10 +356,7 @@ SEQUOIA = (0.6, 0.2, 0.1)
 
 @pytest.mark.parametrize(
     ("depth", "kept"),
-    [
-        (20, (1, 1.6, 1.96, 2.176, 2.376, 2.5056, 2.6256, 2.7456)),
-        (2, (1, 1.6, 1.96, 2.16, 2.28, 2.4, 2.5, 2.56)),
-    ],
+    [(20, (1, 1.6, 1.96, 2.176, 2.376, 2.5056, 2.6256, 2.7456)), (2, (1, 1.6, 1.96, 2.16, 2.28, 2.4, 2.5, 2.56))],
 )
 def test_the_best_static_tree_is_that_of_sequoia(depth: int, kept: tuple[float, ...]) -> None:
     """The means are those of its recursion over 1 to 8 nodes, root included."""

@@ -23,7 +23,7 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.frontier import RulePath, dial_curve, frontier_figure, share_bars
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.sweep.measures import cell
+from mars_viz.sweep.measures import Terms, cell
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.sweep import GridSweep
@@ -112,7 +112,7 @@ def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.
 
 def test_a_grid_is_one_job_with_many_folders(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     made = lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made")  # noqa: E731
-    monkeypatch.setattr("mars_viz.sweep.sweep.sweep_grid", made)
+    monkeypatch.setattr("mars_viz.ui.tune.sweep_requests.sweep_grid", made)
     rules = ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2")
     wish = sweep_requests.SweepRequest(toy_prompts(3), rules, VLLM)
     many = replace(wish, rules=tuple(f"fly:w={window}" for window in range(1, 19) if window != 6), settings=SHORT)
@@ -160,7 +160,7 @@ def test_the_grids_tables_have_the_figures_of_each_sweep_and_recommend_a_setting
     study = study_of(folder / OWN)
     accuracy = cell(study.measures["accuracy"], study.value("accuracy", 0.3))
     assert frames(tab)[0].value.iloc[2]["r = 0.30"] == accuracy
-    tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), 6)
+    tab = section(opened(sweep=OWN, loss="100", cut_off="100", looping="100", confidence="0.5"), 6)
     table = frames(tab)[1].value
     assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
     study = study_of(folder / OWN, Bootstrap(0.5))
@@ -168,10 +168,10 @@ def test_the_grids_tables_have_the_figures_of_each_sweep_and_recommend_a_setting
     assert table.iloc[2][pace.title] == cell(pace, study.value(study.pace, 0.0))
     assert "Each of the 4 variants is tested at 87.5 %, so that whichever is chosen holds at 50 %." in notes(tab)
     few = frames(section(opened(sweep=OWN), 6))[1].value
-    needed = study.recommendation(1.0, 0.95, 4).prompts_needed
+    needed = study.recommendation(Terms(), 4).prompts_needed
     assert few.iloc[2]["prompts to test the next"] == f"about {about(needed)}"
     assert set(few["loosest within the loss"]) == {"not enough prompts"}
-    assert study.recommendation(1.0, 0.95).prompts_needed != needed
+    assert study.recommendation(Terms()).prompts_needed != needed
     assert "grid-figure" not in keys(section(opened(sweep="mars"), 6))
 
 
@@ -200,7 +200,7 @@ def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, mo
         made.append(GridSweep(table_backend(), prompts, settings, folders, span, **how))
         return made[0]
 
-    monkeypatch.setattr("mars_viz.sweep.sweep.sweep_grid", begun)
+    monkeypatch.setattr("mars_viz.ui.tune.sweep_requests.sweep_grid", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
     assert not found.left_beside("mars")
     with locks.held(empty / "vllm-thinking-k=2"):

@@ -36,7 +36,7 @@ from mars_viz.prompts import (
 )
 from mars_viz.records import Policy
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
-from mars_viz.sweep.measures import cell
+from mars_viz.sweep.measures import Terms, cell
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
@@ -153,10 +153,12 @@ def test_a_first_visit_offers_a_sweep_and_shows_the_folder_only_to_those_who_may
 def test_a_sweep_opens_at_the_recommended_setting_and_the_dial_changes_page_and_link(folder, monkeypatch):
     tab = opened(sweep="a-mars")
     study = CachedSweep(load_sweep(folder / "a-mars"))
-    found = study.recommendation(1.0, 0.95)
+    found = study.recommendation(Terms())
     assert found is not None and found.sentence in notes(tab)
-    assert element(tab)["position"] == {"dial": study.dial(None, 1.0, 0.95)} == {"dial": 0.9}
-    assert "MARS at θ = 0.90 is" in notes(tab) and len(titles(tab)) == 1 and tab.query_params == {"sweep": "a-mars"}
+    assert element(tab)["position"] == {"dial": study.dial(None, Terms())} == {"dial": 0.9}
+    assert (
+        "MARS at θ = 0.90 answers" in notes(tab) and len(titles(tab)) == 1 and tab.query_params == {"sweep": "a-mars"}
+    )
     (tasks,) = [each.value for each in tab.dataframe if "task" in each.value.columns]
     assert tasks["task"].tolist() == ["even", "odd", "together"] and tasks["prompts"].tolist() == ["4", "4", "8"]
     tab = opened(sweep="a-mars", dial="0.87654321")
@@ -217,14 +219,17 @@ def test_a_setting_that_changes_no_text_has_an_interval_and_a_sweep_of_strict_al
 def test_the_terms_change_recommendation_intervals_and_link(folder):
     tab, sweep = opened(sweep="a-mars"), load_sweep(folder / "a-mars")
     tab.number_input(key="tune-points").set_value(60.0)
+    for name in ("cut_off", "looping"):
+        tab.number_input(key=f"tune-{name}").set_value(70.0)
     settled(tab.number_input(key="tune-confidence").set_value(60.0).run())
-    found = CachedSweep(sweep).recommendation(60.0, 0.6)
+    found = CachedSweep(sweep).recommendation(Terms(60.0, Bootstrap(0.6), 70.0, 70.0))
     assert found is not None and found.dial is not None and found.sentence in notes(tab)
-    assert tab.query_params == {"sweep": "a-mars", "loss": "60", "confidence": "0.6"}
+    others = {"sweep": "a-mars", "confidence": "0.6", "cut_off": "70", "looping": "70"}
+    assert tab.query_params == others | {"loss": "60"}
     assert element(tab)["position"] == {"dial": found.dial}
     settled(tab.number_input(key="tune-points").set_value(1.0).run())
     settled(tab.segmented_control(key="tune-intervals").set_value("percentile").run())
-    assert tab.query_params == {"sweep": "a-mars", "confidence": "0.6", "intervals": "percentile"}
+    assert tab.query_params == others | {"intervals": "percentile"}
     assert "95 %" not in notes(tab) and "60 % intervals, percentile bootstrap over prompts" in notes(tab)
     tau = value_at(sweep, measures(sweep)["tau"], 0.9, Bootstrap(0.6, Method.PERCENTILE))
     read = [row["cells"] for row in element(tab)["figure"]["places"]]
@@ -240,7 +245,10 @@ def test_comparable_sweeps_are_overlaid_and_others_are_named(folder):
     assert "not overlaid: gone" in notes(tab) and "is fastest" in titles(tab)[0]
     assert all(f"{name} is not overlaid" in notes(tab) for name in ("c-ungraded", "e-broken"))
     tab = opened(sweep="c-ungraded")
-    assert "No prompt of this set is graded" in notes(tab) and tab.multiselect(key="tune-others").disabled
+    assert (
+        "Not enough prompts to tell whether settings looser than strict make more answers" in notes(tab)
+        and tab.multiselect(key="tune-others").disabled
+    )
 
 
 def test_every_folded_section_opens(folder):
@@ -302,7 +310,7 @@ def count_of(tab: AppTest) -> Any:
 
 def test_prompts_are_added_by_default_as_many_as_the_next_test_needs(empty, begun, monkeypatch):
     sweep_over(empty / "a", builtin_prompts(2))
-    found = CachedSweep(load_sweep(empty / "a")).recommendation(1.0, 0.95)
+    found = CachedSweep(load_sweep(empty / "a")).recommendation(Terms())
     each = per_task(12 + two_digits(found.more), 6)
     tab = clicked(opened(sweep="a"), "add-prompts")
     ((name, prompts),) = begun
@@ -415,7 +423,7 @@ def test_stored_wall_clock_checks_are_shown(empty):
     keep_check(result.folder, replace(check, dial=0.5, created="2026-01-02T10:00:00+00:00"))
     (result.folder / "checks" / "broken.json").write_text("{")
     tab = section(opened(sweep="a", dial="0.9"), 3)
-    assert "Measured 2× (2 to 2) as fast as strict (modelled 1.50×)" in notes(tab).replace("2.00", "2")
+    assert "Measured: answers 2× (2 to 2) as fast as strict (modelled 1.50×)" in notes(tab).replace("2.00", "2")
     assert list(frames(tab)[0].value["measured, UTC"]) == ["2026-01-02 10:00", "2026-01-01 10:00"]
     assert "broken.json" in notes(tab)
     assert "with the wall-clock check" in notes(section(tab, 5))
@@ -565,7 +573,7 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty, pair, 
     again.number_input(key="clock-repetitions").set_value(2)
     clicked(settled(again.run()), "clock-begin")
     result = load_sweep(path)
-    dial = CachedSweep(result).dial(None, 1.0, 0.95)
+    dial = CachedSweep(result).dial(None, Terms())
     until(lambda: (job := own.find((path, dial))) is not None and job.progress.state.finished)
     progress = own.find((path, dial)).progress
     assert progress.error == "" and progress.done == progress.decodes == 6

@@ -82,10 +82,7 @@ def chat_samples() -> list[Sample]:
             "0-3-plants-tree", "The same answer in trees of 16, MARS at θ = 0.9", PLANTS, replace(answer, tree=TREE_16)
         ),
         Sample(
-            "0-4-sea-sampled-lossless",
-            "An answer sampled at T = 0.6, lossless: θ = 1",
-            sea,
-            replace(sampled, dial=1.0),
+            "0-4-sea-sampled-lossless", "An answer sampled at T = 0.6, lossless: θ = 1", sea, replace(sampled, dial=1.0)
         ),
         Sample("0-5-sea-sampled-mars", "The same question and luck, MARS at θ = 0.9", sea, sampled),
         Sample(

@@ -15,16 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.errors import BadInput
 from training import command
-from training.corpus import (
-    VOCABULARY,
-    Mixture,
-    Shares,
-    Source,
-    plain_source,
-    stories,
-    text_sources,
-    train_tokenizer,
-)
+from training.corpus import VOCABULARY, Mixture, Shares, Source, plain_source, stories, text_sources, train_tokenizer
 from training.distil import DIVERGENCES, Distillation, gather_samples
 from training.loop import Schedule, as_tensors, fit, next_token_loss
 

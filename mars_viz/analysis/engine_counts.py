@@ -401,10 +401,7 @@ def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) 
     if drafted is None and drafted_total == steps * gamma:
         drafted = [gamma] * steps
     same = accepted.max(initial=0) <= gamma and np.bincount(accepted, minlength=gamma + 1).tolist() == histogram
-    _check(
-        same and int(accepted.sum()) == accepted_total,
-        f"per_step_accepted or another list {_MISFIT}",
-    )
+    _check(same and int(accepted.sum()) == accepted_total, f"per_step_accepted or another list {_MISFIT}")
     ratios = {"mean_acceptance_length": (steps, steps + accepted_total)}
     ratios["draft_acceptance_rate"] = (drafted_total, accepted_total)
     for key, (whole, part) in ratios.items():

@@ -15,13 +15,15 @@ from enum import Enum
 
 import numpy as np
 
+from mars_viz.documents import Facts, Section
+from mars_viz.options import described, options_of
 from mars_viz.records import Outcome, Round, emitted
 from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.rules.base import best_p, drafted_p
-from mars_viz.run import Run, stop_words
+from mars_viz.run import Run, Settings, stop_words
 from mars_viz.trace import OUTCOMES, Settled, SettledText, Trace
 from mars_viz.walk import ending_of
-from mars_viz.words import counted
+from mars_viz.words import counted, exact_setting, number
 
 
 def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
@@ -366,3 +368,54 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         courses=courses,
         trees=trace.speculations.whole.is_tree,
     )
+
+
+def run_facts(run: Run) -> list[Section]:
+    """Return the settings and the origin of a run as two sections."""
+    return [Section("Settings", [settings_facts(run)]), Section("Where it comes from", [origin_facts(run)])]
+
+
+def settings_facts(run: Run, gamma: int | None = None) -> Facts:
+    """Return the settings of a run. `gamma` is the shown draft length; None is the run's own."""
+    settings = run.settings
+    rule = rule_named(settings.rule)
+    dial = rule.checked_dial(settings.dial) or 0.0
+    draft = settings.draft
+    if gamma not in (None, settings.gamma):
+        draft = f"{settings.draft_of(gamma)} (recorded with {draft})"
+    others = described(settings)
+    del others[options_of(Settings)["gamma"].label]  # part of the draft
+    facts = {
+        "Rule": f"{rule.title} ({rule.name})",
+        "Dial": "none" if rule.dial is None else f"{exact_setting(rule.dial.symbol, dial)}, {rule.dial.name}",
+        "Draft": draft,
+        "Stop strings": stop_words(settings.stop),
+        **others,
+    }
+    return Facts(facts)
+
+
+def origin_facts(run: Run) -> Facts:
+    """Return the models, device, versions and prompt that made a run, and the length of its text."""
+    provenance = run.provenance
+    text = f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')}, τ = {number(run.tau)}"
+    facts = {
+        "Text": ", ".join(filter(None, [text, ending(run)])),
+        "Target": _revised(provenance.target, provenance.target_revision),
+        "Drafter": _revised(provenance.drafter, provenance.drafter_revision),
+        "Device": provenance.device,
+        "Dtype": provenance.dtype,
+        "Made, UTC": provenance.created.replace("T", " ").removesuffix("+00:00"),
+        "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
+        "Vocabulary": counted(provenance.vocabulary_size, "token"),
+        "Prompt": counted(len(run.prompt_ids), "token"),
+        "Chat template": {None: "", True: "applied", False: "left out"}[provenance.chat],
+        "System prompt": run.history.system,
+        "Earlier turns": str(len(run.history.turns) or ""),
+        "Batching": provenance.batching,
+    }
+    return Facts(facts)
+
+
+def _revised(name: str, revision: str) -> str:
+    return f"{name} @ {revision}" if name and revision not in ("", name) else name

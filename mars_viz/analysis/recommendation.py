@@ -179,12 +179,7 @@ class Recommendation:
 
 
 def recommend(
-    graded: Graded,
-    points: float,
-    confidence: float = 0.95,
-    *,
-    symbol: str = "dial",
-    decimals: int = DECIMALS,
+    graded: Graded, points: float, confidence: float = 0.95, *, symbol: str = "dial", decimals: int = DECIMALS
 ) -> Recommendation:
     """Return the loosest safe dial value: its accuracy loss is at most `points` percentage points with this confidence.
 

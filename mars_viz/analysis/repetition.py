@@ -1,7 +1,5 @@
 """Loops in a text: a phrase that is written again and again without a break."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz import default_folders, samples
-from mars_viz.analysis.run_facts import run_facts
+from mars_viz.analysis.metrics import run_facts
 from mars_viz.commands.decoding import facts, json_argument, sentence
 from mars_viz.documents import lines
 from mars_viz.errors import RunFileError, StorageError

@@ -70,8 +70,12 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
             hoverinfo="skip",
             name=each.name if place else DIAL_MARK,
         )
+    at, label = first.near(paths[0].marked), exact_setting(paths[0].symbol, paths[0].marked)
+    x, y = 100 * first.accuracy.estimate[at], first.speed_up.estimate[at]
+    style = {"yshift": 14, "showarrow": False, "font": {"color": theme.dial, "size": 12}}
+    figure.add_annotation(x=x, y=y, text=label, name=DIAL_MARK, **style)
     _set_ranges(figure, paths, limit, theme)
-    marks = [Entry("◆", theme.dial, f"chosen, {exact_setting(paths[0].symbol, paths[0].marked)}")]
+    marks = [Entry("◆", theme.dial, "chosen setting")]
     if any(bool(np.ptp(corners, axis=1).all(axis=-1).any()) for corners in bands):
         marks.append(Entry("▒", theme.muted, "interval of each"))
     if len(paths) > 1:

@@ -32,8 +32,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mars_viz import __version__, figures
 from mars_viz.analysis.map_grid import map_grid
-from mars_viz.analysis.metrics import Positions, positions
-from mars_viz.analysis.run_facts import origin_facts, settings_facts
+from mars_viz.analysis.metrics import Positions, origin_facts, positions, settings_facts
 from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import TOP, Columns, Payload, packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts

@@ -110,7 +110,7 @@ OF_SCORES: dict[str, SweepColumn] = {
         _float,
         "what the text is given besides right or wrong, in the plan's order; not a number where nothing is",
         EACH_SCORE,
-    ),
+    )
 }
 """Specific to each stretch, if a task of lm-evaluation-harness gives a text several scores."""
 

@@ -15,16 +15,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, prompts_needed
-from mars_viz.analysis.recommendation import (
-    DECIMALS,
-    FEW,
-    Finding,
-    Recommendation,
-    about,
-    grown,
-    loss_bound,
-    recommend,
-)
+from mars_viz.analysis.recommendation import DECIMALS, FEW, Finding, Recommendation, about, grown, loss_bound, recommend
 from mars_viz.axis import GAMMA, FixedSetting, Threshold
 from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.controllers import CONTROLLERS, LENGTH, Controller

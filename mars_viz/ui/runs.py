@@ -21,8 +21,7 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz import default_folders, samples
-from mars_viz.analysis.metrics import speed
-from mars_viz.analysis.run_facts import run_facts
+from mars_viz.analysis.metrics import run_facts, speed
 from mars_viz.errors import BadInput, StorageError
 from mars_viz.escapes import markdown, visible
 from mars_viz.options import clipped

@@ -418,8 +418,7 @@ SCENES = {
     ),
     "rules": scenes("h1", "several /rules?run=several | sampled /rules?run=sampled"),
     "tune": scenes(
-        ".js-plotly-plot",
-        "graded /tune?sweep=mars | half /tune?sweep=half | chat /tune?sweep=half&target=org/chat",
+        ".js-plotly-plot", "graded /tune?sweep=mars | half /tune?sweep=half | chat /tune?sweep=half&target=org/chat"
     ),
     "learn": scenes(
         ".lesson",

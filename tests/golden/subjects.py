@@ -133,11 +133,7 @@ class Lab:
         if name == "ties":
             target, drafter = (table.round() for table in tables())
             drafting = Part("toy-drafter", partial(TableDrafter, drafter), drafts_trees=True)
-            return replace(
-                table_backend(),
-                target=Part("toy-target", partial(TableTarget, target)),
-                drafter=drafting,
-            )
+            return replace(table_backend(), target=Part("toy-target", partial(TableTarget, target)), drafter=drafting)
         if name == "best logits alone":
             target, _ = tables()
             return replace(table_backend(), target=Part("toy-target", partial(TopTarget, target)))

@@ -87,12 +87,7 @@ class EagleNetwork:
 
     @on_shared_cores
     def read(
-        self,
-        tokens: Tensor,
-        states: Tensor,
-        starts: Sequence[int],
-        slots: Sequence[int],
-        tree: TreeMask | None = None,
+        self, tokens: Tensor, states: Tensor, starts: Sequence[int], slots: Sequence[int], tree: TreeMask | None = None
     ) -> Tensor:
         """Return the layer's outputs [B, n, H] for the tokens [B, n] and the states [B, n, H].
 

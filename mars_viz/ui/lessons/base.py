@@ -425,10 +425,7 @@ def _measuring(context: LessonContext, lesson: Lesson, name: str) -> None:
     task, tasks = context.desk.tasks.get(name), context.desk.tasks
     if task is not None and not task.progress.state.finished:
         faults.fragment(tab_jobs.watch, run_every=POLL)(
-            task,
-            lambda: (task.progress.share, doing),
-            key=f"stop-{name}",
-            stopping="Stopping after this step …",
+            task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
         )
         return
 

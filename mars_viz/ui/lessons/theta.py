@@ -12,7 +12,7 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.exploration import DialMap, Segment
 from mars_viz.figures import Theme
-from mars_viz.figures.lessons import accuracy_curve
+from mars_viz.figures.engines import accuracy_curve
 from mars_viz.figures.svg import AMBER, RED, lines
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference

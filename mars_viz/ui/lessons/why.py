@@ -13,7 +13,7 @@ from mars_viz.analysis.lesson_sums import Gain, expected_speed_up, expected_toke
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import disturbance
 from mars_viz.figures import Theme
-from mars_viz.figures.lessons import pass_costs
+from mars_viz.figures.engines import pass_costs
 from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
