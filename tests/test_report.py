@@ -295,7 +295,7 @@ def test_markdown_escapes_all_but_code_and_lines_align() -> None:
 
 def test_a_page_draws_text_as_text() -> None:
     def page() -> None:
-        from test_documents import BLOCKS, TWICE, WIDE
+        from test_report import BLOCKS, TWICE, WIDE
 
         from mars_viz.ui.documents import draw
 
