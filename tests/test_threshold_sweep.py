@@ -319,7 +319,7 @@ def test_a_check_is_read_back_and_belongs_to_its_own_sweep(tmp_path):
     assert kept.found == (kept.latest(0.3),) and kept.found[0].to_json() == check.to_json()
     assert len(kept.problems) == 4 and "of another sweep" in kept.problems[0]
     plain = timing().to_json()
-    assert '"schema": 1,' in plain and TimingCheck.from_json(plain.encode()).controller == NONE
+    assert '"schema": 3,' in plain and TimingCheck.from_json(plain.encode()).controller == NONE
     cut = toy_sweep(tmp_path / "cut", 2, replace(GREEDY, dial=None, controller="svip:0.3")).finish()
     for controller in (NONE, "svip:0.3", "svip:0.4"):
         keep_check(cut.folder, replace(timing(), controller=controller))
