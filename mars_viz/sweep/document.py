@@ -50,16 +50,18 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
     end = f"; {ranged(sweep.value('same', dial).scaled(100), ' %')} of texts are identical to strict."
     return (
         *_loss(sweep, dial),
-        Sentence(f"{at} answers {_pace(sweep, dial)}", "modelled"),
+        Sentence(f"{at}{_pace(sweep, dial)}", "modelled" if "answer_strict" in sweep.measures else ""),
         Sentence(f": {number(passes)} target passes per prompt, strict {number(strict_passes)}", "exact"),
         Sentence(_accuracy_change(sweep, dial) if sweep.graded else end, "exact"),
     )
 
 
 def _pace(sweep: CachedSweep, dial: float) -> str:
-    """Return the speed-up of answers in words, with that per token if answers have another length."""
+    """Return the speed-up of answers in words, with that per token if answers have another length; empty if unknown."""
+    if "answer_strict" not in sweep.measures:
+        return ""
     answers, per_token, length = (sweep.value(name, dial) for name in ("answer_strict", "speed_up_strict", "length"))
-    pace = f"{spread(answers)} as fast as {sweep.plan.against}"
+    pace = f" answers {spread(answers)} as fast as {sweep.plan.against}"
     if times(length.estimate) == "1":
         return pace
     return f"{pace}, with answers {spread(length)} as long ({times(per_token.estimate)}× per token)"
@@ -82,9 +84,8 @@ def _shortened(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
         return (Sentence(f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
     where = controller.advice(dial, "Drafting", "Stopping")
     has_speed, full_drafted = "answer_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
-    pace = f" answers {_pace(sweep, dial)}" if has_speed else ""
     full = f": {counts}; {plan.against} drafts {number(full_drafted)}{'' if sweep.graded else '.'}"
-    parts = Sentence(f"{where}{pace}", "modelled" if has_speed else ""), Sentence(full, "exact")
+    parts = Sentence(f"{where}{_pace(sweep, dial)}", "modelled" if has_speed else ""), Sentence(full, "exact")
     return (*parts, Sentence(_accuracy_change(sweep, dial), "exact")) if sweep.graded else parts
 
 
