@@ -6,9 +6,8 @@ A result's sentences and tables are built once. `markdown` and `lines` render th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from mars_viz.escapes import Html, commonmark, html, joined
 
@@ -27,7 +26,7 @@ class Sentence:
     text: str
     basis: str = ""  # one of BASES; empty if it has no number
     small: bool = False  # a remark
-    more: str = ""  # shown on hover where that is possible
+    more: str = ""  # shown on hover on pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +65,6 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure; surfaces without figures omit it."""
-
-    draw: Callable[[Any], Any]  # returns a Plotly figure in a `figures.Theme`
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
 class Section:
     """Blocks under a heading."""
 
@@ -81,7 +72,7 @@ class Section:
     blocks: Sequence[Block]
 
 
-Block = Sentence | Table | Facts | Code | Figure | Section
+Block = Sentence | Table | Facts | Code | Section
 
 
 def markdown(blocks: Iterable[Block], level: int = 2) -> str:

@@ -242,10 +242,6 @@ class Racing:
             RaceLane.STRICT: Recording(backend, prompt, strict, chat=chat, history=history, title=title),
             RaceLane.RELAXED: Recording(backend, prompt, settings, chat=chat, history=history, title=title),
         }
-        self._settings = {
-            RaceLane.STRICT: strict,
-            RaceLane.RELAXED: replace(settings, dial=rule.checked_dial(settings.dial)),
-        }
         self._prompt = self._recordings[RaceLane.STRICT].prompt_ids
         self._title = title or prompt
         self._written: list[int] = []
@@ -309,11 +305,11 @@ class Racing:
     def _single(self) -> Iterator[tuple[int, float]]:
         from mars_viz.speculators.backend import writing_alone
 
-        return writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT])
+        return writing_alone(self._backend, self._prompt, self._recordings[RaceLane.STRICT].settings)
 
     def _walk(self, lane: RaceLane) -> Iterator[Round]:
         """Return a lane's rounds; the speculator and its caches are released with them."""
-        settings = self._settings[lane]
+        settings = self._recordings[lane].settings
         rule = rule_named(settings.rule)
         speculator = self._backend.speculator(settings, rule.needs)
         speculator.prefill(self._prompt)
@@ -454,7 +450,7 @@ def write_zip(path: Path) -> bytes:
 def read_zip(data: bytes, into: Path) -> None:
     """Unpack the zip of a race into the new folder `into`.
 
-    Raises BadInput as `runfiles.zips.uploaded`, and leaves nothing behind then.
+    Raises BadInput as `uploaded`, and leaves nothing behind then.
     """
     check_free(into)
     write_folder(uploaded(data, RACE), into)

@@ -162,7 +162,7 @@ class Recording:
         """Tokenise the prompt after the turns before it, and check it against the context. Raises BadInput."""
         check_template(history.system, backend.uses_template(chat), backend.target.name)
         self._backend, self._rule = backend, rule_named(settings.rule)
-        self._settings = replace(settings, dial=self._rule.checked_dial(settings.dial))
+        self.settings = replace(settings, dial=self._rule.checked_dial(settings.dial))
         if settings.refused_draft:
             raise SettingError(settings.refused_draft)
         backend.check(settings)
@@ -209,7 +209,7 @@ class Recording:
         for speculation in speculations:
             ids |= speculation.named
         return Run(
-            settings=self._settings,
+            settings=self.settings,
             provenance=self._backend.provenance(self._seconds, self._prefill_seconds, self._chat),
             prompt_ids=self.prompt_ids,
             rounds=rounds,
@@ -226,15 +226,15 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Round]:
     from mars_viz.speculators.devices import trim_heap
 
     first = recordings[0]
-    speculator = first._backend.speculator(first._settings, first._rule.needs, later=True)
+    speculator = first._backend.speculator(first.settings, first._rule.needs, later=True)
     prompts = [recording.prompt_ids for recording in recordings]
     seconds = speculator.prefill(*prompts)
     for recording in recordings:
         recording._rounds, recording._seconds, recording._complete = [], 0.0, speculator.complete
         recording._complete_rounds = 0
         recording._prefill_seconds = seconds / len(recordings)
-    ending = first._backend.ending(first._settings)
-    for index, round_ in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):
+    ending = first._backend.ending(first.settings)
+    for index, round_ in walk_all(speculator, first._rule, first.settings.dial, prompts, ending):
         recordings[index]._rounds.append(round_)
         recordings[index]._seconds += round_.timing.total
         yield round_
@@ -269,9 +269,8 @@ def dial_map(
     Otherwise the rule's dial is mapped, and `controller` cuts drafts at its one threshold.
 
     The other arguments are those of `record`. A map that stops at its `budget` still knows the ranges in which it is
-    exact. Exact means: by the models' answers while mapping, each prefix once. If a row's rounding depends on its batch
-    (all but small models in float32 on the CPU), a separate run may differ at a tie of two logits. Raises BadInput with
-    a remedy for arguments that cannot be used.
+    exact. Exact means: by the models' answers while mapping, each prefix once. A row's rounding depends on its batch:
+    a separate run may differ at a tie of two logits. Raises BadInput with a remedy for arguments that cannot be used.
     """
     settings, others = _divided(backend, keywords)
     if over == OVER_DIAL and settings.dial is not None:

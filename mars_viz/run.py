@@ -97,7 +97,7 @@ class Settings:
     dial: float | None = option(None, "Dial", "the rule's threshold", kind=float, parse=_dial, usual="the rule's")
     gamma: int = option(
         6, "Draft length γ", "tokens drafted per round", whole(1, LONGEST_DRAFT), usual="6, of a tree its nodes"
-    )  # or the number of nodes of a tree
+    )  # tokens drafted per round, or the number of nodes of a tree
     temperature: float = option(
         0.0, "Temperature", "0 takes the most likely token", TEMPERATURE, high=5.0, step=0.1, law=True
     )
@@ -339,7 +339,7 @@ class Run:
     tags: tuple[str, ...] = ()  # labels for finding the run; see `runfiles.manifest`
     map: mars_viz.DialMap | None = None
     """Results along an axis, if the run was mapped: its rule's dial, or a controller's threshold at the run's own dial
-    value. The map's frame is this run without rounds; `dialmap.mapped` joins the two."""
+    value. The map's frame is this run without rounds; `exploration.mapped` joins the two."""
 
     def __post_init__(self) -> None:
         """Convert the rounds to a trace."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz import samples
-from mars_viz.analysis.alignment import align_runs, differences
+from mars_viz.analysis.alignment import Alignment, align_runs, differences
 from mars_viz.components import compare, stepper
 from mars_viz.components import lesson as lesson_figure
 from mars_viz.components.compare import Payload, lane_payload, pair_payload
@@ -204,15 +204,16 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
     """Return the alignments of a run, as the reference, with every other run."""
     others = [candidate for candidate in candidates if candidate is not reference]
     names = compare_words.lane_names(reference, others[0], (reference, *others))
-    lanes = []
+    lanes, pairs = [], {}
     for candidate, name in zip((reference, *others), names, strict=True):
-        right = align_runs(reference.run, candidate.run).right
-        lanes.append(lane_payload(candidate.choice.key, name, candidate.run, right, candidate.right))
-    pairs = {candidate.choice.key: _pair(reference, candidate) for candidate in others}
+        alignment = align_runs(reference.run, candidate.run)
+        lanes.append(lane_payload(candidate.choice.key, name, candidate.run, alignment.right, candidate.right))
+        if candidate is not reference:
+            pairs[candidate.choice.key] = _pair(reference, candidate, alignment)
     return data_file(f"{reference.choice.run}.pairs", page.sent({"lanes": lanes, "pairs": pairs}))
 
 
-def _pair(left: Candidate, right: Candidate) -> Payload:
+def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     rows = [
         {
             "name": row.name,
@@ -225,8 +226,7 @@ def _pair(left: Candidate, right: Candidate) -> Payload:
         }
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
-    alignment, names = align_runs(left.run, right.run), compare_words.named(left, right)
-    panes = []
+    names, panes = compare_words.named(left, right), []
     for candidate, name in ((left, names.left), (right, names.right)):
         detail = visible(compare_words.detail(candidate, ruled=names.ruled))
         panes.append((candidate.choice.key, visible(name), detail, candidate.run))

@@ -378,6 +378,7 @@ OFFSETS = random_head()["d2t"]
         ("SpecForge", {"d2t": OFFSETS * 0, "t2d": torch.ones(97, dtype=torch.bool)}, "97 are marked, 31 drafted"),
         ("SafeAILab", {"d2t": None}, "d2t"),
         ("SafeAILab", {"t2d": torch.ones(96, dtype=torch.bool)}, "vocabulary of 96"),
+        ("SafeAILab", {"t2d": torch.tensor(True)}, "t2d of bad is"),
         ("SafeAILab", {"lm_head.weight": None}, "no lm_head.weight"),
         ("SafeAILab", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
         ("SafeAILab", {"hidden_size": None}, "hidden_size"),

@@ -278,7 +278,6 @@ BLOCKS: list[Block] = [
     Section("Costs <b>", [Table(["pass", "ms"], [["target | all", "12.5"], ["drafter", "1"]]), Code("mars-viz *")]),
 ]
 WIDE = [Table([*"abcde"], [["x" * size, *"1234"]], f"of-{size}") for size in (NARROW, NARROW + 1)]
-
 TWICE = Table(["number", "strict", "strict"], [["τ", "5", "-1"]], "twice", help={"number": "*All* of them"})
 
 

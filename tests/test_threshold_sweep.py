@@ -20,10 +20,11 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import DraftAndScore
 from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
-from mars_viz.sweep.document import timed
+from mars_viz.sweep.document import lead, timed
 from mars_viz.sweep.grid import Advised, advised, best_of, fastest, grid_of, grid_table, with_pair
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
@@ -186,6 +187,7 @@ def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_
     assert table.values == (0.0, 0.3, 0.6) and table.axis.symbol == "λ" and "speed_up" in table.titles
     bare = pair_grid(tmp_path / "bare", 3, None)
     assert with_pair(bare[0], bare) == bare[0].found
+    assert lead(CachedSweep(bare[0].result), 0.5)[0].basis == ""  # without a speed
 
 
 NAMES = ("tau", "accuracy", "speed_up", "drafted", "same")

@@ -376,12 +376,12 @@ class ServerWatch:
     @property
     def sentence(self) -> str:
         """The verdict in words."""
-        verdict, apart = self.accepts, self.apart
-        if apart is None:
+        if self.apart is None:
             return (
                 "Whether that is what its drafter can give is not known: nothing was decoded here. Name its target and "
                 "drafter, --target MODEL --drafter MODEL, and every round is held against strict speculation."
             )
+        verdict = self.accepts
         rounds, same = sum(each.rounds for each in self.prompts), sum(each.same_rounds for each in self.prompts)
         if verdict is Accepts.SAME:
             shares = f": {same:,} of {rounds:,} rounds" if self._tells_rounds else " on the whole"
@@ -409,9 +409,9 @@ class ServerWatch:
         sides = [side for side in (self.served, self.here) if side is not None]
         rows = [("τ", *(side.tau.words for side in sides))]
         rows.append(("acceptance rate", *(side.rate.percent for side in sides)))
-        for place in range(len(self.served.positions)):
-            each = (side.positions[place].percent if place < len(side.positions) else "" for side in sides)
-            rows.append((f"position {place + 1}", *each))
+        for index in range(len(sides[0].positions)):
+            each = (side.positions[index].percent if index < len(side.positions) else "" for side in sides)
+            rows.append((f"position {index + 1}", *each))
         comparison = f", compared with {self.target} and {self.drafter} in {self.dtype} here" if self.target else ""
         tokens = sum(each.tokens for each in self.prompts)
         return [

@@ -165,7 +165,7 @@ def basis(trace: Trace, settled: Settled) -> Basis:
 
 def summary(run: Run, dial: float | None = None) -> Summary:
     """Return the run in numbers at this dial value; None is the run's own. Raises BadInput like `judged_rounds`. For
-    another value on a dial map, use `summary(*mapped.shown(run, dial, gamma))`."""
+    another value on a dial map, use `summary(*exploration.shown(run, dial, gamma))`."""
     rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
     text = settled_text(run, trace, at)
     included = trace.in_text(text)

@@ -71,9 +71,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     about += "prefix is decoded once for all; with --controller NAME of its threshold, such as threshold=0.2,0.4"
     add(parser, "--grid", about, metavar="KEY=VALUES")
     decoding.range_arguments(parser)
-    about = "dial value to time and report (default: recommended, else the rule's); with --over controller the one at "
-    about += "which all is decoded (default: the rule's), and what is reported is the threshold that --controller "
-    decoding.settings_arguments(parser, dial=f"{about}says, else the recommended one")
+    about = "dial value to time and report (default: recommended, else the rule's); with --over controller the value "
+    about += "for decoding (default: the rule's); the threshold reported is that of --controller, else the recommended "
+    decoding.settings_arguments(parser, dial=f"{about}one")
     parser.set_defaults(max_new_tokens=None)  # a task has its own limit
     decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)

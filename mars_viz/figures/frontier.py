@@ -17,6 +17,7 @@ from mars_viz.figures.style import (
     add_dial_line,
     blank,
     error_bars,
+    faded,
     path_looks,
     say_empty,
     set_wide_title,
@@ -52,9 +53,8 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     for each, (colour, dash, _), corners in reversed(list(zip(paths, looks, bands, strict=True))):
         ends = np.full((len(corners), 1), np.nan)  # one ring for each box
         x, y = (np.column_stack([corners[..., axis], corners[:, 0, axis], ends]).ravel() for axis in (0, 1))
-        tint = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.13)"
-        band = {"line": {"width": 0}, "fill": "toself", "fillcolor": tint, "hoverinfo": "skip", "name": "band"}
-        figure.add_scatter(x=x, y=y, mode="lines", **band)
+        area = {"fill": "toself", "fillcolor": faded(colour, 0.13), "line": {"width": 0}}
+        figure.add_scatter(x=x, y=y, mode="lines", hoverinfo="skip", name="band", **area)
         _add_path(figure, each, colour, dash)
     for place, (each, (colour, *_)) in enumerate(zip(paths, looks, strict=True)):
         near = each.path.near(each.marked)

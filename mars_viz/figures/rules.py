@@ -13,7 +13,7 @@ from mars_viz.analysis.metrics import FlatPositions
 from mars_viz.analysis.rulings import Agreement, Boundary, Ruling, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.along_the_dial import CELLS, MANY, TOO_MANY
-from mars_viz.figures.style import HEIGHT, Entry, Theme, blank, path_looks, say_empty, set_wide_title
+from mars_viz.figures.style import HEIGHT, Entry, Theme, blank, faded, path_looks, say_empty, set_wide_title
 from mars_viz.run import Piece
 from mars_viz.words import counted, number, setting, token_label
 
@@ -55,10 +55,8 @@ def agreement_matrix(
     names = [escaped(ruling.rule.titled(ruling.dial)) for ruling in agreed.rulings]
     scale: list[tuple[float, str]] = []  # one colour per code: twice the verdict, plus one if it is not reached
     for say, colour in zip(Say, (theme.quiet, theme.relaxed, theme.rejected), strict=True):
-        red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
         for code, opacity in enumerate(OPACITIES[say], start=2 * say):
-            faded = f"rgba({red},{green},{blue},{opacity})"
-            scale += [(code / 6, faded), ((code + 1) / 6, faded)]
+            scale += [(at / 6, faded(colour, opacity)) for at in (code, code + 1)]
     figure.add_heatmap(
         x=[f"{index}" for index in range(len(shown))],
         y=[

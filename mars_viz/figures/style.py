@@ -127,6 +127,11 @@ def in_bold(lines: Sequence[str]) -> str:
     return f"<b>{'<br>'.join(map(escaped, lines))}</b>"
 
 
+def faded(colour: str, opacity: float) -> str:
+    """Return '#rrggbb' as a transparent colour."""
+    return f"rgba({','.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))},{opacity})"
+
+
 def ink_on(colour: str) -> str:
     """Return black or white, whichever contrasts more with '#rrggbb'; always above 4.5 : 1 (WCAG 2.1)."""
     shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]

@@ -310,7 +310,7 @@ def write_report(html: str, path: str | PathLike[str], *, force: bool = False) -
 
 
 def csv_table(frame: pd.DataFrame) -> bytes:
-    """Return UTF-8 CSV with a header; see `strict_formats` for text that could be a formula."""
+    """Return UTF-8 CSV with a header; see `writer` for text that could be a formula."""
     columns = (frame.iloc[:, place] for place in range(frame.shape[1]))
     cells = ([None if missing else cell for cell, missing in zip(c.to_numpy(), c.isna(), strict=True)] for c in columns)
     return csv_of(frame.columns, zip(*cells, strict=True)).encode("utf-8")
@@ -352,7 +352,7 @@ def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting
     for value in sorted({dial.checked(run.settings.dial), *steps, *(segment.low for segment in segments)}):
         low, high = -np.inf, np.inf
         if dial_map is not None and segments and dial_map.span.low <= value <= dial_map.span.high:
-            segment = next(segment for segment in reversed(segments) if segment.low <= value)
+            segment = dial_map.segment(value, gamma)
             if segment.complete:
                 last = segment is segments[-1]
                 low, high = segment.low, float(np.nextafter(segment.high, np.inf)) if last else segment.high

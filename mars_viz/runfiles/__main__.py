@@ -1,8 +1,8 @@
 """Sandbox process: read an upload from standard input with limited memory; exit with 0 if it is valid, otherwise with 2
 and a sentence.
 
-`zips` checks uploads here first, because a malicious table can make the Parquet library abort the process or allocate
-all its memory. The argument names the module and the name of a `ZipLayout`.
+`folders` checks uploads here first, because a malicious table can make the Parquet library abort the process or
+allocate all its memory. The argument names the module and the name of a `ZipLayout`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs in folders: saving, loading, listing. The only module that touches a run's files on disk.
+"""Runs in folders and zips: saving, loading, listing, uploads. The only module that touches a run's files on disk.
 
 A run is written to a temporary folder that is renamed when it is complete, so an interruption leaves no partial run.
 """

@@ -95,7 +95,7 @@ def _head_check(
     firsts = [np.array([each[:, 0].sum() for each in of_texts], np.float64) for of_texts in agreed]
     kept = [np.array([np.logical_and.accumulate(each, axis=1).sum() for each in texts], np.float64) for texts in agreed]
     trials = []
-    for reading, first, some in zip(readings, firsts, kept, strict=False):
+    for reading, first, some in zip(readings, firsts, kept, strict=False) if len(agreed) > 1 else ():
         shares = (ratio(each, drafts) for each in (first, some, some - kept[0]))
         trials.append(checks.LayerTrial(reading.words, reading.setting, *shares))
     return checks.HeadCheck(
@@ -110,7 +110,7 @@ def _head_check(
         coverage=ratio(inside[:, 0], positions),
         best_held=ratio(inside[:, 1], positions),
         guess=readings[0].guess,
-        tried=tuple(trials) if len(agreed) > 1 else (),
+        tried=tuple(trials),
     )
 
 

@@ -284,7 +284,7 @@ def refusals(name: str, what: str) -> Iterator[None]:
         yield
     except MarsVizError:
         raise
-    except Exception as error:  # the hub's library, its client, tokenizers and transformers raise what they like
+    except Exception as error:  # the hub's library, its client, tokenizers and transformers raise many kinds
         remedy = "Check the id or folder, and the network for a hub id."
         with suppress(ModelError):
             if gguf_here(name) is not None:

@@ -50,21 +50,21 @@ def lead(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
     end = f"; {ranged(sweep.value('same', dial).scaled(100), ' %')} of texts are identical to strict."
     return (
         *_loss(sweep, dial),
-        Sentence(f"{at}{_pace(sweep, dial)}", "modelled" if "answer_strict" in sweep.measures else ""),
+        _pace(sweep, dial, at),
         Sentence(f": {number(passes)} target passes per prompt, strict {number(strict_passes)}", "exact"),
         Sentence(_accuracy_change(sweep, dial) if sweep.graded else end, "exact"),
     )
 
 
-def _pace(sweep: CachedSweep, dial: float) -> str:
-    """Return the speed-up of answers in words, with that per token if answers have another length; empty if unknown."""
+def _pace(sweep: CachedSweep, dial: float, setting: str) -> Sentence:
+    """Return the setting in words and its speed-up of answers, if known, with that per token if lengths differ."""
     if "answer_strict" not in sweep.measures:
-        return ""
+        return Sentence(setting)
     answers, per_token, length = (sweep.value(name, dial) for name in ("answer_strict", "speed_up_strict", "length"))
-    pace = f" answers {spread(answers)} as fast as {sweep.plan.against}"
-    if times(length.estimate) == "1":
-        return pace
-    return f"{pace}, with answers {spread(length)} as long ({times(per_token.estimate)}× per token)"
+    pace = f"{setting} answers {spread(answers)} as fast as {sweep.plan.against}"
+    if times(length.estimate) != "1":
+        pace += f", with answers {spread(length)} as long ({times(per_token.estimate)}× per token)"
+    return Sentence(pace, "modelled")
 
 
 def _loss(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
@@ -83,9 +83,9 @@ def _shortened(sweep: CachedSweep, dial: float) -> tuple[Sentence, ...]:
     if dial == plan.strict:
         return (Sentence(f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
     where = controller.advice(dial, "Drafting", "Stopping")
-    has_speed, full_drafted = "answer_strict" in sweep.measures, sweep.value("drafted", plan.strict).estimate
+    full_drafted = sweep.value("drafted", plan.strict).estimate
     full = f": {counts}; {plan.against} drafts {number(full_drafted)}{'' if sweep.graded else '.'}"
-    parts = Sentence(f"{where}{_pace(sweep, dial)}", "modelled" if has_speed else ""), Sentence(full, "exact")
+    parts = _pace(sweep, dial, where), Sentence(full, "exact")
     return (*parts, Sentence(_accuracy_change(sweep, dial), "exact")) if sweep.graded else parts
 
 

@@ -551,8 +551,7 @@ def reproduction(
             needs += [f"The {name} {model} was at revision {revision}."] * bool(revision)
     options += [("dtype", provenance.dtype)] * bool(provenance.dtype)
     options += [("loss", terms.points), ("confidence", terms.confidence)]
-    increases = (("cut_off", terms.cut_off), ("looping", terms.looping))
-    options += [(name, limit) for name, limit in increases if limit != getattr(Terms(), name)]
+    options += [(name, limit) for name, limit in terms.increases.items() if limit != getattr(DEFAULT_TERMS, name)]
     options += [("intervals", terms.how.method.value.lower())] * (terms.how.method is not DEFAULT.method)
     if timing is not None and not grid:
         count, repetitions = timing.chosen.seconds.shape

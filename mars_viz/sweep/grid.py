@@ -263,7 +263,7 @@ def recommended(result: SweepResult, terms: Terms, among: int = 1) -> Recommenda
     confidence, each is tested more strictly.
     """
     plan, graded, confidence = result.plan, result.graded.any(), confidence_of_each(terms.confidence, among)
-    limits = ({"right": terms.points} if graded else {}) | {"cut_off": terms.cut_off, "looping": terms.looping}
+    limits = ({"right": terms.points} if graded else {}) | terms.increases
     steps = {column: result.graded_steps(column) for column in limits}
     dial = plan.axis.dial
     style: dict[str, Any] = {"symbol": dial.symbol, "decimals": 0 if dial.step >= 1 else DECIMALS}
@@ -371,7 +371,7 @@ def fastest(result: SweepResult, terms: Terms) -> Recommendation:
     if dial == result.plan.strict:  # which only a draft length can be here, and it changes nothing
         longer = "Shorter drafts are slower, and longer ones were not swept."
         return replace(recommended_dial, bound=0.0, sentence=f"{sentence}. {longer}")
-    for column, limit in (("cut_off", terms.cut_off), ("looping", terms.looping)):
+    for column, limit in terms.increases.items():
         steps = result.graded_steps(column)
         more = steps.changed()[steps.steps.segment(dial)]
         if more.lost > more.won and loss_bound(more, confidence) > limit / 100:

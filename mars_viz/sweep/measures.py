@@ -49,11 +49,11 @@ class Terms:
     points: float = 1.0  # tolerated accuracy loss in percentage points, above 0 and at most 100
     how: Bootstrap = DEFAULT  # the confidence, at least 0.5, and the method of intervals
     cut_off: float = 1.0  # tolerated increase of answers that the length limit cuts off, in points as for the loss
-    looping: float = 1.0  # tolerated increase of answers that loop, likewise
+    looping: float = 1.0  # tolerated increase of answers that loop, in points
 
     def __post_init__(self) -> None:
         """Raise SettingError for an invalid limit or confidence."""
-        limits = (self.points, self.cut_off, self.looping)
+        limits = (self.points, *self.increases.values())
         if not (all(0 < limit <= 100 for limit in limits) and 0.5 <= self.how.confidence < 1):
             raise SettingError(
                 "A tolerated loss or increase is above 0 and at most 100 points, the confidence at least 0.5 and below "
@@ -66,10 +66,15 @@ class Terms:
         return self.how.confidence
 
     @property
+    def increases(self) -> dict[str, float]:
+        """The tolerated increases by the sweep's column."""
+        return {"cut_off": self.cut_off, "looping": self.looping}
+
+    @property
     def safe(self) -> str:
         """A sentence that defines a safe setting."""
         lost, cut, looping = (
-            f"{limit:.4g} point{'' if limit == 1 else 's'}" for limit in (self.points, self.cut_off, self.looping)
+            f"{limit:.4g} point{'' if limit == 1 else 's'}" for limit in (self.points, *self.increases.values())
         )
         return (
             f"Safe: accuracy falls by at most {lost}, and answers that are cut off or loop increase by at most {cut} "
@@ -91,7 +96,7 @@ class Terms:
 
     def facts(self) -> dict[str, Any]:
         """Return the terms as JSON values."""
-        limits = {"loss_points": self.points, "cut_off_points": self.cut_off, "looping_points": self.looping}
+        limits = {"loss_points": self.points} | {f"{name}_points": each for name, each in self.increases.items()}
         return limits | {"confidence": self.confidence, "method": self.how.method.value}
 
 
@@ -146,6 +151,11 @@ class Measure:
     def basis(self) -> str:
         """A name in `documents.BASES`."""
         return "modelled" if self.modelled else "exact"
+
+    @property
+    def of_graded(self) -> Measure:
+        """The same figure of the graded prompts alone, without the intervals of costs: that of the frontier."""
+        return Measure(self.name, self.title, self.columns, self.of, graded=True, modelled=self.modelled)
 
     @property
     def against_strict(self) -> bool:
@@ -591,9 +601,8 @@ def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, 
     if "answer_strict" not in by_name:
         raise SettingError(f"There is no speed-up to plot. {objection(result.costs)} Measure the costs again.")
     pace = alone or by_name["answer_strict"]
-    fast = Measure(pace.name, pace.title, pace.columns, pace.of, graded=True, modelled=True)
     right = by_name["accuracy_change" if paired else "accuracy"]
-    accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (right, fast))
+    accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (right, pace.of_graded))
     return Frontier(dials, accuracy, speed_up, result.plan.against if alone is None else ALONE, paired)
 
 

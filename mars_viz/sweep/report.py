@@ -212,8 +212,7 @@ class CachedSweep:
         key = ("place", paired, dial)
         speed = "answer" if path.over == ALONE else "answer_strict"
         right = "accuracy_change" if paired else "accuracy"
-        measure = self.measures[speed]  # of the graded prompts only, as on the frontier
-        graded = Measure(speed, measure.title, measure.columns, measure.of, graded=True)
+        graded = self.measures[speed].of_graded
         return self.kept(
             key, lambda: path.through(dial, self.value(right, dial), value_at(self.result, graded, dial, self.how))
         )

@@ -258,8 +258,8 @@ def draft_fields(
 def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2, **chosen: Any) -> Callable[[], Settings]:
     """Draw the settings that are not `chosen`, in rows of `columns`, initially as in `start`. `tree` is the shape from
     `draft_fields`. Returns a function that builds the Settings; the other forms then begin with their shape."""
-    names = options_of(Settings)  # γ first
-    rows = range(0, len(names), columns)  # separate columns, which keep their order on a narrow page
+    options = options_of(Settings)  # γ first
+    rows = range(0, len(options), columns)  # separate columns, which keep their order on a narrow page
     places = [place for _ in rows for place in st.columns(columns)]
     if tree == CHAIN:
         count = option_field(places[0], Settings, "gamma", Settings() if start.drafts_trees else start, prefix)
@@ -270,8 +270,7 @@ def other_fields(tree: str, prefix: str, start: Settings, columns: int = 2, **ch
         count = LONGEST_DRAFT  # an upper bound; the name has the number
     numbers = {
         name: option_field(place, Settings, name, start, prefix)
-        for name, place in zip(names, places, strict=False)
-        if place is not places[0]
+        for name, place in zip([*options][1:], places[1:], strict=False)
     }
     lines, key = "\n".join(start.stop), f"{prefix}stop"
     tip = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
@@ -332,7 +331,7 @@ def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
     them."""
     initial, values = start if start is not None and start.family == rule.family else rule, {}
     for each in rule.fixed:
-        tip = f"{each.meaning}. {each.written(each.default)} unless said; fixed while the dial moves."
+        tip = f"{each.meaning}. {each.written(each.default)} by default. Fixed while the dial moves."
         at = initial.values[each.key]
         values[each.key] = float(setting_field(st, each, f"{key}-{rule.family}-{each.key}", at, tip))
     return rule.varied(values) if values else rule

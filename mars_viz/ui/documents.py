@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from mars_viz.documents import BASES, Block, Code, Facts, Figure, Section, Sentence, Table
+from mars_viz.documents import BASES, Block, Code, Facts, Section, Sentence, Table
 from mars_viz.escapes import Html, html, joined, markdown
 from mars_viz.ui import theme
 
@@ -33,8 +33,6 @@ def draw(blocks: Iterable[Block]) -> None:
                 theme.show(block.html)
             case Code():
                 st.code(block.text, language=None, wrap_lines=True)
-            case Figure():
-                theme.chart(block.draw(theme.figure_theme()), block.key)
             case Section():
                 theme.section(block.title)
                 draw(block.blocks)

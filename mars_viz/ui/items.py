@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -84,7 +85,7 @@ class ItemsState(PageState):
         """Restore items from the bin."""
         refused: dict[str, str] = {}
         for item in items:
-            if self.attempt(item, lambda item=item: item.store.restore(item.name)):  # type: ignore[misc]
+            if self.attempt(item, partial(item.store.restore, item.name)):
                 self.deleted.discard(item.key)
             refused |= self.refused
         self.refused = refused

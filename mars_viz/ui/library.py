@@ -146,13 +146,13 @@ class RunCatalogue:
 
     def line(self, run_id: str) -> str:
         """Return a full description of a run's provenance; empty if it is unknown."""
-        entry = self.listed.get(run_id)
+        entry = of_tab(run_id, self.own[run_id]) if run_id in self.own else self.recorded.get(run_id)
         return "" if entry is None else entry.line
 
     @property
     def kept(self) -> dict[str, ListedRun]:
         """Recorded runs that are not samples."""
-        return {run_id: entry for run_id, entry in self.recorded.items() if run_id not in self.samples}
+        return {run_id: entry for run_id, entry in self.recorded.items() if entry.origin is not RunOrigin.SAMPLE}
 
     @property
     def default(self) -> str:
@@ -160,7 +160,8 @@ class RunCatalogue:
         run, in this order. Empty if there is none."""
         if self.shown is not None and self.has(self.shown.run):
             return self.shown.run
-        readable = (run_id for run_id in self.recorded if run_id in self.samples and not self.recorded[run_id].error)
+        samples = self.samples
+        readable = (name for name, entry in self.recorded.items() if name in samples and not entry.error)
         return next(readable, next(reversed(list(self.own)), ""))
 
     def described(self, run_id: str) -> str:
@@ -265,7 +266,8 @@ def in_view(
 
 def samples_of(catalog: RunCatalogue) -> Iterator[Run]:
     """Yield the readable samples in order, up to the size of the cache."""
-    for run_id in islice((name for name in catalog.recorded if name in catalog.samples), MOST):
+    shipped = catalog.samples
+    for run_id in islice((name for name in catalog.recorded if name in shipped), MOST):
         with suppress(BadInput):
             yield catalog.opened(run_id)
 
@@ -273,7 +275,8 @@ def samples_of(catalog: RunCatalogue) -> Iterator[Run]:
 def suited(catalog: RunCatalogue, lacks: Callable[[Run], str], first: str = "") -> str:
     """Return the id of a suitable run: the sample `first`, another sample, or this tab's newest run, in this order.
     Empty if there is none. `lacks` returns an empty string for suitable runs."""
-    samples_in_order = (name for name in (first, *catalog.recorded) if name in catalog.samples)
+    shipped = catalog.samples
+    samples_in_order = (name for name in (first, *catalog.recorded) if name in shipped)
     return next((name for name in (*samples_in_order, *reversed(list(catalog.own))) if _able(catalog, name, lacks)), "")
 
 

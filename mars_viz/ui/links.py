@@ -62,9 +62,9 @@ def number(name: str, default: float | None = None, low: float = -math.inf, high
     return option(default, kind=float, low=low, high=high, link=name)
 
 
-def whole(name: str, below: int = 10**9, default: int | None = None) -> Any:
-    """Return a field for a non-negative integer."""
-    return parameter(name, lambda text: whole_in(text, below), str, default, "is no whole number")
+def whole(name: str, below: int = 10**9) -> Any:
+    """Return a field for a non-negative integer; None by default."""
+    return parameter(name, lambda text: whole_in(text, below), str, wrong="is no whole number")
 
 
 def flag(name: str, on: str = "1") -> Any:

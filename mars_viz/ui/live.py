@@ -66,14 +66,15 @@ class Replay:
 
     entries: dict[str, RaceEntry]  # by name: the server's races, newest first, then the samples
 
-    def label(self, name: str) -> str:
-        """Return a unique line for a list."""
+    @property
+    def labels(self) -> dict[str, str]:
+        """Unique lines for a list, by name."""
         lines = {}
-        for other, entry in self.entries.items():
+        for name, entry in self.entries.items():
             about = entry.manifest
             made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
-            lines[other] = f"{entry.title}{made}"
-        return told_apart(lines)[name]
+            lines[name] = f"{entry.title}{made}"
+        return told_apart(lines)
 
     def landed(self, name: str) -> str:
         """Return `name` if it exists, otherwise a sample, otherwise any race; empty if there is none."""
@@ -418,7 +419,7 @@ def race(page_state: LivePageState) -> None:
     if replays.own(name):
         popover(actions, page_state, _race_item(replays.entries[name]))
     show, names = partial(setattr, page_state, "shown"), list(replays.entries)
-    hidden, words = "collapsed", replays.label
+    hidden, words = "collapsed", replays.labels.__getitem__
     bound(left.selectbox, "Race", "race", name, show, options=names, format_func=words, label_visibility=hidden)
     with above:
         try:
@@ -487,7 +488,7 @@ def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: 
         _check_area(page_state, settings, wanted)
 
 
-HEAD_CHECK = "Is an EAGLE-3 head accepted less than hoped? A check says at which depth, and why."
+HEAD_CHECK = "Is an EAGLE-3 head accepted less than hoped? A check shows at which depth, and why."
 
 
 def _check_area(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
@@ -520,7 +521,7 @@ def _check_area(page_state: LivePageState, settings: Callable[[], Settings], wan
     if progress.error:
         theme.note(progress.error)
     elif progress.state is JobState.CANCELLED and progress.result is None:
-        theme.note("You stopped the check before it could tell anything; three texts are the least.")
+        theme.note("You stopped the check before it had a result. It needs at least three texts.")
     if progress.result is not None:
         _results(progress.result)
 
@@ -537,7 +538,7 @@ def _checking(job: BackgroundTask) -> None:
     tab_jobs.watch(
         job,
         lambda: (job.progress.share, "Checking the head along texts of the target's own …"),
-        keeps="Keeps what the texts so far tell",
+        keeps="Keeps the results so far",
         key="stop-check",
         stopping="Stopping after this text …",
         loading="",

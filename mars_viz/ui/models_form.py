@@ -67,7 +67,7 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
                 "The link names a server as the target. Links choose none, since prompts and a key would be sent "
                 "there; type its address under Models if you trust it."
             )
-        pair = pair_named(target or None, drafter or None)
+        pair = pair_named(target, drafter)
         if drafter and not target and not isinstance(pair.drafter, NamedDrafter):
             raise SettingError("The link names no target of its drafter, so the models stay as they were.")
         choice = permitted(BackendChoice(target, drafter))

@@ -44,7 +44,7 @@ from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
-from mars_viz.ui.documents import draw
+from mars_viz.ui.documents import draw, sentence
 from mars_viz.ui.jobs.decode_job import Walked, WalkJob
 from mars_viz.ui.jobs.models import JobState
 from mars_viz.ui.jobs.worker import LEFT
@@ -192,7 +192,7 @@ def branch_frame(branching: Branching) -> pd.DataFrame:
 def table(frame: pd.DataFrame, chosen: str, title: str) -> None:
     """Draw a table with the chosen rule marked, and why other rules cannot judge the run."""
     heads = [name for name in frame if name != "reason"]
-    records = dict(zip(frame.index, frame.to_dict("records"), strict=True))
+    records = frame.to_dict("index")
     rows = [
         ["▸ " * (rule == chosen and name == "rule") + _cell_text(row[name]) for name in heads]
         for rule, row in records.items()
@@ -225,7 +225,6 @@ def shared_panel(run: Run) -> AllRules:
 
 
 FIRST = ("strict", "rejection-sampling", "mars", "lenience", "typical", "sglang-acc", "tensorrt-llm", "vllm-fly")
-EVERY = "all"  # link value that lists every rule
 MOST = 4  # number of runs per tab whose answers are kept; these include all distributions
 
 
@@ -244,7 +243,7 @@ class RuleView:
     rule: str = links.parameter("rule", _rule, str, "", "is not in the list")  # empty for the run's own
     dial: float | None = links.number("dial")
     """Value of its dial; None for the run's own value if the rule is the run's, otherwise for the default."""
-    every: bool = links.flag("rules", EVERY)
+    every: bool = links.flag("rules", "all")
 
     def rule_on(self, run: Run) -> Rule:
         """Return the chosen rule."""
@@ -431,7 +430,7 @@ def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None
         row, strict, walked = panel.against_strict(rule.name, dial)
         basis = Basis.EXACT if {row.basis, strict.basis} == {Basis.EXACT} else Basis.BLOCK_LOCAL
         theme.lead(compared_with_strict(row, strict, walked), basis.value, basis.words)
-    theme.sentence(f"{rule.title}: {rule.summary} It keeps a drafted token x where {rule.formula}.")
+    sentence(f"{rule.title}: {rule.summary} It keeps a drafted token x where {rule.formula}.")
     with st.expander("About this rule", key="lab-about", on_change="rerun") as about:
         if about.open:
             draw(Sentence(f"{name}: {text}") for name, text in rule.facts)
@@ -531,7 +530,7 @@ def _table(
         missing = any(row.basis is not Basis.EXACT for row in rows)
         reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with left:
-            theme.sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
+            sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
         panel_ref = ref(panel)  # weak, because Streamlit never forgets a button's callback
 
         def decode_every_rule() -> None:
@@ -564,12 +563,12 @@ def _equivalents(
     matched: Mapping[str, Equivalent],
 ) -> None:
     theme.section("Which settings are equivalent?")
-    theme.sentence(nearest_settings(rule, dials.get(rule.name), matched))
+    sentence(nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
     shifted = _shifts(panel, dials, float(c))
     with right:
-        theme.sentence(shift_words(float(c), shifted.values()))
+        sentence(shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
     if folded.open:
         rows = {name: shifted[name] for name in listed if name in shifted}
@@ -641,7 +640,7 @@ def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], cho
 def _branches(panel: AllRules) -> None:
     theme.section("Where would a branch pay?")
     if reason := why_not(panel.run):
-        theme.sentence(reason)
+        sentence(reason)
         return
     children = st.segmented_control(
         "Children of a node",

@@ -65,11 +65,6 @@ def lead(words: str, basis: str = "", meaning: str = "") -> None:
     show(Html(f'<p class="mv-lead" role="status">{html(words)} {html(mark)}</p>'))
 
 
-def sentence(words: str) -> None:
-    """Draw a sentence."""
-    show(Html(f'<p class="mv-line">{html(words)}</p>'))
-
-
 def live_text(prompt: str, text: str) -> None:
     """Draw a prompt and its continuation so far."""
     show(Html(f'<p class="mv-live" dir="auto"><bdi class="prompt">{html(prompt)}</bdi>{html(text)}</p>'))

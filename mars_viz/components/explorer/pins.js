@@ -32,13 +32,13 @@ class Pins {
     this.show();
   }
 
-  /** The pin of a key, "slot~dial~γ" or "dial~γ": as it is, where it is this one; else made of the pool of its γ. */
+  /** The pin of a key, "slot~dial~γ" or "dial~γ": the present pin if it is this one, else one made from the pool of its γ. */
   known(pin, key, pools, make) {
     const [gamma, dial, slot] = (key || "").split("~").reverse().map((part) => (part ? Number(part) : null));
     const pool = pools.find(({ about }) => about.gamma === gamma);
     if (key && pin?.gamma === gamma && pin.dial === dial && pin.slot === slot && (!pool || pool.id === pin.pool.id)) return pin;
     if (pool) return make(pool, dial, slot);
-    if (key) this.lose("What is pinned is of another run, so it is unpinned.");
+    if (key) this.lose("The pin belongs to another run and was removed.");
     return null;
   }
 

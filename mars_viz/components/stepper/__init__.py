@@ -389,7 +389,7 @@ def roll_back_words(round_: Round, both: bool | None, again: int | None) -> Word
         read = f"Of the path, {counted(again, 'token')} will be read again with the next tree."
         cache = read if again else "The target's cache keeps the path."
     elif both:
-        cache = "From there on both caches drop what they held."
+        cache = "Both caches drop the entries from there on."
     else:
         drafters = "" if both is None else f"; the drafter's did not hold {'it' if lost == 1 else 'them'} yet"
         cache = f"The target's cache drops {'it' if lost == 1 else 'them'}{drafters}."

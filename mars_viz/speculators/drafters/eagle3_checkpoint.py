@@ -482,7 +482,7 @@ def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features
         "mlp.down_proj.weight": (h, shape.inner),
         "lm_head.weight": (shape.vocabulary, h),
         "d2t": (shape.vocabulary,),
-        "t2d": found.get("t2d", ())[:1],
+        "t2d": (next(iter(found.get("t2d", ())), 0),),
         **dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (size_of_head,)),
         "input_norm.weight": (wide,),
         "embed_tokens.weight": (embeddings, h),

@@ -8,6 +8,9 @@ A head that scores only the most frequent tokens makes a draft step multiply les
 2502.14856), rank tokens by their frequency in a corpus; Goel et al. 2025, 'VocabTrim' (arXiv 2506.22694), by their
 frequency in the target's own text. Nothing is trained: rows of the head are left out, so q is the drafter's law
 restricted to the remaining tokens, and lossless rules stay lossless.
+
+An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840) drafts from the inputs of some of the target's layers. Its cache
+keeps only rows with the target's own features; rows with the head's own states are overwritten.
 """
 
 from __future__ import annotations

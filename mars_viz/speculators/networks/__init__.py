@@ -10,12 +10,12 @@ import torch
 from transformers import PreTrainedModel
 
 from mars_viz.speculators.devices import inference
-from mars_viz.speculators.networks.base import Network, Pick, TreeMask
+from mars_viz.speculators.networks.base import Network
 from mars_viz.speculators.networks.batched import CachePool, CudaCapture, RaggedNetwork
 from mars_viz.speculators.networks.hf import PlainNetwork, apart, rewind_of, rounding
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 
-__all__ = ["Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
+__all__ = ["Network", "Opener", "differs", "opener"]
 
 FIRST_BLOCK = 8  # tokens on which a pass of this package is compared with transformers'
 

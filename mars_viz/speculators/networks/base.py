@@ -65,8 +65,8 @@ class Rows:
     """Values by row and place of a cache, in memory that grows."""
 
     def __init__(self, like: Tensor):
-        """Begin empty, for values of this dtype, device and shape, [..., ..., size]."""
-        self.held = like[:0, :0]  # [rows, places, size]; unwritten values are 0
+        """Begin empty, for values with the dtype, device and last dimensions of `like` [rows, places, ...]."""
+        self.held = like[:0, :0]  # [rows, places, ...]; unwritten values are 0
 
     def reserve(self, rows: int, places: int) -> None:
         """Make room for as many rows and places."""

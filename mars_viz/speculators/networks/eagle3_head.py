@@ -95,17 +95,19 @@ class EagleNetwork:
         from place starts[b] on; slots are consecutive in any order. Each row sees all before it, or what `tree` lets it
         see.
         """
-        n, outputs = tokens.shape[1], []
-        if (order := sorted(range(len(slots)), key=slots.__getitem__)) != list(range(len(slots))):
-            places = [slot - min(slots) for slot in slots]
-            begins, tree = [starts[i] for i in order], tree and tree.arranged(order)
-            return self.read(tokens[order], states[order], begins, sorted(slots), tree)[places]
+        n, first, outputs = tokens.shape[1], min(slots), []
+        places = [slot - first for slot in slots]
+        if shuffled := places != list(range(len(slots))):
+            order = sorted(range(len(slots)), key=slots.__getitem__)
+            tokens, states, tree = tokens[order], states[order], tree and tree.arranged(order)
+            starts = [starts[i] for i in order]
         for cut in range(0, n, CHUNK):
             end = min(n, cut + CHUNK)
             mask = tree and tree.part(slice(len(starts)), cut, end)
             begins = [start + cut for start in starts]
-            outputs.append(self._read(tokens[:, cut:end], states[:, cut:end], begins, slots[0], mask))
-        return torch.cat(outputs, 1)
+            outputs.append(self._read(tokens[:, cut:end], states[:, cut:end], begins, first, mask))
+        made = torch.cat(outputs, 1)
+        return made[places] if shuffled else made
 
     @on_shared_cores
     def logits(self, made: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ def reorder(parts: Iterable[object]) -> None:
     there is memory for it."""
     named = [(part, name, each) for part in parts for name, each in vars(part).items() if isinstance(each, Matrix)]
     weights = [matrix.weight for _, _, matrix in named]
-    device, total = weights[0].device, sum(weight.numel() * weight.element_size() for weight in weights)
+    device, total = weights[0].device, sum(weight.nbytes for weight in weights)
     if device.type != "cpu" or weights[0].dtype != torch.float32 or not torch._C._has_mkldnn or total > REORDERED:
         return
     free = bytes_free(device)
@@ -174,9 +174,7 @@ class Attention:
         """Prepare it for tokens with the embeddings x [B, n, E]; rows of the cache have `most` places."""
         (b, n), (starts, homes, self._first, end) = x.shape[:2], at
         self._heads, self._scale, self._end = heads, scale, end
-        self._shared = (
-            heads.queries // heads.keys
-        )  # queries of so many heads see the same keys: they are asked together
+        self._shared = heads.queries // heads.keys  # heads of queries with the same keys, computed together
         positions = starts.unsqueeze(1) + torch.arange(n, device=x.device)  # [B, n]
         self._places = (homes.unsqueeze(1) * most + positions).flatten()  # [B n], of the rows laid end to end
         if tree is None:

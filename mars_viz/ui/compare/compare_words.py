@@ -315,9 +315,9 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     return whole_payload(pair, lanes, order, left.choice.key, right.choice.key, view.colour.value, view.token)
 
 
-def lead(sentence: str, stands: str = "exact") -> None:
-    """Draw the main result and its basis."""
-    theme.lead(sentence, stands, MEANING[stands])
+def lead(sentence: str) -> None:
+    """Draw the main result, which is exact."""
+    theme.lead(sentence, "exact", MEANING["exact"])
 
 
 def table(rows: Sequence[Difference], names: Names) -> None:
@@ -325,8 +325,11 @@ def table(rows: Sequence[Difference], names: Names) -> None:
     lines = []
     for row in rows:
         left, right = (written(value, row.is_share) for value in (row.left, row.right))
-        lines.append((row.name, row.meaning, left, right, change(row), row.stands))
-    draw_table("Both texts in numbers", names, lines)
+        lines.append((row.name, left, right, change(row), row.stands))
+    heads, label = ("number", names.left, names.right, "difference", "basis"), "Both texts in numbers"
+    meanings = "; ".join(f"{row.name}: {row.meaning}" for row in rows if row.meaning)
+    bases = " ".join(MEANING[basis] for basis in dict.fromkeys(row.stands for row in rows))
+    draw([Table(heads, lines, label, label, {"number": meanings, "basis": bases})])
 
 
 def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
@@ -334,12 +337,3 @@ def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
     columns = ("number", names.left, names.right, "difference", "stands on")
     lines = [(row.name, row.left, row.right, row.change, row.stands) for row in rows]
     return pd.DataFrame([dict(zip(columns, line, strict=True)) for line in lines])
-
-
-def draw_table(label: str, names: Names, lines: Sequence[tuple[str, str, str, str, str, str]]) -> None:
-    """Draw lines of name, meaning, both values, their change and its basis."""
-    heads = ("number", names.left, names.right, "difference", "basis")
-    meanings = "; ".join(f"{line[0]}: {line[1]}" for line in lines if line[1])
-    bases = " ".join(MEANING[basis] for basis in dict.fromkeys(line[-1] for line in lines))
-    rows = [(name, *others) for name, _, *others in lines]
-    draw([Table(heads, rows, label, label, {"number": meanings, "basis": bases})])

@@ -1,4 +1,4 @@
-"""Holds the loaded pair of models.
+"""The loaded pair of models, and the base classes of jobs that use it.
 
 The function that loads a pair is an argument, so this module imports no torch. A long job keeps its pair between its
 steps. If a short job then needs another pair, both stay loaded if both fit. Only the worker's thread loads and drops

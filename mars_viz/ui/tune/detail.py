@@ -132,13 +132,13 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-Variants = Callable[[], list[tuple[CachedSweep, Recommendation | None]]]
+Variants = Callable[[], list[tuple[CachedSweep, Recommendation]]]
 """Opens the sweeps of a grid, this page's first, with their recommendations."""
 
 
 def opened_variants(
     catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView
-) -> list[tuple[CachedSweep, Recommendation | None]]:
+) -> list[tuple[CachedSweep, Recommendation]]:
     """Return the sweeps of this one's grid, itself first, each tested as one of several. Raises BadInput."""
     opened = (catalog.opened(name) for name in catalog.variants(view.sweep))
     others = [other.by(sweep.how) for other in opened if other is not None]
@@ -322,9 +322,7 @@ def _path(sweep: CachedSweep, marked: float, paired: bool, name: str) -> RulePat
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 
 
-def folded(
-    view: TuneView, sweep: CachedSweep, dial: float, advice: Recommendation | None, beside: Variants | None
-) -> None:
+def folded(view: TuneView, sweep: CachedSweep, dial: float, advice: Recommendation, beside: Variants | None) -> None:
     """Draw the expanders. Closed ones compute nothing. `beside` has the sweeps of a grid with this one."""
     if sweep.kept(("several tasks",), lambda: len(set(sweep.result.prompts["category"].tolist())) > 1):
         tasks = st.expander("Results by task", expanded=True, key="tune-tasks", on_change="rerun")
@@ -468,7 +466,7 @@ def exported(sweep: CachedSweep, dial: float) -> str:
 
 
 def evidence(
-    sweep: CachedSweep, dial: float, advice: Recommendation | None, view: TuneView, beside: Variants | None = None
+    sweep: CachedSweep, dial: float, advice: Recommendation, view: TuneView, beside: Variants | None = None
 ) -> None:
     """Draw the evidence pack's download and the settings for engines."""
     checks = all_checks(sweep, dial)

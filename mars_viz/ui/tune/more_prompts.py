@@ -39,16 +39,14 @@ class Further:
     """Returns the swept prompts with this many more behind them. Raises BadInput if they cannot be read."""
 
 
-def offer(
-    page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep, advised: Recommendation | None
-) -> None:
+def offer(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep, advised: Recommendation) -> None:
     """Draw the fields if the sweep is finished, not a sample, and not running."""
     name, result = page_state.view.sweep, sweep.result
     if not result.complete or catalog.running(name) is not None or sweep.shipped:
         return
     entry = catalog.entries[name]
     beside = [catalog.entries[each] for each in catalog.variants(name) if catalog.running(each) is None]
-    needed = None if advised is None else advised.more
+    needed = advised.more
     further = sweep.kept(("further prompts",), lambda: _further(sweep))
     if further.count:
         _button(page_state, entry, beside, further, needed)
