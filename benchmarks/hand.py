@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from tests.conftest import BROWSERS, QUIET  # noqa: E402
+from tests.conftest import BROWSERS, OPTIONS  # noqa: E402
 
 WATCH = """
 window.delays = [];
@@ -72,7 +72,7 @@ def chromium() -> Iterator[Browser]:
     names = filter(None, (os.environ.get("CHROMIUM"), *BROWSERS))
     path = next(filter(None, map(shutil.which, names)), None)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        browser = playwright.chromium.launch(executable_path=path, args=list(OPTIONS))
         yield browser
         browser.close()
 

@@ -101,7 +101,7 @@ def typed(folder: Path, repeats: int) -> dict[str, list[float]]:
     """Milliseconds in headless Chromium: until the page shows its list, and from each letter to what it finds."""
     from playwright.sync_api import expect, sync_playwright
 
-    from tests.conftest import BROWSERS, QUIET
+    from tests.conftest import BROWSERS, OPTIONS
     from tests.served import ROOT, served
 
     program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)))
@@ -109,7 +109,7 @@ def typed(folder: Path, repeats: int) -> dict[str, list[float]]:
     os.environ |= {"MARS_VIZ_RUNS": str(folder), "MARS_VIZ_SAMPLES": "off"}
     taken: dict[str, list[float]] = {"page": [], "letter": []}
     with served(ROOT / "app.py") as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(QUIET))
+        browser = playwright.chromium.launch(executable_path=program, args=list(OPTIONS))
         for _ in range(repeats):
             page = browser.new_page(viewport={"width": 1400, "height": 900})
             counted = page.get_by_text(f"of {len(runs):,} runs".replace(",", "\u202f"))

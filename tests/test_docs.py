@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import runpy
 import shlex
@@ -93,6 +94,18 @@ def test_commands_and_code_of_a_page_parse(page: str) -> None:
     for path, options in named:
         script = (ROOT / path).read_text("utf-8")
         assert all(f'"{option}"' in script for option in re.findall(r"--[\w-]+", options)), f"{path}{options}"
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "docs", "training"])
+def test_scripts_import_names_that_exist(folder, monkeypatch):
+    """No other test runs them, so that a name may go without their noticing."""
+    monkeypatch.syspath_prepend(str(ROOT / folder))
+    for path in (ROOT / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("mars_viz", "tests", "training"):
+                module = importlib.import_module(node.module)
+                missing = [name.name for name in node.names if not hasattr(module, name.name)]
+                assert not [n for n in missing if not importlib.util.find_spec(f"{node.module}.{n}")], path.name
 
 
 def anchors(page: Path) -> set[str]:

@@ -64,7 +64,7 @@ def test_the_frames_are_those_of_decoding_and_jumps_lead_to_them(settings):
             assert int(run.rounds[frame.round].speculation.tokens[frame.judged]) == frame.words[0]
         if following.stage is Stage.ROLL_BACK:
             assert following.target_cache < frame.target_cache
-            assert ("both caches" in words(following)) is (following.drafter_cache < frame.drafter_cache)
+            assert ("both caches" in words(following).lower()) is (following.drafter_cache < frame.drafter_cache)
     outcomes, at = [outcome for r in run.rounds for outcome in r.outcomes], rule_named(run.settings.rule).dial
     counts = [len(played.places(jump)) for jump in (Jump.REJECTION, Jump.RELAXED, Jump.ROUND)]
     assert counts == [outcomes.count(Outcome.REJECTED), outcomes.count(Outcome.RELAXED), len(run.rounds)]
