@@ -7,12 +7,9 @@ further checks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
-
-from mars_viz.errors import RunFileError
 
 VOCABULARY = 1 << 20
 """Upper limit of token ids; the largest vocabularies have about 260,000 entries, and one of translation models 900,000.
@@ -62,11 +59,12 @@ TEMPERATURE = real(0, 100)
 NUMBERS: Mapping[str, Bounds] = {
     **dict.fromkeys(("eos_ids", "prompt_ids", "token_ids"), whole(0, VOCABULARY - 1)),
     **dict.fromkeys(("rounds", "tokens", "answers", "cache_length"), whole(0, TOKENS)),
-    **dict.fromkeys(("passes", "prompts", "graded", "skipped", "later_turns", "repeats"), whole(0, COUNT)),
+    **dict.fromkeys(("passes", "prompts", "graded", "skipped", "later_turns", "repeats", "exercises"), whole(0, COUNT)),
     **dict.fromkeys(("prefill_seconds", "turns", "clock"), real(0, SECONDS)),
     **dict.fromkeys(("low", "high", "seconds"), real(-SECONDS, SECONDS)),  # a cost's interval may be below zero
     **dict.fromkeys(("others", "passes_per_token"), real(0, 1e6)),
-    "dial": real(-1e6, 1e6),
+    "right": real(0, COUNT),
+    **dict.fromkeys(("dial", "edges"), real(-1e6, 1e6)),
     "vocabulary_size": whole(0, VOCABULARY),
     "bytes": whole(0, 2**40),
     "gammas": whole(1, LONGEST_DRAFT),
@@ -78,45 +76,6 @@ OWN_LENGTHS = {
     ("Settings", "stop"),
 }
 """Texts with limits elsewhere: conversations by file size, stop strings in `Settings`."""
-
-
-def check(record: Any, where: str) -> None:
-    """Raise BadInput if a number or text of a record, or of a nested one, is out of bounds; `where` names the file."""
-    for name, bounds, longest in _of_fields(type(record)):  # type: ignore[arg-type]
-        _check(getattr(record, name), bounds, longest, where, name)
-
-
-@cache
-def _of_fields(kind: type) -> tuple[tuple[str, Bounds | None, int | None], ...]:
-    """Return name, bounds of numbers and longest text of each field."""
-    described = []
-    for field in fields(kind):
-        bounds = (OPTION in field.metadata and field.metadata[OPTION].bounds) or NUMBERS.get(field.name)
-        longest = None if (kind.__name__, field.name) in OWN_LENGTHS else LONGEST_TEXT
-        described.append((field.name, bounds, longest))
-    return tuple(described)
-
-
-def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, name: str) -> None:
-    if isinstance(value, str):
-        if longest is not None and len(value) > longest:
-            size = f"{len(value):,} characters as {name}; {longest:,} are the most"
-            raise RunFileError(f"{where} holds a text of {size}.")
-    elif is_dataclass(value):
-        check(value, where)
-    elif isinstance(value, Mapping):
-        if len(value) > MOST_NAMES:
-            raise RunFileError(f"{where} lists {len(value):,} {name}; {MOST_NAMES} are the most.")
-        for key, item in value.items():
-            _check(key, None, longest, where, name)
-            _check(item, bounds, longest, where, name)
-    elif isinstance(value, tuple):
-        numbers = bounds is not None and set(map(type, value)) == {int}  # their ends suffice, for long prompts
-        for item in (min(value), max(value)) if numbers else value:
-            _check(item, bounds, longest, where, name)
-    elif isinstance(value, Real) and not isinstance(value, bool) and not (bounds is not None and bounds.holds(value)):
-        expected = "no number" if bounds is None else bounds.words
-        raise RunFileError(f"{where} says that {name} is {shortened(value)}; it must be {expected}.")
 
 
 def shortened(value: object) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz import bounds
 from mars_viz.errors import BadInput, RunFileError
+from mars_viz.json_files import parsed
 from mars_viz.shapes import CHAIN, draft_words, shape_named
 
 LEAST = 26  # repeats from which each half bounds the lower quartile: the least of 13 is below it with 97.6 %
@@ -282,43 +282,26 @@ def modelled_speed_up(costs: Costs, tokens: np.ndarray | float, rounds: np.ndarr
 def costs_from(found: Any) -> Costs:
     """Return costs from the JSON of `dataclasses.asdict`. Raises BadInput for anything else."""
     try:
-        others = None if found.get("others") is None else float(found["others"])
-        if others is not None and not 0 <= others < math.inf:
-            raise ValueError("no number of cores")
-        costs = Costs(
-            **{name: _kept(str, found[name]) for name in ("device", "dtype", "target", "drafter")},
-            **{name: _kept(int, found[name]) for name in ("cache_length", "repeats")},
-            target_pass=tuple(_cost(each) for each in found["target_pass"]),
-            drafter_step=_cost(found["drafter_step"]),
-            rest=tuple(_cost(each) for each in found["rest"]),
-            others=others,
-            passes_per_token=_kept(float, found.get("passes_per_token", 1.0)),
-            tree=shape_named(found.get("tree", CHAIN)).shape.name,
-            drafting=tuple(_cost(each) for each in found.get("drafting", ())),
-        )
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, BadInput) as error:
-        raise RunFileError("The measured costs cannot be read. Measure them again.") from error
-    bounds.check(costs, "The measurement")
+        costs = parsed(Costs, _renamed(found), "The measurement")
+        tree = shape_named(costs.tree).shape
+        costs = replace(costs, tree=tree.name)
+    except BadInput as error:
+        raise RunFileError(f"The measured costs cannot be read. {error} Measure them again.") from error
     positive = (costs.drafter_step, *costs.drafting, *costs.target_pass)  # `rest` may be negative
     fits = costs.rest and len(costs.target_pass) == len(costs.rest) + 1
-    fits = fits and len(costs.drafting) == shape_named(costs.tree).shape.within(costs.gamma).depth
+    fits = fits and len(costs.drafting) == tree.within(costs.gamma).depth
     if not fits or not all(0 < each.low <= each.seconds <= each.high for each in positive):
         raise RunFileError("The measured costs contradict each other. Measure them again.")
     return costs
 
 
-def _kept(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
-
-
-def _cost(found: Any) -> Cost:
-    """Parse a cost, also of older files with median and range."""
-    cost = Cost(float(found.get("seconds", found.get("median"))), float(found["low"]), float(found["high"]))
-    if not np.isfinite([cost.seconds, cost.low, cost.high]).all():
-        raise ValueError("no number of seconds")
-    return cost
+def _renamed(found: Any) -> Any:
+    """Return costs of older files, which have a median, with the present names."""
+    if isinstance(found, list | tuple):
+        return [_renamed(each) for each in found]
+    if not isinstance(found, dict):
+        return found
+    return {"seconds" if name == "median" else name: _renamed(each) for name, each in found.items()}
 
 
 @lru_cache(maxsize=1024)

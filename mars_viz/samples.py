@@ -14,7 +14,7 @@ import numpy as np
 from mars_viz.analysis.intervals import Steps
 from mars_viz.costs import Costs, costs_from, objection
 from mars_viz.errors import BadInput, RunFileError, disk_refusals
-from mars_viz.runfiles.manifest import strict_json
+from mars_viz.json_files import parsed, strict_json
 
 _ROOT = Path(__file__).parents[1]
 RUNS = _ROOT / "sample_runs"  # a folder per run
@@ -48,7 +48,6 @@ def is_sample_sweep(folder: Path) -> bool:
 
 COSTS = "costs.json"  # costs of the built-in pair's passes
 GRADED = "graded.json"  # correct exercises of the built-in pair by θ
-_AGAIN = "Grade them again: python benchmarks/lessons.py."
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,15 @@ def recorded_grades() -> GradedExercises | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Grades:
+    """The JSON of graded exercises."""
+
+    exercises: int
+    edges: tuple[float, ...]
+    right: tuple[float, ...]
+
+
 def as_json(graded: GradedExercises) -> dict[str, Any]:
     """Return the JSON that `graded_from` reads."""
     right = graded.right.simplified()
@@ -82,16 +90,13 @@ def as_json(graded: GradedExercises) -> dict[str, Any]:
 
 def graded_from(found: Any) -> GradedExercises:
     """Return graded exercises from the JSON of `as_json`. Raises BadInput for anything else."""
-    try:
-        exercises, edges = found["exercises"], np.array(found["edges"], np.float64)
-        right = np.array(found["right"], np.float64)
-        if type(exercises) is not int or right.ndim != 1:
-            raise ValueError("no numbers")
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise RunFileError(f"The graded exercises cannot be read. {_AGAIN}") from error
-    if not (0 < exercises < 2**53 and ((right >= 0) & (right <= exercises) & (right == np.floor(right))).all()):
-        raise RunFileError(f"The graded exercises contradict each other. {_AGAIN}")
-    return GradedExercises(exercises, Steps(edges, right))
+    grades = parsed(_Grades, found, GRADED)
+    right = np.array(grades.right, np.float64)
+    if not (grades.exercises and (right <= grades.exercises).all() and (right == np.floor(right)).all()):
+        raise RunFileError(
+            "The graded exercises contradict each other. Grade them again: python benchmarks/lessons.py."
+        )
+    return GradedExercises(grades.exercises, Steps(np.array(grades.edges, np.float64), right))
 
 
 def _read(path: Path) -> Any:

@@ -62,10 +62,10 @@ def test_a_number_or_text_beyond_its_bounds_is_named():
         ({"provenance.vocabulary_size": 2**31}, "vocabulary_size is"),
         ({"provenance.vocabulary_size": 5}, "vocabulary of 5"),
         ({"provenance.seconds": 1e300}, "seconds is 1e"),
-        ({"provenance.device": "x" * 20_000}, "20,000 characters as device"),
-        ({"provenance.versions": {str(n): "1" for n in range(999)}}, "lists 999 versions"),
-        ({"provenance.versions": {"x" * 20_000: "1"}}, "20,000 characters as versions"),
-        ({"settings.rule": "x" * 20_000}, "characters as rule|no rule"),
+        ({"provenance.device": "x" * 20_000}, "device has 20,000 characters"),
+        ({"provenance.versions": {str(n): "1" for n in range(999)}}, "versions has 999 names"),
+        ({"provenance.versions": {"x" * 20_000: "1"}}, "versions has 20,000 characters"),
+        ({"settings.rule": "x" * 20_000}, "rule has 20,000 characters"),
         ({"schema": "x" * 20_000}, "has the schema"),
     ):
         with pytest.raises(BadInput, match=message) as refused:

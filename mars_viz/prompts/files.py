@@ -25,10 +25,10 @@ from typing import Any, BinaryIO
 from mars_viz.bounds import shortened
 from mars_viz.chat import Exchange, History
 from mars_viz.errors import BadInput, PromptError, RunFileError, disk_refusals
+from mars_viz.json_files import LARGEST, MOST_BRACKETS
 from mars_viz.prompts import harness
 from mars_viz.prompts.items import NUMBER, Grader, PromptItem, PromptSet, SkippedLine, Turns, grader_named
 from mars_viz.run import Settings
-from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
 from mars_viz.words import counted
 
 MAX_LINE = LARGEST  # bytes per line, so that a file without line breaks cannot fill the memory

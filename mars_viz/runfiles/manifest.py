@@ -1,4 +1,4 @@
-"""The manifest of a run: strict JSON to and from dataclasses, readable before any table; and the tags of runs.
+"""The manifest of a run, readable before any table; and the tags of runs.
 
 The one-line summary of a run, for cards, tables and the command line, is 'MARS θ = 0.9 · T 0 · seed 0 · γ 6 · built-in
 pair · AMD EPYC, 1 thread · 2026-11-25 · 128 tokens · τ 6.40'. It contains every setting that affects tokens, so
@@ -10,19 +10,17 @@ from __future__ import annotations
 import json
 import math
 import re
-import types
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from enum import Enum
-from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass
 
-from mars_viz import bounds, demo
+from mars_viz import demo
 from mars_viz.axis import Span, axis_of
+from mars_viz.bounds import shortened
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.escapes import JOINERS, steers
+from mars_viz.json_files import headed, parsed
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings, stop_words
 from mars_viz.shapes import shape_named
@@ -31,26 +29,12 @@ from mars_viz.words import counted, exactly, number, short_device
 FORMAT = "mars-viz-run"
 SCHEMA = 5  # incremented on every change that breaks reading in either direction
 
-LARGEST = 8 << 20  # bytes of a JSON file; a prompt token takes about 9, so hundreds of thousands fit
-MOST_BRACKETS = 500_000
-"""Opening brackets in a file, including those in strings; each list or dict takes 20 times its size as text."""
-
-_ADDED: Mapping[str, frozenset[str]] = {
-    "Settings": frozenset({"tree", "controller"}),
-    "Provenance": frozenset({"chat"}),
-    "Span": frozenset({"over"}),
-    "Manifest": frozenset({"tags", "history"}),
-}
-"""Fields by record that older files of this schema may lack; they get the default."""
-
 MOST_TAGS = 20  # per run
 LONGEST_TAG = 40  # characters per tag
 
 BETWEEN = " · "  # separates the parts of the summary
 _DEFAULT = Settings()
 _PAIR = (f"{demo.BUILT_IN}/target", f"{demo.BUILT_IN}/drafter")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +158,7 @@ def checked_label(text: str, noun: str, longest: int) -> str:
     """Return a title or tag without surrounding whitespace. Raises BadInput if it is empty, too long, or contains
     control characters."""
     if any(map(steers, text)):
-        what = f"{noun} {bounds.shortened(text)}"
+        what = f"{noun} {shortened(text)}"
         raise StorageError(f"The {what} holds a control character, such as a line break. Remove it.")
     text = unicodedata.normalize("NFC", text).strip()
     if not text.strip(JOINERS):
@@ -234,7 +218,6 @@ def from_json(data: bytes) -> Manifest:
     """Return the manifest. Raises BadInput for anything else, including newer schemas."""
     fields, _ = headed(data, "manifest.json", "run", SCHEMA)
     manifest = parsed(Manifest, fields, "manifest.json")
-    bounds.check(manifest, "manifest.json")
     settings = manifest.settings
     if rule_named(settings.rule).checked_dial(settings.dial) != settings.dial:
         raise RunFileError("manifest.json leaves out the dial. Record the run again.")
@@ -268,98 +251,3 @@ def _check_map(facts: MapFacts, settings: Settings) -> None:
             "manifest.json describes no possible map: its block lengths must rise, none above the run's own γ. "
             "Record the run again."
         )
-
-
-def headed(data: bytes, name: str, noun: str, newest: int, oldest: int | None = None) -> tuple[dict[str, Any], int]:
-    """Return the other fields of a JSON file with format and schema, and the schema. Raises BadInput for another format
-    and for a schema that is not from `oldest` (None: the newest) to `newest`."""
-    fields = strict_json(data, name)
-    if not isinstance(fields, dict) or fields.pop("format", None) != f"mars-viz-{noun}":
-        raise RunFileError(f"{name} is not that of a {noun}. Choose a folder written by MARS Viz.")
-    schema = fields.pop("schema", None)
-    if type(schema) is int and schema > newest:
-        raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads {newest}); update.")
-    if type(schema) is not int or schema < (newest if oldest is None else oldest):
-        reads = f"{bounds.shortened(schema)}; this MARS Viz reads {newest}"
-        raise RunFileError(f"{name} has the schema {reads}. Record the {noun} again.")
-    return fields, schema
-
-
-def strict_json(data: bytes, name: str) -> Any:
-    """Parse JSON. Raises BadInput if it is invalid or far too large; size is checked before parsing."""
-    if len(data) > LARGEST or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
-        raise RunFileError(f"{name} is far too large. Take a fresh copy, or record the run again.")
-    try:
-        value = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite)
-        if b"\\u" in data:  # UTF-8 cannot contain half pairs, but escapes can
-            _check_texts(value)
-    except (ValueError, RecursionError) as error:
-        raise RunFileError(f"{name} is damaged or no JSON. Take a fresh copy, or record the run again.") from error
-    return value
-
-
-def _finite(text: str) -> float:
-    """Parse a number; NaN and Infinity are not JSON."""
-    if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text} is no number")
-    return value
-
-
-def _check_texts(value: Any) -> None:
-    """Raise ValueError for half a surrogate pair, which cannot be written as UTF-8."""
-    if isinstance(value, str):
-        value.encode()
-    elif isinstance(value, dict):
-        _check_texts(list(value))
-        _check_texts(list(value.values()))
-    elif isinstance(value, list):
-        for item in value:
-            if not isinstance(item, int | float):
-                _check_texts(item)
-
-
-@cache
-def _fields(cls: type) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return type hints and names of a dataclass; cached because it runs for every record."""
-    return get_type_hints(cls), frozenset(field.name for field in fields(cls))
-
-
-@cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    """Return origin, arguments and whether it is a dataclass; cached because it runs for every value."""
-    return get_origin(hint), get_args(hint), is_dataclass(hint)
-
-
-def parsed(cls: type[T], value: object, where: str) -> T:
-    """Build a dataclass from parsed JSON. Raises BadInput if fields are missing, unknown or of another type."""
-    hints, names = _fields(cls)  # type: ignore[arg-type]
-    if isinstance(value, dict):
-        names = names - (_ADDED.get(cls.__name__, frozenset()) - set(value))
-    if not isinstance(value, dict) or set(value) != names:
-        raise RunFileError(
-            f"{where} does not hold exactly {', '.join(sorted(names))}. Choose a folder written by MARS Viz."
-        )
-    return cls(**{name: _typed(hints[name], value[name], f"{where}: {name}") for name in names})
-
-
-def _typed(hint: Any, value: object, where: str) -> Any:
-    """Convert parsed JSON to the annotated type; lists become tuples, and integers floats."""
-    if type(value) is hint:  # strings and numbers, the most common case
-        return value
-    origin, arguments, is_record = _parts(hint)
-    if is_record:
-        return parsed(hint, value, where)
-    if origin in (Union, types.UnionType):
-        (inner,) = (argument for argument in arguments if argument is not type(None))
-        return None if value is None else _typed(inner, value, where)
-    if origin is tuple and isinstance(value, list):
-        if arguments[0] in (int, float) and set(map(type, value)) == {arguments[0]}:
-            return tuple(value)  # fast path for long prompts
-        return tuple(_typed(arguments[0], item, where) for item in value)
-    if isinstance(hint, type) and issubclass(hint, Enum) and value in [each.value for each in hint]:
-        return hint(value)
-    if origin is Mapping and isinstance(value, dict):
-        return {key: _typed(arguments[1], item, where) for key, item in value.items()}
-    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
-        return float(value)
-    raise RunFileError(f"{where} is not of the expected kind. Take a fresh copy, or record the run again.")

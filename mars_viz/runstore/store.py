@@ -29,13 +29,14 @@ from uuid import uuid4
 
 from mars_viz import locks, runfiles
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
+from mars_viz.json_files import strict_json
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.codec import MANIFEST, decode
 from mars_viz.runfiles.folders import unpacked
-from mars_viz.runfiles.manifest import Manifest, checked_label, retagged, strict_json
+from mars_viz.runfiles.manifest import Manifest, checked_label, retagged
 from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file
 
 SUFFIX = ".journal"

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
+from mars_viz.json_files import LARGEST
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
-from mars_viz.runfiles.manifest import LARGEST
 from mars_viz.sweep import shards, texts
 from mars_viz.sweep.columns import Lines, schema
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
