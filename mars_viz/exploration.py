@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -250,86 +251,31 @@ def walk_all(
         began = time.perf_counter()
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
-    """A rule at one dial value."""
-
-    rule: Rule
-    dial: float | None  # None for a rule without a dial
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RuleWalk:
-    """The walk of a rule so far."""
-
-    stand: Stand
-    prefix: Prefix  # prompt and text so far
-    rounds: tuple[Round, ...] = ()
-    finished: bool = False  # True if the text is complete
-    lacks: str = ""  # why the walk cannot continue; empty if it can
-
-    @classmethod
-    def along(cls, stand: Stand, prompt: Prefix, ending: Ending, answers: dict[Prefix, Answer]) -> RuleWalk:
-        """Return the walk as far as the answers lead."""
-        return cls._of(stand, _walker(stand, prompt, ending, answers))
-
-    @classmethod
-    def _of(cls, stand: Stand, walker: Walker) -> RuleWalk:
-        text = walker.text
-        return cls(stand, text.prefix, text.rounds, text.finished, walker.lacks)
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """Emitted tokens, without the prompt."""
-        return emitted(self.rounds)
-
-    @property
-    def going(self) -> bool:
-        """True if another round follows."""
-        return not self.finished and not self.lacks
+Stand = tuple[Rule, float | None]  # a rule and its dial value, None for a rule without a dial
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """The state of all walks."""
+    """The state of the walks of several rules."""
 
-    walks: tuple[RuleWalk, ...]  # one per requested rule and dial value, in order
+    walks: int  # number of walks
+    finished: int  # number of walks that have ended
     passes: int  # batched target passes so far
-
-    @property
-    def finished(self) -> int:
-        """Number of walks that have ended."""
-        return sum(not walk.going for walk in self.walks)
+    answers: Mapping[Prefix, Answer]  # the answers of these passes
 
 
-def walk_together(
-    speculator: Speculator, stands: Iterable[Stand], prompt: Prefix, ending: Ending, answers: dict[Prefix, Answer]
-) -> Iterator[Together]:
-    """Walk every rule after `prompt` to its end, adding new answers to `answers`.
-
-    Each walk equals the one that `walk` produces alone. The first state, before any pass, has advanced as far as the
-    given answers allow.
-    """
-    walkers = {stand: _walker(stand, prompt, ending, answers) for stand in stands}
+def walk_together(speculator: Speculator, walkers: Sequence[Walker]) -> Iterator[Together]:
+    """Advance walkers with one dict of `answers` to their ends. The first state is before any pass."""
+    answers = walkers[0].answers if walkers else {}
+    known = len(answers)
 
     def state(passes: int) -> Together:
-        return Together(tuple(RuleWalk._of(*each) for each in walkers.items()), passes)
+        ended = sum(not walker.missing for walker in walkers)
+        return Together(len(walkers), ended, passes, dict(islice(answers.items(), known, None)))
 
     yield state(0)
-    for passes, _ in enumerate(explore(speculator, list(walkers.values())), start=1):
+    for passes, _ in enumerate(explore(speculator, walkers), start=1):
         yield state(passes)
-
-
-def _walker(stand: Stand, prompt: Prefix, ending: Ending, answers: dict[Prefix, Answer]) -> Walker:
-    return Walker(stand.rule, prompt, ending, dial=stand.dial, answers=answers, stops_at_gaps=True)
-
-
-def answers_along(walks: Iterable[RuleWalk], prompt: Prefix) -> dict[Prefix, Answer]:
-    """Return the answers at all prefixes of these walks."""
-    answers: dict[Prefix, Answer] = {}
-    for each in walks:
-        answers |= answers_through(prompt, each.rounds)
-    return answers
 
 
 RATIO_FROM = 0.5  # a lower θ rejects hardly any runner-up

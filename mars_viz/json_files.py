@@ -100,7 +100,7 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
 def parsed(cls: type[T], value: object, where: str) -> T:
     """Build a dataclass from parsed JSON. Raises BadInput if fields are missing, unknown, of another type, or out of
     bounds."""
-    described = _fields(cls)
+    described = _fields(cls)  # type: ignore[arg-type]
     names = set(described)
     if isinstance(value, dict):
         names -= _ADDED.get(cls.__name__, frozenset()) - value.keys()

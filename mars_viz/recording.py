@@ -412,12 +412,15 @@ class Walking:
                 "This run was made with other weights than those at hand, or in another dtype, so the text of "
                 "other rules is not known. Decode its prompt again on Explore, and ask there."
             )
-        self._backend, self._run, self._stands = backend, run, stands
+        self._backend, self._run, answers = backend, run, known_answers(run)
+        ending = backend.ending(run.settings)  # the run's own pieces lack tokens of other rules
+        self.walkers = [
+            Walker(rule, run.prompt_ids, ending, dial=dial, answers=answers, stops_at_gaps=True)
+            for rule, dial in stands
+        ]
 
     def __iter__(self) -> Iterator[Together]:
         """Walk to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""
-        run = self._run
-        speculator = self._backend.speculator(run.settings)
-        speculator.prefill(run.prompt_ids)
-        ending = self._backend.ending(run.settings)  # the run's own pieces lack tokens of other rules
-        yield from walk_together(speculator, self._stands, run.prompt_ids, ending, known_answers(run))
+        speculator = self._backend.speculator(self._run.settings)
+        speculator.prefill(self._run.prompt_ids)
+        yield from walk_together(speculator, self.walkers)

@@ -46,16 +46,6 @@ class Outcome(Enum):
     CORRECTED = "corrected"  # emitted by the target in place of the rejected token
     BONUS = "bonus"  # emitted by the target after a fully accepted block
 
-    @property
-    def emitted(self) -> bool:
-        """True if the token is part of the text."""
-        return self not in (Outcome.REJECTED, Outcome.DISCARDED)
-
-    @property
-    def drafted(self) -> bool:
-        """True if the token comes from the drafter."""
-        return self not in (Outcome.CORRECTED, Outcome.BONUS)
-
 
 class Emission(IntEnum):
     """Candidates for the token emitted at the row at which a walk stops; the columns of `Speculation.emissions`."""

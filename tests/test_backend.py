@@ -28,10 +28,11 @@ from mars_viz.chat import CUT_OFF, Exchange, History
 from mars_viz.cli import main
 from mars_viz.commands.decoding import _history
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Stand, mapped
+from mars_viz.exploration import mapped
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.prompts.files import history_of
 from mars_viz.recording import Mapping, Recording, Walking, dial_map, record
+from mars_viz.records import emitted
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run
@@ -65,8 +66,11 @@ def test_best_tokens_decode_and_walk_as_complete_laws_do() -> None:
     top, complete = topped(), table_backend()
     run = Recording(top, "a prompt", SETTINGS).finish()
     assert run.token_ids and run.token_ids == Recording(complete, "a prompt", SETTINGS).finish().token_ids
-    *_, last = Walking(top, run, [Stand(rule_named("strict"), None), Stand(rule_named("vllm-thinking"), 0.7)])
-    assert last.walks[0].token_ids == decode_alone(top, run.prompt_ids, SETTINGS)[0]
+    walking = Walking(top, run, [(rule_named("strict"), None), (rule_named("vllm-thinking"), 0.7)])
+    *_, last = walking
+    assert (
+        last.finished == 2 and emitted(walking.walkers[0].text.rounds) == decode_alone(top, run.prompt_ids, SETTINGS)[0]
+    )
     speculation = run.rounds[0].speculation
     assert np.isnan(speculation.logsumexp).all()
     lacking = {name for name, rule in RULES.items() if rule.lacks(speculation)}

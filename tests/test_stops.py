@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, Counting, recorded, toy_run
+from factories import PROMPT, Counting, toy_run
 from transformers.generation import StopStringCriteria
 
 import mars_viz
@@ -19,7 +19,7 @@ from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
 from mars_viz.components.explorer.payload import RoundIndex, round_index
 from mars_viz.errors import BadInput, EvidenceError
-from mars_viz.exploration import Stand, answers_along, walk_together
+from mars_viz.exploration import Walker, explore
 from mars_viz.race import RaceLane, Racing
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import Round
@@ -28,7 +28,7 @@ from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
 from mars_viz.runfiles import codec
 from mars_viz.speculators.backend import Backend, decode_alone
-from mars_viz.walk import UNREAD, Ending, ending_of
+from mars_viz.walk import UNREAD, Answer, Ending, Prefix, ending_of
 
 CHARACTER = "終".encode()
 TEXTS = [b"<end>", b"Hel", b"lo wor", b"ld", b"!", CHARACTER[:2], CHARACTER[2:] + b" x", b"", b"a", b"b"]
@@ -107,14 +107,18 @@ def test_the_pieces_that_matter_are_looked_up() -> None:
 
 def test_walks_of_several_rules_end_at_tokens_without_a_known_text() -> None:
     run = toy_run(gamma=4, stop=("w5", "1 w"))
-    stands = [Stand(rule, rule.checked_dial(None)) for rule in RULES.values()]
-    *_, last = walk_together(Counting(run.settings), stands, PROMPT, ending_of(run), {})
-    assert all(one.finished for one in last.walks)
-    answers = answers_along(last.walks, PROMPT)
-    unknown = {token: piece for token, piece in run.pieces.items() if token in set(last.walks[0].token_ids[:2])}
-    partly = Ending.of(run.settings, {0}, unknown)
-    *_, known = walk_together(recorded(answers), stands, PROMPT, partly, dict(answers))
-    assert {one.lacks for one in known.walks} == {UNREAD} and not any(one.finished for one in known.walks)
+    answers: dict[Prefix, Answer] = {}
+
+    def walkers(ending: Ending) -> list[Walker]:
+        how = {"answers": answers, "stops_at_gaps": True}
+        return [Walker(rule, PROMPT, ending, dial=rule.checked_dial(None), **how) for rule in RULES.values()]
+
+    walked = walkers(ending_of(run))
+    list(explore(Counting(run.settings), walked))
+    assert all(one.text.finished for one in walked)
+    unknown = {token: piece for token, piece in run.pieces.items() if token in walked[0].text.prefix[len(PROMPT) :][:2]}
+    known = walkers(Ending.of(run.settings, {0}, unknown))
+    assert {one.lacks for one in known} == {UNREAD} and not any(one.text.finished for one in known)
 
 
 def cut(index: RoundIndex, place: int, round_: Round) -> tuple[int, ...]:

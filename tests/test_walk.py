@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -14,17 +15,17 @@ from rule_cases import unlike
 from scipy import stats
 
 from mars_viz.errors import BadInput
-from mars_viz.exploration import RuleWalk, Stand, answers_along, known_answers, mapped, walk, walk_together
+from mars_viz.exploration import Stand, Walker, known_answers, mapped, walk, walk_together
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.recording import Recording, Walking
-from mars_viz.records import Outcome, Round, first_difference
+from mars_viz.records import Outcome, Round, emitted, first_difference
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, DraftAndScore
 from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.sampling import draw, law
-from mars_viz.walk import Ending, ending_of
+from mars_viz.walk import Answer, Ending, Prefix, ending_of
 from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
 from tests.tables import table_backend
 
@@ -123,40 +124,49 @@ def test_the_first_difference_of_two_texts() -> None:
 
 def stands() -> list[Stand]:
     """Every rule at its default and at its strict end."""
-    found = [Stand(rule, rule.checked_dial(None)) for rule in RULES.values()]
-    return found + [Stand(rule, rule.dial.strict) for rule in RULES.values() if rule.dial is not None]
+    found: list[Stand] = [(rule, rule.checked_dial(None)) for rule in RULES.values()]
+    return found + [(rule, rule.dial.strict) for rule in RULES.values() if rule.dial is not None]
+
+
+def walkers(answers: dict[Prefix, Answer], wanted: Iterable[Stand] | None = None) -> list[Walker]:
+    how = {"answers": answers, "stops_at_gaps": True}
+    return [Walker(rule, PROMPT, ENDING, dial=dial, **how) for rule, dial in wanted or dict.fromkeys(stands())]
+
+
+def texts(walked: list[Walker]) -> list[Prefix]:
+    return [one.text.prefix[len(PROMPT) :] for one in walked]
 
 
 @pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=5, temperature=0.9, seed=3, top_p=0.95)])
 def test_walks_advance_in_lockstep_and_no_prefix_is_requested_twice(settings):
-    speculator = Counting(settings)
-    states = list(walk_together(speculator, stands(), PROMPT, ENDING, {}))
+    speculator, walked = Counting(settings), walkers({})
+    states = list(walk_together(speculator, walked))
     asked = [prefix for batch in speculator.batches for prefix in batch]
-    assert len(asked) == len(set(asked))
-    walks = states[-1].walks
-    assert all(one.finished and one.prefix == PROMPT + one.token_ids for one in walks)
-    assert len({one.token_ids for one in walks}) > 3
-    rounds = [len(one.rounds) for one in walks]
+    assert len(asked) == len(set(asked)) and set(states[-1].answers) == set(asked)
+    assert all(
+        one.text.finished and emitted(one.text.rounds) == text for one, text in zip(walked, texts(walked), strict=True)
+    )
+    assert len(set(texts(walked))) > 3
+    rounds = [len(one.text.rounds) for one in walked]
     assert len(speculator.batches) == states[-1].passes == max(rounds)  # in lockstep, as one batch
     assert len(asked) < sum(rounds) / 2
     assert [state.finished for state in states] == sorted(state.finished for state in states)
-    assert states[0].passes == 0 and states[-1].finished == len(states[-1].walks) == len(set(stands()))
+    assert states[0].passes == 0 and states[-1].finished == states[-1].walks == len(set(stands()))
 
 
 def test_known_answers_are_used_also_after_an_interruption():
     settings = Settings(gamma=4)
-    speculator = Counting(settings)
-    whole = list(walk_together(speculator, stands(), PROMPT, ENDING, {}))
-    answers = answers_along(whole[-1].walks, PROMPT)
-    again = Counting(settings)
-    (state,) = walk_together(again, stands(), PROMPT, ENDING, answers)
-    assert again.batches == [] and state.passes == 0
-    assert [one.token_ids for one in state.walks] == [one.token_ids for one in whole[-1].walks]
-    half = answers_along(whole[3].walks, PROMPT)
+    speculator, walked = Counting(settings), walkers({})
+    whole = list(walk_together(speculator, walked))
+    again, known = Counting(settings), walkers(dict(whole[-1].answers))
+    (state,) = walk_together(again, known)
+    assert again.batches == [] and state.passes == 0 and state.answers == {}
+    assert texts(known) == texts(walked)
+    half = dict(whole[3].answers)
     assert len(half) == sum(map(len, speculator.batches[:3]))
-    rest = Counting(settings)
-    resumed = list(walk_together(rest, stands(), PROMPT, ENDING, half))[-1]
-    assert [one.token_ids for one in resumed.walks] == [one.token_ids for one in whole[-1].walks]
+    rest, resumed = Counting(settings), walkers(half)
+    list(walk_together(rest, resumed))
+    assert texts(resumed) == texts(walked)
     assert not {*itertools.chain(*rest.batches)} & {*itertools.chain(*speculator.batches[:3])}
 
 
@@ -167,10 +177,10 @@ def test_rules_that_cannot_judge_stop_the_others_continue_and_other_weights_are_
                 known = {name: each for name, each in answer.speculation.columns.items() if name != "js"}
                 yield replace(answer, speculation=replace(answer.speculation, columns=known))
 
-    wanted = [Stand(RULES["fuzzy"], None), Stand(RULES["mars"], 0.9)]
-    last = list(walk_together(Blind(Settings(temperature=1.0)), wanted, PROMPT, ENDING, {}))[-1]
-    assert "full evidence" in last.walks[0].lacks and not last.walks[0].finished
-    assert last.walks[1].finished and last.finished == 2
+    fuzzy, mars = walkers({}, [(RULES["fuzzy"], None), (RULES["mars"], 0.9)])
+    *_, last = walk_together(Blind(Settings(temperature=1.0)), [fuzzy, mars])
+    assert "full evidence" in fuzzy.lacks and not fuzzy.text.finished
+    assert mars.text.finished and last.finished == 2
     backend = table_backend()
     with pytest.raises(BadInput, match="other weights"):
         Walking(replace(backend, target=replace(backend.target, revision="another")), toy_run(), [])
@@ -184,8 +194,8 @@ def test_only_complete_blocks_of_a_map_are_known_answers():
     assert len(known_answers(toy_run(rule="mars", gamma=4, seed=1))) < len(known) < len(run.dial_map.answers)
     assert {len(answer.speculation) for answer in known.values()} == {4}
     for dial in (0.3, 0.62, 0.9, 1.0):
-        found = RuleWalk.along(Stand(RULES["mars"], dial), run.prompt_ids, ending_of(run), known)
-        assert found.finished and found.token_ids == run.dial_map.at(dial).token_ids
+        found = Walker(RULES["mars"], run.prompt_ids, ending_of(run), dial=dial, answers=known).text
+        assert found.finished and emitted(found.rounds) == run.dial_map.at(dial).token_ids
 
 
 PROMPTS = [

@@ -17,7 +17,7 @@ import numpy as np
 
 from mars_viz.analysis.branching import MOST_CHILDREN, branching, node_laws
 from mars_viz.analysis.metrics import Basis, FlatPositions, basis, drafted, first_to_differ, settled_text
-from mars_viz.exploration import RuleWalk, Stand, known_answers
+from mars_viz.exploration import Branch, Stand, Walker, known_answers
 from mars_viz.records import Speculation, Verdicts, first_difference
 from mars_viz.rules import Dial, Rule, rule_named, rules_and
 from mars_viz.run import Run
@@ -372,9 +372,8 @@ class AllRules:
 
     def stands(self, dials: Mapping[str, float | None]) -> tuple[Stand, ...]:
         """Return every rule at its dial value and at its strict end: the walks needed for exact rows."""
-        stands = [Stand(self.rules[name], dial) for name, dial in dials.items()]
-        ends = [Stand(stand.rule, self._strict(stand.rule.name)) for stand in stands]
-        return tuple(dict.fromkeys([*stands, *ends]))
+        stands = [(self.rules[name], dial) for name, dial in dials.items()]
+        return tuple(dict.fromkeys([*stands, *((rule, self._strict(rule.name)) for rule, _ in stands)]))
 
     def against_strict(self, name: str, dial: float | None) -> tuple[RuleRow, RuleRow, bool]:
         """Return the rows of the rule and of its strict end on the same basis, and True if both are from own walks."""
@@ -387,10 +386,10 @@ class AllRules:
         dial = self.rules[name].dial
         return None if dial is None else dial.strict
 
-    def _walk(self, name: str, dial: float | None) -> RuleWalk | None:
+    def _walk(self, name: str, dial: float | None) -> Branch | None:
         """Return the rule's complete walk at this dial value, or None if an answer is missing."""
-        run, stand = self.run, Stand(self.rules[name], dial)
-        walk = RuleWalk.along(stand, run.prompt_ids, ending_of(run), self._answers)
+        prompt, ending, answers = self.run.prompt_ids, ending_of(self.run), self._answers
+        walk = Walker(self.rules[name], prompt, ending, dial=dial, answers=answers, stops_at_gaps=True).text
         return walk if walk.finished else None
 
     def _row(self, name: str, dial: float | None) -> RuleRow:
@@ -398,6 +397,8 @@ class AllRules:
         walk, strict = self.walk(name, dial), self.walk(name, self._strict(name))
         if walk is None or strict is None:
             return self.local_row(name, dial)
-        walked, rule = replace(self.run.unmapped, rounds=walk.rounds), walk.stand.rule
-        place = first_difference(walk.token_ids, strict.token_ids)
-        return _row(rule, dial, walked.trace, walked.trace.recorded_text, drafted(walked), Basis.EXACT, place)
+        walked = replace(self.run.unmapped, rounds=walk.rounds)
+        place = first_difference(*(each.prefix[len(self.run.prompt_ids) :] for each in (walk, strict)))
+        return _row(
+            self.rules[name], dial, walked.trace, walked.trace.recorded_text, drafted(walked), Basis.EXACT, place
+        )

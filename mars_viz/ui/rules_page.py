@@ -35,7 +35,7 @@ from mars_viz.components.session_cache import put_last
 from mars_viz.documents import Sentence, Table
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.exploration import Stand, answers_along
+from mars_viz.exploration import Stand
 from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
 from mars_viz.options import clipped
 from mars_viz.recording import Walking
@@ -337,7 +337,7 @@ def settle_walks(page_state: RulesPageState) -> None:
     (run_id, job), page_state.walking = page_state.walking, None
     progress = job.progress
     if progress.together is not None:
-        page_state.learn(run_id, job.asked, answers_along(progress.together.walks, job.asked.prompt_ids))
+        page_state.learn(run_id, job.asked, progress.together.answers)
     page_state.notices.clear()
     if progress.state is JobState.FAILED:
         page_state.notices.append(progress.error)
@@ -353,9 +353,9 @@ def walks_going_on(progress: Walked) -> tuple[float, str]:
         return 0.0, tab_jobs.FIRST_LOADS
     words = (
         f"Decoding every rule, and the strict end of each: {number(together.finished)} of "
-        f"{counted(len(together.walks), 'text')} complete after {counted(together.passes, 'batched step')}"
+        f"{counted(together.walks, 'text')} complete after {counted(together.passes, 'batched step')}"
     )
-    return together.finished / max(1, len(together.walks)), words
+    return together.finished / max(1, together.walks), words
 
 
 def what_is_exact(rows: Iterable[RuleRow]) -> str:

@@ -21,7 +21,6 @@ from mars_viz import DialMap, Run, cli, load_run
 from mars_viz.analysis.engine_file import read_file
 from mars_viz.backend_choice import BUILT_IN
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.exploration import Stand
 from mars_viz.imports import import_run
 from mars_viz.recording import Walking
 from mars_viz.rules import RULES
@@ -158,16 +157,17 @@ def walk_columns(backend: Backend, run: Run) -> Columns:
         for rule in RULES.values()
         if not rule.refuses_trees(run.settings.temperature) or not run.settings.drafts_trees
     ]
-    stands = [Stand(rule, rule.checked_dial(None)) for rule in usable]
-    *_, last = Walking(backend, run, stands)
+    walking = Walking(backend, run, [(rule, rule.checked_dial(None)) for rule in usable])
+    for _ in walking:
+        pass
     return flat(
         {
-            each.stand.rule.name: {
-                "tokens": list(each.token_ids),
-                "rounds": [len(round_.token_ids) for round_ in each.rounds],
-                "finished": each.finished,
+            rule.name: {
+                "tokens": list(walker.text.prefix[len(run.prompt_ids) :]),
+                "rounds": [len(round_.token_ids) for round_ in walker.text.rounds],
+                "finished": walker.text.finished,
             }
-            for each in last.walks
+            for rule, walker in zip(usable, walking.walkers, strict=True)
         }
     )
 

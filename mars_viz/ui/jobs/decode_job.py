@@ -70,7 +70,7 @@ def since(before: Any, now: Any) -> Any:
     if before is None or now is None:
         return now
     if isinstance(now, Together):
-        return Together(tuple(map(since, before.walks, now.walks)), now.passes)
+        return replace(now, answers={each: now.answers[each] for each in now.answers if each not in before.answers})
     if isinstance(now, RaceTexts):
         alone = now.alone[len(before.alone) :]
         return RaceTexts(alone, since(before.strict, now.strict), since(before.relaxed, now.relaxed))
@@ -86,7 +86,7 @@ def grown(before: Any, more: Any) -> Any:
     if before is None or more is None:
         return more if before is None else before
     if isinstance(more, Together):
-        return Together(tuple(map(grown, before.walks, more.walks)), more.passes)
+        return replace(more, answers={**before.answers, **more.answers})
     if isinstance(more, RaceTexts):
         alone = (*before.alone, *more.alone)
         return RaceTexts(alone, grown(before.strict, more.strict), grown(before.relaxed, more.relaxed))
