@@ -6,7 +6,7 @@ follows these declarations. Imports no models, rules or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from functools import lru_cache
@@ -99,34 +99,46 @@ def _unknown(column: Column, lines: int) -> np.ndarray:
     return np.broadcast_to(column.dtype.type(column.unknown), shape)
 
 
-class Cut(Mapping[str, np.ndarray]):
-    """The columns of one draft out of several concatenated ones, sliced on first access."""
+class LazyColumns(Mapping[str, np.ndarray]):
+    """Columns by name, each computed on first access."""
 
-    __slots__ = ("_columns", "_cut", "_nodes", "_rows", "_total")
+    __slots__ = ("_column", "_known", "_names")
 
-    def __init__(self, columns: Mapping[str, np.ndarray], nodes: slice, rows: slice, total: int) -> None:
-        """Slice `columns`; `total` is the number of nodes in all drafts (there are more rows)."""
-        self._columns, self._nodes, self._rows, self._total = columns, nodes, rows, total
-        self._cut: dict[str, np.ndarray] = {}
+    def __init__(self, names: Collection[str], column: Callable[[str], np.ndarray]) -> None:
+        """`column` computes one of `names`."""
+        self._names, self._column = names, column
+        self._known: dict[str, np.ndarray] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        values = self._cut.get(name)
+        values = self._known.get(name)
         if values is None:
-            column = self._columns[name]
-            values = self._cut[name] = column[self._nodes if len(column) == self._total else self._rows]
+            if name not in self._names:
+                raise KeyError(name)
+            values = self._known[name] = self._column(name)
         return values
 
     def __contains__(self, name: object) -> bool:
-        return name in self._columns
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._names)
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, np.ndarray]]]:
         return dict, (dict(self),)
+
+
+def cut_columns(columns: Mapping[str, np.ndarray], nodes: slice, rows: slice, total: int) -> LazyColumns:
+    """Return the columns of some of several concatenated drafts, sliced on first access; `total` is the number of nodes
+    of all drafts (there are more rows)."""
+
+    def column(name: str) -> np.ndarray:
+        values = columns[name]
+        return values[nodes if len(values) == total else rows]
+
+    return LazyColumns(columns, column)
 
 
 def within(low: float, high: float) -> Check:

@@ -79,7 +79,7 @@ def run_frame(run: Run) -> pd.DataFrame:
 
 def _drafted(trace: Trace) -> Table:
     """Return the columns of every drafted position, by round and depth."""
-    known, text = trace.speculations.whole, trace.recorded_text
+    known, text = trace.speculations.whole, trace.recorded
     reached, starts = trace.in_text(text), np.repeat(trace.speculations.starts, trace.lengths)
     nodes = np.lexsort((known.depths, trace.round_index))
     columns = {
@@ -106,16 +106,16 @@ def _drafted(trace: Trace) -> Table:
 
 def _emitted(trace: Trace) -> Table:
     """Return the columns of every correction and bonus."""
-    known, text = trace.speculations.whole, trace.recorded_text
+    known, text = trace.speculations.whole, trace.recorded
     rounds = np.flatnonzero(trace.emits(text))
-    local, tokens = text.settled.rows[rounds], text.settled.emitted[rounds]
+    local, tokens = text.rows[rounds], text.emitted[rounds]
     rows = trace.firsts[rounds] + rounds + local
     judged = np.isin(rows, trace.judging_rows)
     hits = known.emissions[rows] == tokens[:, None]
     candidate, listed = hits.argmax(axis=1), hits.any(axis=1)
     every = np.zeros(len(known.top_ids), tokens.dtype)
     every[rows] = tokens
-    depth = np.bincount(trace.round_index[text.settled.kept], minlength=len(trace))[rounds] + 1
+    depth = np.bincount(trace.round_index[text.kept], minlength=len(trace))[rounds] + 1
     return _laws(trace, rows) | {
         "round": rounds,
         "outcome": np.where(judged, Outcome.CORRECTED.name, Outcome.BONUS.name).astype(object),

@@ -19,11 +19,11 @@ from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
 from mars_viz.evidence import (
     ANY_WIDTH,
     Column,
-    Cut,
     Decides,
     Of,
     Per,
     coin,
+    cut_columns,
     divergence,
     entropy_value,
     finite,
@@ -210,7 +210,7 @@ class Speculation:
 
     def chosen(self, nodes: slice, rows: slice) -> dict[str, np.ndarray]:
         """Return the columns restricted to these nodes and rows."""
-        return dict(Cut(self.columns, nodes, rows, len(self)))
+        return dict(cut_columns(self.columns, nodes, rows, len(self)))
 
     @property
     def named(self) -> set[int]:

@@ -19,11 +19,10 @@ from typing import overload
 import numpy as np
 
 from mars_viz.errors import EvidenceError
-from mars_viz.evidence import Cut, Per
+from mars_viz.evidence import LazyColumns, Per, cut_columns
 from mars_viz.records import COLUMNS, Decision, Emission, Outcome, Round, Speculation, Timing, Verdicts
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)  # outcome by its code in arrays
-_EMPTY_WIDTH = len(Emission)  # width of a column of lists that has no lines
 
 
 class Speculations(Sequence[Speculation]):
@@ -52,7 +51,7 @@ class Speculations(Sequence[Speculation]):
             np.array([part.start for part in parts], np.int64),
             np.array([part.temperature for part in parts], np.float64),
             np.array([part.sampled for part in parts], np.bool_),
-            _EndToEnd([part.columns for part in parts], lengths),
+            _joined([part.columns for part in parts], lengths),
         )
 
     def __len__(self) -> int:
@@ -70,7 +69,7 @@ class Speculations(Sequence[Speculation]):
     def __getitem__(self, index: int | slice) -> Speculation | Speculations:
         """Return one as a view, or a slice of step 1."""
         if isinstance(index, slice):
-            some = dict(Cut(self.columns, *self.places(index), self.total))
+            some = dict(cut_columns(self.columns, *self.places(index), self.total))
             lengths, starts, temperatures = self.lengths[index], self.starts[index], self.temperatures[index]
             return Speculations(lengths, starts, temperatures, self.sampled[index], some)
         return self._view(range(len(self))[index])
@@ -78,7 +77,7 @@ class Speculations(Sequence[Speculation]):
     def _view(self, index: int) -> Speculation:
         """Return a view. A map has thousands, so values are looked up in lists."""
         first, end = self._begins[index], self._begins[index + 1]
-        columns = Cut(self.columns, slice(first, end), slice(first + index, end + index + 1), self.total)
+        columns = cut_columns(self.columns, slice(first, end), slice(first + index, end + index + 1), self.total)
         return Speculation(*self._singles[index], columns)
 
     def places(self, some: slice) -> tuple[slice, slice]:
@@ -134,32 +133,17 @@ class Speculations(Sequence[Speculation]):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A rule's decisions in each round at one dial value, before the end of the text cuts anything off."""
+    """A rule's decisions in each round at one dial value, and the part of them that the end of the text leaves."""
 
     kept: np.ndarray  # bool [P]; the accepted positions
     rows: np.ndarray  # int64 [R]; the row at which the walk stopped, counted within its round
     emitted: np.ndarray  # int32 [R]; the token emitted at that row
+    lengths: np.ndarray  # int64 [R]; number of tokens that each round adds to the text
 
     def same_as(self, other: Settled) -> bool:
-        """True if every decision is equal."""
+        """True if every decision is equal, wherever the text ends."""
         pairs = ((self.kept, other.kept), (self.rows, other.rows), (self.emitted, other.emitted))
         return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SettledText:
-    """The text that rounds add at one setting of a rule, each after its recorded prefix."""
-
-    settled: Settled  # decisions before the end of the text cuts anything off
-    lengths: np.ndarray  # int64 [R]; number of tokens of each round that belong to the text
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decided:
-    """The text that each round adds before the end of the text cuts anything off."""
-
-    tokens: np.ndarray  # int64; for each round the accepted tokens in order, then the emitted token
-    lengths: np.ndarray  # int64 [R]
 
 
 class Trace(Sequence[Round]):
@@ -172,19 +156,13 @@ class Trace(Sequence[Round]):
 
     @classmethod
     def of_columns(
-        cls,
-        speculations: Speculations,
-        verdicts: Verdicts,
-        recorded: Settled,
-        text: np.ndarray,
-        text_lengths: np.ndarray,
-        timings: np.ndarray,
+        cls, speculations: Speculations, verdicts: Verdicts, recorded: Settled, text: np.ndarray, timings: np.ndarray
     ) -> Trace:
         """Build a trace from columns; the properties below describe them."""
         trace = cls()
         trace._rounds, trace._stored = [None] * len(speculations), True
-        names = ("speculations", "verdicts", "recorded", "text", "text_lengths", "timings")
-        vars(trace).update(zip(names, (speculations, verdicts, recorded, text, text_lengths, timings), strict=True))
+        names = ("speculations", "verdicts", "recorded", "text", "timings")
+        vars(trace).update(zip(names, (speculations, verdicts, recorded, text, timings), strict=True))
         return trace
 
     @cached_property
@@ -205,17 +183,13 @@ class Trace(Sequence[Round]):
         kept = np.zeros(int(self.lengths.sum()), bool)
         kept[np.repeat(self.speculations.firsts, [len(decision.kept) for decision in decisions]) + nodes] = True
         rows = np.array([decision.row for decision in decisions], np.int64)
-        return Settled(kept, rows, np.array([decision.emitted for decision in decisions], np.int32))
+        lengths = np.array([len(round_.token_ids) for round_ in self], np.int64)
+        return Settled(kept, rows, np.array([decision.emitted for decision in decisions], np.int32), lengths)
 
     @cached_property
     def text(self) -> np.ndarray:
         """int64; the tokens of the text, in order."""
         return np.fromiter(chain.from_iterable(round_.token_ids for round_ in self), np.int64)
-
-    @cached_property
-    def text_lengths(self) -> np.ndarray:
-        """int64 [R]; number of tokens that each round added."""
-        return np.array([len(round_.token_ids) for round_ in self], np.int64)
 
     @cached_property
     def timings(self) -> np.ndarray:
@@ -245,14 +219,13 @@ class Trace(Sequence[Round]):
             return Trace([self[each] for each in range(len(self))[index]])
         nodes, rows = self.speculations.places(index)
         first, end, _ = index.indices(len(self))
-        tokens = slice(int(self.text_lengths[:first].sum()), int(self.text_lengths[: max(first, end)].sum()))
+        tokens = slice(self._text_ends[first], self._text_ends[max(first, end)])
         recorded = self.recorded
         trace = Trace.of_columns(
             self.speculations[index],
             self.verdicts.cut(nodes, rows),
-            Settled(recorded.kept[nodes], recorded.rows[index], recorded.emitted[index]),
+            Settled(recorded.kept[nodes], recorded.rows[index], recorded.emitted[index], recorded.lengths[index]),
             self.text[tokens],
-            self.text_lengths[index],
             self.timings[index],
         )
         trace._rounds = self._rounds[index]
@@ -317,32 +290,28 @@ class Trace(Sequence[Round]):
 
     def judged_as(self, verdicts: Verdicts) -> Trace:
         """Return a copy with another rule's verdicts and the recorded decisions."""
-        return Trace.of_columns(self.speculations, verdicts, self.recorded, self.text, self.text_lengths, self.timings)
+        return Trace.of_columns(self.speculations, verdicts, self.recorded, self.text, self.timings)
 
-    @property
-    def recorded_text(self) -> SettledText:
-        """The recorded decisions and the part of them that belongs to the text."""
-        return SettledText(self.recorded, self.text_lengths)
-
-    def settled_as(self, text: SettledText) -> Trace:
+    def settled_as(self, text: Settled) -> Trace:
         """Return the same rounds with other decisions."""
-        decided = self.decided(text.settled)
-        begins = np.cumsum(decided.lengths) - decided.lengths
-        places = np.arange(len(decided.tokens)) - np.repeat(begins, decided.lengths)
-        tokens = decided.tokens[places < np.repeat(text.lengths, decided.lengths)]
-        return Trace.of_columns(self.speculations, self.verdicts, text.settled, tokens, text.lengths, self.timings)
+        tokens, lengths = self.decided(text)
+        places = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        tokens = tokens[places < np.repeat(text.lengths, lengths)]
+        return Trace.of_columns(self.speculations, self.verdicts, text, tokens, self.timings)
 
     def settled(self, dial: float | None) -> Settled:
-        """Return the result of `rules.settle` in every round; `dial` is None for a rule without a dial."""
+        """Return the result of `rules.settle` in every round, whole; `dial` is None for a rule without a dial."""
         roots = self.firsts + np.arange(len(self))
         at = math.nan if dial is None else dial
         nodes, stops, emitted = self.verdicts.walked(self.speculations.whole, at, roots.tolist())
         kept = np.zeros(len(self.parents), bool)
         kept[nodes] = True
-        return Settled(kept, np.array(stops, np.int64) - roots, emitted)
+        lengths = np.bincount(self.round_index[kept], minlength=len(self)) + 1
+        return Settled(kept, np.array(stops, np.int64) - roots, emitted, lengths)
 
-    def decided(self, settled: Settled) -> Decided:
-        """Return the text of these decisions."""
+    def decided(self, settled: Settled) -> tuple[np.ndarray, np.ndarray]:
+        """Return what these decisions add before the end of the text cuts anything off: for each round the accepted
+        tokens in order and the emitted one, int64, and the number of tokens of each round, int64 [R]."""
         kept = settled.kept
         counts = np.bincount(self.round_index[kept], minlength=len(self))
         lengths = counts + 1
@@ -350,7 +319,7 @@ class Trace(Sequence[Round]):
         tokens = np.empty(int(lengths.sum()), np.int64)
         tokens[np.repeat(ends - lengths, counts) + self.places(kept)[kept] - 1] = self.tokens[kept]
         tokens[ends - 1] = settled.emitted
-        return Decided(tokens, lengths)
+        return tokens, lengths
 
     def places(self, chosen: np.ndarray) -> np.ndarray:
         """Return each block's number of `chosen` positions, bool [P], up to and including each position, int64 [P]."""
@@ -358,25 +327,24 @@ class Trace(Sequence[Round]):
         before = np.concatenate([[0], counts])[self.firsts]
         return counts - np.repeat(before, self.lengths)
 
-    def in_text(self, text: SettledText) -> np.ndarray:
+    def in_text(self, text: Settled) -> np.ndarray:
         """Return the accepted positions that the end of the text does not cut off, bool [P]."""
-        kept = text.settled.kept
-        included: np.ndarray = kept & (self.places(kept) <= text.lengths[self.round_index])
+        included: np.ndarray = text.kept & (self.places(text.kept) <= text.lengths[self.round_index])
         return included
 
-    def emits(self, text: SettledText) -> np.ndarray:
+    def emits(self, text: Settled) -> np.ndarray:
         """Return True for each round whose correction or bonus belongs to the text, bool [R]."""
-        kept = np.bincount(self.round_index[text.settled.kept], minlength=len(self))
+        kept = np.bincount(self.round_index[text.kept], minlength=len(self))
         emitting: np.ndarray = text.lengths > kept
         return emitting
 
-    def outcomes(self, text: SettledText) -> np.ndarray:
+    def outcomes(self, text: Settled) -> np.ndarray:
         """Return `Round.outcomes` of every round with these decisions, as indices of `OUTCOMES`, int8 [P]."""
         codes, of_round = {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}, self.round_index
         outcomes = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8)
         kept = self.in_text(text)
         outcomes[kept] = np.where(self.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])[kept]
-        judged_last = self.emits(text)[of_round] & (self.parents + 1 == text.settled.rows[of_round])
+        judged_last = self.emits(text)[of_round] & (self.parents + 1 == text.rows[of_round])
         outcomes[judged_last & (self.places(judged_last) == 1)] = codes[Outcome.REJECTED]
         return outcomes
 
@@ -386,7 +354,7 @@ class Trace(Sequence[Round]):
 
     @cached_property
     def _text_ends(self) -> list[int]:
-        return [0, *np.cumsum(self.text_lengths).tolist()]
+        return [0, *np.cumsum(self.recorded.lengths).tolist()]
 
     def _view(self, index: int) -> Round:
         nodes, rows = self.speculations.places(slice(index, index + 1))
@@ -401,52 +369,26 @@ class Trace(Sequence[Round]):
         )
 
 
-class _EndToEnd(Mapping[str, np.ndarray]):
-    """Columns of several speculations, each concatenated on first access."""
+def _joined(parts: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> LazyColumns:
+    """Return the columns that all parts have, each concatenated on first access. `lengths`, int64 [R], are the numbers
+    of nodes. A column raises BadInput if a length is wrong or lists differ in width."""
+    common = set[str]().union(*parts[:1]).intersection(*parts)
+    names = [name for name in parts[0] if name in common] if parts else [*COLUMNS]
 
-    def __init__(self, parts: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> None:
-        """`lengths`, int64 [R], are the numbers of nodes."""
-        self._parts, self._lengths = parts, lengths
-        self._made: dict[str, np.ndarray] = {}
-
-    @cached_property
-    def _names(self) -> tuple[str, ...]:
-        if not self._parts:
-            return tuple(COLUMNS)
-        common = set(self._parts[0])
-        for part in self._parts:
-            common.intersection_update(part)
-        return tuple(name for name in self._parts[0] if name in common)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._made:
-            if name not in self._names:
-                raise KeyError(name)
-            self._made[name] = self._joined(name)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def _joined(self, name: str) -> np.ndarray:
-        """Concatenate a column. Raises BadInput if a length is wrong or lists differ in width."""
-        column = COLUMNS.get(name)
-        if not self._parts:
-            assert column is not None
-            return np.zeros(0 if column.width == 1 else (0, _EMPTY_WIDTH), column.dtype)
-        arrays = [part[name] for part in self._parts]
+    def column(name: str) -> np.ndarray:
+        known = COLUMNS.get(name)
+        if not parts:
+            assert known is not None
+            return np.zeros(0 if known.width == 1 else (0, len(Emission)), known.dtype)
+        arrays = [part[name] for part in parts]
         has = np.array([len(array) for array in arrays])
-        of_nodes = (has[0] == self._lengths[0]) if column is None else column.per is Per.NODE
-        needs = self._lengths if of_nodes else self._lengths + 1
+        of_nodes = (has[0] == lengths[0]) if known is None else known.per is Per.NODE
+        needs = lengths if of_nodes else lengths + 1
         if (has != needs).any():
             wrong = int(np.flatnonzero(has != needs)[0])
             raise EvidenceError(f"Round {wrong} has {has[wrong]} values of {name}; {needs[wrong]} belong there.")
         if len({array.shape[1:] for array in arrays}) > 1:
             raise EvidenceError(f"The rounds have differently wide lists of {name}; a run has one width.")
         return np.concatenate(arrays)
+
+    return LazyColumns(names, column)

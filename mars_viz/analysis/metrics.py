@@ -21,48 +21,48 @@ from mars_viz.records import Outcome, Round, emitted
 from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Run, Settings, stop_words
-from mars_viz.trace import OUTCOMES, Settled, SettledText, Trace
+from mars_viz.trace import OUTCOMES, Settled, Trace
 from mars_viz.walk import ending_of
 from mars_viz.words import counted, exact_setting, number
 
 
-def settled_text(run: Run, trace: Trace, dial: float | None) -> SettledText:
+def settled_text(run: Run, trace: Trace, dial: float | None) -> Settled:
     """Return the text of the run's blocks, judged by any rule at a dial value; None for a rule without a dial."""
     settled, recorded = trace.settled(dial), run.trace
     if not len(recorded):
-        return SettledText(settled, np.zeros(0, np.int64))
-    decided = recorded.decided(settled)
-    lengths = decided.lengths.copy()  # int64 [R]; tokens of each block in the text
-    ends = np.cumsum(decided.lengths)
+        return settled
+    tokens, whole = recorded.decided(settled)
+    lengths = whole.copy()  # int64 [R]; tokens of each block in the text
+    ends = np.cumsum(whole)
     ending, text, last = ending_of(run), run.token_ids, len(recorded) - 1
     boundless = replace(ending, limit=sys.maxsize)
-    begins = np.cumsum(recorded.text_lengths) - recorded.text_lengths
+    begins = np.cumsum(recorded.recorded.lengths) - recorded.recorded.lengths
     for place in asked_one_by_one(run, settled):
         begin = int(begins[place])
-        block = decided.tokens[ends[place] - decided.lengths[place] : ends[place]].tolist()
+        block = tokens[ends[place] - whole[place] : ends[place]].tolist()
         if place < last:
             lengths[place] = len(boundless.cut(block, 0, text[max(0, begin - ending.reach) : begin]))
         else:
             lengths[place] = len(ending.cut(block, begin, text[:begin]))
-    return SettledText(settled, lengths)
+    return replace(settled, lengths=lengths)
 
 
-def first_to_differ(run: Run, ours: SettledText, theirs: SettledText) -> tuple[int, bool] | None:
+def first_to_differ(run: Run, ours: Settled, theirs: Settled) -> tuple[int, bool] | None:
     """Return the index in the recorded text of the first token that two settings of a run's blocks write differently,
     and False if one block is only longer there, so that the other's next token is unknown. None if all are equal."""
     trace = run.trace
     places, tokens = np.arange(int(trace.lengths.max(initial=0)) + 1), []
     for text in (ours, theirs):  # the tokens of each block, then -1; int64 [R, γ + 1]
-        decided = trace.decided(text.settled)
+        block_tokens, lengths = trace.decided(text)
         padded = np.full((len(trace), len(places)), -1)
-        padded[places < decided.lengths[:, None]] = decided.tokens
+        padded[places < lengths[:, None]] = block_tokens
         padded[places >= text.lengths[:, None]] = -1
         tokens.append(padded)
     different = np.argwhere(tokens[0] != tokens[1])
     if not len(different):
         return None
     block, place = different[0].tolist()
-    before = int(trace.text_lengths[:block].sum())
+    before = int(trace.recorded.lengths[:block].sum())
     return before + place, bool(place < min(ours.lengths[block], theirs.lengths[block]))
 
 
@@ -180,10 +180,10 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         strict_tokens, strict_rounds = int(strict.lengths.sum()), rounds
         strict_lost = int(np.count_nonzero(~trace.in_text(strict)))
         scale = tokens / strict_tokens if strict_tokens else 1.0
-    parted = first_to_differ(run, trace.recorded_text, text)
+    parted = first_to_differ(run, trace.recorded, text)
     return Summary(
         dial=at,
-        basis=basis(trace, text.settled),
+        basis=basis(trace, text),
         tokens=tokens,
         rounds=rounds,
         tau=_ratio(tokens, rounds),
@@ -355,7 +355,7 @@ def positions(run: Run, dial: float | None = None) -> Positions:
     return Positions(
         rule=rule,
         dial=at,
-        basis=basis(trace, text.settled),
+        basis=basis(trace, text),
         rounds=len(trace),
         round_index=trace.round_index,
         z1=z1,

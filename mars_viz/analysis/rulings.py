@@ -21,7 +21,7 @@ from mars_viz.exploration import Branch, Stand, Walker, known_answers
 from mars_viz.records import Speculation, Verdicts, first_difference
 from mars_viz.rules import Dial, Rule, rule_named, rules_and
 from mars_viz.run import Run
-from mars_viz.trace import SettledText, Speculations, Trace
+from mars_viz.trace import Settled, Speculations, Trace
 from mars_viz.walk import Answer, Prefix, ending_of
 
 
@@ -33,7 +33,7 @@ class Judgement:
     lacks: str  # a sentence if the rule cannot judge this run; otherwise empty
     run: Run  # the recorded run; without rounds if the rule cannot judge it
     trace: Trace  # the rounds with this rule's verdicts and the recorded decisions
-    strict: SettledText  # decisions at the rule's strict end
+    strict: Settled  # decisions at the rule's strict end
 
     @property
     def verdicts(self) -> Verdicts:
@@ -47,7 +47,7 @@ class Ruling:
 
     opinion: Judgement
     dial: float | None  # None for a rule without a dial
-    text: SettledText  # the recorded rounds with this ruling's decisions
+    text: Settled  # the recorded rounds with this ruling's decisions
     basis: Basis  # exact if no recorded decision changes: the rule would have written this text
     keeps: np.ndarray  # bool [P]; its verdict on each position, whether or not its own walk reaches it
     reached: np.ndarray  # bool [P]; True if its walk reaches the position, because all before it in the block are kept
@@ -83,9 +83,9 @@ def ruling(opinion: Judgement, dial: float | None = None) -> Ruling:
         opinion=opinion,
         dial=at,
         text=text,
-        basis=basis(trace, text.settled),
+        basis=basis(trace, text),
         keeps=opinion.verdicts.keeps(np.nan if at is None else at),
-        reached=(trace.parents < 0) | text.settled.kept[parents],  # the parent is the prefix, or kept
+        reached=(trace.parents < 0) | text.kept[parents],  # the parent is the prefix, or kept
         kept=trace.in_text(text),
     )
 
@@ -317,7 +317,7 @@ def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
 
 
 def _row(
-    rule: Rule, dial: float | None, trace: Trace, text: SettledText, flat: FlatPositions, basis: Basis, at: int | None
+    rule: Rule, dial: float | None, trace: Trace, text: Settled, flat: FlatPositions, basis: Basis, at: int | None
 ) -> RuleRow:
     kept, lengths = trace.in_text(text), text.lengths
     some = bool(kept.any())
@@ -399,6 +399,4 @@ class AllRules:
             return self.local_row(name, dial)
         walked = replace(self.run.unmapped, rounds=walk.rounds)
         place = first_difference(*(each.prefix[len(self.run.prompt_ids) :] for each in (walk, strict)))
-        return _row(
-            self.rules[name], dial, walked.trace, walked.trace.recorded_text, drafted(walked), Basis.EXACT, place
-        )
+        return _row(self.rules[name], dial, walked.trace, walked.trace.recorded, drafted(walked), Basis.EXACT, place)

@@ -424,7 +424,7 @@ def trace_tables(trace: Trace) -> dict[str, Table]:
         tables["nodes"]["gap_from"] = verdicts.gap_from
     tables["nodes"]["kept"] = recorded.kept
     tables["rows"] |= {name: getattr(verdicts, name) for name in ROW_VERDICTS}
-    ends = np.cumsum(trace.text_lengths)[:-1]
+    ends = np.cumsum(recorded.lengths)[:-1]
     tables["rounds"] |= {
         "row": recorded.rows.astype(np.int32),
         "emitted": recorded.emitted,
@@ -454,18 +454,17 @@ def trace_of(tables: Mapping[str, Table], settings: Settings, prompt_length: int
             gap_from=nodes.get("gap_from"),
             policy=rule_named(settings.rule).policy if nodes["siblings"].any() else Policy.DRAFT_ORDER,
         ),
-        Settled(nodes["kept"], rounds["row"].astype(np.int64), rounds["emitted"]),
+        Settled(nodes["kept"], rounds["row"].astype(np.int64), rounds["emitted"], lengths),
         np.fromiter(itertools.chain.from_iterable(rounds["token_ids"]), np.int64),
-        lengths,
         np.stack([rounds[name] for name in TIMING_FIELDS], axis=1),
     )
     decided_so = trace.settled(settings.dial).same_as(trace.recorded)
     require("rounds", decided_so, "has a decision that its verdicts do not lead to")
     if len(trace):  # blocks are whole, except that the last may be cut to at least one token
-        decided = trace.decided(trace.recorded)
-        short = decided.lengths - lengths
+        tokens, whole = trace.decided(trace.recorded)
+        short = whole - lengths
         fits = (short[:-1] == 0).all() and short[-1] >= 0 and lengths[-1] > 0
-        same = fits and np.array_equal(trace.text, decided.tokens[: len(trace.text)])
+        same = fits and np.array_equal(trace.text, tokens[: len(trace.text)])
         require("rounds", same, "has a round whose text is not the one that it decided")
     return trace
 
