@@ -6,24 +6,24 @@ do not block others. On systems without such locks, nothing is locked.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from mars_viz.errors import StorageError, disk_refusals
+from mars_viz.escapes import visible
 from mars_viz.writer import open_lock
 
 PATIENCE = 10.0  # seconds to wait for another process; its steps take milliseconds
 _LOOK = 0.3  # seconds to retry, because checking whether a folder is locked locks it briefly
 _PAUSE = 0.01
 _NAME = ".lock"
+_UNKNOWN = "another process"
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
@@ -80,39 +80,18 @@ def _waited_for(descriptor: int) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class LockHolder:
-    """The process that holds a folder."""
-
-    process: int = 0  # process id on its machine; 0 if unknown
-    machine: str = ""
-    since: str = ""  # start time, ISO 8601 in UTC
-
-    @property
-    def words(self) -> str:
-        """A phrase such as 'process 4711 on this machine has been sweeping into it since 10:32 UTC'."""
-        if not self.process:
-            return "another process is sweeping into it"
-        is_here = self.machine == socket.gethostname()
-        who = f"process {self.process} on {'this machine' if is_here else self.machine}"
-        since = ""
-        with suppress(ValueError):
-            since = f" since {datetime.fromisoformat(self.since):%d %b %H:%M} UTC"
-        is_ours = is_here and self.process == os.getpid()
-        return f"{'this very process' if is_ours else who} has been sweeping into it{since}"
-
-
-def holder(folder: Path) -> LockHolder | None:
-    """Return the process that sweeps into the folder; None if there is none."""
+def holder(folder: Path) -> str | None:
+    """Return the process that sweeps into the folder, such as 'process 4711 on host, since 27 Nov 10:32 UTC'; None if
+    there is none."""
     with suppress(OSError), open_lock(folder / _NAME, make=False) as file:
-        return None if try_lock(file.fileno(), shared=True) else _read(file)
+        return None if try_lock(file.fileno(), shared=True) else _described(file)
     return None
 
 
 def check_nobody(folder: Path) -> None:
     """Raise BadInput while a process sweeps into the folder."""
-    if (lock_holder := holder(folder)) is not None:
-        raise StorageError(_refusal(folder, lock_holder))
+    if (words := holder(folder)) is not None:
+        raise StorageError(_refusal(folder, words))
 
 
 @contextmanager
@@ -136,26 +115,24 @@ def _taken(folder: Path) -> IO[bytes]:
             with suppress(FileNotFoundError):  # the previous holder may have removed the file in the meantime
                 if os.path.samestat(os.fstat(file.fileno()), (folder / _NAME).stat()):
                     break
-        other = None if locked else _read(file)
+        words = "" if locked else _described(file)
         file.close()
-        if other is not None and time.monotonic() > end:
-            raise StorageError(_refusal(folder, other))
+        if words and time.monotonic() > end:
+            raise StorageError(_refusal(folder, words))
         time.sleep(_PAUSE)
     with suppress(OSError):  # if the disk is full, the lock holds without a description
         file.truncate(0)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        file.write(json.dumps(asdict(LockHolder(os.getpid(), socket.gethostname(), now))).encode())
+        since = f"since {datetime.now(UTC):%d %b %H:%M} UTC"
+        file.write(f"process {os.getpid()} on {socket.gethostname()}, {since}".encode())
     return file
 
 
-def _read(file: IO[bytes]) -> LockHolder:
-    try:
+def _described(file: IO[bytes]) -> str:
+    with suppress(OSError):
         file.seek(0)
-        fields = json.loads(file.read(4096))
-        return LockHolder(int(fields["process"]), str(fields["machine"])[:100], str(fields["since"])[:40])
-    except (OSError, ValueError, KeyError, TypeError):
-        return LockHolder()
+        return visible(file.read(200).decode(errors="replace")) or _UNKNOWN
+    return _UNKNOWN
 
 
-def _refusal(folder: Path, found: LockHolder) -> str:
-    return f"{folder} is in use: {found.words}. Wait until it is done, or stop it; what it has finished is kept."
+def _refusal(folder: Path, words: str) -> str:
+    return f"{folder} is in use by {words}. Wait until it is done, or stop it; what it has finished is kept."

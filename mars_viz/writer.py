@@ -33,6 +33,7 @@ from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
 STALE = 3600.0  # seconds after which a file with a random name is abandoned
+REPLACED = ".old"  # ending of the random name of a folder that another one replaces
 _LONGEST = 180  # bytes of a name that its random name repeats; the total stays below the 255 of file systems
 _RANDOM = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}", re.DOTALL)
 _ALWAYS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -90,7 +91,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
     If the block fails, the existing folder stays unchanged. Raises OSError.
     """
-    unfinished, before = beside(path), beside(path)
+    unfinished = beside(path)
+    before = unfinished.with_name(f"{unfinished.name}{REPLACED}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent, path.name)

@@ -164,7 +164,7 @@ def unfinished(page_state: TunePageState, catalog: SweepCatalogue) -> None:
     with left:
         done = f"This sweep is not finished: {entry.finished} of {entry.plan.prompts} prompts are done."
         holder = locks.holder(entry.path)
-        theme.note(done if holder is None else f"{done} It is under way elsewhere: {holder.words}.")
+        theme.note(done if holder is None else f"{done} It is under way elsewhere: {holder}.")
         if beside and holder is None:
             others = counted(len(beside), "unfinished variant")
             theme.small(f"Continue also resumes {others} of this rule.")

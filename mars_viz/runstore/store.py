@@ -3,7 +3,7 @@ and replace.
 
 A run is a subfolder, written atomically. Its name never changes, because links contain it. Entries that start with a
 dot are not runs: `.name.journal` is a decode's journal, `.bin` contains deleted runs, and `.makers` their makers.
-`.name.….next` and `.….gone` are intermediate steps that a crash may leave behind. A name is a single path component, so
+`.name.…` and `.name.….old` are intermediate steps that a crash may leave behind. A name is a single path component, so
 that it cannot refer to other folders. A journal has the rounds of a growing run in segments, so that an interrupted
 decode keeps them: small runs in zips, whose prompts are all text before them, written atomically.
 """
@@ -34,10 +34,10 @@ from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
-from mars_viz.runfiles.codec import MANIFEST, decode
+from mars_viz.runfiles.codec import MANIFEST, decode, encode
 from mars_viz.runfiles.folders import unpacked
 from mars_viz.runfiles.manifest import Manifest, checked_label, retagged
-from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file
+from mars_viz.writer import STALE, beside, make_folder, new_file, remove, replacing_folder, to_read, write_file
 
 SUFFIX = ".journal"
 _LOCK = "lock"
@@ -193,7 +193,7 @@ _RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNOREC
 """Device names of Windows, and the folder of races."""
 DAYS = 30  # days until deleted things are removed
 BYTES = 1 << 30  # total size of the bin beyond which the oldest are removed; the last deleted one always stays
-_LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.next|\.old|\.gone|)")
+_LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<replaced>\.old)?")
 
 
 def checked_name(name: str, noun: str = "run") -> str:
@@ -399,7 +399,6 @@ class Store:
     def _put_away(self, path: Path) -> None:
         """Hide a folder from all lists atomically, then remove it."""
         hidden = beside(self.folder / path.name.lstrip("."))
-        hidden = hidden.with_name(f"{hidden.name}.gone")
         path.rename(hidden)
         remove(hidden)
 
@@ -453,25 +452,19 @@ class RunStore(Store):
 
     def replace(self, name: str, run: Run) -> None:
         """Replace a run atomically, keeping its current title and tags. Raises BadInput if it no longer exists."""
-        path = self.folder / checked_name(name)
-        step = beside(path)
-        fresh, old = (step.with_name(f"{step.name}.{suffix}") for suffix in ("next", "old"))
-        runfiles.save_run(run, fresh)
-        try:
-            with self._changing(name, "replaced"):
-                if not path.exists():
-                    raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
-                changes: dict[str, object] = {}
-                with suppress(OSError, BadInput):  # an unreadable run has no title or tags to keep
-                    saved = manifest.from_json(to_read(path, MANIFEST).read_bytes())
-                    changes = {"title": saved.title, "tags": saved.tags}
+        path, files = self.folder / checked_name(name), encode(run)
+        with self._changing(name, "replaced"):
+            if not path.exists():
+                raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
+            changes: dict[str, object] = {}
+            with suppress(OSError, BadInput):  # an unreadable run has no title or tags to keep
+                saved = manifest.from_json(to_read(path, MANIFEST).read_bytes())
+                changes = {"title": saved.title, "tags": saved.tags}
+            with replacing_folder(path) as fresh:
+                for file, data in files.items():
+                    write_file(fresh / file, data)
                 if changes:
                     redescribe(fresh / MANIFEST, changes)
-                path.rename(old)
-                fresh.rename(path)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
     def tag(self, name: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
         """Add and remove tags; return the new tags in order. Name and links stay.
@@ -521,10 +514,10 @@ def tidy(folder: Path) -> None:
                 if path.name.endswith(SUFFIX) and (folder / path.name[1 : -len(SUFFIX)]).exists():
                     shutil.rmtree(path, ignore_errors=True)  # its run is complete
                 continue
-            suffix, home = left["what"], folder / left["name"]
-            if suffix == ".old" and not home.exists():
+            home = folder / left["name"]
+            if left["replaced"] and not home.exists():
                 path.rename(home)
-            elif suffix in (".old", ".gone") or time.time() - path.lstat().st_mtime > STALE:
+            elif left["replaced"] or time.time() - path.lstat().st_mtime > STALE:
                 remove(path)
 
 
