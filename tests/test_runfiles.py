@@ -345,7 +345,7 @@ FOREIGN: list[tuple[Callable[[pa.Table], pa.Table], str]] = [
     (lambda t: t.append_column("words", t["z"].cast(pa.string())), "column 'words', and evidence"),
     (lambda t: t.append_column("z", t["z"]), "damaged"),
     (lambda t: t.drop_columns(["draft_logits"]), "candidates of the drafter without a logit each"),
-    (lambda t: t.set_column(1, "tokens", t["tokens"].cast(pa.int64())), "int64 in the column"),
+    (lambda t: t.set_column(1, "tokens", t["tokens"].cast(pa.int64())), "holds int64"),
     (lambda t: t.slice(0, 0), "one row more"),
     (first_as("z", None, pa.float32()), "nodes.parquet"),
     (first_as("draft_ids", [1], pa.list_(pa.int32())), "nodes.parquet"),

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
-from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,46 +45,29 @@ _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, K
 """Errors that pyarrow raises on damaged bytes, depending on the location of the damage."""
 
 
-class ValueShape(Enum):
-    """Values of a column per row, in words for messages."""
-
-    ONE = ""
-    WIDE = "equally long lists of "
-    MANY = "lists of "  # of any length
-
-
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """Type, shape and valid values of a column."""
+    """Type and valid values of a column."""
 
-    type: pa.DataType  # type of a single value
+    type: pa.DataType
     holds: Check = lambda values: np.ones(values.shape, bool)  # True for each valid value
-    shape: ValueShape = ValueShape.ONE
+    wide: bool = False  # True for equally long lists of `type`
     optional: bool = False
 
-    @property
-    def dtype(self) -> np.dtype:
-        """The NumPy type."""
-        dtype: np.dtype = np.dtype(self.type.to_pandas_dtype())
-        return dtype
-
-    def fits(self, type_: pa.DataType) -> bool:
-        """True if a file's column has the type and shape."""
-        if self.shape is ValueShape.ONE:
-            return bool(type_ == self.type)
-        if self.shape is ValueShape.MANY:
-            return bool(pa.types.is_list(type_) and type_.value_type == self.type)
-        is_wide = pa.types.is_fixed_size_list(type_) and type_.list_size <= WIDEST
-        return bool(is_wide and type_.value_type == self.type)
+    def check(self, type_: pa.DataType, label: str) -> None:
+        """Raise BadInput unless a file's column has this type."""
+        fits = type_ == self.type
+        if self.wide:
+            fits = pa.types.is_fixed_size_list(type_) and type_.value_type == self.type and type_.list_size <= WIDEST
+        if not fits:
+            expected = f"{'equally long lists of ' * self.wide}{self.type}"
+            raise RunFileError(f"The column {label} holds {type_}; a run holds {expected} there.")
 
 
 def _evidence(per: Per) -> dict[str, FileColumn]:
     return {
         name: FileColumn(
-            pa.from_numpy_dtype(column.dtype),
-            column.holds,
-            ValueShape.ONE if column.width == 1 else ValueShape.WIDE,
-            column.decides is not Decides.ALWAYS,
+            pa.from_numpy_dtype(column.dtype), column.holds, column.width != 1, column.decides is not Decides.ALWAYS
         )
         for name, column in COLUMNS.items()
         if column.per is per
@@ -94,7 +76,7 @@ def _evidence(per: Per) -> dict[str, FileColumn]:
 
 _FLAG, _DOUBLE = FileColumn(pa.bool_()), FileColumn(pa.float64())
 _TOKEN = FileColumn(pa.int32(), within(0, VOCABULARY - 1))
-_TOKENS = FileColumn(pa.int32(), within(0, VOCABULARY - 1), ValueShape.MANY)
+_TOKENS = FileColumn(pa.list_(pa.int32()), within(0, VOCABULARY - 1))
 _INDEX = FileColumn(pa.int32(), within(0, TOKENS - 1))
 _PIECE = FileColumn(pa.binary(), lambda values: np.array([len(data) <= LONGEST_PIECE for data in values], bool))
 
@@ -147,19 +129,14 @@ TABLES = RUN_TABLES | MAP_TABLES
 
 def to_bytes(name: str, columns: Table) -> bytes:
     """Return the Parquet file of a table. Raises BadInput for a column that does not match its description."""
-    types = {}
-    for key, values in columns.items():
-        each = pa.null() if values.dtype == object else pa.from_numpy_dtype(values.dtype)
-        types[key] = each if values.ndim == 1 else pa.list_(each, values.shape[1])
-    described = _described(name, types)
-    arrays = [_to_arrow(f"{name}.{key}", column, columns[key]) for key, column in described.items()]
-    schema = pa.schema(
-        [pa.field(key, array.type, nullable=False) for key, array in zip(described, arrays, strict=True)]
-    )
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.table(arrays, schema=schema), sink, compression="zstd", use_dictionary=False, write_page_checksum=True
-    )
+    try:
+        arrays = {key: _to_arrow(TABLES[name].get(key), values) for key, values in columns.items()}
+    except pa.ArrowException as error:
+        raise RunFileError(f"A column of {name} is none that a run holds ({error}).") from error
+    described = _described(name, {key: array.type for key, array in arrays.items()})
+    schema = pa.schema([pa.field(key, arrays[key].type, nullable=False) for key in described])
+    table, sink = pa.table([arrays[key] for key in described], schema=schema), pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
     return bytes(sink.getvalue())
 
 
@@ -178,21 +155,26 @@ class UnreadTable:
 
     def _column(self, key: str, column: FileColumn) -> np.ndarray:
         """Read one column at a time, to release its buffers before the next."""
-        with _damaged(self.name):
+        with _damaged(self.name), np.errstate(invalid="ignore"):  # comparing a signalling NaN
             table = self._file.read(columns=[key], use_threads=False)
             table.validate(full=True)
             if len(table) != self.lines:
                 raise ValueError("other lines")
-            values = _from_arrow(column, table.column(key))
-            many = column.shape is ValueShape.MANY
-            flat = np.fromiter(itertools.chain.from_iterable(values), column.dtype) if many else values
-        with np.errstate(invalid="ignore"):  # comparing a signalling NaN
-            holds = column.holds(flat).all()
-        if not holds:
-            raise RunFileError(
-                f"{self.name}.parquet holds an impossible value in the column {key}. Record the run again."
-            )
-        return values
+            array = table.column(key).combine_chunks()
+            flat = array.flatten() if pa.types.is_nested(array.type) else array
+            if array.null_count or flat.null_count:
+                raise ValueError("a value is missing")
+            values = _to_numpy(flat)
+            if not column.holds(values).all():
+                raise RunFileError(
+                    f"{self.name}.parquet holds an impossible value in the column {key}. Record the run again."
+                )
+            if pa.types.is_list(array.type):
+                listed, ends = values.tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
+                return objects(listed[start:end] for start, end in itertools.pairwise([0, *ends]))
+            values = values.reshape(len(array), array.type.list_size) if column.wide else values
+            values.flags.writeable = False
+            return values
 
 
 def opened(name: str, data: bytes) -> UnreadTable:
@@ -212,10 +194,6 @@ def opened(name: str, data: bytes) -> UnreadTable:
         if len(set(schema.names)) < len(schema.names):
             raise ValueError("a column twice")
         described = _described(name, dict(zip(schema.names, schema.types, strict=True)))
-        for key, column in described.items():
-            if not column.fits(type_ := schema.field(key).type):
-                expected = f"{column.shape.value}{column.type}"
-                raise RunFileError(f"{file} holds {type_} in the column {key}; a run holds {expected} there.")
         return UnreadTable(name, described, about.num_rows, source)
 
 
@@ -239,12 +217,14 @@ def objects(values: Iterable[Any]) -> np.ndarray:
 
 def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileColumn]:
     """Return the present columns in their documented order, followed by unknown evidence columns. Raises BadInput for a
-    missing column, and for one that cannot be evidence."""
+    missing column, one of another type, and one that cannot be evidence."""
     file, columns = f"{name}.parquet", TABLES[name]
     lacking = next((key for key, column in columns.items() if not column.optional and key not in types), None)
     if lacking is not None:
         raise RunFileError(f"{file} lacks the column {lacking}. Take a fresh copy, or record the run again.")
     described = {key: column for key, column in columns.items() if key in types}
+    for key, column in described.items():
+        column.check(types[key], f"{key} of {file}")
     unknown = [key for key in types if key not in columns]
     known = {key for table in EVIDENCE_TABLES for key in TABLES[table]}
     named = [key for key in unknown if name in EVIDENCE_TABLES and key not in known and _NAME.fullmatch(key)]
@@ -264,35 +244,14 @@ def _extra(type_: pa.DataType) -> FileColumn | None:
     each = type_.value_type if wide else type_
     if not (pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)):
         return None
-    return FileColumn(each, shape=ValueShape.WIDE if wide else ValueShape.ONE)
+    return FileColumn(each, wide=wide)
 
 
-def _to_arrow(label: str, column: FileColumn, values: np.ndarray) -> pa.Array:
-    if column.shape is ValueShape.MANY:
-        return pa.array(values.tolist(), pa.list_(column.type))
-    dimensions = 2 if column.shape is ValueShape.WIDE else 1
-    if values.dtype != column.dtype or values.ndim != dimensions:
-        raise RunFileError(
-            f"The column {label} is {values.dtype} with {values.ndim} dimensions; "
-            f"a run holds {column.dtype} with {dimensions} there."
-        )
-    flat = pa.array(values.reshape(-1), column.type)
-    return flat if dimensions == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-
-
-def _from_arrow(column: FileColumn, chunks: pa.ChunkedArray) -> np.ndarray:
-    array = chunks.combine_chunks()
-    flat = array if column.shape is ValueShape.ONE else array.flatten()
-    if array.null_count or flat.null_count:
-        raise ValueError("a value is missing")
-    if column.shape is ValueShape.MANY:
-        listed, ends = _to_numpy(flat).tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
-        return objects(listed[start:end] for start, end in itertools.pairwise([0, *ends]))
-    values = _to_numpy(flat)
-    if column.shape is ValueShape.WIDE:
-        values = values.reshape(len(array), array.type.list_size)
-    values.flags.writeable = False
-    return values
+def _to_arrow(column: FileColumn | None, values: np.ndarray) -> pa.Array:
+    if values.dtype == object:  # lists or bytes
+        return pa.array(values.tolist(), None if column is None else column.type)
+    flat = pa.array(values.reshape(-1))
+    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
 def _to_numpy(flat: pa.Array) -> np.ndarray:
