@@ -166,7 +166,7 @@ def test_the_recorded_rounds_are_first_of_the_pool_and_an_unmapped_length_is_ref
         with pytest.raises(BadInput, match=words):
             run_payload(refused, gamma)
     pool = round_index(run := mapped_run("mars-sampling", 0.8))
-    assert pool.rounds[: len(run.rounds)] == run.rounds and pool.recorded == tuple(range(len(run.rounds)))
+    assert pool.rounds[: len(run.rounds)] == run.rounds and pool.recorded == len(run.rounds)
     assert len({id(round_.speculation) for round_ in pool.rounds}) == len(pool.rounds)
 
 

@@ -34,7 +34,7 @@ from mars_viz import __version__, figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import Positions, origin_facts, positions, settings_facts
 from mars_viz.components.explorer import ELEMENT
-from mars_viz.components.explorer.payload import TOP, Columns, Payload, packed, run_payload
+from mars_viz.components.explorer.payload import TOP, Payload, packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.documents import Facts
 from mars_viz.errors import StorageError, disk_refusals
@@ -235,7 +235,7 @@ def detailed(payload: Payload, detail: Detail) -> Payload:
     }
 
 
-def _cut(columns: Columns, start: int, count: int) -> Columns:
+def _cut(columns: Payload, start: int, count: int) -> Payload:
     """Keep `count` candidates per row from `start` on; the logits of the others become NaN."""
     return columns | {
         name: _blank(columns[name], np.s_[start:, count:], blank, columns["top"])
@@ -360,7 +360,7 @@ def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting
     return chosen
 
 
-def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_STEPS) -> dict[str, Any]:
+def prerendered_figures(run: Run, gamma: int, rows: Payload, most: int = MOST_STEPS) -> dict[str, Any]:
     """Return all figures as JSON, in the colours of the light theme.
 
     `rows` are those of the explorer's payload. Figures mark the same tokens at many settings, so tokens with two best
@@ -402,7 +402,7 @@ def figure_alone(figure: go.Figure) -> dict[str, Any]:
 class _SharedParts:
     """Distinct figures and traces as Plotly JSON, and their common template."""
 
-    def __init__(self, rows: Columns) -> None:
+    def __init__(self, rows: Payload) -> None:
         self._rows: dict[tuple[float, float], int] = {}  # row of the payload by its two best logits
         if rows["top"] >= 2 and "top_logit" in rows:
             best = rows["top_logit"].reshape(-1, rows["top"])[:, :2].tolist()

@@ -110,16 +110,15 @@ class RoundIndex:
     rounds: Trace  # each round once; those of the recorded path first, in order
     limits: tuple[int, ...]  # tokens that each round may add before the length limit; `ENDLESS` if there is none
     stops: np.ndarray | None  # uint8 [P]; 1 if the node's path completes a stop string; None without stop strings
-    recorded: tuple[int, ...]  # round indices of the recorded path
+    recorded: int  # number of rounds of the recorded path
     segments: tuple[Segment, ...]  # segments of the run's map; empty without a map
     paths: tuple[tuple[int, ...], ...]  # round indices of each segment's path
-    lengths: np.ndarray  # int32 [R]; number of nodes of each round
     span: Span | None = None  # turned part of a controller's threshold; None for the rule's dial
 
     @property
     def slots(self) -> int:
         """Number of slots of all rounds."""
-        return int(self.lengths.sum()) + len(self.rounds)
+        return len(self.rounds.tokens) + len(self.rounds)
 
 
 ENDLESS = 2**31 - 1  # more tokens than any text can have
@@ -143,20 +142,20 @@ def round_index(run: Run, gamma: int | None = None, cuts: bool = False) -> Round
         own_rounds = dial_map.segment(dial, gamma).rounds
     end = ending_of(run).limit + len(run.prompt_ids)
     paths, others = _paths(run, own_rounds, segments)
-    rounds = (
-        Trace([*own_rounds, *others]) if others else own_rounds if isinstance(own_rounds, Trace) else Trace(own_rounds)
-    )
+    rounds = own_rounds if isinstance(own_rounds, Trace) and not others else Trace([*own_rounds, *others])
     bounded = rounds if segments else rounds[-1:]  # without a map, the end of other texts is unknown
     limits = [ENDLESS] * (len(rounds) - len(bounded)) + [end - round_.speculation.start for round_ in bounded]
-    recorded, stops = tuple(range(len(own_rounds))), None
+    stops = None
     if run.settings.stop:
-        walked = [(recorded, own_rounds), *((path, s.rounds) for path, s in zip(paths, segments, strict=True))]
+        walked = [
+            (range(len(own_rounds)), own_rounds),
+            *((path, s.rounds) for path, s in zip(paths, segments, strict=True)),
+        ]
         stops = np.concatenate([np.zeros(0, np.uint8), *_stopped(run, walked)])
-    lengths = rounds.lengths.astype(np.int32)
     if cuts and dial is not None:
         rounds = rounds.judged_as(rounds.verdicts.standing(dial))
     span = dial_map.span if cuts and dial_map is not None else None
-    return RoundIndex(rounds, tuple(limits), stops, recorded, segments, paths, lengths, span)
+    return RoundIndex(rounds, tuple(limits), stops, len(own_rounds), segments, paths, span)
 
 
 def _paths(
@@ -204,10 +203,10 @@ def _keys(run: Run, rounds: Sequence[Round]) -> Iterator[tuple[Prefix, int]]:
 
 TOP = 10  # candidates per row that the inspector shows
 
-Columns = dict[str, Any]  # arrays and their descriptions by name
+Payload = dict[str, Any]  # JSON-compatible except for NumPy arrays; `id` is a digest of the rest
 
 
-def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Columns, Columns]:
+def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Payload, Payload]:
     """Return the ids of every token that occurs (int64 [V], ascending), the columns of all drafted tokens, and those of
     all target distributions and the tokens emitted there: with `evidence` all that the inspector shows, otherwise those
     for text and overlays."""
@@ -230,7 +229,7 @@ def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Columns, Co
         "p": drafts.p,
         "top": width(drafts.draft_ids),
     }
-    rows: Columns = {
+    rows: Payload = {
         "breakpoint": _or_none(verdicts.row_breakpoints),
         "ratio": drafts.ratio.astype(np.float32),
         "margin": drafts.margin.astype(np.float32),
@@ -262,7 +261,7 @@ def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Columns, Co
     return vocabulary, nodes, rows
 
 
-def verdict_columns(verdicts: Verdicts) -> Columns:
+def verdict_columns(verdicts: Verdicts) -> Payload:
     """Return breakpoints, starts of gaps, and a bit mask: 1 kept below, 2 kept above, 4 kept at the strict end."""
     bits = (verdicts.keep_below, verdicts.keep_above, verdicts.keep_strict)
     below, above, strict = (keep.astype(np.uint8) for keep in bits)
@@ -277,7 +276,6 @@ def _or_none(breakpoints: np.ndarray) -> np.ndarray | None:
     return breakpoints if np.isfinite(breakpoints).any() else None
 
 
-Payload = dict[str, Any]  # JSON-compatible except for NumPy arrays; `id` is a digest of the rest
 WINDOW = 64  # number of rounds per window of evidence
 
 
@@ -302,8 +300,7 @@ def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Paylo
     """Return the payload of the rounds of window `number` alone."""
     chosen = slice(number * WINDOW, (number + 1) * WINDOW)
     rounds = index.rounds[chosen]
-    path, lengths = tuple(range(len(rounds))), index.lengths[chosen]
-    part = RoundIndex(rounds, index.limits[chosen], None, path, (), (), lengths, index.span)
+    part = RoundIndex(rounds, index.limits[chosen], None, len(rounds), (), (), index.span)
     return payload_of(run, gamma, part, None, True)
 
 
@@ -328,11 +325,11 @@ def payload_of(
             "ends": np.flatnonzero(np.isin(vocabulary, run.provenance.eos_ids)).tolist(),
         },
         "rounds": {
-            "nodes": index.lengths,
+            "nodes": trace.lengths.astype(np.int32),
             "limit": np.array(index.limits, np.int32),
             "forced": strict_nodes.astype(np.uint16),
         },
-        "recorded": np.array(index.recorded, np.int32),
+        "recorded": np.arange(index.recorded, dtype=np.int32),
         "map": _map(index),
         "nodes": nodes | {"stops": index.stops},
         "rows": rows,
