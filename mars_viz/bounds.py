@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from mars_viz.errors import SettingError
+
 VOCABULARY = 1 << 20
 """Upper limit of token ids; the largest vocabularies have about 260,000 entries, and one of translation models 900,000.
 """
@@ -39,12 +41,14 @@ class Bounds:
         """True for a number of that kind within the bounds; booleans are rejected."""
         return isinstance(value, self.kind) and not isinstance(value, bool) and bool(self.low <= value <= self.high)  # type: ignore[operator]
 
-    def plain(self, value: Any) -> float:
-        """Convert NumPy numbers to Python's types."""
+    def checked(self, value: Any, name: str) -> Any:
+        """Return the number in Python's type. Raises SettingError with its name for another value."""
+        if not self.holds(value):
+            raise SettingError(f"{name} is {shortened(value)}; it must be {self.words}.")
         return int(value) if self.kind is Integral else float(value)
 
 
-def whole(low: int, high: int, words: str = "") -> Bounds:
+def whole(low: float, high: float, words: str = "") -> Bounds:
     """Return the range of integers."""
     return Bounds(Integral, low, high, words or f"a whole number from {low:,} to {high:,}")
 

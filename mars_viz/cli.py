@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__, backend_choice, permissions, samples
+from mars_viz.bounds import whole
 from mars_viz.commands import checks, decoding, dial_map, evaluate, imports, runs, sweep
 from mars_viz.commands.decoding import add, tell
 from mars_viz.errors import MarsVizError, ModelError, RunFileError, SettingError
@@ -214,8 +215,7 @@ def _site(options: argparse.Namespace) -> None:
 
 
 def _app(options: argparse.Namespace) -> None:
-    if not 1 <= options.port <= 65535:
-        raise SettingError(f"The port is {options.port}; it must lie between 1 and 65535.")
+    whole(1, 65535).checked(options.port, "The port")
     if not APP.is_file():
         raise SettingError("The app is not part of the installed package. Get the repository and run: make app")
     if importlib.util.find_spec("streamlit") is None:

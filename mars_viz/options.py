@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any
 
-from mars_viz.bounds import OPTION, Bounds, shortened
-from mars_viz.errors import SettingError
+from mars_viz.bounds import OPTION, Bounds
 from mars_viz.words import exactly, number_in
 
 
@@ -102,12 +101,8 @@ def options_of(kind: type) -> Mapping[str, Option]:
 def normalize(record: Any) -> None:
     """Convert a frozen record's numbers to Python's types. Raises SettingError for one that is out of bounds."""
     for name, each in declared(type(record)).items():
-        if each.bounds is None:
-            continue
-        value = getattr(record, name)
-        if not each.bounds.holds(value):
-            raise SettingError(f"{name} is {shortened(value)}; it must be {each.bounds.words}.")
-        object.__setattr__(record, name, each.bounds.plain(value))
+        if each.bounds is not None:
+            object.__setattr__(record, name, each.bounds.checked(getattr(record, name), name))
 
 
 def changed(record: Any, base: Any = None) -> dict[str, Any]:

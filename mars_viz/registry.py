@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar, Generic, TypeVar
 
-from mars_viz.bounds import LONGEST_TEXT, shortened
+from mars_viz.bounds import LONGEST_TEXT, real, shortened, whole
 from mars_viz.errors import SettingError
 
 
@@ -44,12 +43,10 @@ class Fixed:
         """Return the value rounded as in names, an int for a count, or the default for None. Raises BadInput for a
         value that is out of range or no number."""
         value = self.default if value is None else value
-        wanted = f"it must be a {'whole ' if self.whole else ''}number from {self.low:g} to {self.high:g}"
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise SettingError(f"{self.symbol} is {shortened(value)}; {wanted}.")
-        if not self.low <= value <= self.high or (self.whole and value != int(value)):  # NaN fails the first
-            raise SettingError(f"{self.symbol} is {float(value):g}; {wanted}.")
-        return int(value) if self.whole else float(self.written(value))
+        if not self.whole:
+            return float(self.written(real(self.low, self.high).checked(value, self.symbol)))
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
+        return whole(self.low, self.high).checked(value, self.symbol)
 
     def read(self, text: str) -> float:
         """Return the value of a text in a name. Raises BadInput as `checked`."""

@@ -106,7 +106,7 @@ BAD: list[tuple[list[str], str]] = [
     (["record", "--prompt-file", "{new}", "--out", "{new}"], "No such file"),
     (["record", "--prompt-file", "{bytes}", "--out", "{new}"], "UTF-8"),
     ([*RECORD, "--rule", "luck"], "no rule 'luck'"),
-    ([*RECORD, "--dial", "2"], "between 0 and 1"),
+    ([*RECORD, "--dial", "2"], "from 0 to 1"),
     ([*RECORD, "--rule", "strict", "--dial", "1"], "no dial"),
     (["show", "{new}"], "does not exist"),
     ([*MAP, "--low", "1", "--high", "0.5"], "smaller value"),

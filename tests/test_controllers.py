@@ -216,8 +216,8 @@ def test_names_are_canonical_and_impossible_maps_are_refused() -> None:
     for wrong, message in (
         ({"controller": "slow"}, "slow"),
         ({"controller": "svip:x"}, "a number such as 0.3"),
-        ({"controller": "svip:nan"}, "between 0 and 1.5"),
-        ({"controller": "confidence:2"}, "between 0 and 1"),
+        ({"controller": "svip:nan"}, "from 0 to 1.5"),
+        ({"controller": "confidence:2"}, "from 0 to 1"),
         ({"controller": 3}, "must be"),
         ({"controller": "svip", "tree": "dynamic:depth=4,topk=3", "gamma": 8}, "chains"),
     ):

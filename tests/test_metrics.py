@@ -83,7 +83,7 @@ def test_the_small_run_by_hand():
     assert [len(round_.token_ids) for round_ in judged_rounds(run, 0.5)] == [4, 2, 1]
     found = summary(toy_run(rule="strict"))
     assert (found.dial, found.strict_tau, found.passes_saved_strict) == (None, found.tau, 0)
-    for refused, dial, why in ((toy_run(rule="strict"), 0.5, "no dial"), (run, 1.5, "between 0 and 1")):
+    for refused, dial, why in ((toy_run(rule="strict"), 0.5, "no dial"), (run, 1.5, "from 0 to 1")):
         with pytest.raises(BadInput, match=why):
             summary(refused, dial)
     found = summary(empty := replace(run, rounds=()))

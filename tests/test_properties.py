@@ -326,7 +326,7 @@ def test_impossible_spans_budgets_and_values_off_the_map_are_refused(pair: Backe
     for rule, low, high, gammas, message in (
         ("strict", None, None, (6,), "no dial"),
         ("mars", 0.9, 0.5, (6,), "smaller"),
-        ("mars", 0.5, 1.5, (6,), "between 0 and 1"),
+        ("mars", 0.5, 1.5, (6,), "from 0 to 1"),
         ("mars", 0.5, 1.0, (), "block lengths"),
     ):
         with pytest.raises(BadInput, match=message):

@@ -204,7 +204,7 @@ WRONG = {  # values of the manifest, with what the error must contain
     "format": ("not that of a run", ("other",)),
     "settings.gamma": ("gamma", (6.5, True, -1)),
     "settings.rule": ("'wishful'", ("wishful",)),
-    "settings.dial": ("dial|between 0 and 1", (None, 7)),
+    "settings.dial": ("dial|from 0 to 1", (None, 7)),
     "settings.max_new_tokens": ("more tokens than its own limit", (1,)),
     "prompt_ids": ("prompt_ids is|token 999|does not start", ([-1, 2, 3], [1, 2, 999], [1, 2])),
     "prompt": ("manifest.json is damaged", ("\ud800",)),

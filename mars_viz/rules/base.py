@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from numbers import Real
 from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
-from mars_viz.bounds import LONGEST_DRAFT
+from mars_viz.bounds import LONGEST_DRAFT, real
 from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.records import CANDIDATES, COLUMNS, Decision, Emission, Policy, Speculation, Verdicts
 from mars_viz.registry import Fixed, Registry, Setting, Words
@@ -59,14 +58,7 @@ class Dial:
 
     def checked(self, value: float | None) -> float:
         """Return the value, or the default for None. Raises BadInput for a value that is out of range or no number."""
-        if value is None:
-            return self.default
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise SettingError(f"{self.symbol} is {value!r}; it must be a number.")
-        value = float(value)
-        if not self.low <= value <= self.high:  # NaN fails too
-            raise SettingError(f"{self.symbol} is {value:g}; it must lie between {self.low:g} and {self.high:g}.")
-        return value
+        return self.default if value is None else real(self.low, self.high).checked(value, self.symbol)
 
 
 class Scale(Enum):
