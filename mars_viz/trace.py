@@ -19,8 +19,19 @@ from typing import overload
 import numpy as np
 
 from mars_viz.errors import EvidenceError
-from mars_viz.evidence import LazyColumns, Per, cut_columns
-from mars_viz.records import COLUMNS, Decision, Emission, Outcome, Round, Speculation, Timing, Verdicts
+from mars_viz.records import (
+    COLUMNS,
+    Decision,
+    Emission,
+    LazyColumns,
+    Outcome,
+    Per,
+    Round,
+    Speculation,
+    Timing,
+    Verdicts,
+    cut_columns,
+)
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)  # outcome by its code in arrays
 

@@ -18,9 +18,8 @@ from mars_viz import load_run, trees
 from mars_viz.analysis.branching import SOLVERS
 from mars_viz.cli import main
 from mars_viz.errors import BadInput
-from mars_viz.evidence import Of
 from mars_viz.recording import Recording, record
-from mars_viz.records import Emission, Speculation
+from mars_viz.records import Emission, Of, Speculation
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.shapes import Shape, shape_named, with_nodes

@@ -12,9 +12,8 @@ from mars_viz.analysis.metrics import OUTCOMES, Basis, judged_rounds, positions,
 from mars_viz.analysis.rulings import opinion
 from mars_viz.components.explorer.payload import identified, run_payload
 from mars_viz.errors import BadInput
-from mars_viz.evidence import Decides
 from mars_viz.exploration import mapped
-from mars_viz.records import COLUMNS, Decision, Outcome, Round
+from mars_viz.records import COLUMNS, Decides, Decision, Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.runfiles import codec, load_run

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mars_viz.evidence import Of
-from mars_viz.records import Speculation, Verdicts
+from mars_viz.records import Of, Speculation, Verdicts
 from mars_viz.rules.base import OnTrees, register
 from mars_viz.rules.lossless import BlockVerification, RejectionSampling
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mars_viz.evidence import Of
-from mars_viz.records import Emission, Speculation, Verdicts
+from mars_viz.records import Emission, Of, Speculation, Verdicts
 from mars_viz.rules.base import (
     FREE,
     Dial,

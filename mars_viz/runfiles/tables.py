@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 
 from mars_viz.bounds import LONGEST_DRAFT, LONGEST_PIECE, SECONDS, TEMPERATURE, TOKENS, VOCABULARY, WIDEST, shortened
 from mars_viz.errors import RunFileError
-from mars_viz.evidence import Check, Decides, Per, within
 from mars_viz.exploration import DialMap
-from mars_viz.records import COLUMNS, EMITTED, Emission, Policy, Timing, Verdicts
+from mars_viz.records import COLUMNS, EMITTED, Check, Decides, Emission, Per, Policy, Timing, Verdicts, within
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles.manifest import MapFacts

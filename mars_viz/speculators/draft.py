@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mars_viz.evidence import Of
+from mars_viz.records import Of
 from mars_viz.speculators.devices import sent
 from mars_viz.trees import leaves, path_to
 from mars_viz.walk import Prefix
