@@ -28,8 +28,8 @@ from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
+from mars_viz.runfiles import ZipLayout, check_free, naming, packed, uploaded, write_folder
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
-from mars_viz.runfiles.folders import ZipLayout, check_free, naming, packed, uploaded, write_folder
 from mars_viz.runfiles.manifest import Stamp, one_line
 from mars_viz.runstore import Store, checked_name, new_name
 from mars_viz.writer import to_read

@@ -37,7 +37,8 @@ from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import Manifest, list_runs, load_run, read_zip
+from mars_viz.runfiles import list_runs, load_run, read_zip
+from mars_viz.runfiles.manifest import Manifest
 from mars_viz.ui.compare import compare_words
 from mars_viz.ui.compare.page_state import Across, Candidate, Choice, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card

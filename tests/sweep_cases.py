@@ -18,7 +18,7 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.runfiles.folders import check_free, write_folder
+from mars_viz.runfiles import check_free, write_folder
 from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep, SweepResult
 from mars_viz.sweep.document import summary

@@ -35,8 +35,7 @@ from mars_viz.figures.svg import token_bars
 from mars_viz.race import RACE, RaceStore, load_race, save_race, write_zip
 from mars_viz.race import read_zip as read_race_zip
 from mars_viz.run import Run
-from mars_viz.runfiles import codec, folders
-from mars_viz.runfiles.folders import unpacked
+from mars_viz.runfiles import codec, unpacked
 from mars_viz.runfiles.tables import TABLES, opened, to_bytes
 from mars_viz.ui.gallery import to_be_seen
 from tests.factories import toy_run
@@ -340,7 +339,7 @@ def test_a_race_comes_back_from_its_zip(race, race_files, tmp_path, monkeypatch)
         assert race_payload(load_race(tmp_path / str(number))) == race_payload(load_race(race))
     with pytest.raises(BadInput, match="exists already"):
         read_race_zip(write_zip(race), tmp_path / "0")
-    monkeypatch.setattr(folders, "VETTING", (sys.executable, "-c", "import os; os.abort()"))
+    monkeypatch.setattr(runfiles, "VETTING", (sys.executable, "-c", "import os; os.abort()"))
     with pytest.raises(BadInput, match="damaged in a way that no race is"):
         read_race_zip(zipped(race_files), tmp_path / "one")
     assert not (tmp_path / "one").exists()

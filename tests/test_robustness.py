@@ -14,13 +14,13 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 import mars_viz
-from mars_viz import errors, samples
+from mars_viz import errors, runfiles, samples
 from mars_viz.errors import BadInput, DeviceLost, MarsVizError, TooLarge, contained
 from mars_viz.exploration import mapped
 from mars_viz.race import load_race, save_race
 from mars_viz.recording import Recording
 from mars_viz.run import Settings
-from mars_viz.runfiles import folders, load_run
+from mars_viz.runfiles import load_run
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_backend
@@ -229,16 +229,16 @@ def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, folder, monkeypatch
 
 
 def test_a_run_that_cannot_be_listed_is_listed_with_its_fault(faults, folder, monkeypatch):
-    real, error = folders._remembered, KeyError
+    real, error = runfiles._remembered, KeyError
 
     def about(data):
         if b"A bad story" in data:
             raise error("a fault that was put here")
         return real(data)
 
-    monkeypatch.setattr(folders, "_remembered", about)
+    monkeypatch.setattr(runfiles, "_remembered", about)
     for error in (OSError, RecursionError, KeyError):
-        good, bad = folders.list_runs(folder / "runs")
+        good, bad = runfiles.list_runs(folder / "runs")
         assert not good.error and (error.__name__ in bad.error or error is OSError)
     faults.clear()
 

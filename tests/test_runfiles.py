@@ -20,7 +20,7 @@ from mars_viz.exploration import Budget, mapped
 from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import codec, folders, manifest, tables
+from mars_viz.runfiles import codec, manifest, tables
 from mars_viz.trace import Trace
 
 
@@ -230,7 +230,7 @@ def test_a_wrong_manifest_is_refused(files, charted_files):
     with pytest.raises(BadInput, match="strict has no dial"):
         codec.decode(described(charted_files, {"settings.rule": "strict", "settings.dial": None}))
     with pytest.raises(BadInput, match="newer"):
-        codec.decode(described(files, {"schema": runfiles.SCHEMA + 1, "unheard_of": True}))
+        codec.decode(described(files, {"schema": manifest.SCHEMA + 1, "unheard_of": True}))
 
 
 def test_a_manifest_that_is_no_strict_json_is_refused():
@@ -416,7 +416,7 @@ def test_a_run_comes_back_from_a_zip(tmp_path, charted, charted_files):
     assert made == runfiles.write_zip(charted)
     mac = {"run/": b"", **in_folder(charted_files, "run/"), "__MACOSX/run/._nodes.parquet": b"?", "run/.DS_Store": b""}
     for data in (made, zipped(charted_files), zipped(mac)):
-        assert folders.unpacked(data) == charted_files
+        assert runfiles.unpacked(data) == charted_files
     into = tmp_path / "run"
     into.mkdir()
     assert not difference(charted, runfiles.read_zip(io.BytesIO(made), into))
@@ -439,12 +439,12 @@ def test_an_upload_that_is_too_large_or_kills_its_reader_is_refused(tmp_path, fi
     ):
         with monkeypatch.context() as patched, pytest.raises(BadInput, match=message):
             for name, value in changes.items():
-                patched.setattr(folders, name, value)
+                patched.setattr(runfiles, name, value)
             runfiles.read_zip(upload, tmp_path / "run")
     assert source.tell() <= len(data) and list(tmp_path.iterdir()) == []
-    folders.vet(data)
+    runfiles.vet(data)
     with pytest.raises(BadInput, match="column q"):  # found by the process that reads it first
-        folders.vet(zipped(edited(files, "nodes", put("q", 0, np.nan))))
+        runfiles.vet(zipped(edited(files, "nodes", put("q", 0, np.nan))))
 
 
 def test_runs_and_their_maps_come_back_bit_for_bit(tmp_path):

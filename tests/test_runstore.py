@@ -21,12 +21,10 @@ import pytest
 from mars_viz import locks
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.runfiles import list_runs, load_run, manifest, read_zip, write_zip
+from mars_viz.runfiles import list_runs, load_run, manifest, read_zip, unpacked, write_zip
 from mars_viz.runfiles.codec import MANIFEST
-from mars_viz.runfiles.folders import unpacked
 from mars_viz.runfiles.manifest import LONGEST_TAG, MOST_TAGS, checked_tags, retagged
-from mars_viz.runstore import RunStatus, RunStore, checked_name, read
-from mars_viz.runstore.store import segment
+from mars_viz.runstore import RunStatus, RunStore, checked_name, read, segment
 from tests.factories import toy_run
 
 ROOT = Path(__file__).parents[1]
@@ -179,7 +177,7 @@ def test_the_bin_is_bounded_in_days_and_in_bytes(store, run, monkeypatch):
         os.utime(store.folder / ".bin" / name, (time.time() - ago * 86_400,) * 2)
     one = sum(path.stat().st_size for path in (store.folder / ".bin" / runs[3]).iterdir())
     for limit, left in ((2**40, runs[1:]), (2 * one + one // 2, runs[2:]), (1, runs[3:])):  # the last always stays
-        monkeypatch.setattr("mars_viz.runstore.store.BYTES", limit)
+        monkeypatch.setattr("mars_viz.runstore.BYTES", limit)
         RunStore(store.folder)
         assert {entry.name for entry in store.deleted()} == set(left)
 

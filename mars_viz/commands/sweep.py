@@ -33,8 +33,7 @@ from mars_viz.prompts.files import MOST_PROMPTS
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.runfiles import check_free
-from mars_viz.runfiles.folders import write_folder
+from mars_viz.runfiles import check_free, write_folder
 from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import document, store

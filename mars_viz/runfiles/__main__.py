@@ -1,7 +1,7 @@
 """Sandbox process: read an upload from standard input with limited memory; exit with 0 if it is valid, otherwise with 2
 and a sentence.
 
-`folders` checks uploads here first, because a malicious table can make the Parquet library abort the process or
+`uploaded` checks zips here first, because a malicious table can make the Parquet library abort the process or
 allocate all its memory. The argument names the module and the name of a `ZipLayout`.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.compute  # noqa: F401  imported before the memory is limited
 
 from mars_viz.errors import BadInput
-from mars_viz.runfiles.folders import unpacked
+from mars_viz.runfiles import unpacked
 
 SMALL = 160 << 20  # memory in bytes allowed for any upload; a run of 100,000 tokens takes about 130 MiB
 GROWTH = 5  # memory allowed per byte of a larger upload; tables of measured logits and Python objects take up to 3

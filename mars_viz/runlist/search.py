@@ -13,8 +13,8 @@ from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import visible
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import ListedRun, Manifest, RunOrigin, RunStatus, list_runs
-from mars_viz.runfiles.manifest import BETWEEN
+from mars_viz.runfiles import ListedRun, RunOrigin, RunStatus, list_runs
+from mars_viz.runfiles.manifest import BETWEEN, Manifest
 from mars_viz.runstore import started
 
 T = TypeVar("T", str, float)

@@ -15,8 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.race import RaceStore
-from mars_viz.runstore import RunStore
-from mars_viz.runstore.store import BYTES, DAYS, LONGEST_TITLE
+from mars_viz.runstore import BYTES, DAYS, LONGEST_TITLE, RunStore
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.session import PageState
 from mars_viz.words import counted

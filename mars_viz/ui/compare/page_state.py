@@ -16,7 +16,7 @@ from mars_viz.errors import BadInput, EvidenceError, RunFileError, contained
 from mars_viz.prompts import grader_named, recognised
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import Manifest
+from mars_viz.runfiles.manifest import Manifest
 from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View

@@ -27,7 +27,7 @@ from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
-from mars_viz.runfiles import Manifest
+from mars_viz.runfiles.manifest import Manifest
 from mars_viz.ui import faults, links, tab_jobs, theme
 from mars_viz.ui.jobs.models import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT

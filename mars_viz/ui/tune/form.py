@@ -18,7 +18,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, harness
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
-from mars_viz.runstore.store import LONGEST_NAME
+from mars_viz.runstore import LONGEST_NAME
 from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT

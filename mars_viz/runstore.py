@@ -33,9 +33,8 @@ from mars_viz.json_files import strict_json
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
-from mars_viz.runfiles import manifest
+from mars_viz.runfiles import manifest, unpacked
 from mars_viz.runfiles.codec import MANIFEST, decode, encode
-from mars_viz.runfiles.folders import unpacked
 from mars_viz.runfiles.manifest import Manifest, checked_label, retagged
 from mars_viz.writer import STALE, beside, make_folder, new_file, remove, replacing_folder, to_read, write_file
 
