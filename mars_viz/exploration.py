@@ -452,9 +452,7 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
     if not dial_map.span.over:
         ours, theirs = replace(ours, dial=None), replace(theirs, dial=None)
     if (run.prompt_ids, ours) != (dial_map.frame.prompt_ids, theirs):
-        raise EvidenceError(
-            "The map is not one of this run: prompt or settings differ. Map the run's own prompt and settings."
-        )
+        raise EvidenceError("The map is not one of this run: prompt or settings differ. Map the run's own.")
     run = replace(run.unmapped, pieces={**dial_map.frame.pieces, **run.pieces})
     answers = _shortened_answers(dial_map) | answers_of(run)
     return replace(run, map=replace(dial_map, frame=run.without_rounds, answers=answers))
@@ -465,9 +463,7 @@ def checked_gamma(run: Run, gamma: int | None) -> int:
     run_gamma, dial_map = run.settings.gamma, run.dial_map
     if gamma is None or gamma == run_gamma or (dial_map is not None and gamma in dial_map.span.gammas):
         return run_gamma if gamma is None else gamma
-    raise EvidenceError(
-        f"{run.settings.draft_of(gamma)} is not on the run's map; leave it out, or map the run with --gammas."
-    )
+    raise EvidenceError(f"{run.settings.draft_of(gamma)} is not on the run's map; leave it out, or map it (--gammas).")
 
 
 def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:

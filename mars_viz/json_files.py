@@ -105,9 +105,7 @@ def parsed(cls: type[T], value: object, where: str) -> T:
     if isinstance(value, dict):
         names -= _ADDED.get(cls.__name__, frozenset()) - value.keys()
     if not isinstance(value, dict) or value.keys() != names:
-        raise RunFileError(
-            f"{where} does not hold exactly {', '.join(sorted(names))}. Choose a folder written by MARS Viz."
-        )
+        raise RunFileError(f"{where} does not hold exactly {', '.join(sorted(names))}. Take a fresh copy.")
     return cls(
         **{name: _typed(described[name][0], value[name], f"{where}: {name}", described[name][1]) for name in names}
     )

@@ -61,9 +61,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         descriptor = os.open(folder, os.O_RDONLY)
     try:
         if descriptor is not None and not _waited_for(descriptor):
-            raise StorageError(
-                f"Another program has been changing {folder} for {PATIENCE:g} seconds. Try again, or end that program."
-            )
+            raise StorageError(f"Another program has been changing {folder} for {PATIENCE:g} seconds. Try again.")
         yield
     finally:
         if descriptor is not None:

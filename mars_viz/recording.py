@@ -101,10 +101,7 @@ def _opened(
     if backend is None:
         return backend_choice.backend(target=target, drafter=drafter, device=device, dtype=dtype), how
     if not {target, drafter, device, dtype} <= {None, backend_choice.AUTO}:
-        raise SettingError(
-            "The backend has its models already; leave target, drafter, device and dtype out, or name them to "
-            "mars_viz.backend."
-        )
+        raise SettingError("The backend has its models already; leave target, drafter, device and dtype out.")
     return backend, how
 
 
@@ -274,9 +271,7 @@ def dial_map(
     """
     settings, others = _divided(backend, keywords)
     if over == OVER_DIAL and settings.dial is not None:
-        raise SettingError(
-            "A map over the rule's dial is not at one value of it; leave dial out, or give low and high."
-        )
+        raise SettingError("A map over the rule's dial has no single dial; leave it out, or give low and high.")
     settings, span = mapping_of(settings, over, low, high, gammas or (settings.gamma,))
     models, how = _opened(prompt, backend, **others)
     return Mapping(models, prompt, settings, span, budget=budget, **how).finish()
@@ -330,22 +325,14 @@ class Mapping:
         if span.over and settings.drafts_trees:
             raise SettingError("Draft-length controllers cut chains; map drafts that are chains (--tree chain).")
         if span.over and span.gammas != (settings.gamma,):
-            raise SettingError(
-                "A controller's threshold is mapped at one draft length, the run's own γ; leave others out."
-            )
+            raise SettingError("A controller's threshold is mapped at the run's own γ; leave other lengths out.")
         if max(span.gammas) > settings.gamma:
             draft = settings.draft_of(max(span.gammas))
             raise SettingError(f"{draft} is to be mapped, but only {settings.gamma} tokens are drafted.")
         if settings.drafts_trees and settings.temperature > 0 and span.gammas != (settings.gamma,):
-            raise SettingError(
-                "Above temperature 0 what a smaller tree emits was not drawn, so trees of one size are mapped; leave "
-                "the others out."
-            )
-        if run is not None and not backend.has_made(run.provenance):
-            raise EvidenceError(
-                "This run was made with other weights than those at hand, or in another dtype, so its map cannot be "
-                "made here. Decode its prompt again, and map that."
-            )
+            raise SettingError("Above temperature 0 trees are mapped at one size; leave the others out.")
+        if run is not None:
+            _check_models(backend, run)
         self._recording = Recording(backend, prompt, settings, chat=chat, title=title, history=history)
         self._backend, self._settings, self._span, self._budget = backend, settings, span, budget
         if run is not None and run.prompt_ids != self._recording.prompt_ids:
@@ -402,16 +389,18 @@ class Mapping:
             self._answers[prefix] = replace(answer, speculation=speculation)
 
 
+def _check_models(backend: Backend, run: Run) -> None:
+    """Raise BadInput unless the backend's models made the run: a text must not mix models."""
+    if not backend.has_made(run.provenance):
+        raise EvidenceError("This run was made with other weights, or in another dtype. Decode its prompt again.")
+
+
 class Walking:
     """Walks of several rules from a run's prompt with its seed and settings; iteration can stop at any time."""
 
     def __init__(self, backend: Backend, run: Run, stands: Sequence[Stand]):
         """Raises BadInput unless the backend's models made the run: a text must not mix models."""
-        if not backend.has_made(run.provenance):
-            raise EvidenceError(
-                "This run was made with other weights than those at hand, or in another dtype, so the text of "
-                "other rules is not known. Decode its prompt again on Explore, and ask there."
-            )
+        _check_models(backend, run)
         self._backend, self._run, answers = backend, run, known_answers(run)
         ending = backend.ending(run.settings)  # the run's own pieces lack tokens of other rules
         self.walkers = [

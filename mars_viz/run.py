@@ -212,10 +212,7 @@ class Settings:
             return ""
         drawn = shape_named(self.tree).shape.drawn
         if drawn and self.temperature == 0:
-            return (
-                f"At temperature 0 nothing is drawn, so the paths of {self.tree} would all be one; take a temperature "
-                "above 0 (--temperature 1), or a tree of likely paths (--tree dynamic)."
-            )
+            return f"{self.tree} draws paths, and temperature 0 draws nothing; take --temperature 1 or --tree dynamic."
         return rule_named(self.rule).refuses_trees(self.temperature, drawn=drawn)
 
     @property
@@ -273,9 +270,7 @@ def _check_stop(stop: object) -> None:
         raise SettingError(f"{len(stop)} stop strings are too many; give at most {MOST_STOPS}.")
     for text in stop:
         if not text:
-            raise SettingError(
-                "A stop string is empty, and every text would end at once; write some text, or leave it out."
-            )
+            raise SettingError("A stop string is empty; write some text, or leave it out.")
         if len(text) > LONGEST_STOP:
             raise SettingError(f"A stop string has {len(text)} characters; shorten it to at most {LONGEST_STOP}.")
         try:

@@ -202,7 +202,7 @@ def checked_name(name: str, noun: str = "run") -> str:
         raise StorageError(f"A {noun}'s name has 1 to {LONGEST_NAME} letters; choose another.")
     if not _NAME.fullmatch(name) or name.endswith(".") or _RESERVED.fullmatch(name):
         raise StorageError(
-            f"A {noun}'s name begins with a letter or digit and holds letters, digits, blanks and -_.,+=() only."
+            f"A {noun}'s name has letters, digits, blanks and -_.,+=() only, the first a letter or digit."
         )
     return name
 

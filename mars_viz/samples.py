@@ -93,9 +93,7 @@ def graded_from(found: Any) -> GradedExercises:
     grades = parsed(_Grades, found, GRADED)
     right = np.array(grades.right, np.float64)
     if not (grades.exercises and (right <= grades.exercises).all() and (right == np.floor(right)).all()):
-        raise RunFileError(
-            "The graded exercises contradict each other. Grade them again: python benchmarks/lessons.py."
-        )
+        raise RunFileError("The graded exercises are impossible. Grade them again: python benchmarks/lessons.py.")
     return GradedExercises(grades.exercises, Steps(np.array(grades.edges, np.float64), right))
 
 

@@ -18,8 +18,7 @@ from mars_viz.run import Piece, Run, Settings
 Prefix = tuple[int, ...]  # token ids, including the prompt
 AT_ONCE = 8  # prompts decoded together by default, since a batch is cheaper than its parts
 UNREAD = (
-    "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not "
-    "known; decode the prompt again by this rule."
+    "The run lacks the text of the next tokens, which may complete a stop string; decode the prompt again by this rule."
 )
 """Reason for ending a walk that needs tokens whose text is unknown."""
 

@@ -23,6 +23,7 @@ from mars_viz.registry import Fixed, Registry, Setting, Words
 from mars_viz.trace import Speculations
 from mars_viz.words import setting
 
+DRAWN_TREE = "iid:paths=3,depth=4"  # an example of a tree of drawn paths
 SIBLINGS = "siblings"  # key for the choice among accepted siblings in a rule's name: 'mars:siblings=longest'
 FREE = (Policy.STRICT_FIRST, Policy.DRAFT_ORDER, Policy.LONGEST)  # policies of a rule for which every choice is correct
 _TAKEN = {
@@ -74,7 +75,7 @@ class OnTrees(Enum):
     REFUSED = "not judged"  # trees were not proven, or have no meaning for the rule
     GREEDY = "judged at temperature 0"  # only if nothing is drawn
     JUDGED = "judged"  # deterministic trees, whose tokens were not drawn, and trees of drawn paths
-    DRAWN = "judged at temperature 0, and above it if their paths are drawn (--tree iid:paths=3,depth=4)"
+    DRAWN = f"judged at temperature 0, and above it if their paths are drawn (--tree {DRAWN_TREE})"
 
 
 class Rule(ABC):
@@ -242,10 +243,7 @@ class Rule(ABC):
         if not unknown:
             return None
         fields = ", ".join(name.replace("_", " ") for name in unknown)
-        return (
-            f"{self.title} needs what was not computed here ({fields}). Decode with full evidence, by models of this "
-            "machine."
-        )
+        return f"{self.title} needs what was not computed here ({fields}). Decode with full evidence, by local models."
 
     def needed(self, speculation: Speculation) -> list[str]:
         """Return the columns of `needs` that the rule reads for this speculation."""
@@ -259,10 +257,7 @@ class Rule(ABC):
         if self.on_trees is OnTrees.JUDGED or greedy or (drawn and self.on_trees is OnTrees.DRAWN):
             return ""
         if self.on_trees is OnTrees.DRAWN:
-            return (
-                f"{self.title} does not judge draft trees whose paths were not drawn. Draw them (--tree "
-                "iid:paths=3,depth=4), draft chains (--tree chain), or choose another rule."
-            )
+            return f"{self.title} does not judge draft trees of undrawn paths. Draw them (--tree {DRAWN_TREE}), or choose another rule."
         also = " above temperature 0" if self.on_trees is OnTrees.GREEDY else ""
         return f"{self.title} does not judge draft trees{also}. Draft chains (--tree chain), or choose another rule."
 

@@ -142,10 +142,7 @@ def _lacks_best_q(rule: Rule, speculation: Speculation) -> str:
     """Return a sentence if the drafter's law on the target's best tokens was not recorded, otherwise an empty text."""
     if speculation.temperature == 0 or "best_q" in speculation.columns:
         return ""
-    return (
-        f"{rule.title} needs the drafter's probabilities of the target's best tokens, which runs from before there was "
-        "this rule do not hold. Record the run again."
-    )
+    return f"{rule.title} needs the drafter's probabilities of the target's best tokens. Record the run again."
 
 
 def _joins(speculation: Speculation, logits: np.ndarray) -> np.ndarray:

@@ -297,9 +297,7 @@ def vet(data: bytes, layout: ZipLayout = RUN) -> None:
             env=os.environ | SPARING,
         )
     except subprocess.TimeoutExpired as error:
-        raise RunFileError(
-            f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {layout.noun}."
-        ) from error
+        raise RunFileError(f"it takes more than {TIMEOUT} seconds to read. Choose one {layout.noun}'s zip.") from error
     if done.returncode == BadInput.exit_code:
         raise RunFileError(done.stderr.decode(errors="replace"))
     if done.returncode:
@@ -343,9 +341,7 @@ def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfi
         name = next((end for end in ends if end in layout.names and not is_folder), "")
         is_part = len(path.parts) <= depth if is_folder else name and len(path.parts) <= depth + 1
         if odd or not is_plain or not is_part or name in members:
-            raise RunFileError(
-                f"it holds {shortened(info.filename)}, which is no part of a {noun}. Choose the zip of a single {noun}."
-            )
+            raise RunFileError(f"it holds {shortened(info.filename)}, no part of a {noun}. Choose one {noun}'s zip.")
         if name:
             members[name] = info
             folders.add(str(path).removesuffix(name))

@@ -38,9 +38,7 @@ def encode(run: Run) -> dict[str, bytes]:
         contents = tables.trace_tables(run.trace) | {"pieces": pieces}
         if (dial_map := run.map) is not None:
             if dial_map.frame != run.without_rounds:
-                raise RunFileError(
-                    "it has the map of another run. Join them with mars_viz.exploration.mapped(run, dial_map)."
-                )
+                raise RunFileError("it has the map of another run. Join them with mars_viz.exploration.mapped.")
             contents |= tables.map_tables(dial_map)
         files = {f"{name}.parquet": tables.to_bytes(name, table) for name, table in contents.items()}
         stamps = {name: stamp(data) for name, data in files.items()}
@@ -135,9 +133,7 @@ def _check(run: Run, about: Manifest, contents: Mapping[str, tables.Table]) -> N
     has_piece[list(run.pieces)] = True
     lacking = [int(ids[~has].min()) for ids in token_columns if not (has := has_piece.take(ids, mode="clip")).all()]
     if lacking:
-        raise EvidenceError(
-            f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again."
-        )
+        raise EvidenceError(f"pieces.parquet lacks the token {min(lacking)}. Record the run again.")
     size = about.provenance.vocabulary_size or VOCABULARY
     if any(ids.size and ids.max() >= size for ids in token_columns):
         raise RunFileError(f"A table holds tokens beyond the models' vocabulary of {size:,}. Record the run again.")

@@ -209,9 +209,7 @@ def to_json(manifest: Manifest) -> bytes:
         text = json.dumps({"format": FORMAT, "schema": SCHEMA} | facts, allow_nan=False, ensure_ascii=False, indent=1)
         return text.encode()
     except (ValueError, TypeError) as error:  # UnicodeEncodeError is a ValueError
-        raise StorageError(
-            f"The run's settings or texts cannot be written as JSON ({error}). Mend that value."
-        ) from error
+        raise StorageError(f"A setting or text cannot be written as JSON ({error}). Mend that value.") from error
 
 
 def from_json(data: bytes) -> Manifest:
@@ -247,7 +245,4 @@ def _check_map(facts: MapFacts, settings: Settings) -> None:
     except BadInput as error:
         raise RunFileError(f"manifest.json describes no possible map: {error}") from error
     if not plausible or max(span.gammas) > settings.gamma:
-        raise RunFileError(
-            "manifest.json describes no possible map: its block lengths must rise, none above the run's own γ. "
-            "Record the run again."
-        )
+        raise RunFileError("manifest.json describes no possible map of the run's own γ. Record the run again.")

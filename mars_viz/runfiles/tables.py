@@ -165,9 +165,7 @@ class UnreadTable:
                 raise ValueError("a value is missing")
             values = _to_numpy(flat)
             if not column.holds(values).all():
-                raise RunFileError(
-                    f"{self.name}.parquet holds an impossible value in the column {key}. Record the run again."
-                )
+                raise RunFileError(f"{self.name}.parquet holds an impossible value in the column {key}. Record again.")
             if pa.types.is_list(array.type):
                 listed, ends = values.tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
                 return objects(listed[start:end] for start, end in itertools.pairwise([0, *ends]))
@@ -201,9 +199,7 @@ def _damaged(name: str) -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        raise RunFileError(
-            f"{name}.parquet is damaged or is no Parquet file. Take a fresh copy, or record the run again."
-        ) from error
+        raise RunFileError(f"{name}.parquet is damaged or is no Parquet file. Record the run again.") from error
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:
@@ -231,9 +227,7 @@ def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileCol
     strange = next((key for key in unknown if key not in extras), None)
     if strange is not None or len(extras) > MOST_EXTRAS:
         problem = f"more than {MOST_EXTRAS} unknown columns" if strange is None else f"the column {shortened(strange)}"
-        raise RunFileError(
-            f"{file} has {problem}, and evidence cannot be that. Take it out, or choose a folder written by MARS Viz."
-        )
+        raise RunFileError(f"{file} has {problem}, and evidence cannot be that. Take it out.")
     return described | extras
 
 

@@ -47,20 +47,15 @@ def recipe(run: Run, name: str) -> Recipe:
         refused = "This run does not name its models, so nothing here can make it again. Record the prompt with a pair."
         return Recipe(refused=refused)
     if not info.drafter_revision:
-        refused = (
-            "This run does not say which weights drafted, as one that was read from an engine's log does not, so "
-            "nothing here can make it again. Record its prompt with models of yours."
-        )
+        refused = "This run, read from an engine's log, does not name the drafter's weights. Record its prompt here."
         return Recipe(refused=refused)
     models, with_chat = _models(run, cautions), _chat(run, cautions)
     rule = {"rule": run.settings.rule, "dial": rule_named(run.settings.rule).checked_dial(run.settings.dial)}
     options = [(name, value) for name, value in (rule | run.settings.keywords).items() if value is not None]
     chat: Options = [("chat", with_chat)] * (with_chat or "target" in dict(models))
     if info.device:
-        cautions.append(
-            f"It was made on {info.device}{f' in {info.dtype}' if info.dtype else ''}. Another device may round "
-            "otherwise, and so write another token where two are nearly equal."
-        )
+        dtype = f" in {info.dtype}" if info.dtype else ""
+        cautions.append(f"It was made on {info.device}{dtype}. Another device may round a near tie to another token.")
     dial_map = run.map
     if dial_map is not None:
         span = dial_map.span
@@ -101,9 +96,7 @@ def _models(run: Run, cautions: list[str]) -> Options:
 def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
     """Return a model's hub id, or a placeholder folder."""
     if re.fullmatch(r"[0-9a-f]{12}", revision) and name != SMOLLM2:
-        cautions.append(
-            f"The {what} was in a folder called “{name}”; put that folder's path in place of {FOLDER}/{name}."
-        )
+        cautions.append(f"The {what} was in a folder “{name}”; put its path in place of {FOLDER}/{name}.")
         return f"{FOLDER}/{name}"
     if re.fullmatch(r"[0-9a-f]{40}", revision):
         cautions.append(f"The {what} was {name} at the commit {revision[:12]}; the hub may have another by now.")

@@ -130,10 +130,7 @@ def round_index(run: Run, gamma: int | None = None, cuts: bool = False) -> Round
     gamma = run.settings.gamma if gamma is None or cuts else gamma
     dial_map, dial = whole_threshold_map(run) if cuts else run.dial_map, run.settings.dial
     if cuts and dial_map is None:
-        raise EvidenceError(
-            "This run carries no whole map of a controller's threshold; map it with --over controller, up to drafts of "
-            "full length."
-        )
+        raise EvidenceError("This run has no whole map of a controller's threshold; map it with --over controller.")
     segments = dial_map.segments_for(gamma) if dial_map is not None and gamma in dial_map.span.gammas else ()
     own_rounds = run.rounds
     if gamma != run.settings.gamma:
