@@ -257,7 +257,7 @@ class Rule(ABC):
         if self.on_trees is OnTrees.JUDGED or greedy or (drawn and self.on_trees is OnTrees.DRAWN):
             return ""
         if self.on_trees is OnTrees.DRAWN:
-            return f"{self.title} does not judge draft trees of undrawn paths. Draw them (--tree {DRAWN_TREE}), or choose another rule."
+            return f"{self.title} does not judge draft trees of undrawn paths. Draw them (--tree {DRAWN_TREE})."
         also = " above temperature 0" if self.on_trees is OnTrees.GREEDY else ""
         return f"{self.title} does not judge draft trees{also}. Draft chains (--tree chain), or choose another rule."
 
