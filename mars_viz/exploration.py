@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -252,6 +252,11 @@ def walk_all(
 
 
 Stand = tuple[Rule, float | None]  # a rule and its dial value, None for a rule without a dial
+
+
+def walkers_of(stands: Iterable[Stand], prompt: Prefix, ending: Ending, answers: dict[Prefix, Answer]) -> list[Walker]:
+    """Return a walker of each rule, which stops if evidence is missing."""
+    return [Walker(rule, prompt, ending, dial=dial, answers=answers, stops_at_gaps=True) for rule, dial in stands]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,6 +26,7 @@ from mars_viz.exploration import (
     known_answers,
     walk_all,
     walk_together,
+    walkers_of,
 )
 from mars_viz.options import declared
 from mars_viz.records import Round, Speculation, emitted
@@ -401,12 +402,9 @@ class Walking:
     def __init__(self, backend: Backend, run: Run, stands: Sequence[Stand]):
         """Raises BadInput unless the backend's models made the run: a text must not mix models."""
         _check_models(backend, run)
-        self._backend, self._run, answers = backend, run, known_answers(run)
+        self._backend, self._run = backend, run
         ending = backend.ending(run.settings)  # the run's own pieces lack tokens of other rules
-        self.walkers = [
-            Walker(rule, run.prompt_ids, ending, dial=dial, answers=answers, stops_at_gaps=True)
-            for rule, dial in stands
-        ]
+        self.walkers = walkers_of(stands, run.prompt_ids, ending, known_answers(run))
 
     def __iter__(self) -> Iterator[Together]:
         """Walk to the end, one batched pass at a time. Raises BadInput if the device runs out of memory."""

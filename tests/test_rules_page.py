@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.analysis.branching import branching, node_laws
 from mars_viz.analysis.rulings import compared, opinion, ruling, shifted
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Stand, Together, Walker, known_answers, mapped, walk_together
+from mars_viz.exploration import Stand, Together, known_answers, mapped, walk_together, walkers_of
 from mars_viz.records import COLUMNS, Outcome, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
@@ -115,8 +115,7 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
     go = threading.Event()
 
     def walks(pair: object, run: Run, stands: Sequence[Stand]) -> Iterator[Together]:
-        how = {"answers": known_answers(run), "stops_at_gaps": True}
-        walkers = [Walker(rule, run.prompt_ids, ending_of(run), dial=dial, **how) for rule, dial in stands]
+        walkers = walkers_of(stands, run.prompt_ids, ending_of(run), known_answers(run))
         for state in walk_together(ToySpeculator(run.settings), walkers):
             assert state.passes < 3 or go.wait(tabs.PATIENCE)
             yield state

@@ -19,7 +19,7 @@ from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
 from mars_viz.components.explorer.payload import RoundIndex, round_index
 from mars_viz.errors import BadInput, EvidenceError
-from mars_viz.exploration import Walker, explore
+from mars_viz.exploration import explore, walkers_of
 from mars_viz.race import RaceLane, Racing
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import Round
@@ -108,16 +108,12 @@ def test_the_pieces_that_matter_are_looked_up() -> None:
 def test_walks_of_several_rules_end_at_tokens_without_a_known_text() -> None:
     run = toy_run(gamma=4, stop=("w5", "1 w"))
     answers: dict[Prefix, Answer] = {}
-
-    def walkers(ending: Ending) -> list[Walker]:
-        how = {"answers": answers, "stops_at_gaps": True}
-        return [Walker(rule, PROMPT, ending, dial=rule.checked_dial(None), **how) for rule in RULES.values()]
-
-    walked = walkers(ending_of(run))
+    stands = [(rule, rule.checked_dial(None)) for rule in RULES.values()]
+    walked = walkers_of(stands, PROMPT, ending_of(run), answers)
     list(explore(Counting(run.settings), walked))
     assert all(one.text.finished for one in walked)
     unknown = {token: piece for token, piece in run.pieces.items() if token in walked[0].text.prefix[len(PROMPT) :][:2]}
-    known = walkers(Ending.of(run.settings, {0}, unknown))
+    known = walkers_of(stands, PROMPT, Ending.of(run.settings, {0}, unknown), answers)
     assert {one.lacks for one in known} == {UNREAD} and not any(one.text.finished for one in known)
 
 

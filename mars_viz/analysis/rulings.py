@@ -17,7 +17,7 @@ import numpy as np
 
 from mars_viz.analysis.branching import MOST_CHILDREN, branching, node_laws
 from mars_viz.analysis.metrics import Basis, FlatPositions, basis, drafted, first_to_differ, settled_text
-from mars_viz.exploration import Branch, Stand, Walker, known_answers
+from mars_viz.exploration import Branch, Stand, known_answers, walkers_of
 from mars_viz.records import Speculation, Verdicts, first_difference
 from mars_viz.rules import Dial, Rule, rule_named, rules_and
 from mars_viz.run import Run
@@ -388,9 +388,9 @@ class AllRules:
 
     def _walk(self, name: str, dial: float | None) -> Branch | None:
         """Return the rule's complete walk at this dial value, or None if an answer is missing."""
-        prompt, ending, answers = self.run.prompt_ids, ending_of(self.run), self._answers
-        walk = Walker(self.rules[name], prompt, ending, dial=dial, answers=answers, stops_at_gaps=True).text
-        return walk if walk.finished else None
+        stand, run = (self.rules[name], dial), self.run
+        (walker,) = walkers_of([stand], run.prompt_ids, ending_of(run), self._answers)
+        return walker.text if walker.text.finished else None
 
     def _row(self, name: str, dial: float | None) -> RuleRow:
         """Return an exact row if the walks of the rule and its strict end are known, otherwise a block-local one."""
