@@ -247,7 +247,7 @@ def walk_all(
         for walker in grown:
             trail = walker.text.trail
             assert trail is not None  # each pass adds a round
-            yield walkers[walker], trail[1].timed(share)
+            yield walkers[walker], replace(trail[1], timing=replace(trail[1].timing, total=share))
         began = time.perf_counter()
 
 

@@ -197,8 +197,8 @@ class Recording:
 
     def _completed(self) -> None:
         lacking = self._rounds[self._complete_rounds :]
-        completed = self._complete([round_.speculation for round_ in lacking])
-        self._rounds[self._complete_rounds :] = map(Round.with_speculation, lacking, completed)
+        completed = zip(lacking, self._complete([round_.speculation for round_ in lacking]), strict=True)
+        self._rounds[self._complete_rounds :] = [replace(round_, speculation=each) for round_, each in completed]
         self._complete_rounds = len(self._rounds)
 
     def framed(self, speculations: Iterable[Speculation], rounds: Sequence[Round] = ()) -> Run:

@@ -584,14 +584,6 @@ class Round:
     token_ids: tuple[int, ...]  # tokens added to the text, truncated at the end of text or the length limit
     timing: Timing = Timing()
 
-    def timed(self, total: float) -> Round:
-        """Return a copy with this total time in seconds."""
-        return replace(self, timing=replace(self.timing, total=total))
-
-    def with_speculation(self, speculation: Speculation) -> Round:
-        """Return a copy with this speculation, for example one with more columns."""
-        return replace(self, speculation=speculation)
-
     @property
     def kept(self) -> int:
         """Number of drafted tokens in the text."""

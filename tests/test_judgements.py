@@ -33,7 +33,7 @@ def without(run, *names):
     rounds = []
     for round_ in run.rounds:
         known = {name: column for name, column in round_.speculation.columns.items() if name not in names}
-        rounds.append(round_.with_speculation(replace(round_.speculation, columns=known)))
+        rounds.append(replace(round_, speculation=replace(round_.speculation, columns=known)))
     return replace(run, rounds=tuple(rounds))
 
 

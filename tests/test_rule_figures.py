@@ -343,7 +343,7 @@ def test_unsuitable_runs_are_refused() -> None:
     assert "temperature above 0" in why_not(toy_run())
     sampled = toy_run(temperature=1.0, gamma=2)
     parts = [(r, {n: c for n, c in r.speculation.columns.items() if n != "q_max"}) for r in sampled.rounds]
-    rounds = [r.with_speculation(replace(r.speculation, columns=columns)) for r, columns in parts]
+    rounds = [replace(r, speculation=replace(r.speculation, columns=columns)) for r, columns in parts]
     assert "drafting model" in why_not(replace(sampled, rounds=rounds))
     with pytest.raises(EvidenceError, match="greedy"):
         node_laws(toy_run())

@@ -184,7 +184,7 @@ def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path
     kept, rounds = {name for name, column in COLUMNS.items() if column.required(temperature)}, []
     for round_ in whole.rounds:
         held = {name: column for name, column in round_.speculation.columns.items() if name in kept}
-        rounds.append(round_.with_speculation(replace(round_.speculation, columns=held)))
+        rounds.append(replace(round_, speculation=replace(round_.speculation, columns=held)))
     light = load_run(replace(whole, rounds=rounds).save(tmp_path / "run"))
     assert light.token_ids == whole.token_ids and summary(light) == summary(whole)
     assert light.trace.speculations.columns.keys() < whole.trace.speculations.columns.keys()

@@ -318,7 +318,8 @@ def test_trees_that_contradict_themselves_are_not_saved(tmp_path: Path, name: st
     run = toy_run(rule="mars:siblings=longest", tree=TREE, max_new_tokens=20)
     assert load_run(save_run(run, tmp_path / "run")).settings == run.settings
     first, *rounds = run.rounds
-    wrong = first.with_speculation(first.speculation.with_columns({name: change(getattr(first.speculation, name))}))
+    changed = first.speculation.with_columns({name: change(getattr(first.speculation, name))})
+    wrong = replace(first, speculation=changed)
     with pytest.raises(BadInput):
         save_run(replace(run, rounds=(wrong, *rounds)), tmp_path / "wrong")
     assert not (tmp_path / "wrong").exists()

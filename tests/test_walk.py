@@ -14,7 +14,7 @@ from rule_cases import unlike
 from scipy import stats
 
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Stand, known_answers, mapped, walk, walk_together, walkers_of
+from mars_viz.exploration import Stand, Walker, known_answers, mapped, walk, walk_together, walkers_of
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.recording import Recording, Walking
 from mars_viz.records import Outcome, Round, emitted, first_difference

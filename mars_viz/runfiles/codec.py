@@ -66,17 +66,7 @@ def decode(files: Mapping[str, bytes]) -> Run:
     pieces = {token: Piece(data, special) for token, data, special in zip(*columns, strict=True)}
     if len(pieces) != len(contents["pieces"]["id"]):
         raise RunFileError("pieces.parquet holds a token twice. Take a fresh copy, or record the run again.")
-    run = Run(
-        settings=about.settings,
-        provenance=about.provenance,
-        prompt_ids=about.prompt_ids,
-        rounds=trace,
-        pieces=pieces,
-        title=about.title,
-        prompt=about.prompt,
-        history=about.history,
-        tags=about.tags,
-    )
+    run = Run(**manifest.shared(about), rounds=trace, pieces=pieces)
     if about.dial_map is not None:
         run = replace(run, map=tables.map_of(contents, run, about.dial_map))
     _check(run, about, contents)

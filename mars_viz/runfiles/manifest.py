@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from mars_viz import demo
 from mars_viz.axis import Span, axis_of
@@ -78,17 +79,11 @@ class Manifest:
         if dial_map is not None:
             facts = MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))
         return cls(
-            title=run.title,
-            prompt=run.prompt,
-            prompt_ids=run.prompt_ids,
-            history=run.history,
-            settings=run.settings,
-            provenance=run.provenance,
+            **shared(run) | {"tags": checked_tags(run.tags)},
             rounds=len(run.rounds),
             tokens=len(run.token_ids),
             dial_map=facts,
             files=files or {},
-            tags=checked_tags(run.tags),
         )
 
     @property
@@ -152,6 +147,12 @@ class Manifest:
     def line(self) -> str:
         """The one-line summary."""
         return BETWEEN.join(self.parts.values())
+
+
+def shared(described: Run | Manifest) -> dict[str, Any]:
+    """Return the fields that runs and manifests have in common."""
+    names = ("title", "prompt", "prompt_ids", "settings", "provenance", "tags", "history")
+    return {name: getattr(described, name) for name in names}
 
 
 def checked_label(text: str, noun: str, longest: int) -> str:
