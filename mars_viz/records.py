@@ -444,6 +444,14 @@ EMITTED = tuple(name for name in COLUMNS if name.endswith("_emission"))
 """Columns of tokens that only one rule emits, in addition to `emissions`."""
 
 
+@lru_cache(maxsize=64)
+def nowhere(count: int) -> np.ndarray:
+    """Return NaN breakpoints, float64 [count]; cached."""
+    breakpoints = np.full(count, np.nan)
+    breakpoints.setflags(write=False)
+    return breakpoints
+
+
 @dataclass(frozen=True, slots=True)
 class Verdicts:
     """A rule's decisions for every dial value at once: breakpoints, and the verdict on each side.
@@ -464,6 +472,11 @@ class Verdicts:
     """float64 [N]; a node with a gap is rejected only for gap_from <= dial < breakpoint. NaN for a node without a gap,
     None if no node has one."""
     policy: Policy = Policy.DRAFT_ORDER
+
+    @classmethod
+    def fixed(cls, keeps: np.ndarray, strict: np.ndarray, emits: np.ndarray, policy: Policy) -> Verdicts:
+        """Return verdicts that no dial value changes."""
+        return cls(nowhere(len(keeps)), keeps, keeps, strict, nowhere(len(emits)), emits, emits, None, policy)
 
     @classmethod
     def end_to_end(cls, parts: Sequence[Verdicts]) -> Verdicts:
@@ -539,9 +552,7 @@ class Verdicts:
 
     def standing(self, dial: float) -> Verdicts:
         """Return verdicts that are fixed at their values for this dial value."""
-        keeps, emits = self.keeps(dial), self.emits(dial)
-        nowhere = np.full(len(keeps), np.nan), np.full(len(emits), np.nan)
-        return Verdicts(nowhere[0], keeps, keeps, self.keep_strict, nowhere[1], emits, emits, None, self.policy)
+        return Verdicts.fixed(self.keeps(dial), self.keep_strict, self.emits(dial), self.policy)
 
     def emits(self, dial: float) -> np.ndarray:
         """Return the emissions at this dial value, int32 [N + 1]."""

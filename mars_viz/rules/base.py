@@ -11,14 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import lru_cache
 from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
 from mars_viz.bounds import LONGEST_DRAFT, real
 from mars_viz.errors import EvidenceError, SettingError
-from mars_viz.records import CANDIDATES, COLUMNS, Decision, Emission, Policy, Speculation, Verdicts
+from mars_viz.records import CANDIDATES, COLUMNS, Decision, Emission, Policy, Speculation, Verdicts, nowhere
 from mars_viz.registry import Fixed, Registry, Setting, Words
 from mars_viz.trace import Speculations
 from mars_viz.words import setting
@@ -277,15 +276,7 @@ class Rule(ABC):
         """Return verdicts without breakpoints. `emits`, int32 [N + 1], replaces `on_rejection` at rows with a drafted
         token."""
         emits = emissions(speculation, self.on_rejection if emits is None else emits)
-        return Verdicts(
-            breakpoints=_nowhere(len(keep)),
-            keep_below=keep,
-            keep_above=keep,
-            keep_strict=keep,
-            row_breakpoints=_nowhere(len(emits)),
-            emit_below=emits,
-            emit_above=emits,
-        )
+        return Verdicts.fixed(keep, keep, emits, Policy.DRAFT_ORDER)
 
     def _relaxed(
         self,
@@ -317,7 +308,7 @@ class Rule(ABC):
             keep_below=below,
             keep_above=above,
             keep_strict=keep_strict,
-            row_breakpoints=_nowhere(len(emits)),
+            row_breakpoints=nowhere(len(emits)),
             emit_below=emits,
             emit_above=emits,
             gap_from=gap_from,
@@ -359,14 +350,6 @@ def best_tokens(default: int) -> Fixed:
     """Return the setting k of a rule that looks at the target's k best tokens, at most as many as a recording keeps."""
     meaning = "how many of the target's best tokens can be kept; 1 is strict"
     return Fixed("k", "k", "best tokens", 1, CANDIDATES, default, meaning)
-
-
-@lru_cache(maxsize=64)
-def _nowhere(count: int) -> np.ndarray:
-    """Return NaN breakpoints, float64 [count]; cached."""
-    nowhere = np.full(count, np.nan)
-    nowhere.setflags(write=False)
-    return nowhere
 
 
 def just_above(values: np.ndarray | float) -> np.ndarray:
