@@ -282,11 +282,13 @@ def modelled_speed_up(costs: Costs, tokens: np.ndarray | float, rounds: np.ndarr
 def costs_from(found: Any) -> Costs:
     """Return costs from the JSON of `dataclasses.asdict`. Raises BadInput for anything else."""
     try:
-        costs = parsed(Costs, _renamed(found), "The measurement")
+        lists = {name: list(map(_renamed, each)) for name, each in found.items() if isinstance(each, list | tuple)}
+        singles = {name: _renamed(each) for name, each in found.items() if name not in lists}
+        costs = parsed(Costs, lists | singles, "The measurement")
         tree = shape_named(costs.tree).shape
         costs = replace(costs, tree=tree.name)
-    except BadInput as error:
-        raise RunFileError(f"The measured costs cannot be read. {error} Measure them again.") from error
+    except (BadInput, AttributeError) as error:
+        raise RunFileError(f"The measured costs cannot be read ({error}). Measure them again.") from error
     positive = (costs.drafter_step, *costs.drafting, *costs.target_pass)  # `rest` may be negative
     fits = costs.rest and len(costs.target_pass) == len(costs.rest) + 1
     fits = fits and len(costs.drafting) == tree.within(costs.gamma).depth
@@ -296,12 +298,8 @@ def costs_from(found: Any) -> Costs:
 
 
 def _renamed(found: Any) -> Any:
-    """Return costs of older files, which have a median, with the present names."""
-    if isinstance(found, list | tuple):
-        return [_renamed(each) for each in found]
-    if not isinstance(found, dict):
-        return found
-    return {"seconds" if name == "median" else name: _renamed(each) for name, each in found.items()}
+    """Return a cost of an older file, which has a median, with the present names."""
+    return {{"median": "seconds"}.get(name, name): found[name] for name in found} if isinstance(found, dict) else found
 
 
 @lru_cache(maxsize=1024)
