@@ -282,12 +282,10 @@ def modelled_speed_up(costs: Costs, tokens: np.ndarray | float, rounds: np.ndarr
 def costs_from(found: Any) -> Costs:
     """Return costs from the JSON of `dataclasses.asdict`. Raises BadInput for anything else."""
     try:
-        lists = {name: list(map(_renamed, each)) for name, each in found.items() if isinstance(each, list | tuple)}
-        singles = {name: _renamed(each) for name, each in found.items() if name not in lists}
-        costs = parsed(Costs, lists | singles, "The measurement")
+        costs = parsed(Costs, found, "The measurement")
         tree = shape_named(costs.tree).shape
         costs = replace(costs, tree=tree.name)
-    except (BadInput, AttributeError) as error:
+    except BadInput as error:
         raise RunFileError(f"The measured costs cannot be read ({error}). Measure them again.") from error
     positive = (costs.drafter_step, *costs.drafting, *costs.target_pass)  # `rest` may be negative
     fits = costs.rest and len(costs.target_pass) == len(costs.rest) + 1
@@ -295,11 +293,6 @@ def costs_from(found: Any) -> Costs:
     if not fits or not all(0 < each.low <= each.seconds <= each.high for each in positive):
         raise RunFileError("The measured costs contradict each other. Measure them again.")
     return costs
-
-
-def _renamed(found: Any) -> Any:
-    """Return a cost of an older file, which has a median, with the present names."""
-    return {{"median": "seconds"}.get(name, name): found[name] for name in found} if isinstance(found, dict) else found
 
 
 @lru_cache(maxsize=1024)

@@ -26,6 +26,7 @@ _ADDED: Mapping[str, frozenset[str]] = {
     "Costs": frozenset({"others", "passes_per_token", "tree", "drafting"}),
 }
 """Fields by record that older files may lack; they get the default."""
+_RENAMED = {("Cost", "median"): "seconds"}  # fields that older files have under another name
 
 T = TypeVar("T")
 
@@ -103,6 +104,7 @@ def parsed(cls: type[T], value: object, where: str) -> T:
     described = _fields(cls)  # type: ignore[arg-type]
     names = set(described)
     if isinstance(value, dict):
+        value = {_RENAMED.get((cls.__name__, name), name): value[name] for name in value}
         names -= _ADDED.get(cls.__name__, frozenset()) - value.keys()
     if not isinstance(value, dict) or value.keys() != names:
         raise RunFileError(f"{where} does not hold exactly {', '.join(sorted(names))}. Take a fresh copy.")
@@ -119,7 +121,7 @@ def _typed(hint: Any, value: object, where: str, limits: _Limits) -> Any:
     if origin in (Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return None if value is None else _typed(inner, value, where, limits)
-    if origin is tuple and isinstance(value, list):
+    if origin is tuple and isinstance(value, list | tuple):
         if arguments[0] is int and set(map(type, value)) == {int}:  # a long prompt, whose ends suffice
             for end in (min(value), max(value)):
                 limits.check(end, where)
