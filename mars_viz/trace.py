@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import chain
@@ -36,22 +36,15 @@ from mars_viz.records import (
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)  # outcome by its code in arrays
 
 
+@dataclass(eq=False, repr=False)
 class Speculations(Sequence[Speculation]):
     """Concatenated speculations as columns: the rounds of a run, or a dial map's answers."""
 
-    def __init__(
-        self,
-        lengths: np.ndarray,
-        starts: np.ndarray,
-        temperatures: np.ndarray,
-        sampled: np.ndarray,
-        columns: Mapping[str, np.ndarray],
-    ):
-        self.lengths = lengths  # int64 [R]; drafted positions of each speculation
-        self.starts = starts  # int64 [R]; absolute position of each first drafted token
-        self.temperatures = temperatures  # float64 [R]; see `Speculation.temperature`
-        self.sampled = sampled  # bool [R]; see `Speculation.sampled`
-        self.columns = columns  # evidence by name, [P, ...] or [Q, ...]; parents are counted within their round
+    lengths: np.ndarray  # int64 [R]; drafted positions of each speculation
+    starts: np.ndarray  # int64 [R]; absolute position of each first drafted token
+    temperatures: np.ndarray  # float64 [R]; see `Speculation.temperature`
+    sampled: np.ndarray  # bool [R]; see `Speculation.sampled`
+    columns: Mapping[str, np.ndarray]  # by name, [P, ...] or [Q, ...]; parents are counted within their round
 
     @classmethod
     def of(cls, parts: Sequence[Speculation]) -> Speculations:
@@ -68,9 +61,6 @@ class Speculations(Sequence[Speculation]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __iter__(self) -> Iterator[Speculation]:
-        return map(self._view, range(len(self)))
-
     @overload
     def __getitem__(self, index: int) -> Speculation: ...
 
@@ -83,13 +73,10 @@ class Speculations(Sequence[Speculation]):
             some = dict(cut_columns(self.columns, *self.places(index), self.total))
             lengths, starts, temperatures = self.lengths[index], self.starts[index], self.temperatures[index]
             return Speculations(lengths, starts, temperatures, self.sampled[index], some)
-        return self._view(range(len(self))[index])
-
-    def _view(self, index: int) -> Speculation:
-        """Return a view. A map has thousands, so values are looked up in lists."""
-        first, end = self._begins[index], self._begins[index + 1]
-        columns = cut_columns(self.columns, slice(first, end), slice(first + index, end + index + 1), self.total)
-        return Speculation(*self._singles[index], columns)
+        place = range(len(self))[index]
+        first, end = self._begins[place], self._begins[place + 1]  # lists, because a map has thousands of views
+        columns = cut_columns(self.columns, slice(first, end), slice(first + place, end + place + 1), self.total)
+        return Speculation(*self._singles[place], columns)
 
     def places(self, some: slice) -> tuple[slice, slice]:
         """Return the slices of nodes and rows of consecutive rounds."""
@@ -210,9 +197,6 @@ class Trace(Sequence[Round]):
     def __len__(self) -> int:
         return len(self._rounds)
 
-    def __iter__(self) -> Iterator[Round]:
-        return (self[index] for index in range(len(self)))
-
     @overload
     def __getitem__(self, index: int) -> Round: ...
 
@@ -242,19 +226,11 @@ class Trace(Sequence[Round]):
         trace._rounds = self._rounds[index]
         return trace
 
-    def __add__(self, other: Iterable[Round]) -> Trace:
-        return Trace(chain(self, other))
-
-    def __radd__(self, other: Iterable[Round]) -> Trace:
-        return Trace(chain(other, self))
-
     def __eq__(self, other: object) -> bool:
         """True if the rounds are equal, however they are stored."""
         if not isinstance(other, Trace | tuple | list):
             return NotImplemented
         return len(self) == len(other) and all(a is b or a == b for a, b in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[type[Trace], tuple[tuple[Round, ...]]]:
         return Trace, (tuple(self),)
