@@ -37,7 +37,7 @@ OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)  # outcome by its code in arrays
 
 
 @dataclass(eq=False, repr=False)
-class Speculations(Sequence[Speculation]):
+class Speculations:
     """Concatenated speculations as columns: the rounds of a run, or a dial map's answers."""
 
     lengths: np.ndarray  # int64 [R]; drafted positions of each speculation
@@ -61,29 +61,17 @@ class Speculations(Sequence[Speculation]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @overload
-    def __getitem__(self, index: int) -> Speculation: ...
+    def __iter__(self) -> Iterator[Speculation]:
+        return map(self.__getitem__, range(len(self)))
 
-    @overload
-    def __getitem__(self, index: slice) -> Speculations: ...
+    def __getitem__(self, index: int) -> Speculation:
+        """Return one as a view. A map has thousands, so values are looked up in lists."""
+        return Speculation(*self._singles[index], cut_columns(self.columns, *self.places(index), self.total))
 
-    def __getitem__(self, index: int | slice) -> Speculation | Speculations:
-        """Return one as a view, or a slice of step 1."""
-        if isinstance(index, slice):
-            some = dict(cut_columns(self.columns, *self.places(index), self.total))
-            lengths, starts, temperatures = self.lengths[index], self.starts[index], self.temperatures[index]
-            return Speculations(lengths, starts, temperatures, self.sampled[index], some)
-        place = range(len(self))[index]
-        first, end = self._begins[place], self._begins[place + 1]  # lists, because a map has thousands of views
-        columns = cut_columns(self.columns, slice(first, end), slice(first + place, end + place + 1), self.total)
-        return Speculation(*self._singles[place], columns)
-
-    def places(self, some: slice) -> tuple[slice, slice]:
-        """Return the slices of nodes and rows of consecutive rounds."""
-        first, end, step = some.indices(len(self))
-        assert step == 1, "rounds that follow one another"
-        begins, end = self._begins, max(first, end)
-        return slice(begins[first], begins[end]), slice(begins[first] + first, begins[end] + end)
+    def places(self, index: int) -> tuple[slice, slice]:
+        """Return the slices of nodes and rows of one speculation; `index` is not negative."""
+        first, end = self._begins[index], self._begins[index + 1]
+        return slice(first, end), slice(first + index, end + index + 1)
 
     @property
     def total(self) -> int:
@@ -150,7 +138,6 @@ class Trace(Sequence[Round]):
     def __init__(self, rounds: Iterable[Round] = ()) -> None:
         """Hold these rounds."""
         self._rounds: list[Round | None] = list(rounds)
-        self._stored = False  # the rounds are views of columns
 
     @classmethod
     def of_columns(
@@ -158,7 +145,7 @@ class Trace(Sequence[Round]):
     ) -> Trace:
         """Build a trace from columns; the properties below describe them."""
         trace = cls()
-        trace._rounds, trace._stored = [None] * len(speculations), True
+        trace._rounds = [None] * len(speculations)
         names = ("speculations", "verdicts", "recorded", "text", "timings")
         vars(trace).update(zip(names, (speculations, verdicts, recorded, text, timings), strict=True))
         return trace
@@ -205,26 +192,12 @@ class Trace(Sequence[Round]):
 
     def __getitem__(self, index: int | slice) -> Round | Trace:
         """Return a round (the same object every time), or a slice as a trace."""
-        if not isinstance(index, slice):
-            round_ = self._rounds[index]
-            if round_ is None:
-                round_ = self._rounds[index] = self._view(range(len(self))[index])
-            return round_
-        if not self._stored or index.step not in (None, 1):
-            return Trace([self[each] for each in range(len(self))[index]])
-        nodes, rows = self.speculations.places(index)
-        first, end, _ = index.indices(len(self))
-        tokens = slice(self._text_ends[first], self._text_ends[max(first, end)])
-        recorded = self.recorded
-        trace = Trace.of_columns(
-            self.speculations[index],
-            self.verdicts.cut(nodes, rows),
-            Settled(recorded.kept[nodes], recorded.rows[index], recorded.emitted[index], recorded.lengths[index]),
-            self.text[tokens],
-            self.timings[index],
-        )
-        trace._rounds = self._rounds[index]
-        return trace
+        if isinstance(index, slice):
+            return Trace(self[each] for each in range(len(self))[index])
+        round_ = self._rounds[index]
+        if round_ is None:
+            round_ = self._rounds[index] = self._view(range(len(self))[index])
+        return round_
 
     def __eq__(self, other: object) -> bool:
         """True if the rounds are equal, however they are stored."""
@@ -344,7 +317,7 @@ class Trace(Sequence[Round]):
         return [0, *np.cumsum(self.recorded.lengths).tolist()]
 
     def _view(self, index: int) -> Round:
-        nodes, rows = self.speculations.places(slice(index, index + 1))
+        nodes, rows = self.speculations.places(index)
         kept = tuple(np.flatnonzero(self.recorded.kept[nodes]).tolist())
         text = self.text[self._text_ends[index] : self._text_ends[index + 1]].tolist()
         return Round(
