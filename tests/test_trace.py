@@ -207,7 +207,7 @@ def test_rounds_of_a_trace_are_views_of_its_columns(run):
     assert isinstance(part, Trace) and len(part) == 3 and not difference(part[1], trace[2])
     assert part.text.tolist() == [token for round_ in list(trace)[1:4] for token in round_.token_ids]
     assert len(trace[3:1]) == 0 and [r.token_ids for r in trace[::-1]] == [r.token_ids for r in reversed(list(trace))]
-    assert len((*trace[:2], *trace[2:])) == len(trace) and not difference(Trace(trace[:2] + trace[2:])[2], trace[2])
+    assert len((*trace[:2], *trace[2:])) == len(trace) and not difference(Trace((*trace[:2], *trace[2:]))[2], trace[2])
     one, other = (round_.speculation for round_ in run.rounds[:2])
     less = replace(other, columns={name: column for name, column in other.columns.items() if name != "js"})
     both = Speculations.of([one, less])  # which has the columns that both have
