@@ -78,14 +78,6 @@ class Ending:
         """True if this text ended by itself: its last token is an end of text or completes a stop string."""
         return bool(text) and self._last(text[-1], self._tail(text[:-1]))
 
-    def may_stop_with(self, token: int) -> bool:
-        """False if this token completes no stop string, whatever precedes it."""
-        data = self._bytes(token)
-        return any(
-            stop in data or any(data.startswith(stop[-part:]) for part in range(1, min(len(stop), len(data) + 1)))
-            for stop in self.stop
-        )
-
     @property
     def reach(self) -> int:
         """Number of tokens before a block that can affect its end, not counting tokens without bytes."""

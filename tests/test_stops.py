@@ -97,9 +97,7 @@ def test_a_text_ends_at_the_same_token_however_it_is_split_into_rounds() -> None
     assert 150 < ended < 850
 
 
-def test_the_pieces_that_matter_are_looked_up() -> None:
-    for stops_given, tokens in ((("lo w", "!"), [2, 4]), (("终", "Help"), []), (("終", "Hell"), [2, 3, 6]), ((), [])):
-        assert [token for token in PIECES if ending(*stops_given).may_stop_with(token)] == tokens
+def test_pieces_are_needed_for_stops_alone() -> None:
     assert Ending(frozenset({0}), 9).cut((5, 6, 7), 0, (999,)) == (5, 6, 7)
     with pytest.raises(EvidenceError, match="decode the prompt again"):
         ending("a").cut((999,), 0)

@@ -67,13 +67,12 @@ def first_to_differ(run: Run, ours: Settled, theirs: Settled) -> tuple[int, bool
 
 
 def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
-    """Return the blocks whose ends need a check: the last one, which the length limit may cut, and those with a kept
-    token that ends the text or may complete a stop string."""
-    ending, tokens = ending_of(run), run.trace.tokens
-    able = [*ending.eos_ids]
+    """Return the blocks whose ends need a check: all if there are stop strings, otherwise those with a kept token that
+    ends the text, and the last one, which the length limit may cut."""
+    ending = ending_of(run)
     if ending.stop:
-        able += filter(ending.may_stop_with, np.unique(tokens[settled.kept]).tolist())
-    blocks = run.trace.round_index[settled.kept & np.isin(tokens, able)]
+        return list(range(len(run.trace)))
+    blocks = run.trace.round_index[settled.kept & np.isin(run.trace.tokens, [*ending.eos_ids])]
     return np.union1d(blocks, [len(run.trace) - 1]).tolist()
 
 
