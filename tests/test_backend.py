@@ -33,10 +33,10 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.prompts.files import history_of
 from mars_viz.recording import Mapping, Recording, Walking, dial_map, record
 from mars_viz.records import emitted
+from mars_viz.reproduce import HISTORY_FILE, recipe
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run
-from mars_viz.runlist.reproduce import HISTORY_FILE, recipe
 from mars_viz.speculators.backend import Backend, Part, decode_alone
 from mars_viz.speculators.drafters.text import NgramDrafter
 from mars_viz.speculators.loading import load_backend

@@ -16,12 +16,22 @@ from typing import Any
 import pytest
 
 from mars_viz import cli, default_folders, samples
+from mars_viz.reproduce import ADDRESS, PROMPT_FILE, recipe
 from mars_viz.run import Provenance, Settings
-from mars_viz.runfiles import ListedRun, Manifest, list_runs, load_run
-from mars_viz.runlist import Order, Query, RunOrigin, found, labels_of, listed_runs
-from mars_viz.runlist.reproduce import ADDRESS, PROMPT_FILE, recipe
-from mars_viz.runlist.search import CHAINS, TREES, of_tab, shapes_among, tags_among
-from mars_viz.runstore import RunStatus, RunStore
+from mars_viz.runfiles import ListedRun, Manifest, RunOrigin, RunStatus, list_runs, load_run
+from mars_viz.runlist import (
+    CHAINS,
+    TREES,
+    Order,
+    Query,
+    found,
+    labels_of,
+    listed_runs,
+    of_tab,
+    shapes_among,
+    tags_among,
+)
+from mars_viz.runstore import RunStore
 from tests.factories import toy_run
 
 STORY = samples.RUNS / "1-story-mars"

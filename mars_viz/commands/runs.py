@@ -12,10 +12,10 @@ from mars_viz.analysis.metrics import run_facts
 from mars_viz.commands.decoding import facts, json_argument, sentence
 from mars_viz.documents import lines
 from mars_viz.errors import RunFileError, StorageError
+from mars_viz.reproduce import recipe
 from mars_viz.rules import rule_named
-from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs
-from mars_viz.runlist.reproduce import recipe
-from mars_viz.runlist.search import CHAINS, TREES
+from mars_viz.runfiles import ListedRun, RunOrigin
+from mars_viz.runlist import CHAINS, TREES, Order, Query, found, listed_runs
 from mars_viz.runstore import RunStore, read
 from mars_viz.terminal import say
 from mars_viz.words import counted, number

@@ -26,8 +26,8 @@ from mars_viz.documents import Block, Code, Section, Sentence, Table, markdown
 from mars_viz.errors import BadInput
 from mars_viz.options import options_of
 from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
+from mars_viz.reproduce import Options, command_line
 from mars_viz.run import Settings, stop_words
-from mars_viz.runlist.reproduce import Options, command_line
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.document import engine_settings

@@ -24,9 +24,8 @@ from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.run import Run
-from mars_viz.runfiles import RunStatus, read_zip
-from mars_viz.runlist import ListedRun, RunOrigin, labels_of, listed_runs
-from mars_viz.runlist.search import of_tab
+from mars_viz.runfiles import ListedRun, RunOrigin, RunStatus, read_zip
+from mars_viz.runlist import labels_of, listed_runs, of_tab
 from mars_viz.runstore import GONE, Makers, read
 from mars_viz.ui import theme
 from mars_viz.ui.classroom import rights

@@ -20,19 +20,18 @@ from urllib.parse import quote, urlsplit
 import pandas as pd
 import streamlit as st
 
-from mars_viz import default_folders, samples
+from mars_viz import default_folders, runlist, samples
 from mars_viz.analysis.metrics import run_facts, speed
 from mars_viz.errors import BadInput, StorageError
 from mars_viz.escapes import markdown, visible
 from mars_viz.options import clipped
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
+from mars_viz.reproduce import recipe
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import RunStatus, write_zip
+from mars_viz.runfiles import ListedRun, RunOrigin, RunStatus, write_zip
 from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
-from mars_viz.runlist import ListedRun, Order, Query, RunOrigin, found, listed_runs, search
-from mars_viz.runlist.reproduce import recipe
-from mars_viz.runlist.search import of_tab, tags_among
+from mars_viz.runlist import Order, Query, found, listed_runs, of_tab, tags_among
 from mars_viz.runstore import LONGEST_TITLE
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
@@ -229,7 +228,7 @@ ORDERS = {
 }
 WHOSE = {Whose.ALL: "All", Whose.SAMPLES: "Samples", Whose.SAVED: "Saved here", Whose.MINE: "Mine"}
 ANY = "Any"
-SHAPES = {"": ANY, search.CHAINS: "Chains", search.TREES: "Trees"}
+SHAPES = {"": ANY, runlist.CHAINS: "Chains", runlist.TREES: "Trees"}
 
 
 def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
@@ -251,12 +250,12 @@ def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
 
 def _filters(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     _choice(state, "From", "whose", list(Whose), WHOSE.__getitem__)
-    rules = search.values_among(runs, lambda facts: facts.settings.rule)
+    rules = runlist.values_among(runs, lambda facts: facts.settings.rule)
     _choice(state, "Rule", "rule", ["", *rules], _rule_title)
-    drafters = search.values_among(runs, lambda facts: facts.provenance.drafter)
+    drafters = runlist.values_among(runs, lambda facts: facts.provenance.drafter)
     _choice(state, "Drafter", "drafter", ["", *drafters], lambda name: name or ANY)
-    _choice(state, "Draft", "tree", ["", *search.shapes_among(runs)], lambda name: SHAPES.get(name, name))
-    temperatures: list[float | None] = [None, *search.values_among(runs, lambda facts: facts.settings.temperature)]
+    _choice(state, "Draft", "tree", ["", *runlist.shapes_among(runs)], lambda name: SHAPES.get(name, name))
+    temperatures: list[float | None] = [None, *runlist.values_among(runs, lambda facts: facts.settings.temperature)]
     _choice(state, "Temperature", "temperature", temperatures, lambda value: ANY if value is None else exactly(value))
     tags = list(dict.fromkeys([*tags_among(runs), *state.view.tags]))
     bound(
