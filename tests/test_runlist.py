@@ -15,22 +15,11 @@ from typing import Any
 
 import pytest
 
-from mars_viz import cli, default_folders, samples
+from mars_viz import cli, default_folders, runlist, samples
 from mars_viz.reproduce import ADDRESS, PROMPT_FILE, recipe
 from mars_viz.run import Provenance, Settings
 from mars_viz.runfiles import ListedRun, Manifest, RunOrigin, RunStatus, list_runs, load_run
-from mars_viz.runlist import (
-    CHAINS,
-    TREES,
-    Order,
-    Query,
-    found,
-    labels_of,
-    listed_runs,
-    of_tab,
-    shapes_among,
-    tags_among,
-)
+from mars_viz.runlist import CHAINS, TREES, Order, Query, found, labels_of, listed_runs
 from mars_viz.runstore import RunStore
 from tests.factories import toy_run
 
@@ -89,7 +78,7 @@ def test_growing_and_broken_runs_are_listed_and_a_sample_hides_a_run_of_its_name
     growing = runs[journal.name]
     assert growing.standing is RunStatus.GROWING and not growing.opens and growing.line.endswith("growing")
     journal.leave()
-    assert replace(runs[name].facts, files={}) == of_tab("live-0", run).facts
+    assert replace(runs[name].facts, files={}) == runlist.of_tab("live-0", run).facts
 
 
 @pytest.mark.parametrize("prompt", [ODD, "-x\n", "a'b", "\x7f\r", "a\n  \nb \n"])
@@ -172,8 +161,10 @@ def test_a_search_finds_and_sorts():
         Order.RULE: "r5 r2 r1 r3 r4",
     }.items():
         assert [run.name for run in found(ROWS, Query(), order)] == names.split(), order
-    assert shapes_among(ROWS) == [CHAINS, TREES, "dynamic:depth=6,topk=4"] and shapes_among(ROWS[:1]) == [CHAINS]
-    assert tags_among(ROWS) == ["b", "Paper"]
+    assert runlist.shapes_among(ROWS) == [CHAINS, TREES, "dynamic:depth=6,topk=4"] and runlist.shapes_among(
+        ROWS[:1]
+    ) == [CHAINS]
+    assert runlist.tags_among(ROWS) == ["b", "Paper"]
 
 
 def test_the_command_and_the_python_lines_of_a_sample_make_it_again(tmp_path, monkeypatch):
