@@ -67,10 +67,8 @@ def test_best_tokens_decode_and_walk_as_complete_laws_do() -> None:
     run = Recording(top, "a prompt", SETTINGS).finish()
     assert run.token_ids and run.token_ids == Recording(complete, "a prompt", SETTINGS).finish().token_ids
     walking = Walking(top, run, [(rule_named("strict"), None), (rule_named("vllm-thinking"), 0.7)])
-    *_, last = walking
-    assert (
-        last.finished == 2 and emitted(walking.walkers[0].text.rounds) == decode_alone(top, run.prompt_ids, SETTINGS)[0]
-    )
+    assert [last.finished for last in walking][-1] == 2
+    assert emitted(walking.walkers[0].text.rounds) == decode_alone(top, run.prompt_ids, SETTINGS)[0]
     speculation = run.rounds[0].speculation
     assert np.isnan(speculation.logsumexp).all()
     lacking = {name for name, rule in RULES.items() if rule.lacks(speculation)}

@@ -14,7 +14,7 @@ from rule_cases import unlike
 from scipy import stats
 
 from mars_viz.errors import BadInput
-from mars_viz.exploration import Stand, Walker, known_answers, mapped, walk, walk_together, walkers_of
+from mars_viz.exploration import Stand, known_answers, mapped, walk, walk_together, walkers_of
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.recording import Recording, Walking
 from mars_viz.records import Outcome, Round, emitted, first_difference
@@ -24,7 +24,7 @@ from mars_viz.speculators.backend import Backend, DraftAndScore
 from mars_viz.speculators.draft import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.sampling import draw, law
-from mars_viz.walk import Ending, Prefix, ending_of
+from mars_viz.walk import Ending, ending_of
 from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
 from tests.tables import table_backend
 
@@ -128,10 +128,6 @@ def stands() -> list[Stand]:
     return list(dict.fromkeys(found + strict))
 
 
-def texts(walked: list[Walker]) -> list[Prefix]:
-    return [one.text.prefix[len(PROMPT) :] for one in walked]
-
-
 @pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=5, temperature=0.9, seed=3, top_p=0.95)])
 def test_walks_advance_in_lockstep_and_no_prefix_is_requested_twice(settings):
     speculator, walked = Counting(settings), walkers_of(stands(), PROMPT, ENDING, {})
@@ -139,7 +135,7 @@ def test_walks_advance_in_lockstep_and_no_prefix_is_requested_twice(settings):
     asked = [prefix for batch in speculator.batches for prefix in batch]
     assert len(asked) == len(set(asked)) and set(states[-1].answers) == set(asked)
     assert all(one.text.finished and one.text.prefix == PROMPT + emitted(one.text.rounds) for one in walked)
-    assert len(set(texts(walked))) > 3
+    assert len({one.text.prefix for one in walked}) > 3
     rounds = [len(one.text.rounds) for one in walked]
     assert len(speculator.batches) == states[-1].passes == max(rounds)  # in lockstep, as one batch
     assert len(asked) < sum(rounds) / 2
@@ -154,12 +150,12 @@ def test_known_answers_are_used_also_after_an_interruption():
     again, known = Counting(settings), walkers_of(stands(), PROMPT, ENDING, dict(whole[-1].answers))
     (state,) = walk_together(again, known)
     assert again.batches == [] and state.passes == 0 and state.answers == {}
-    assert texts(known) == texts(walked)
+    assert [one.text.prefix for one in known] == [one.text.prefix for one in walked]
     half = dict(whole[3].answers)
     assert len(half) == sum(map(len, speculator.batches[:3]))
     rest, resumed = Counting(settings), walkers_of(stands(), PROMPT, ENDING, half)
     list(walk_together(rest, resumed))
-    assert texts(resumed) == texts(walked)
+    assert [one.text.prefix for one in resumed] == [one.text.prefix for one in walked]
     assert not {*itertools.chain(*rest.batches)} & {*itertools.chain(*speculator.batches[:3])}
 
 
