@@ -1,4 +1,4 @@
-"""Limits of numbers and texts in files: manifests and the ids, counts and floats of tables.
+"""Limits of numbers and texts in files, and the strict reader of JSON files that checks them.
 
 Files are untrusted. The limits are above all real runs, and low enough that arithmetic and memory stay safe without
 further checks.
@@ -6,12 +6,17 @@ further checks.
 
 from __future__ import annotations
 
+import json
+import math
+import types
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from mars_viz.errors import SettingError
+from mars_viz.errors import RunFileError, SettingError
 
 VOCABULARY = 1 << 20
 """Upper limit of token ids; the largest vocabularies have about 260,000 entries, and one of translation models 900,000.
@@ -89,3 +94,129 @@ def shortened(value: object) -> str:
     except ValueError:  # more digits than Python converts
         return "a number of thousands of digits"
     return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+LARGEST = 8 << 20  # bytes of a JSON file; a prompt token takes about 9, so hundreds of thousands fit
+MOST_BRACKETS = 500_000
+"""Opening brackets in a file, including those in strings; each list or dict takes 20 times its size as text."""
+
+_ADDED: Mapping[str, frozenset[str]] = {
+    "Settings": frozenset({"tree", "controller"}),
+    "Provenance": frozenset({"chat"}),
+    "Span": frozenset({"over"}),
+    "Manifest": frozenset({"tags", "history"}),
+    "Costs": frozenset({"others", "passes_per_token", "tree", "drafting"}),
+}
+"""Fields by record that older files may lack; they get the default."""
+_RENAMED = {("Cost", "median"): "seconds"}  # fields that older files have under another name
+
+T = TypeVar("T")
+
+
+def headed(data: bytes, name: str, noun: str, newest: int, oldest: int | None = None) -> tuple[dict[str, Any], int]:
+    """Return the other fields of a JSON file with format and schema, and the schema. Raises BadInput for another format
+    and for a schema that is not from `oldest` (None: the newest) to `newest`."""
+    fields = strict_json(data, name)
+    if not isinstance(fields, dict) or fields.pop("format", None) != f"mars-viz-{noun}":
+        raise RunFileError(f"{name} is not that of a {noun}. Choose a folder written by MARS Viz.")
+    schema = fields.pop("schema", None)
+    if type(schema) is int and schema > newest:
+        raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads {newest}); update.")
+    if type(schema) is not int or schema < (newest if oldest is None else oldest):
+        reads = f"{shortened(schema)}; this MARS Viz reads {newest}"
+        raise RunFileError(f"{name} has the schema {reads}. Record the {noun} again.")
+    return fields, schema
+
+
+def strict_json(data: bytes, name: str) -> Any:
+    """Parse JSON. Raises BadInput if it is invalid or far too large; size is checked before parsing."""
+    if len(data) > LARGEST or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
+        raise RunFileError(f"{name} is far too large. Take a fresh copy, or record the run again.")
+    try:
+        value = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite)
+        if b"\\u" in data:  # UTF-8 cannot contain half of a surrogate pair, but escapes can
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise RunFileError(f"{name} is damaged or no JSON. Take a fresh copy, or record the run again.") from error
+    return value
+
+
+def _finite(text: str) -> float:
+    """Parse a number; NaN and Infinity are not JSON."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is no number")
+    return value
+
+
+@cache
+def _fields(cls: type) -> dict[str, tuple[Any, Bounds | None, float]]:
+    """Return type hint, bounds of numbers and most characters of each field; cached because it runs for every
+    record."""
+    hints, described = get_type_hints(cls), {}
+    for field in fields(cls):
+        bounds = (OPTION in field.metadata and field.metadata[OPTION].bounds) or NUMBERS.get(field.name)
+        longest = math.inf if (cls.__name__, field.name) in OWN_LENGTHS else LONGEST_TEXT
+        described[field.name] = hints[field.name], bounds, longest
+    return described
+
+
+def _check(value: Any, where: str, bounds: Bounds | None, longest: float) -> None:
+    if isinstance(value, str) and len(value) > longest:
+        raise RunFileError(f"{where} has {len(value):,} characters; {longest:,} are the most.")
+    if type(value) in (int, float) and not (bounds is not None and bounds.holds(value)):
+        wanted = "no number" if bounds is None else bounds.words
+        raise RunFileError(f"{where} is {shortened(value)}; it must be {wanted}.")
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """Return origin, arguments and whether it is a dataclass; cached because it runs for every value."""
+    return get_origin(hint), get_args(hint), is_dataclass(hint)
+
+
+def parsed(cls: type[T], value: object, where: str) -> T:
+    """Build a dataclass from parsed JSON. Raises BadInput if fields are missing, unknown, of another type, or out of
+    bounds."""
+    described = _fields(cls)  # type: ignore[arg-type]
+    names = set(described)
+    if isinstance(value, dict):
+        value = {_RENAMED.get((cls.__name__, name), name): value[name] for name in value}
+        names -= _ADDED.get(cls.__name__, frozenset()) - value.keys()
+    if not isinstance(value, dict) or value.keys() != names:
+        raise RunFileError(f"{where} does not hold exactly {', '.join(sorted(names))}. Take a fresh copy.")
+    typed = {
+        name: _typed(hint, value[name], f"{where}: {name}", *limits)
+        for name, (hint, *limits) in described.items()
+        if name in names
+    }
+    return cls(**typed)
+
+
+def _typed(hint: Any, value: object, where: str, *limits: Any) -> Any:
+    """Convert parsed JSON to the annotated type; lists become tuples, and integers floats."""
+    origin, arguments, is_record = _parts(hint)
+    if is_record:
+        return parsed(hint, value, where)
+    if origin in (Union, types.UnionType):
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return None if value is None else _typed(inner, value, where, *limits)
+    if origin is tuple and isinstance(value, list | tuple):
+        if arguments[0] is int and set(map(type, value)) == {int}:  # a long prompt, whose ends suffice
+            for end in (min(value), max(value)):
+                _check(end, where, *limits)
+            return tuple(value)
+        return tuple(_typed(arguments[0], item, where, *limits) for item in value)
+    if origin is Mapping and isinstance(value, dict):
+        if len(value) > MOST_NAMES:
+            raise RunFileError(f"{where} has {len(value):,} names; {MOST_NAMES} are the most.")
+        for key in value:
+            _check(key, where, *limits)
+        return {key: _typed(arguments[1], item, where, *limits) for key, item in value.items()}
+    if isinstance(hint, type) and issubclass(hint, Enum) and value in [each.value for each in hint]:
+        return hint(value)
+    if hint is float and type(value) is int and abs(value) < 2**53:
+        value = float(value)
+    if type(value) is not hint:
+        raise RunFileError(f"{where} is not of the expected kind. Take a fresh copy, or record the run again.")
+    _check(value, where, *limits)
+    return value

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.bounds import parsed
 from mars_viz.errors import BadInput, RunFileError
-from mars_viz.json_files import parsed
 from mars_viz.shapes import CHAIN, draft_words, shape_named
 
 LEAST = 26  # repeats from which each half bounds the lower quartile: the least of 13 is below it with 97.6 %

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mars_viz.bounds import LARGEST, headed, parsed
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.costs import Factor, too_fast
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained, disk_refusals
 from mars_viz.exploration import walk
-from mars_viz.json_files import LARGEST, headed, parsed
 from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named

@@ -28,8 +28,8 @@ from typing import IO, Self
 from uuid import uuid4
 
 from mars_viz import locks, runfiles
+from mars_viz.bounds import strict_json
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
-from mars_viz.json_files import strict_json
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run

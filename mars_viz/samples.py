@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.intervals import Steps
+from mars_viz.bounds import parsed, strict_json
 from mars_viz.costs import Costs, costs_from, objection
 from mars_viz.errors import BadInput, RunFileError, disk_refusals
-from mars_viz.json_files import parsed, strict_json
 
 _ROOT = Path(__file__).parents[1]
 RUNS = _ROOT / "sample_runs"  # a folder per run

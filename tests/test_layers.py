@@ -24,7 +24,7 @@ FOLDERS = ("mars_viz", "pages", "training")
 
 ORDER = """
 errors escapes writer terminal chat locks trees words documents randomness default_folders permissions
-bounds json_files options demo records registry trace rules shapes controllers run axis costs walk exploration
+bounds options demo records registry trace rules shapes controllers run axis costs walk exploration
 runfiles frames runstore analysis figures samples speculators backend_choice recording imports runlist reproduce race
 prompts harness_model sweep components report ui pages site commands app cli __main__ training
 """

@@ -22,10 +22,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mars_viz.bounds import shortened
+from mars_viz.bounds import LARGEST, MOST_BRACKETS, shortened
 from mars_viz.chat import Exchange, History
 from mars_viz.errors import BadInput, PromptError, RunFileError, disk_refusals
-from mars_viz.json_files import LARGEST, MOST_BRACKETS
 from mars_viz.prompts import harness
 from mars_viz.prompts.items import NUMBER, Grader, PromptItem, PromptSet, SkippedLine, Turns, grader_named
 from mars_viz.run import Settings

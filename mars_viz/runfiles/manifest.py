@@ -17,11 +17,10 @@ from typing import Any
 
 from mars_viz import demo
 from mars_viz.axis import Span, axis_of
-from mars_viz.bounds import shortened
+from mars_viz.bounds import headed, parsed, shortened
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.escapes import JOINERS, steers
-from mars_viz.json_files import headed, parsed
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings, stop_words
 from mars_viz.shapes import shape_named

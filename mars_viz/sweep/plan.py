@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mars_viz.axis import Axis, Span, axis_of
+from mars_viz.bounds import headed, parsed
 from mars_viz.chat import check_template
 from mars_viz.controllers import CONTROLLERS, Controller
 from mars_viz.costs import Costs, costs_from
 from mars_viz.errors import RunFileError, SettingError
-from mars_viz.json_files import headed, parsed
 from mars_viz.prompts import PromptSet, Turns
 from mars_viz.prompts.harness import names_score
 from mars_viz.rules import Rule, rule_named

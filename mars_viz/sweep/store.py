@@ -17,9 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mars_viz.bounds import LARGEST
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
-from mars_viz.json_files import LARGEST
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
