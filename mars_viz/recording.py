@@ -75,7 +75,7 @@ def record(prompt: Prompt, *, backend: Backend | None = None, **keywords: Unpack
     """
     settings, others = _divided(backend, keywords)
     rule_named(settings.rule).checked_dial(settings.dial)  # before the models are loaded, as are prompt and names
-    models, how = _opened(prompt, backend, **others)
+    models, how = _opened(prompt, backend, others)
     return Recording(models, prompt, settings, **how).finish()
 
 
@@ -85,23 +85,17 @@ def _divided(backend: Backend | None, keywords: Decoding) -> tuple[Settings, dic
     return settings_from(of_settings, CHAIN if backend is None else backend.tree), others  # type: ignore[arg-type]
 
 
-def _opened(
-    prompt: Prompt,
-    backend: Backend | None,
-    *,
-    chat: bool | None = None,
-    system: str = "",
-    history: History = NO_HISTORY,
-    target: str | PathLike[str] | None = None,
-    drafter: str | PathLike[str] | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-) -> tuple[Backend, dict[str, Any]]:
-    """Return the backend, loaded by these names if it is None, and arguments of `Recording`. Raises BadInput."""
+def _opened(prompt: Prompt, backend: Backend | None, others: dict[str, Any]) -> tuple[Backend, dict[str, Any]]:
+    """Return the backend, loaded by the names in `others` if it is None, and arguments of `Recording`. Raises
+    BadInput."""
+    names = {name: others.pop(name, None) for name in ("target", "drafter", "device", "dtype")}
+    chat, system, history = others.pop("chat", None), others.pop("system", ""), others.pop("history", NO_HISTORY)
+    if others:
+        raise TypeError(f"There is no argument {', '.join(others)}.")
     how = {"chat": chat, "history": checked_history(prompt, system, history, chat)}
     if backend is None:
-        return backend_choice.backend(target=target, drafter=drafter, device=device, dtype=dtype), how
-    if not {target, drafter, device, dtype} <= {None, backend_choice.AUTO}:
+        return backend_choice.backend(**names), how
+    if not set(names.values()) <= {None, backend_choice.AUTO}:
         raise SettingError("The backend has its models already; leave target, drafter, device and dtype out.")
     return backend, how
 
@@ -274,7 +268,7 @@ def dial_map(
     if over == OVER_DIAL and settings.dial is not None:
         raise SettingError("A map over the rule's dial has no single dial; leave it out, or give low and high.")
     settings, span = mapping_of(settings, over, low, high, gammas or (settings.gamma,))
-    models, how = _opened(prompt, backend, **others)
+    models, how = _opened(prompt, backend, others)
     return Mapping(models, prompt, settings, span, budget=budget, **how).finish()
 
 

@@ -333,7 +333,7 @@ def _joined(parts: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> L
     """Return the columns that all parts have, each concatenated on first access. `lengths`, int64 [R], are the numbers
     of nodes. A column raises BadInput if a length is wrong or lists differ in width."""
     common = set[str]().union(*parts[:1]).intersection(*parts)
-    names = [name for name in parts[0] if name in common] if parts else [*COLUMNS]
+    names = dict.fromkeys(name for name in parts[0] if name in common) if parts else dict.fromkeys(COLUMNS)
 
     def column(name: str) -> np.ndarray:
         known = COLUMNS.get(name)
