@@ -72,8 +72,8 @@ def same_as_one_by_one(name, run):
         found, rounds = ruled(name, value, run), judged_one_by_one(rejudged, value)
         for written, wanted in ((found.text, rounds), (found.opinion.strict, strict)):
             assert written.lengths.tolist() == [len(round_.token_ids) for round_ in wanted]
-            assert written.settled.rows.tolist() == [round_.decision.row for round_ in wanted]
-            assert written.settled.emitted.tolist() == [round_.decision.emitted for round_ in wanted]
+            assert written.rows.tolist() == [round_.decision.row for round_ in wanted]
+            assert written.emitted.tolist() == [round_.decision.emitted for round_ in wanted]
         reached, kept = [], []
         for round_ in rounds:
             there = round_.decision.kept
