@@ -47,7 +47,7 @@ def recipe(run: Run, name: str) -> Recipe:
         refused = "This run does not name its models, so nothing here can make it again. Record the prompt with a pair."
         return Recipe(refused=refused)
     if not info.drafter_revision:
-        refused = "This run, read from an engine's log, does not name the drafter's weights. Record its prompt here."
+        refused = "This run does not name the drafter's weights; engines' logs lack them. Record its prompt here."
         return Recipe(refused=refused)
     models, with_chat = _models(run, cautions), _chat(run, cautions)
     rule = {"rule": run.settings.rule, "dial": rule_named(run.settings.rule).checked_dial(run.settings.dial)}

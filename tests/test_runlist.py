@@ -215,7 +215,7 @@ def test_the_command_lists_finds_and_shows_runs(store, capsys):
     assert "mars-viz record --prompt='Once upon" in text and "    Temperature: 0\n" in text and "torch 2" in text
     told = json.loads(said(capsys, "show", "fox", "--json"))
     assert told["again"]["command"] in text and told["summary"]["tau"] == 6.4 and told["id"] == "fox"
-    assert "which weights drafted" in said(capsys, "show", "bear")
+    assert "the drafter's weights" in said(capsys, "show", "bear")
     assert "mars-viz record" in said(capsys, "show", "2-story-strict"), "samples can be shown"
 
 
