@@ -202,7 +202,7 @@ def _site(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as unpacked:
         places = options.runs or [samples.runs_folder()]
         if None in places:
-            raise RunFileError(f"There are no sample runs here ({samples.VARIABLE} is off). Name some runs.")
+            raise RunFileError(f"There are no sample runs here ({samples.VARIABLE} is off). Name runs of yours.")
         runs_of_site = runs_in(map(Path, places), Path(unpacked))
         folder = write_site(runs_of_site, options.out, force=options.force, told=decoding.note)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
