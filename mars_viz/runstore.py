@@ -192,7 +192,7 @@ _RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNOREC
 """Device names of Windows, and the folder of races."""
 DAYS = 30  # days until deleted things are removed
 BYTES = 1 << 30  # total size of the bin beyond which the oldest are removed; the last deleted one always stays
-_LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<replaced>\.old)?")
+_LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.old|\.gone|)")
 
 
 def checked_name(name: str, noun: str = "run") -> str:
@@ -514,9 +514,9 @@ def tidy(folder: Path) -> None:
                     shutil.rmtree(path, ignore_errors=True)  # its run is complete
                 continue
             home = folder / left["name"]
-            if left["replaced"] and not home.exists():
+            if left["what"] == ".old" and not home.exists():
                 path.rename(home)
-            elif left["replaced"] or time.time() - path.lstat().st_mtime > STALE:
+            elif left["what"] or time.time() - path.lstat().st_mtime > STALE:
                 remove(path)
 
 

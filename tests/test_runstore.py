@@ -212,7 +212,7 @@ def test_names_cannot_leave_the_folder(store, run):
 def test_leftovers_of_a_crash_are_removed_and_other_hidden_files_are_not(store, run):
     name = kept(store, run)
     gone, fresh, stale = (f".{name}.{letter * 32}" for letter in "abc")
-    for left in (f"{gone}.old", fresh, stale, f".{name}.journal", ".mine"):  # the run is whole, so its journal is old
+    for left in (f"{gone}.gone", fresh, stale, f".{name}.journal", ".mine"):  # the run is whole, so its journal is old
         (store.folder / left).mkdir()
     os.utime(store.folder / stale, (0, 0))
     RunStore(store.folder)
