@@ -19,8 +19,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from mars_viz.errors import RunFileError, SettingError
 
 VOCABULARY = 1 << 20
-"""Upper limit of token ids; the largest vocabularies have about 260,000 entries, and one of translation models 900,000.
-"""
+"""Upper limit of token ids; the largest vocabularies have about 260,000 entries, a translation model's 900,000."""
 TOKENS = 10_000_000  # tokens of a prompt or a text; the longest context that any model claims
 LONGEST_DRAFT = 64  # largest γ
 LONGEST_PIECE = 4096  # bytes of a vocabulary entry
@@ -150,8 +149,7 @@ def _finite(text: str) -> float:
 
 @cache
 def _fields(cls: type) -> dict[str, tuple[Any, Bounds | None, float]]:
-    """Return type hint, bounds of numbers and most characters of each field; cached because it runs for every
-    record."""
+    """Return type hint, bounds of numbers and most characters of each field; cached, as it runs for every record."""
     hints, described = get_type_hints(cls), {}
     for field in fields(cls):
         bounds = (OPTION in field.metadata and field.metadata[OPTION].bounds) or NUMBERS.get(field.name)
@@ -175,8 +173,7 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
 
 
 def parsed(cls: type[T], value: object, where: str) -> T:
-    """Build a dataclass from parsed JSON. Raises BadInput if fields are missing, unknown, of another type, or out of
-    bounds."""
+    """Build a dataclass from parsed JSON. Raises BadInput if fields are missing, unknown, mistyped or out of bounds."""
     described = _fields(cls)  # type: ignore[arg-type]
     names = set(described)
     if isinstance(value, dict):

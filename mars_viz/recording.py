@@ -86,8 +86,7 @@ def _divided(backend: Backend | None, keywords: Decoding) -> tuple[Settings, dic
 
 
 def _opened(prompt: Prompt, backend: Backend | None, others: dict[str, Any]) -> tuple[Backend, dict[str, Any]]:
-    """Return the backend, loaded by the names in `others` if it is None, and arguments of `Recording`. Raises
-    BadInput."""
+    """Return the backend, loaded by names in `others` if it is None, and arguments of `Recording`. Raises BadInput."""
     names = {name: others.pop(name, None) for name in ("target", "drafter", "device", "dtype")}
     chat, system, history = others.pop("chat", None), others.pop("system", ""), others.pop("history", NO_HISTORY)
     if others:
@@ -101,8 +100,7 @@ def _opened(prompt: Prompt, backend: Backend | None, others: dict[str, Any]) -> 
 
 
 def checked_history(prompt: Prompt, system: str, history: History, chat: bool | None) -> History:
-    """Return the history with `system`, if given, as its system prompt. Raises BadInput for a prompt or system prompt
-    that no model accepts."""
+    """Return the history with `system`, if given. Raises BadInput for a prompt or system prompt that is unusable."""
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         check_prompt(prompt)
     elif system.strip() or history != NO_HISTORY:
@@ -213,8 +211,7 @@ class Recording:
 
 
 def _decoded(recordings: Sequence[Recording]) -> Iterator[Round]:
-    """Decode recordings of one backend with equal settings to their ends, in one batch. The caller's time between two
-    rounds is not counted."""
+    """Decode recordings with one backend and settings as one batch. The caller's time between rounds is not counted."""
     from mars_viz.speculators.devices import trim_heap
 
     first = recordings[0]

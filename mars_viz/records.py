@@ -132,8 +132,7 @@ class LazyColumns(Mapping[str, np.ndarray]):
 
 
 def cut_columns(columns: Mapping[str, np.ndarray], nodes: slice, rows: slice, total: int) -> LazyColumns:
-    """Return the columns of some of several concatenated drafts, sliced on first access; `total` is the number of nodes
-    of all drafts (there are more rows)."""
+    """Return the columns of some of several concatenated drafts, sliced on first access; `total` counts all nodes."""
 
     def column(name: str) -> np.ndarray:
         values = columns[name]
@@ -228,8 +227,7 @@ class Speculation:
     columns: Mapping[str, np.ndarray]
     """Evidence on nodes and rows by name: any of the columns declared below, and unknown columns of a run file."""
     judged_by: np.ndarray | None = None
-    """int [N]; the row whose law judges each node, if several drafts are concatenated; None for the row of its
-    parent."""
+    """int [N]; the row that judges each node of several concatenated drafts; None for the row of its parent."""
 
     tokens = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)  # int32 [N]
     siblings = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
@@ -253,8 +251,7 @@ class Speculation:
     the plain softmax, although the draft is deterministic."""
     q_max = Column(Per.NODE, np.float32, probability)  # float32 [N]; largest probability of the law behind `q`
     p = Column(Per.NODE, np.float32, or_unknown(probability), decides=Decides.SAMPLED)
-    """float32 [N]; the target's probability of the drafted token, after temperature, top-k and top-p (at temperature 0
-    the plain softmax)."""
+    """float32 [N]; the target's probability of the drafted token, processed like `q` (at temperature 0 plain)."""
     p_left = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; drawn trees: the target's probability of the token after its earlier siblings were rejected one by
     one. Each rejection replaces p by norm((p - q)+) and removes the token from q."""
@@ -270,8 +267,7 @@ class Speculation:
     """float64 [N]; drawn trees: the chance that recursive rejection sampling with replacement accepts the node when it
     reaches it; a token drawn by several paths counts each time (SpecInfer, arXiv 2305.09781)."""
     k_seq_keep = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
-    """float64 [N]; drawn trees: the chance that k-SEQ accepts the node, given that none of its earlier siblings was
-    accepted (SpecTr, arXiv 2310.15141)."""
+    """float64 [N]; drawn trees: the chance that k-SEQ accepts the node after its earlier siblings (arXiv 2310.15141)."""
     own_q = Column(Per.NODE, np.float32, or_unknown(probability), of=Of.LIKELIEST)
     """float32 [N]; trees of the likeliest tokens above temperature 0: the drafter's plain softmax of the token. The
     released MARS code judges by it, although nothing was drawn and `q` is 1."""
@@ -295,13 +291,11 @@ class Speculation:
     """int32 [N, K]; the drafter's best tokens, best first, the lower id first if logits are equal."""
     draft_logits = Column(Per.NODE, np.float32, logit, width=ANY_WIDTH)  # float32 [N, K]; the raw logits of `draft_ids`
     best_q = Column(Per.NODE, np.float32, or_unknown(probability), width=ANY_WIDTH)
-    """float32 [N, K]; above temperature 0: the drafter's probabilities, processed like `q`, of the target's best tokens
-    at the node's judging row in `top_ids`."""
+    """float32 [N, K]; above temperature 0: the drafter's probabilities, like `q`, of its judging row's `top_ids`."""
     logsumexp = Column(Per.ROW, np.float32, or_unknown(finite))
     """float32 [N + 1]; logsumexp of the target's raw logits over the whole vocabulary."""
     logsumexp_t = Column(Per.ROW, np.float32, or_unknown(finite))
-    """float32 [N + 1]; logsumexp of the logits divided by the run's temperature (at temperature 0: equal to
-    `logsumexp`)."""
+    """float32 [N + 1]; logsumexp of the logits over the run's temperature (at temperature 0: `logsumexp`)."""
     entropy = Column(Per.ROW, np.float32, or_unknown(entropy_value))
     """float32 [N + 1]; entropy of the target's plain softmax, nats."""
     support = Column(Per.ROW, np.int32, _rank, decides=Decides.SAMPLED)
@@ -378,8 +372,7 @@ class Speculation:
 
     @property
     def candidates(self) -> np.ndarray:
-        """int32 [N + 1, C]; every token that some rule may emit at each row: `emissions` and the columns in
-        `EMITTED`."""
+        """int32 [N + 1, C]; every token that a rule may emit at each row: `emissions` and the columns in `EMITTED`."""
         others = [self.columns[name][:, None] for name in EMITTED if name in self.columns]
         return np.concatenate([self.emissions, *others], axis=1) if others else self.emissions
 
@@ -469,8 +462,7 @@ class Verdicts:
     emit_below: np.ndarray  # int32 [N + 1]; token emitted below the breakpoint if the walk stops at the row
     emit_above: np.ndarray  # int32 [N + 1]; token emitted above the breakpoint
     gap_from: np.ndarray | None = None
-    """float64 [N]; a node with a gap is rejected only for gap_from <= dial < breakpoint. NaN for a node without a gap,
-    None if no node has one."""
+    """float64 [N]; a node with a gap is rejected only for gap_from <= dial < breakpoint. NaN or None for no gap."""
     policy: Policy = Policy.DRAFT_ORDER
 
     @classmethod

@@ -1,5 +1,4 @@
-"""The parts of decoding: speculators, also of recorded answers, the end of a text, and one round. `exploration` has the
-loop."""
+"""The parts of decoding: speculators, the end of a text, and one round. `exploration` has the loop."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class Ending:
     limit: int  # maximum number of tokens after the prompt
     stop: tuple[bytes, ...] = ()  # stop strings in UTF-8, none empty
     pieces: Mapping[int, Piece] = field(default_factory=dict, compare=False, repr=False)
-    """Pieces of every token that a text may contain; read only if there are stop strings. Reading a missing one raises
-    EvidenceError."""
+    """Pieces of every token that a text may contain, for stop strings. Reading a missing one raises EvidenceError."""
 
     @classmethod
     def of(cls, settings: Settings, eos_ids: Iterable[int], pieces: Mapping[int, Piece]) -> Ending:

@@ -98,8 +98,7 @@ class Rule(ABC):
     chances: ClassVar[str] = ""  # column of `needs` to compare with a drawn tree's coins; empty for p/q
     monotone: ClassVar[bool] = True  # False if a looser dial may keep less of a block
     spans_positions: ClassVar[bool] = False
-    """True if a token's verdict depends on other tokens of the block. It then assumes that all tokens before were
-    accepted."""
+    """True if a verdict depends on other tokens of the block; it then assumes that all before were accepted."""
     emission_follows_dial: ClassVar[bool] = False  # True if a row's emission depends on the dial, at `row_breakpoints`
     on_trees: ClassVar[OnTrees] = OnTrees.REFUSED
     policies: ClassVar[tuple[Policy, ...]] = (Policy.DRAFT_ORDER,)  # among accepted siblings, the default first
@@ -273,8 +272,7 @@ class Rule(ABC):
         return None
 
     def _strictly(self, speculation: Speculation, keep: np.ndarray, emits: np.ndarray | None = None) -> Verdicts:
-        """Return verdicts without breakpoints. `emits`, int32 [N + 1], replaces `on_rejection` at rows with a drafted
-        token."""
+        """Return verdicts without breakpoints. `emits`, int32 [N + 1], replaces `on_rejection` at judging rows."""
         emits = emissions(speculation, self.on_rejection if emits is None else emits)
         return Verdicts.fixed(keep, keep, emits, Policy.DRAFT_ORDER)
 
@@ -364,8 +362,7 @@ def among_best(speculation: Speculation, count: int) -> np.ndarray:
 
 
 def each_best(speculation: Speculation, count: int) -> np.ndarray:
-    """Return True for a drafted token that is the target's best, second best and so on after top-k and top-p. Shape [N,
-    count]."""
+    """Return True if the drafted token is the target's best, second best, … after top-k and top-p; bool [N, count]."""
     best: np.ndarray = speculation.at_nodes(speculation.top_ids)[:, :count] == speculation.tokens[:, None]
     if speculation.temperature > 0:
         best &= np.arange(best.shape[1]) < speculation.at_nodes(speculation.support)[:, None]

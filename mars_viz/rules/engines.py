@@ -285,8 +285,7 @@ class Ensemble(Tossed):
 
 
 def _listed_q(speculation: Speculation, tokens: np.ndarray) -> np.ndarray:
-    """Return the drafter's plain probability of one token per node, float64 [N]; that of the K-th best if it is not
-    listed."""
+    """Return the drafter's plain probability of a token per node, float64 [N]; that of its K-th best if not listed."""
     hits = speculation.draft_ids == tokens[:, None]  # [N, K]
     place = np.where(hits.any(axis=1), hits.argmax(axis=1), hits.shape[1] - 1)
     logits = speculation.draft_logits[np.arange(len(place)), place].astype(np.float64)

@@ -39,8 +39,7 @@ _remembered = lru_cache(maxsize=4096)(manifest.from_json)  # every page lists ev
 
 
 def save_run(run: Run, path: str | PathLike[str]) -> Path:
-    """Write the run to a new folder and return its path. Raises BadInput if the path exists, if the run could not be
-    read again, or if the disk refuses."""
+    """Write the run to a new folder and return its path. Raises BadInput, also if the path exists."""
     path = Path(path)
     check_free(path)
     write_folder(encode(run), path)
@@ -175,8 +174,7 @@ def _sizes(path: Path) -> dict[str, int | None]:
 
 
 def write_folder(files: Mapping[str, bytes], path: Path) -> None:
-    """Write files ('folder/file' included) to a new folder, which is renamed when complete. Raises BadInput if the disk
-    refuses."""
+    """Write files ('folder/file' included) to a new folder, renamed when complete. Raises BadInput on disk errors."""
     with disk_refusals(path, remedy="Choose another place, or make room."):
         writer.write_folder(path, files)
 

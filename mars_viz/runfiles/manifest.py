@@ -155,8 +155,7 @@ def shared(described: Run | Manifest) -> dict[str, Any]:
 
 
 def checked_label(text: str, noun: str, longest: int) -> str:
-    """Return a title or tag without surrounding whitespace. Raises BadInput if it is empty, too long, or contains
-    control characters."""
+    """Return a title or tag, stripped. Raises BadInput if it is empty, too long, or contains control characters."""
     if any(map(steers, text)):
         what = f"{noun} {shortened(text)}"
         raise StorageError(f"The {what} holds a control character, such as a line break. Remove it.")
@@ -169,8 +168,7 @@ def checked_label(text: str, noun: str, longest: int) -> str:
 
 
 def checked_tag(tag: str) -> str:
-    """Return the tag with normalized whitespace. Raises BadInput as `checked_label`, and for commas, which separate
-    tags."""
+    """Return the tag with normalized whitespace. Raises BadInput as `checked_label`, and for commas."""
     tag = " ".join(checked_label(tag, "tag", LONGEST_TAG).split())
     if "," in tag:
         raise StorageError(f"The tag “{tag}” holds a comma, which separates tags. Leave it out.")

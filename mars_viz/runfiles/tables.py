@@ -119,8 +119,7 @@ MAP_TABLES: dict[str, dict[str, FileColumn]] = {
     "map_rows": {"answer": _INDEX} | ROW_FIELDS,
     "map_answers": {**SCALAR_FIELDS, "prefix": _TOKENS, **TIMING_FIELDS},
 }
-"""Tables of a dial map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix without the prompt.
-"""
+"""Tables of a dial map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix after the prompt."""
 
 EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")  # tables that may have columns unknown to this version
 TABLES = RUN_TABLES | MAP_TABLES
@@ -348,8 +347,7 @@ def _check_nodes(nodes: Table, firsts: np.ndarray, place: SpeculationTables, wid
 
 
 def _check_trees(nodes: Table, first: np.ndarray, place: SpeculationTables) -> None:
-    """Check the numbering of siblings, and that nodes within any budget form a tree. `first` [N] is the index of the
-    first token of each node's draft."""
+    """Check that siblings are numbered and budgets nested. `first` [N] is the index of each draft's first token."""
     parents, siblings, owners = nodes["parents"], nodes["siblings"], nodes[place.owner]
     order = np.lexsort((parents, owners))  # stable, so siblings stay in their order
     begins = np.append(True, (np.diff(parents[order]) != 0) | (np.diff(owners[order]) != 0))[: len(order)]

@@ -372,8 +372,7 @@ def _about(run: Run, gamma: int | None) -> Payload:
 
 
 def _whole_prompt(run: Run) -> list[list[str | bool]]:
-    """Return the prompt as the target read it: texts, and names of control tokens marked True. Empty if it contains no
-    text other than the user's prompt."""
+    """Return the prompt as the target read it: texts, and control tokens marked True. Empty if equal to the user's."""
     pieces = [run.pieces[token] for token in run.prompt_ids if token in run.pieces]
     if "".join(joined(pieces).split()) == "".join(run.prompt.split()):
         return []
