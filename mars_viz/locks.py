@@ -79,7 +79,7 @@ def _waited_for(descriptor: int) -> bool:
 
 
 def holder(folder: Path) -> str | None:
-    """Return the process that sweeps into the folder, such as 'process 4711 on host, since 27 Nov 10:32 UTC', or None."""
+    """Return the process that sweeps into the folder, as 'process 4711 on host, since 27 Nov 10:32 UTC', or None."""
     with suppress(OSError), open_lock(folder / _NAME, make=False) as file:
         return None if try_lock(file.fileno(), shared=True) else _described(file)
     return None

@@ -267,7 +267,7 @@ class Speculation:
     """float64 [N]; drawn trees: the chance that recursive rejection sampling with replacement accepts the node when it
     reaches it; a token drawn by several paths counts each time (SpecInfer, arXiv 2305.09781)."""
     k_seq_keep = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
-    """float64 [N]; drawn trees: the chance that k-SEQ accepts the node after its earlier siblings (arXiv 2310.15141)."""
+    """float64 [N]; drawn trees: the chance that k-SEQ accepts the node after its siblings (SpecTr, 2310.15141)."""
     own_q = Column(Per.NODE, np.float32, or_unknown(probability), of=Of.LIKELIEST)
     """float32 [N]; trees of the likeliest tokens above temperature 0: the drafter's plain softmax of the token. The
     released MARS code judges by it, although nothing was drawn and `q` is 1."""

@@ -119,7 +119,7 @@ MAP_TABLES: dict[str, dict[str, FileColumn]] = {
     "map_rows": {"answer": _INDEX} | ROW_FIELDS,
     "map_answers": {**SCALAR_FIELDS, "prefix": _TOKENS, **TIMING_FIELDS},
 }
-"""Tables of a dial map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix after the prompt."""
+"""Tables of a map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix after the prompt."""
 
 EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")  # tables that may have columns unknown to this version
 TABLES = RUN_TABLES | MAP_TABLES
