@@ -9,8 +9,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -41,7 +40,7 @@ from mars_viz.sweep import document, store
 from mars_viz.sweep.evidence import Evidence, table_of
 from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, with_pair
 from mars_viz.sweep.measures import METHODS, Terms
-from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
+from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.plan import Plan, set_notes
 from mars_viz.sweep.report import missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
@@ -121,21 +120,18 @@ def run(options: argparse.Namespace) -> None:
         note(sentence)
     begun, out = _dtype_of(_gone_on_with(options, variants)), Path(options.out)
     keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
-    with _workers(asked_ray, options, settings, begun) as pool:
-        pair: Any = None if pool is not None else decoding.opened_backend(options, begun)
-        sweep: SweepLoop | GridSweep
-        if pool is not None:
-            sweep = sweep_on_ray(pool, prompts, settings, span, out, **keywords)
-        elif variants is None:
-            sweep = sweep_prompts(pair, prompts, settings, span, out, **keywords)
-        else:
-            sweep = sweep_grid(pair, prompts, variants.settings(settings), variants.folders(out), span, **keywords)
-        for each in sweep.too_long:
-            note(f"{each.id} will have no results: {each.reason}")
-        swept(sweep, f"in {out}" if isinstance(sweep, SweepLoop) else "for every variant")
-        if sum(mapped := sweep.progress.workers):
-            each_worker = " + ".join(map(str, mapped))
-            note(f"Mapped by {counted(len(mapped), 'worker')}: {each_worker} prompts.")
+    pair: Any = None if asked_ray is not None else decoding.opened_backend(options, begun)
+    sweep: SweepLoop | GridSweep
+    if asked_ray is not None:
+        models = NamedModels(decoding.models_of(options, begun), threads=asked_ray.cpus, folder=os.getcwd())
+        sweep = sweep_on_ray(models, prompts, settings, span, out, asked_ray, tell=note, **keywords)
+    elif variants is None:
+        sweep = sweep_prompts(pair, prompts, settings, span, out, **keywords)
+    else:
+        sweep = sweep_grid(pair, prompts, variants.settings(settings), variants.folders(out), span, **keywords)
+    for each in sweep.too_long:
+        note(f"{each.id} will have no results: {each.reason}")
+    swept(sweep, f"in {out}" if isinstance(sweep, SweepLoop) else "for every variant")
     results = [sweep.result()] if isinstance(sweep, SweepLoop) else [each.result() for each in sweep.sweeps]
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
@@ -305,38 +301,24 @@ def _ray_request(options: argparse.Namespace) -> RayRequest | None:
     return ray_request
 
 
-@contextmanager
-def _workers(
-    asked: RayRequest | None, options: argparse.Namespace, settings: Settings, begun: str
-) -> Iterator[WorkerPool | None]:
-    """Yield the workers, and end them afterwards together with a cluster started for them; None without a request.
-
-    `begun` is the dtype if the options leave it open. Raises BadInput if no workers can be started.
-    """
-    if asked is None:
-        yield None
-        return
-    models = NamedModels(decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
-    with workers_of(models, settings, asked, note) as pool:
-        yield pool
-
-
 def swept(sweep: SweepLoop | GridSweep, where: str) -> None:
     """Sweep with a progress bar on standard error; an interruption prints the number of prompts kept `where`."""
     now, bars = sweep.progress, decoding.progress_bar()
     title = f"Sweeping {counted(len(sweep.sweeps), 'variant')}" if isinstance(sweep, GridSweep) else "Sweeping"
     try:
-        with bars(desc=title, total=now.prompts, initial=now.finished, unit=" prompts") as bar:
-            for progress in sweep:
-                bar.update(progress.finished - bar.n)
-                workers = "+".join(map(str, progress.workers))
-                fields = {"failed": progress.failed or "", "workers": workers}
+        begin = {"total": now.prompts, "initial": now.finished}
+        with closing(iter(sweep)) as steps, bars(desc=title, unit=" prompts", **begin) as bar:
+            for now in steps:
+                bar.update(now.finished - bar.n)
+                fields = {"failed": now.failed or "", "workers": "+".join(map(str, now.workers))}
                 if shown := {name: value for name, value in fields.items() if value}:
                     bar.set_postfix(shown, refresh=False)
     except KeyboardInterrupt:
         kept = counted(sweep.progress.finished, "finished prompt")
-        decoding.note(f"Interrupted. {kept} of {now.prompts} kept {where}; continue with --resume.")
+        note(f"Interrupted. {kept} of {now.prompts} kept {where}; continue with --resume.")
         sys.exit(130)
+    if sum(now.workers):
+        note(f"Mapped by {counted(len(now.workers), 'worker')}: {' + '.join(map(str, now.workers))} prompts.")
 
 
 def terms_of(options: argparse.Namespace) -> Terms:

@@ -7,7 +7,7 @@ few prompts at once, and their requests form one batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -62,7 +62,7 @@ class PromptMapper(Protocol):
         """Number of prompts mapped by each worker; empty if there is only this process."""
         ...
 
-    def objections(self, items: Iterable[PromptItem]) -> list[str]:
+    def objections(self, items: Sequence[PromptItem]) -> list[str]:
         """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
         ...
 
@@ -102,17 +102,7 @@ class LocalMapper:
         self._hand: dict[int, ActivePrompt] = {}
         self._refused: list[MappedPrompt] = []
 
-    @property
-    def room(self) -> int:
-        """Number of further prompts that it can take now."""
-        return self.reach - len(self._hand)
-
-    @property
-    def busy(self) -> bool:
-        """True while a prompt is unfinished."""
-        return bool(self._hand or self._refused)
-
-    def objections(self, items: Iterable[PromptItem]) -> list[str]:
+    def objections(self, items: Sequence[PromptItem]) -> list[str]:
         """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
         reasons = []
         for item in items:

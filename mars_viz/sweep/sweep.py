@@ -7,7 +7,7 @@ rounds in turn and share the models' answers, because a speculation does not dep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -135,7 +135,7 @@ class SweepLoop:
         """The present progress."""
         return self._progress(0.0)
 
-    def __iter__(self) -> Iterator[SweepProgress]:
+    def __iter__(self) -> Generator[SweepProgress, None, None]:
         """Sweep to the end, holding the folder. Raises BadInput if another process holds it, the disk refuses, or the
         device runs out of memory."""
         with self.resources, held(self.folder):
@@ -398,7 +398,7 @@ class GridSweep:
         """Progress of all sweeps; `share` includes those that are further."""
         return self._progress([sweep.progress for sweep in self.sweeps])
 
-    def __iter__(self) -> Iterator[SweepProgress]:
+    def __iter__(self) -> Generator[SweepProgress, None, None]:
         """Sweep to the end, holding all folders. Raises BadInput like `Sweep`."""
         with ExitStack() as folders:
             for sweep in self.sweeps:

@@ -24,7 +24,7 @@ from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.on_ray import NamedModels, RayRequest, check_ray, sweep_on_cluster
+from mars_viz.sweep.on_ray import NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
 from mars_viz.sweep.sweep import sweep_grid, sweep_prompts
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, to_time
@@ -206,7 +206,7 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
     if request.ray:  # which has no grids
         ray = RayRequest(request.ray)
         what = NamedModels(request.choice.arguments, ray.cpus), request.prompts, settings[0], span, folders[0], ray
-        make = partial(sweep_on_cluster, *what, chat=request.chat, resume=True)
+        make = partial(sweep_on_ray, *what, chat=request.chat, resume=True)
     job = SweepJob(labels, make, request.choice, elsewhere=bool(request.ray))
     tab_jobs.shared_worker().begin(job, *labels)
     return folders
