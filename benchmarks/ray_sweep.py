@@ -143,12 +143,11 @@ def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float
 
 
 def fill(folder: Path, prompts: int) -> None:
-    """As after so many prompts: their texts, and results put together; names alone, for nobody reads them here."""
+    """As after so many prompts: results and texts put together; names alone, for nobody reads them here."""
     (folder / texts.FOLDER).mkdir(exist_ok=True)
     for batch in range(prompts // shards.BATCH):
-        (folder / "results" / shards.batch_file(batch)).touch()
-        for index in shards.members(batch):
-            (folder / texts.FOLDER / shards.prompt_file(index)).touch()
+        for name in ("results", texts.FOLDER):
+            (folder / name / shards.batch_file(batch)).touch()
 
 
 def sample_sizes() -> dict[str, float]:

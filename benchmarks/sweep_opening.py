@@ -56,10 +56,10 @@ def synthesise(folder: Path, positions: int, per_prompt: int, lines: int) -> Non
     store = create(folder, plan, COSTS)
     for batch in range(-(-count // BATCH)):
         indices = np.arange(batch * BATCH, min(count, (batch + 1) * BATCH))
-        _write(store.results / f"batch-{batch:06}.parquet", indices, per_prompt, lines, rng)
+        _write(store.results.folder / f"batch-{batch:06}.parquet", indices, per_prompt, lines, rng)
         if len(indices) < BATCH:  # the last one is not whole
-            table = (store.results / f"batch-{batch:06}.parquet").rename(folder / "last")
-            _split(folder, table, store.results)
+            table = (store.results.folder / f"batch-{batch:06}.parquet").rename(folder / "last")
+            _split(folder, table, store.results.folder)
 
 
 def _write(path: Path, indices: np.ndarray, per_prompt: int, lines: int, rng: np.random.Generator) -> None:

@@ -210,18 +210,18 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
     """Read a sweep, finished or not. Raises BadInput for another folder, and if no prompt is finished."""
     store = open_store(Path(folder))
     while True:
-        before = store.files
+        before = store.results.files
         try:
             return _read(store)
         except BadInput:
-            if store.files == before:
+            if store.results.files == before:
                 raise
             # else a sweep under way has put prompts together meanwhile: what was listed is read under another name
 
 
 def _read(store: SweepStore) -> SweepResult:
     """Read every file's lines into preallocated columns, so that files are not kept in memory."""
-    folder, least, total = store.folder, store.finished(), store.count_lines()
+    folder, least, total = store.folder, store.finished(), store.results.count_lines()
     if total > MAX_LINES:
         raise RunFileError(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
     if not total:
