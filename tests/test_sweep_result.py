@@ -56,7 +56,7 @@ from mars_viz.sweep.evidence import ENDS, NOT_MEASURED, dial_grid, reproduction,
 from mars_viz.sweep.grid import advised, recommended
 from mars_viz.sweep.measures import FEWEST, Terms, alone, told
 from mars_viz.sweep.report import TOGETHER, TOLD, CachedSweep, TaskResults, losing, stretches
-from mars_viz.sweep.wall_clock import keep_check, kept_checks, spread_over
+from mars_viz.sweep.wall_clock import keep_check, kept_checks
 from mars_viz.words import exact_setting, exactly, times
 from tests.tables import table_backend
 
@@ -282,8 +282,6 @@ def test_numbers_and_times_are_printed_in_their_units():
     hostile = Table(["", "b"], [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]])
     rows = markdown([hostile]).splitlines()
     assert rows[2:] == ["| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |", "| \\--- | \\# \\*\\*f\\*\\* |"]
-    texts = [str(place) for place in range(9)]
-    assert (spread_over(texts, 5), spread_over(texts, 1), spread_over(texts, 20)) == (texts[::2], ["0"], texts)
 
 
 def test_engines_get_settings_where_they_have_the_rule():

@@ -26,7 +26,7 @@ from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.sweep import GridSweep
-from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
 from tests.sweep_cases import COSTS, accuracy, evidence_files, summary_of, timing, toy_prompts, toy_sweep
@@ -263,12 +263,9 @@ PROMPTS = [EncodedPrompt(f"prompt {place}") for place in range(3)]
 AT = {"confidence": 0.5, "threshold": 0.5, "svip": 0.3, "adaedl": 0.4, "specdec++": 0.6}
 
 
-def clocked(settings, *, swept=True, costs=DEAR):
+def clocked(settings, *, swept=True):
     over = settings.control.controller.name if swept else ""
-    clock = WallClock(table_backend(), PROMPTS, settings, over=over, repetitions=2, costs=costs)
-    for _ in clock:
-        pass
-    return clock.check()
+    return WallClock(table_backend(), PROMPTS, settings, over=over, repetitions=2).finish()
 
 
 @pytest.mark.parametrize(("name", "settings"), [*((name, GREEDY) for name in AT), ("svip", SAMPLED)])
@@ -294,17 +291,21 @@ def test_by_the_clock_a_drafter_takes_the_passes_that_its_controller_lets_it_tak
     assert any(steps < 3 for steps, _ in expected), "or nothing was cut"
 
 
-def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths():
+def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths(tmp_path):
     cut = replace(GREEDY, controller="confidence:0.5")
-    check, controller, paces = clocked(cut), CONTROLLERS["confidence"], []
+    result = threshold_sweep(tmp_path / "sweep", "confidence", count=9)
+    check = WallClock(table_backend(), **clock_options(result, 0.5, 5, 1)).finish()
+    controller, paces = CONTROLLERS["confidence"], []
     for way, at in ((check.chosen, 0.5), (check.strict, 0.0)):
-        rounds = [each for place in range(3) for each in independent(f"prompt {place}", GREEDY, "confidence", at)]
+        rounds = [
+            each for place in (0, 4, 8, 3, 7) for each in independent(f"prompt {place}", GREEDY, "confidence", at)
+        ]
         drafted = [count for _, count, _ in rounds]
         paces.append(way.tokens.sum() / drafts_seconds(DEAR, drafted, [controller.steps(each, 3) for each in drafted]))
     assert math.isclose(check.modelled_over_strict, paces[0] / paces[1])
     assert math.isclose(check.modelled_over_target, paces[0] * DEAR.passes[0].seconds)
     assert check.modelled_low < check.modelled_over_target < check.modelled_high
-    bare = clocked(cut, costs=None)
+    bare = clocked(cut)
     assert math.isnan(bare.modelled_over_strict) and "modelled" not in timed(bare)[0].text
     dialled = clocked(cut, swept=False)
     assert (dialled.dial, dialled.over, dialled.controller) == (0.8, "", "confidence:0.5")

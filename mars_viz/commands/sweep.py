@@ -45,7 +45,7 @@ from mars_viz.sweep.plan import Plan, set_notes
 from mars_viz.sweep.report import missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
-from mars_viz.sweep.wall_clock import Checks, keep_check, kept_checks
+from mars_viz.sweep.wall_clock import Checks, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.terminal import say
 from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
         control = requested.control
         value = None if control is None or ":" not in options.controller else control.threshold
     dial = chosen_dial(best.result, best.found) if value is None else value
-    checks = _checks(best.result, pair, prompts, dial, options)
+    checks = _checks(best.result, pair, dial, options)
     others = [each for each in every if each.result is not best.result]
     _report(best.result, dial, options, recommendation=best.found, checks=checks.found, beside=others)
 
@@ -215,22 +215,11 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
     return more.limited(options.limit) if of_file else more
 
 
-def _checks(
-    result: SweepResult, pair: Backend | None, prompts: PromptSet, dial: float, options: argparse.Namespace
-) -> Checks:
+def _checks(result: SweepResult, pair: Backend | None, dial: float, options: argparse.Namespace) -> Checks:
     kept, timed = True, None
     if pair is not None and options.wall_clock:
-        from mars_viz.sweep.wall_clock import to_time, wall_clock
-
-        timed = wall_clock(
-            pair,
-            to_time(result, prompts, options.timed),
-            result.plan.at(dial),
-            repetitions=options.repetitions,
-            chat=options.chat,
-            costs=result.costs,
-            over=result.plan.over,
-        )
+        clock = WallClock(pair, **clock_options(result, dial, options.timed, options.repetitions))
+        timed = clock.finish()
         try:
             keep_check(result.folder, timed)
         except BadInput as error:

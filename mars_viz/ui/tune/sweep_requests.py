@@ -27,7 +27,7 @@ from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.on_ray import NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
 from mars_viz.sweep.sweep import sweep_grid, sweep_prompts
-from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, to_time
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs.models import models_that_made
@@ -252,12 +252,9 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
     """Submit a check that times the reference and this setting. Raises BadInput if the folder has lost its prompts."""
     rights.check_sweeps()
-    timed_prompts = to_time(result, open_store(result.folder).prompts(), count)
-    plan = result.plan
-    how: dict[str, Any] = {"repetitions": repetitions, "chat": plan.chat, "costs": result.costs, "over": plan.over}
-    make = partial(WallClock, prompts=timed_prompts, settings=plan.at(dial), **how)
+    make = partial(WallClock, **clock_options(result, dial, count, repetitions))
     keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
-    job = ClockJob(make, keep, models_of(result.folder, plan))
+    job = ClockJob(make, keep, models_of(result.folder, result.plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
 
 
