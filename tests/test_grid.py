@@ -23,9 +23,11 @@ from mars_viz.run import Settings
 from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
-from mars_viz.sweep.evidence import dial_grid
-from mars_viz.sweep.grid import Advised, advised, best_of, few_dials, grid_of, grid_table, recommended
-from mars_viz.sweep.measures import cell, measures, value_at
+from mars_viz.sweep.document import few_dials
+from mars_viz.sweep.evidence import DEFAULT_TERMS, dial_grid
+from mars_viz.sweep.grid import advised, grid_of, recommended
+from mars_viz.sweep.measures import cell
+from mars_viz.sweep.report import Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.sweep import GridSweep
 from tests.tables import table_backend
 
@@ -108,38 +110,42 @@ def test_answers_are_shared_no_longer_than_needed(tmp_path):
     assert len(sweep._shared) == 0 and total == 12 and 0 < most < prefixes / 2
 
 
+def given(results, terms=DEFAULT_TERMS):
+    return Advised.each([CachedSweep(result) for result in results], terms)
+
+
 def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
-    variants = [Advised(result, advised(result, accuracy(1.0, 0.95), 4)) for result in swept]
+    variants = given(swept, accuracy(1.0, 0.95))
     chosen = variants[2]
-    files = evidence_files(chosen.result, dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
+    files = evidence_files(swept[2], dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
     data, text = json.loads(files["evidence.json"]), files["evidence.md"].decode()
     found = data["setting_grid"]
     lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
     assert (found["setting"]["key"], found["dial"], data["rule"]["fixed"]) == ("k", "r", {"k": 3})
     rules = [(row["value"], row["rule"]) for row in found["rows"]]
     assert rules == [*zip((1, 2, 3, 5), (each.rule for each in GRID.settings(VLLM)), strict=True)]
-    assert len(lines) == 4 * len(dial_grid(chosen.result, 0.4)) and list(lines[0])[:2] == ["k", "dial"]
+    assert len(lines) == 4 * len(dial_grid(swept[2], 0.4)) and list(lines[0])[:2] == ["k", "dial"]
     for row, each in zip(found["rows"], variants, strict=True):
-        known = measures(each.result)
+        known = each.sweep.measures
         assert row["recommendation"]["sentence"] == each.found.sentence and row["prompts"] == 8
         for at in row["dials"]:
             (line,) = (one for one in lines if float(one["k"]) == row["value"] and float(one["dial"]) == at["dial"])
             for name in ("tau", "speed_up", "accuracy", "rolled_back"):
-                alone = value_at(each.result, known[name], at["dial"])
+                alone = each.sweep.value(name, at["dial"])
                 assert at[name] == pytest.approx({"estimate": alone.estimate, "low": alone.low, "high": alone.high})
                 assert [float(line[f"{name}{end}"]) for end in ("", "_low", "_high")] == [*at[name].values()]
-        tau = cell(known["tau"], value_at(each.result, known["tau"], 0.0))
+        tau = cell(known["tau"], each.sweep.value("tau", 0.0))
         assert f"| {row['value']:g} | {tau} |" in text
     alone = evidence_files(swept[2], dial=0.5)
     assert "setting_grid.csv" not in alone and json.loads(alone["evidence.json"])["setting_grid"] is None
     narrow = toy_sweep(tmp_path / "n", 8, replace(VLLM, rule="vllm-thinking:k=5"), low=0.5).finish()
-    files = evidence_files(swept[2], dial=0.3, beside=[Advised(narrow, None)])
+    files = evidence_files(swept[2], dial=0.3, beside=given([narrow]))
     lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
     dials = dial_grid(swept[2], 0.3).tolist()
     assert 0.3 in dials and [float(line["dial"]) for line in lines] == 2 * [dial for dial in dials if dial >= 0.5]
     values = np.linspace(0, 1, 21).tolist()
-    assert few_dials(values, (values[3], 0.123)) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
-    assert few_dials([0.5]) == [0.5] and few_dials([]) == []
+    assert few_dials(values, values[3]) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
+    assert few_dials([0.5], 0.1) == [0.5] and few_dials([], 0.1) == []
     half = toy_sweep(tmp_path / "half", 8, replace(VLLM, rule="vllm-thinking:k=7"))
     next(progress for progress in half if progress.finished == 2)
     for other, why in (
@@ -150,17 +156,15 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
         (half.result(), "not finished"),
     ):
         with pytest.raises(BadInput, match=why):
-            evidence_files(swept[0], dial=0.5, beside=[Advised(other, None)])
+            evidence_files(swept[0], dial=0.5, beside=given([other]))
 
 
 def test_the_fastest_safe_variant_is_recommended_at_the_asked_confidence(swept):
-    nobody = [Advised(result, advised(result, accuracy(0.001, 0.999), 4)) for result in swept]
-    assert best_of(nobody).result is swept[2]  # nothing can be told of eight prompts: the rule as it is
-    assert best_of([Advised(swept[3], None), Advised(swept[1], None)]).result is swept[3]
-    everything = [Advised(result, advised(result, accuracy(100.0, 0.5), 4)) for result in swept]
-    speeds = [
-        value_at(each.result, measures(each.result)["speed_up_strict"], each.found.dial).estimate for each in everything
-    ]
+    nobody = given(swept, accuracy(0.001, 0.999))
+    assert best_of(nobody) is nobody[2]  # nothing can be told of eight prompts: the rule as it is
+    assert best_of([nobody[3], nobody[1]]) is nobody[3]
+    everything = given(swept, accuracy(100.0, 0.5))
+    speeds = [each.sweep.value("speed_up_strict", each.found.dial).estimate for each in everything]
     assert best_of(everything) is everything[int(np.argmax(speeds))] and len(set(speeds)) > 1
     for result in swept:
         found, each = advised(result, accuracy(40, 0.8), 4), recommended(result, accuracy(40, 0.95))
@@ -171,9 +175,9 @@ def test_the_fastest_safe_variant_is_recommended_at_the_asked_confidence(swept):
             recommended(result, accuracy(40, 0.8), 1) == recommended(result, accuracy(40, 0.8))
             and "Each of" not in each.sentence
         )
-    table = grid_table([Advised(result, None) for result in swept[::-1]], [0.0, 1.0])
+    table = grid_table(nobody[::-1], [0.0, 1.0])
     assert table.values == (1, 2, 3, 5) and table.symbol == "r"
-    taus = np.stack([table.band(place, "tau").estimate for place in range(4)])
+    taus = np.array([[at["tau"]["estimate"] for at in row["dials"]] for row in table.facts()["rows"]])
     assert len(set(taus[:, 1].tolist())) == 1 and taus[0, 0] == taus[0, 1]
     assert taus[-1, 0] > taus[1, 0] > taus[0, 0]
 

@@ -21,10 +21,10 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import DraftAndScore
 from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
 from mars_viz.sweep.document import lead, timed
-from mars_viz.sweep.grid import Advised, advised, best_of, fastest, grid_of, grid_table, with_pair
+from mars_viz.sweep.grid import advised, fastest, grid_of
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
-from mars_viz.sweep.report import CachedSweep
+from mars_viz.sweep.report import Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
@@ -158,24 +158,25 @@ def pair_grid(folder, count=12, costs=DEAR):
     for _ in sweeps:
         pass
     assert grid.values == (0.0, 0.3, 0.6) and grid.folders(folder)[1].name == "mars-confidence0.3"
-    return [Advised(sweep.result(), advised(sweep.result(), accuracy(100.0, 0.95), 3)) for sweep in sweeps.sweeps]
+    return Advised.each([CachedSweep(sweep.result()) for sweep in sweeps.sweeps], accuracy(100.0, 0.95))
 
 
 def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_best_pair(tmp_path):
     variants = pair_grid(tmp_path)
     for each, threshold in zip(variants, (0.0, 0.3, 0.6), strict=True):
-        for place, row in enumerate(each.result.rows(np.array([0.7]))[:, 0]):
+        result = each.sweep.result
+        for place, row in enumerate(result.rows(np.array([0.7]))[:, 0]):
             rounds = independent(f"prompt {place}", replace(GREEDY, dial=0.7), "confidence", threshold)
             drafted = [count for _, count, _ in rounds]
-            assert each.result.lines["lengths"][row].tolist() == [drafted.count(n) for n in range(4)]
-            assert each.result.lines["tokens"][row] == sum(len(ids) for ids, _, _ in rounds)
-        assert value_at(each.result, measures(each.result)["speed_up_strict"], 1.0).estimate == 1
+            assert result.lines["lengths"][row].tolist() == [drafted.count(n) for n in range(4)]
+            assert result.lines["tokens"][row] == sum(len(ids) for ids, _, _ in rounds)
+        assert each.sweep.value("speed_up_strict", 1.0).estimate == 1
     best = best_of(variants)
-    found, plan = with_pair(best, variants), best.result.plan
+    found, plan = best.found, best.sweep.plan
     control = plan.settings.control
     assert control is not None and control.threshold > 0  # drafted tokens are dear
     assert f"q(x) < {control.threshold:g} (Confidence) and take θ = " in found.sentence
-    ends = (best.result, best.found.dial), (variants[0].result, plan.strict)
+    ends = (best.sweep.result, found.dial), (variants[0].sweep.result, plan.strict)
     over = pace_over(*ends)
     assert f"modelled {over.estimate:.3g}"[:13] in found.sentence and "fixed γ = 3" in found.sentence
     paces = []
@@ -186,8 +187,8 @@ def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_
     table = grid_table(variants, np.array([0.5, 1.0]))
     assert table.values == (0.0, 0.3, 0.6) and table.axis.symbol == "λ" and "speed_up" in table.titles
     bare = pair_grid(tmp_path / "bare", 3, None)
-    assert with_pair(bare[0], bare) == bare[0].found
-    assert lead(CachedSweep(bare[0].result), 0.5)[0].basis == ""  # without a speed
+    assert best_of(bare) in bare
+    assert lead(bare[0].sweep, 0.5)[0].basis == ""  # without a speed
 
 
 NAMES = ("tau", "accuracy", "speed_up", "drafted", "same")

@@ -38,11 +38,11 @@ from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import document, store
 from mars_viz.sweep.evidence import Evidence, table_of
-from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, with_pair
+from mars_viz.sweep.grid import Grid, grid_of
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.plan import Plan, set_notes
-from mars_viz.sweep.report import missing
+from mars_viz.sweep.report import Advised, CachedSweep, best_of, missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
 from mars_viz.sweep.wall_clock import Checks, WallClock, clock_options, keep_check, kept_checks
@@ -136,18 +136,17 @@ def run(options: argparse.Namespace) -> None:
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     terms = terms_of(options)
-    every = [Advised(result, advised(result, terms, len(results))) for result in results]
+    every = Advised.each([CachedSweep(result, terms.how) for result in results], terms)
     best = best_of(every)
-    if variants is not None and variants.axis.over:
-        best = replace(best, found=with_pair(best, every))
     value: float | None = options.dial
     if options.over != OVER_DIAL:  # the threshold that --controller names, if it names one
         control = requested.control
         value = None if control is None or ":" not in options.controller else control.threshold
-    dial = chosen_dial(best.result, best.found) if value is None else value
-    checks = _checks(best.result, pair, dial, options)
-    others = [each for each in every if each.result is not best.result]
-    _report(best.result, dial, options, recommendation=best.found, checks=checks.found, beside=others)
+    result = best.sweep.result
+    dial = chosen_dial(result, best.found) if value is None else value
+    checks = _checks(result, pair, dial, options)
+    others = [each for each in every if each.sweep is not best.sweep]
+    _report(result, dial, options, recommendation=best.found, checks=checks.found, beside=others)
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:
@@ -255,14 +254,14 @@ def _report(result: SweepResult, dial: float, options: argparse.Namespace, **abo
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
         }
-        grid_facts = {} if options.grid is None else {"setting_grid": None if table is None else table.facts(terms.how)}
+        grid_facts = {} if options.grid is None else {"setting_grid": None if table is None else table.facts()}
         print(json_of(facts | grid_facts))
         return
     grid = document.in_sections({"The grid": evidence.grid_blocks()})
     say(*lines([*document.summary(sweep, dial, evidence.checks, terms), *grid]))
-    advice = document.NOT_GRADED if found is None else f"{found.sentence} {terms.safe}"
+    advice = f"{found.sentence} {terms.safe}"
     say("", f"{result.plan.rule.title}: {advice}" if grid else advice)
-    if found is not None and (more := next_step(found, options, result.folder, result.plan.turns)):
+    if more := next_step(found, options, result.folder, result.plan.turns):
         say(more)
     pack = f", evidence in {options.evidence}" if options.evidence else ""
     say("", f"Results {'below' if grid else 'in'} {options.out}{pack}.")

@@ -31,10 +31,19 @@ from mars_viz.runlist.reproduce import Options, command_line
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.document import engine_settings
-from mars_viz.sweep.grid import Advised, cells_at, grid_table
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import Plan, turns_words
-from mars_viz.sweep.report import TOLD, CachedSweep, losing, settings_of, stretches, stretches_csv
+from mars_viz.sweep.report import (
+    TOLD,
+    Advised,
+    CachedSweep,
+    cells_at,
+    grid_table,
+    losing,
+    settings_of,
+    stretches,
+    stretches_csv,
+)
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import Checks, TimingCheck
@@ -74,10 +83,11 @@ def table_of(sweep: CachedSweep, dial: float) -> list[dict[str, Any]]:
 class Evidence:
     """The evidence for a setting of a sweep.
 
-    `grid` are dial values of the table; None for evenly spaced ones. `checks` are the sweep's wall-clock checks, the
-    oldest first; the newest of this setting is used. `beside` are sweeps of the rule with another fixed setting, which
-    form a grid with this one. `terms` are those of the recommendation and of all intervals. `by_hand` is True if a user
-    chose the setting (None: if it is not the sweep's own choice). `references` are BibTeX entries.
+    `grid` are dial values of the table; None for evenly spaced ones. `recommendation` is None for the sweep's own.
+    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting is used. `beside` are
+    sweeps of the rule with another fixed setting, which form a grid with this one. `terms` are those of the
+    recommendation and of all intervals. `by_hand` is True if a user chose the setting (None: if it is not the sweep's
+    own choice). `references` are BibTeX entries.
     """
 
     def __init__(
@@ -93,13 +103,15 @@ class Evidence:
         by_hand: bool | None = None,
         references: str = "",
     ) -> None:
-        self.result, self.dial, self.recommendation, self.terms = result, dial, recommendation, terms
-        self.references, self.sweep = references, CachedSweep(result, terms.how)
+        self.result, self.dial, self.terms, self.references = result, dial, terms, references
+        self.sweep = CachedSweep(result, terms.how)
+        self.recommendation = recommendation or self.sweep.recommendation(terms)
         self.checks = Checks(tuple(replace(check, how=terms.how) for check in checks))
         self.timing = self.checks.latest(dial)
         values = dial_grid(result, dial) if grid is None else np.append(grid, dial)
-        self.variants = grid_table([Advised(result, recommendation), *beside], values) if beside else None
-        self.chosen, words = _chosen(result, dial, recommendation, by_hand)
+        own = Advised(self.sweep, self.recommendation)
+        self.variants = grid_table([own, *beside], values) if beside else None
+        self.chosen, words = _chosen(result, dial, self.recommendation, by_hand)
         self.chosen_words, requested = words, dial if self.chosen == "by_hand" else None
         varied = ""  # the value of --grid
         if self.variants is not None:
@@ -138,13 +150,13 @@ class Evidence:
             "off_is_strict": _off(result, timing),
             "grid": self.rows,
             "stretches": len(result.edges) - 1,
-            "setting_grid": None if self.variants is None else self.variants.facts(how),
+            "setting_grid": None if self.variants is None else self.variants.facts(),
             "relaxed_tokens": _relaxed(sweep, dial),
             "engines": [_engine(row) for row in sweep.engines(dial)],
             "acceptance": self.acceptance,
             "engine_settings": [asdict(each) for each in engine_settings(plan.settings, at)],
             "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
-            "recommendation": None if self.recommendation is None else asdict(self.recommendation),
+            "recommendation": asdict(self.recommendation),
             "intervals": {
                 "confidence": how.confidence,
                 "method": how.method.value,
@@ -193,7 +205,7 @@ class Evidence:
         sweep, dial, plan = self.sweep, self.dial, self.result.plan
         finding = "".join(each.text for each in document.lead(sweep, dial))
         advice = document.advice(sweep, self.recommendation, dial, self.terms)
-        begin = (finding, advice, self.chosen_words, self.terms.safe if self.recommendation else "")
+        begin = (finding, advice, self.chosen_words, self.terms.safe)
         cited = Sentence(f"{plan.rule.source}; as BibTeX in references.bib.")
         sections: dict[str, Sequence[Block]] = {
             "To reproduce": [Code(self.reproduction["command"]), *map(Sentence, self.reproduction["needs"])],
@@ -212,7 +224,7 @@ class Evidence:
             "References": [cited] if self.references else [],
         }
         title = f"{plan.title} at {exact_setting(plan.symbol, dial)}, against {plan.against}"
-        return Section(title, [*(Sentence(each) for each in begin if each), *document.in_sections(sections)])
+        return Section(title, [*map(Sentence, begin), *document.in_sections(sections)])
 
     def _plan(self) -> list[Block]:
         result = self.result
@@ -274,10 +286,8 @@ class Evidence:
         """Return the tables of the grid, and how far the dial can go for each variant; empty without a grid."""
         if self.variants is None:
             return []
-        sweeps = [CachedSweep(each.result, self.terms.how) for each in self.variants.variants]
         names = [name for name in document.VARIED if name in self.variants.titles]
-        found = document.grid(self.variants, sweeps, names, self.dial)
-        return [*found, *document.grid_advice(self.variants, sweeps)]
+        return [*document.grid(self.variants, names, self.dial), *document.grid_advice(self.variants)]
 
     def _counts(self) -> list[Block]:
         rows = self.sweep.engines(self.dial)
@@ -297,9 +307,9 @@ class Evidence:
         return [Sentence(words), document.by_definition(rows, short=True), document.by_position(rows)]
 
 
-def _chosen(result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None) -> tuple[str, str]:
+def _chosen(result: SweepResult, dial: float, found: Recommendation, by_hand: bool | None) -> tuple[str, str]:
     """Return how this setting was chosen, as a word and as a sentence; `by_hand` as in `Evidence`."""
-    at, recommended = exact_setting(result.plan.symbol, dial), None if found is None else found.dial
+    at, recommended = exact_setting(result.plan.symbol, dial), found.dial
     if dial == recommended:
         return "recommended", f"{at} is the recommended setting; no user chose another."
     if not (dial != chosen_dial(result, found) if by_hand is None else by_hand):

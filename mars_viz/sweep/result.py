@@ -355,10 +355,10 @@ def together(confidence: float, among: int) -> str:
     return f"Each of the {among} variants is tested at {each}, so that whichever is chosen holds at {joint}."
 
 
-def chosen_dial(result: SweepResult, found: Recommendation | None) -> float:
+def chosen_dial(result: SweepResult, found: Recommendation) -> float:
     """Return the recommended setting, otherwise the rule's default if it is in the range, otherwise the loosest."""
     dial = result.plan.axis.dial
-    if found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None:
+    if found.finding is Finding.RECOMMENDED and found.dial is not None:
         return found.dial
     if result.plan.low <= dial.default <= result.plan.high:
         return dial.default

@@ -59,10 +59,10 @@ class PromptTexts:
 
     def line(self, index: int) -> dict[str, Any]:
         """Return the line of the data set for the prompt with this index."""
-        pieces = {"pieces": [each.data for each in self.pieces.values()]}
-        pieces["special"] = [each.special for each in self.pieces.values()]
-        contents = {"lengths": self.lengths, "token_ids": self.token_ids, "piece_ids": list(self.pieces), **pieces}
-        return {"prompt": [index]} | {name: [values] for name, values in contents.items()}
+        pieces = self.pieces.values()
+        named = {"pieces": [each.data for each in pieces], "special": [each.special for each in pieces]}
+        contents = {"lengths": self.lengths, "token_ids": self.token_ids, "piece_ids": list(self.pieces)}
+        return {"prompt": [index]} | {name: [values] for name, values in (contents | named).items()}
 
 
 def texts_of(made: DialMap) -> PromptTexts:

@@ -300,7 +300,7 @@ class WallClock:
         repetitions: int = 3,
         chat: bool | None = None,
         over: str = "",
-        modelled: Mapping[str, float] | None = None,
+        modelled: Mapping[str, Any] | None = None,
     ):
         """Check `settings` against the rule's strict end or, `over` a controller's threshold, against uncut drafts.
 

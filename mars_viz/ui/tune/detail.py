@@ -33,9 +33,8 @@ from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.evidence import dial_grid, evidence_zip
-from mars_viz.sweep.grid import Advised, best_of, grid_table, with_pair
 from mars_viz.sweep.measures import METHODS, cell, told
-from mars_viz.sweep.report import BANDS, CachedSweep
+from mars_viz.sweep.report import BANDS, Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.documents import ROW, draw, sentence
@@ -132,30 +131,25 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-Variants = Callable[[], list[tuple[CachedSweep, Recommendation]]]
+Variants = Callable[[], list[Advised]]
 """Opens the sweeps of a grid, this page's first, with their recommendations."""
 
 
-def opened_variants(
-    catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView
-) -> list[tuple[CachedSweep, Recommendation]]:
+def opened_variants(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> list[Advised]:
     """Return the sweeps of this one's grid, itself first, each tested as one of several. Raises BadInput."""
     opened = (catalog.opened(name) for name in catalog.variants(view.sweep))
     others = [other.by(sweep.how) for other in opened if other is not None]
-    sweeps = [sweep, *(each for each in others if each is not sweep)]
-    return [(each, each.recommendation(view.terms, len(sweeps))) for each in sweeps]
+    return Advised.each([sweep, *(each for each in others if each is not sweep)], view.terms)
 
 
 def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     """Draw a figure by the grid's axis (rows) and the dial (columns), and each row's loosest safe value."""
     try:
         variants = beside()
-        advised = [Advised(each.result, found) for each, found in variants]
-        table = grid_table(advised, dial_grid(sweep.result, dial))
+        table = grid_table(variants, dial_grid(sweep.result, dial))
     except BadInput as error:
         theme.note(str(error))
         return
-    sweeps = sorted((each for each, _ in variants), key=lambda each: table.axis.value_of(each.plan.settings))
     names, titles = [name for name in document.VARIED if name in table.titles], table.titles
     name = st.segmented_control(
         "Figure",
@@ -166,16 +160,10 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
         format_func=lambda name: markdown(titles[name]),  # the widget must hold nothing else
         label_visibility="collapsed",
     )
-    draw(document.grid(table, sweeps, [name or names[0]], dial))
-    if table.axis.setting.key == THRESHOLD and (best := pair(advised)) is not None:
+    draw(document.grid(table, [name or names[0]], dial))
+    if table.axis.setting.key == THRESHOLD and (best := best_of(variants).found).dial is not None:
         sentence(best.sentence, "modelled")
-    draw(document.grid_advice(table, sweeps))
-
-
-def pair(advised: Sequence[Advised]) -> Recommendation | None:
-    """Return the joint recommendation of threshold and dial; None if there is none."""
-    recommendation = with_pair(best_of(advised), advised)
-    return None if recommendation is None or recommendation.dial is None else recommendation
+    draw(document.grid_advice(table))
 
 
 _METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
@@ -472,16 +460,14 @@ def evidence(
     checks = all_checks(sweep, dial)
 
     def packed() -> bytes:
-        variants = [(sweep, advice)] if beside is None else beside()
-        own_variant, *others = (Advised(each.result, found) for each, found in variants)
-        best = pair([own_variant, *others]) if others and sweep.plan.cut_by is not None else None
-        recommendation = best or own_variant.found
+        variants = [Advised(sweep, advice)] if beside is None else beside()
+        best = variants[0] if sweep.plan.cut_by is None else best_of(variants)
         return evidence_zip(
             sweep.result,
             dial=dial,
-            recommendation=recommendation,
+            recommendation=best.found,
             checks=checks.found,
-            beside=others,
+            beside=variants[1:],
             terms=view.terms,
             by_hand=view.dial is not None,
             references=bibtex(sweep.plan.rule.name),
