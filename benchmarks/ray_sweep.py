@@ -130,7 +130,7 @@ def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float
     found = {}
     for held in (0, *HELD):  # the first one warms up
         with tempfile.TemporaryDirectory() as home:
-            made = store.create(Path(home) / "sweep", plan, None)
+            made = store.create(Path(home) / "sweep", plan, None, prompts)
             fill(made.folder, held)
             first = held // shards.BATCH * shards.BATCH
             began, used = time.perf_counter(), time.process_time()

@@ -52,8 +52,9 @@ def synthesise(folder: Path, positions: int, per_prompt: int, lines: int) -> Non
     count = max(1, positions // per_prompt)
     settings = Settings(rule="mars", gamma=3)
     items = tuple(PromptItem(f"prompt-{i}", f"task {i % 6}", f"prompt {i}", "1", "contains") for i in range(count))
-    plan = plan_of(settings, Span(0.5, 1.0, (3,)), False, PromptSet("synthetic", items), Provenance(eos_ids=(0,)))
-    store = create(folder, plan, COSTS)
+    prompts = PromptSet("synthetic", items)
+    plan = plan_of(settings, Span(0.5, 1.0, (3,)), False, prompts, Provenance(eos_ids=(0,)))
+    store = create(folder, plan, COSTS, prompts)
     for batch in range(-(-count // BATCH)):
         indices = np.arange(batch * BATCH, min(count, (batch + 1) * BATCH))
         _write(store.results.folder / f"batch-{batch:06}.parquet", indices, per_prompt, lines, rng)

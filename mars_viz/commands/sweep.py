@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.axis import RuleDial, Span
+from mars_viz.axis import Span
 from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import add, note
@@ -41,7 +41,7 @@ from mars_viz.sweep.evidence import Evidence, table_of
 from mars_viz.sweep.grid import Grid, grid_of
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, sweep_on_ray
-from mars_viz.sweep.plan import Plan, set_notes
+from mars_viz.sweep.plan import Plan, check_span, set_notes
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
     requested = decoding.settings_of(options, dial=None if options.over == OVER_DIAL else options.dial)
     pair_named(options.target, options.drafter).check(requested)
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
-    _check(options, span)
+    _check(options, settings, span)
     asked_ray = _ray_request(options)
     variants = _checked_grid(options)
     task = prompt_sets.task_of(options, settings)
@@ -149,18 +149,14 @@ def run(options: argparse.Namespace) -> None:
     _report(result, dial, options, recommendation=best.found, checks=checks.found, beside=others)
 
 
-def _check(options: argparse.Namespace, span: Span) -> None:
+def _check(options: argparse.Namespace, settings: Settings, span: Span) -> None:
     prompt_sets.check_task(options)
     terms_of(options)
     if span.over and options.grid is not None:
         raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
-    if not span.over:
-        axis = RuleDial(rule_named(options.rule))
-        if options.dial is not None and not span.low <= options.dial <= span.high:
-            raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
-        if not span.low <= axis.reference <= span.high:
-            at = f"{axis.symbol} = {axis.reference:g}"
-            raise SettingError(f"The range must reach the strict end, {at}, to compare with it.")
+    if not span.over and options.dial is not None and not span.low <= options.dial <= span.high:
+        raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
+    check_span(settings, span)
     if options.batch < 1:
         raise SettingError(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:

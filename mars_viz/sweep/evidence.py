@@ -6,8 +6,6 @@ Plain data, and files in Markdown, CSV and JSON, written completely or not at al
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
-from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
+from mars_viz.analysis.engines import EngineRow, synthetic_settings
 from mars_viz.analysis.intervals import DEFAULT, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.controllers import NONE
@@ -27,6 +25,7 @@ from mars_viz.errors import BadInput
 from mars_viz.options import options_of
 from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
 from mars_viz.run import Settings, stop_words
+from mars_viz.runfiles.folders import packed
 from mars_viz.runlist.reproduce import Options, command_line
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
@@ -436,26 +435,14 @@ def _relaxed(sweep: CachedSweep, dial: float) -> dict[str, Any]:
 
 
 def _engine(row: EngineRow) -> dict[str, Any]:
-    definition = row.definition
-    rates = picked(row, "unconditional", "conditional", "joint")
-    return {
-        "engine": definition.engine,
-        "length": row.length,
-        "length_within": _within(row.length_within),
-        "length_formula": definition.length_formula,
-        "rate": row.rate,
-        "rate_within": _within(row.rate_within),
-        "rate_formula": definition.rate_formula,
-        "bonus": definition.bonus,
-        "pooling": definition.pooling.value,
-        "source": definition.source,
-        "note": definition.note,
-    } | {name: None if values is None else values.tolist() for name, values in rates.items()}
-
-
-def _within(found: Within) -> dict[str, Any]:
-    ends = {name: None if found.interval is None else getattr(found.interval, name) for name in ("low", "high")}
-    return ends | {"why_none": found.why}
+    facts = picked(row.definition, "engine", "length_formula", "rate_formula", "bonus", "source", "note")
+    facts |= {"pooling": row.definition.pooling.value} | picked(row, "length", "rate")
+    for name, within in (("length_within", row.length_within), ("rate_within", row.rate_within)):
+        ends = {end: None if within.interval is None else getattr(within.interval, end) for end in ("low", "high")}
+        facts[name] = ends | {"why_none": within.why}
+    for name, values in picked(row, "unconditional", "conditional", "joint").items():
+        facts[name] = None if values is None else values.tolist()
+    return facts
 
 
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
@@ -529,11 +516,8 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
 
 def evidence_zip(result: SweepResult, *, dial: float, **options: Any) -> bytes:
     """Return the files as a zip with one folder; equal evidence gives equal bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in Evidence(result, dial, **options).files().items():
-            archive.writestr(zipfile.ZipInfo(f"evidence/{name}"), data, zipfile.ZIP_DEFLATED)
-    return buffer.getvalue()
+    files = Evidence(result, dial, **options).files()
+    return packed((f"evidence/{name}", data) for name, data in files.items())
 
 
 def reproduction(

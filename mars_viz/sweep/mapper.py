@@ -1,7 +1,7 @@
 """From a prompt to its part of a sweep: the exact dial map, reduced to lines and texts.
 
-A sweep gives prompts to a `PromptMapper` and writes its results. `LocalMapper` uses models of this process: it maps a
-few prompts at once, and their requests form one batch.
+A sweep gives prompts to a mapper and writes its results. `LocalMapper` uses models of this process: it maps a few
+prompts at once, and their requests form one batch. `on_ray.WorkerPool` has the same methods.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mars_viz.chat import History
 from mars_viz.errors import BadInput, PromptError, SettingError
@@ -49,45 +49,11 @@ class ActivePrompt:
     seconds: float = 0.0  # its part of the batches' wall-clock time, by requested prefixes
 
 
-class PromptMapper(Protocol):
-    """Maps the prompts of a sweep."""
-
-    @property
-    def reach(self) -> int:
-        """Maximum number of questions in progress or waiting to be written."""
-        ...
-
-    @property
-    def done_by(self) -> tuple[int, ...]:
-        """Number of prompts mapped by each worker; empty if there is only this process."""
-        ...
-
-    def objections(self, items: Sequence[PromptItem]) -> list[str]:
-        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
-        ...
-
-    def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Add the prompt with this index, after the turns in `history`."""
-        ...
-
-    def advance(self) -> Sequence[MappedPrompt]:
-        """Continue for a moment and return finished prompts. Raises BadInput if it cannot continue."""
-        ...
-
-    def share(self, index: int) -> float:
-        """Return the part of the dial with a complete text for this prompt, as far as it is known."""
-        ...
-
-    def clear(self) -> None:
-        """Drop all unfinished prompts."""
-        ...
-
-
 class LocalMapper:
     """Maps prompts with models of this process."""
 
-    reach: int
-    done_by: tuple[int, ...] = ()
+    reach: int  # maximum number of questions in progress or waiting to be written
+    done_by: tuple[int, ...] = ()  # number of prompts mapped by each worker; empty if there is only this process
 
     def __init__(
         self, backend: Backend, plan: Plan, *, batch: int = AT_ONCE, open_: Callable[[], Speculator] | None = None
@@ -114,7 +80,7 @@ class LocalMapper:
         return reasons
 
     def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Add a prompt."""
+        """Add the prompt with this index, after the turns in `history`."""
         try:
             prompt = self._tokens(item, history)
         except BadInput as error:

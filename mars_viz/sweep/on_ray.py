@@ -287,7 +287,7 @@ _LOSSES = 3  # maximum number of workers that a prompt may be lost with
 
 
 class WorkerPool:
-    """All workers of a sweep, which map its prompts: a `PromptMapper` once it has its plan (`mapping`)."""
+    """All workers of a sweep, which map its prompts once the pool has its plan (`mapping`)."""
 
     def __init__(
         self,

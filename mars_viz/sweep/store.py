@@ -141,27 +141,27 @@ class SweepStore:
         """Extend the sweep to `prompts`, which must start with the current ones; does nothing if there are no more.
         Raises BadInput if the disk refuses. Only for the process that sweeps."""
         if open_store(self.folder).plan.prompts < self.plan.prompts:
-            with disk_refusals(self.folder, remedy=_KEPT):
-                write_file(self.folder / _PROMPTS, to_jsonl(prompts), synced=True)
-                if prompts.rest or (self.folder / _REST).exists():
-                    write_file(self.folder / _REST, to_jsonl(replace(prompts, items=prompts.rest)), synced=True)
-                write_file(self.folder / _SHEET, to_json(self.plan, self.costs), synced=True)
+            self._keep(prompts)
+
+    def _keep(self, prompts: PromptSet) -> None:
+        with disk_refusals(self.folder, remedy=_KEPT):
+            write_file(self.folder / _PROMPTS, to_jsonl(prompts), synced=True)
+            if prompts.rest or (self.folder / _REST).exists():
+                write_file(self.folder / _REST, to_jsonl(replace(prompts, items=prompts.rest)), synced=True)
+            write_file(self.folder / _SHEET, to_json(self.plan, self.costs), synced=True)
 
 
-def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | None = None) -> SweepStore:
+def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> SweepStore:
     """Create a sweep in a new folder. Raises BadInput if the folder is in use or the disk refuses."""
     check_new(folder)
     with disk_refusals(folder, remedy=_KEPT):
         folder.mkdir(parents=True, exist_ok=True)
         make_folder(folder / _RESULTS)
-    with held(folder), disk_refusals(folder, remedy=_KEPT):
+    store = SweepStore(folder, plan, costs)
+    with held(folder):
         check_new(folder)  # somebody else may have been quicker
-        if prompts is not None:
-            write_file(folder / _PROMPTS, to_jsonl(prompts), synced=True)
-            if prompts.rest:
-                write_file(folder / _REST, to_jsonl(replace(prompts, items=prompts.rest)), synced=True)
-        write_file(folder / _SHEET, to_json(plan, costs), synced=True)
-    return SweepStore(folder, plan, costs)
+        store._keep(prompts)
+    return store
 
 
 def keep_costs(folder: Path, costs: Costs) -> None:

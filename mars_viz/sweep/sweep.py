@@ -26,13 +26,14 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.columns import failed_lines
-from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper, Remembering
+from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, Remembering
 from mars_viz.sweep.plan import Plan, plan_of
 from mars_viz.sweep.result import Failure, SweepResult, load_sweep
 from mars_viz.walk import AT_ONCE, Answer, Prefix, Speculator, cut_by
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
+    from mars_viz.sweep.on_ray import WorkerPool
 
 _AHEAD = 4  # batches started ahead of the first unwritten prompt, which limits the results that wait
 
@@ -102,7 +103,7 @@ class SweepLoop:
         span: Span,
         out: str | PathLike[str],
         provenance: Provenance,
-        mapper_of: Callable[[Plan], PromptMapper],
+        mapper_of: Callable[[Plan], LocalMapper | WorkerPool],
         *,
         chat: bool | None = None,
         resume: bool = False,
@@ -291,7 +292,7 @@ def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
     return range(finished, end)
 
 
-def _too_long(mapper: PromptMapper, prompts: PromptSet) -> tuple[Failure, ...]:
+def _too_long(mapper: LocalMapper | WorkerPool, prompts: PromptSet) -> tuple[Failure, ...]:
     too_long: list[Failure] = []
     before: PromptItem | None = None
     for item, reason in zip(prompts.items, mapper.objections(prompts.items), strict=True):
