@@ -12,7 +12,6 @@ from mars_viz.costs import (
     Cost,
     costs_from,
     disturbance,
-    modelled_seconds,
     monotone,
     objection,
     per_token,
@@ -35,9 +34,6 @@ from tests.tables import table_backend
 
 def test_a_round_of_chains_and_trees_by_hand():
     assert [round_cost(COSTS, gamma).seconds for gamma in (1, 3)] == pytest.approx([0.001 + 0.011 + 0.001, 0.017])
-    np.testing.assert_allclose(modelled_seconds(COSTS, np.array([2, 10]), 3), [0.034, 0.17])
-    assert costing.modelled_speed_up(COSTS, 40, 10, 3) == pytest.approx(0.4 / 0.17)
-    assert np.isnan(costing.modelled_speed_up(COSTS, 0, 0, 3))
     for gamma in (0, 4):
         with pytest.raises(BadInput, match="was not measured"):
             round_cost(COSTS, gamma)
