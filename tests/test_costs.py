@@ -26,9 +26,9 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import decode_alone
 from mars_viz.speculators.costs import Measuring, measure_costs
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep.measures import difference_at, measures, value_at
+from mars_viz.sweep.measures import measures, value_at
 from mars_viz.sweep.store import keep_costs
-from tests.sweep_cases import COSTS, summary_of, timing, toy_sweep
+from tests.sweep_cases import COSTS, difference_at, summary_of, timing, toy_sweep
 from tests.tables import table_backend
 
 

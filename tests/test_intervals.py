@@ -22,6 +22,7 @@ from mars_viz.analysis.intervals import (
     prompts_needed,
     ratio,
     stacked,
+    total,
     union_edges,
 )
 from mars_viz.analysis.recommendation import Changed, Finding, Graded, loss_bound, recommend, score_bound
@@ -187,6 +188,7 @@ def test_steps_by_hand_and_bad_input():
             one.at(outside)
     assert union_edges([one, two]).tolist() == [0, 0.25, 0.5, 1]
     assert stacked([one, two]).values.tolist() == [[1, 1, 2], [10, 20, 30]]
+    assert total([one, two]).values.tolist() == [11, 21, 32]
     assert combined(lambda a, b: b / a, one, two).values.tolist() == [10, 20, 15]
     assert Steps(np.arange(4.0), np.array([np.nan, np.nan, 1])).simplified().edges.tolist() == [0, 2, 3]
     for edges, values in (([0.0], []), ([0.0, 1], [1, 2]), ([[0.0, 1]], [1])):
@@ -195,17 +197,22 @@ def test_steps_by_hand_and_bad_input():
     for edges in ([0.0, 0, 1], [0.0, 2, 1], [0.0, np.nan, 1], [0.0, 1, np.inf]):
         with pytest.raises(BadInput, match="must be numbers that ascend"):
             Steps(np.array(edges), np.array([1, 2]))
-    other = Steps(np.array([0.0, 2.0]), np.array([1]))
-    for together, why in (([one, other], "same range"), ([], "Give at least one")):
+    other, odd = Steps(np.array([0.0, 2.0]), np.array([1])), Steps(np.array([0.0, 1.0]), np.array([np.nan]))
+    for together, given_, why in (
+        *((each, [one, other], "same range") for each in (union_edges, total)),
+        *((each, [], "Give at least one") for each in (union_edges, total)),
+        (total, [odd], "Only finite"),
+    ):
         with pytest.raises(BadInput, match=why):
-            union_edges(together)
+            together(given_)
 
 
 @given(functions())
 def test_functions_put_together_and_simplified_agree_with_every_point(found):
-    side = stacked(found)
+    side, added = stacked(found), total(found)
     for dial in probes(side.edges):
-        assert side.at(dial).tolist() == [int(function.at(dial)) for function in found]
+        expected = [int(function.at(dial)) for function in found]
+        assert side.at(dial).tolist() == expected and added.at(dial) == sum(expected)
     simple = (function := found[0]).simplified()
     assert all(simple.at(dial) == function.at(dial) for dial in probes(function.edges))
     assert (np.diff(simple.values) != 0).all()

@@ -28,7 +28,7 @@ from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, texts
 from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
-from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, share_bins
+from mars_viz.sweep.columns import SHARES, edit_distance, rank_bins, schema, share_bins
 from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.sweep import sweep_prompts
 from tests.tables import TableTarget, table_backend, tables
@@ -143,7 +143,7 @@ def test_batches_of_finished_prompts_are_one_plain_data_set(tmp_path, monkeypatc
     names = sorted(path.stem for path in (result.folder / "results").iterdir())
     assert names == ["batch-000000", "batch-000001", "prompt-000008", "prompt-000009"]
     table = pq.read_table(result.folder / "results").to_pandas()
-    assert list(table.columns) == list(COLUMNS) and len(table) == len(result.lines["low"])
+    assert list(table.columns) == schema(result.plan).names and len(table) == len(result.lines["low"])
     assert sorted(set(table["prompt"])) == list(range(10)) and result.costs == COSTS
     sweep = toy_sweep(tmp_path / "left", 5)
     with monkeypatch.context() as killed:  # before what is packed is removed

@@ -19,7 +19,7 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import DraftAndScore
-from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
+from mars_viz.sweep import Sweep, frontier, load_sweep, measures, value_at
 from mars_viz.sweep.document import lead, timed
 from mars_viz.sweep.grid import advised, fastest, grid_of
 from mars_viz.sweep.measures import pace_over
@@ -29,7 +29,7 @@ from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
-from tests.sweep_cases import COSTS, accuracy, evidence_files, summary_of, timing, toy_prompts, toy_sweep
+from tests.sweep_cases import COSTS, accuracy, difference_at, evidence_files, summary_of, timing, toy_prompts, toy_sweep
 from tests.tables import table_backend
 from tests.test_controllers import alone
 

@@ -14,12 +14,22 @@ from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
 from mars_viz.records import emitted
-from mars_viz.sweep import difference_at, load_sweep, measures, pairing, value_at
+from mars_viz.sweep import load_sweep, measures, pairing, value_at
 from mars_viz.sweep.pairing import Change, SweepSetting, compared, divergence, pair, turned
 from mars_viz.sweep.plan import same_answers
 from mars_viz.ui.compare import saved_sweeps
 from tests.factories import toy_run
-from tests.sweep_cases import COSTS, SETTINGS, alone, conversations, first_turns, sweep_over, toy_prompts, toy_sweep
+from tests.sweep_cases import (
+    COSTS,
+    SETTINGS,
+    alone,
+    conversations,
+    difference_at,
+    first_turns,
+    sweep_over,
+    toy_prompts,
+    toy_sweep,
+)
 from tests.test_compare_page import folder, link, opened, recorded  # noqa: F401
 from tests.test_rules_page import said
 

@@ -509,16 +509,6 @@ def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], 
     return widened(interval, moved).only
 
 
-def difference_at(
-    result: SweepResult, measure: Measure, dial: float, reference: float, how: Bootstrap = DEFAULT
-) -> Interval:
-    """Return the figure at one dial value minus that at another, paired by resampled prompts. A change of accuracy that
-    is 0 for all prompts still gets an interval."""
-    rows = result.graded if measure.graded else None
-    before, after = (ComparedFigure(result, measure, at, rows) for at in (reference, dial))
-    return change((before, after), how, result.units_of(rows), sure=dial == reference)
-
-
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
     """One of two compared figures: a sweep's figure at a dial value, for some of its prompts."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
 from mars_viz.locks import held
-from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts, to_jsonl
+from mars_viz.prompts import PromptItem, PromptSet, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
 from mars_viz.runfiles.manifest import LARGEST
 from mars_viz.sweep import shards, texts
@@ -44,11 +44,8 @@ class SweepStore:
         self.folder = folder
         self.plan = plan
         self.costs = costs
-        columns = schema(
-            plan.settings.gamma, turns=plan.turns is Turns.ALL, lengths=plan.cut_by is not None, scores=len(plan.scores)
-        )
         remedy = ". Remove it and go on with --resume, or sweep again into a new folder."
-        self.results, self.texts = DataSet(folder / _RESULTS, columns, remedy), texts.data_set(folder)
+        self.results, self.texts = DataSet(folder / _RESULTS, schema(plan), remedy), texts.data_set(folder)
 
     def finished(self) -> int:
         """Return the number of finished prompts, the first of the set. Raises BadInput if files are missing."""
