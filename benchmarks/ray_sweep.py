@@ -100,7 +100,7 @@ def ready(models: TimedModels, settings: Settings, workers: int) -> WorkerPool:
 
 def swept(pool: WorkerPool, prompts: PromptSet, settings: Settings, out: Path) -> dict[str, float]:
     """Seconds of a sweep: by the clock, and the driver's processor time."""
-    sweep = SweepLoop(prompts, settings, SPAN, out, pool.first().provenance, pool.mapping, chat=False)
+    sweep = SweepLoop(prompts, {out: settings}, SPAN, pool.first().provenance, pool.mapping, chat=False)
     began, used = time.perf_counter(), time.process_time()
     for _ in sweep:
         pass
@@ -136,7 +136,7 @@ def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float
             began, used = time.perf_counter(), time.process_time()
             for index in range(first, first + shards.BATCH):
                 each = results[index % len(results)]
-                made.append(index, each.lines, each.texts)
+                made.append(index, *each.results[0])
             found[f"{held}"] = 1e3 * (time.perf_counter() - began) / shards.BATCH
             found[f"{held}, processor"] = 1e3 * (time.process_time() - used) / shards.BATCH
     return found, moved

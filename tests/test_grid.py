@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from factories import Counting
-from sweep_cases import COSTS, accuracy, equal, evidence_files, toy_prompts, toy_sweep
+from sweep_cases import COSTS, accuracy, asking, equal, evidence_files, toy_prompts, toy_sweep
 from test_turns import talks
 
 from mars_viz import cli, locks
@@ -21,14 +21,12 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import loading
-from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.document import few_dials
 from mars_viz.sweep.evidence import DEFAULT_TERMS, dial_grid
 from mars_viz.sweep.grid import advised, grid_of, recommended
 from mars_viz.sweep.measures import cell
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, grid_table
-from mars_viz.sweep.sweep import GridSweep
 from tests.tables import table_backend
 
 VLLM = Settings(rule="vllm-thinking", gamma=3, max_new_tokens=16)
@@ -38,14 +36,14 @@ GRID = grid_of(rule_named("vllm-thinking"), "k=1,2,3,5")
 
 def toy_grid(out, *, count=5, **how):
     settings, folders = GRID.settings(VLLM), GRID.folders(out)
-    return GridSweep(table_backend(), toy_prompts(count), settings, folders, WHOLE, costs=lambda: COSTS, **how)
+    return Sweep(table_backend(), toy_prompts(count), settings, WHOLE, folders, costs=lambda: COSTS, **how)
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     for _ in (sweep := toy_grid(tmp_path_factory.mktemp("grid") / "out", count=8)):
         pass
-    return [one.result() for one in sweep.sweeps]
+    return sweep.results()
 
 
 def test_a_grid_is_read_with_its_folders_or_refused():
@@ -73,25 +71,19 @@ def test_a_grid_is_read_with_its_folders_or_refused():
 @pytest.mark.parametrize("prompts", [toy_prompts(5), talks()], ids=["prompts", "talks"])
 def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_path, batch, prompts):
     opened = []
-
-    class Counted(Backend):
-        def speculator(self, settings):
-            opened.append(Counting(VLLM))
-            return opened[-1]
-
-    backend = Counted(**{each.name: getattr(table_backend(), each.name) for each in fields(Backend)})
-    settings = GRID.settings(VLLM)
-    grid = GridSweep(backend, prompts, settings, GRID.folders(tmp_path), WHOLE, batch=batch)
-    folders = [one.folder for one in grid.sweeps]
+    backend = asking(table_backend(), lambda settings: opened.append(Counting(VLLM)) or opened[-1])
+    settings, folders = GRID.settings(VLLM), GRID.folders(tmp_path)
+    grid = Sweep(backend, prompts, settings, WHOLE, folders, batch=batch)
+    assert grid.folders == [*folders]
     with locks.held(folders[-1]):
         with pytest.raises(BadInput, match="is in use"):
             next(iter(grid))
         assert not opened and not any(locks.holder(folder) for folder in folders[:-1])
     for _ in grid:
         assert all(locks.holder(folder) is not None for folder in folders)
-    results = [one.result() for one in grid.sweeps]
+    results = grid.results()
     asked = [prefix for one in opened for batch_ in one.batches for prefix in batch_]
-    assert len(asked) == len(set(asked)) and len(grid._shared) == 0 and len(opened) <= 2
+    assert len(asked) == len(set(asked)) and not grid._mapper.shared and len(opened) <= 2
     apart = 0
     for each, result in zip(settings, results, strict=True):
         alone = Sweep(table_backend(), prompts, each, WHOLE, tmp_path / f"alone-{each.rule}").finish()
@@ -102,12 +94,12 @@ def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_pat
 
 
 def test_answers_are_shared_no_longer_than_needed(tmp_path):
-    sweep, most, total = toy_grid(tmp_path / "grid", count=12, batch=1), 0, 0
+    sweep, most = toy_grid(tmp_path / "grid", count=12, batch=1), 0
     for progress in sweep:
-        most, total = max(most, len(sweep._shared)), max(total, sweep._shared.last)
-        assert progress.finished == min(one.progress.finished for one in sweep.sweeps) and 0 <= progress.share <= 1
-    prefixes = sweep.sweeps[-1].result().positions / 3  # of twelve prompts, by the loosest variant alone
-    assert len(sweep._shared) == 0 and total == 12 and 0 < most < prefixes / 2
+        most = max(most, len(sweep._mapper.shared))
+        assert 0 <= progress.share <= 1
+    prefixes = sweep.results()[-1].positions / 3  # of twelve prompts, by the loosest variant alone
+    assert not sweep._mapper.shared and 0 < most < prefixes / 2
 
 
 def given(results, terms=DEFAULT_TERMS):
@@ -186,11 +178,11 @@ ASKED = ["sweep", "--rule", "vllm-thinking", "--gamma", "3", "--max-new-tokens",
 
 
 def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys, monkeypatch):
-    def begun(_, prompts, settings, folders, span, **how):
-        return GridSweep(table_backend(), prompts, settings, folders, span, costs=lambda: COSTS, **how)
+    def begun(_, prompts, settings, span, folders, **how):
+        return Sweep(table_backend(), prompts, settings, span, folders, costs=lambda: COSTS, **how)
 
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
-    monkeypatch.setattr(command, "sweep_grid", begun)
+    monkeypatch.setattr(command, "sweep_prompts", begun)
     out, pack = tmp_path / "grid", tmp_path / "pack"
     assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(out), "--evidence", str(pack), "--dial", "0.3"]) == 0
     text = capsys.readouterr().out

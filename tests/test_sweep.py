@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import Counting
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, alone, conversations, equal, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, alone, asking, conversations, equal, toy_prompts, toy_sweep
 
 from mars_viz import locks
 from mars_viz.axis import Span
@@ -149,10 +149,10 @@ def test_batches_of_finished_prompts_are_one_plain_data_set(tmp_path, monkeypatc
     with monkeypatch.context() as killed:  # before what is packed is removed
         killed.setattr(Path, "unlink", lambda path, missing_ok=False: None)
         left = sweep.finish()
-    assert len(list((sweep.folder / "results").iterdir())) == 6 and len(left) == 5
-    assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other", 5).finish())
-    assert equal(toy_sweep(sweep.folder, 5, resume=True).finish(), left)
-    assert len(list((sweep.folder / "results").iterdir())) == 2
+    assert len(list((sweep.folders[0] / "results").iterdir())) == 6 and len(left) == 5
+    assert equal(load_sweep(sweep.folders[0]), toy_sweep(tmp_path / "other", 5).finish())
+    assert equal(toy_sweep(sweep.folders[0], 5, resume=True).finish(), left)
+    assert len(list((sweep.folders[0] / "results").iterdir())) == 2
 
 
 def test_a_resume_with_other_settings_is_refused(tmp_path):
@@ -180,14 +180,15 @@ def test_a_resume_with_other_settings_is_refused(tmp_path):
 def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_path):
     span, folder, counting = Span(0.0, 1.0, (3,)), tmp_path / "sweep", Counting(SETTINGS)
     results = {path: path.read_bytes() for path in toy_sweep(folder, 4).finish().folder.glob("results/*")}
-    more = Sweep(BACKEND, toy_prompts(7), SETTINGS, span, folder, resume=True, open_=lambda: counting)
+    backend = asking(BACKEND, lambda settings: counting)
+    more = Sweep(backend, toy_prompts(7), SETTINGS, span, folder, resume=True)
     assert (more.progress.finished, more.progress.prompts) == (4, 7)
     assert load_sweep(folder).complete, "until it goes on, nothing is changed"
     next(now for now in more if now.finished == 5)
     half = load_sweep(folder)
     assert (half.finished, half.plan.prompts, half.plan.graded) == (5, 7, 7)
     known = store_module.open_store(folder).prompts()
-    result = Sweep(BACKEND, known, SETTINGS, span, folder, resume=True, open_=lambda: counting).finish()
+    result = Sweep(backend, known, SETTINGS, span, folder, resume=True).finish()
     first = {BACKEND.tokenizer.encode(item.prompt) for item in toy_prompts(4).items}
     asked = {prefix[:3] for batch in counting.batches for prefix in batch}
     assert asked and not first & asked
@@ -249,13 +250,13 @@ def test_a_full_disk_leaves_what_is_finished(tmp_path, monkeypatch):
 
 def test_damaged_folders_are_refused(tmp_path):
     sweep = toy_sweep(tmp_path / "sweep", 3)
-    sheet, second = sweep.folder / "sweep.json", sweep.folder / "results" / "prompt-000001.parquet"
+    sheet, second = sweep.folders[0] / "sweep.json", sweep.folders[0] / "results" / "prompt-000001.parquet"
 
     def refused(path, wrong, why):
         right = path.read_bytes()
         path.unlink() if wrong is None else path.write_bytes(wrong)
         with pytest.raises(BadInput, match=why):
-            load_sweep(sweep.folder)
+            load_sweep(sweep.folders[0])
         path.write_bytes(right)
 
     refused(sheet, sheet.read_bytes(), "no finished prompt yet")

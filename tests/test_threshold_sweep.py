@@ -25,7 +25,6 @@ from mars_viz.sweep.grid import advised, fastest, grid_of
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, grid_table
-from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
@@ -154,11 +153,11 @@ def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
 def pair_grid(folder, count=12, costs=DEAR):
     grid, prompts = grid_of(rule_named("mars"), "threshold=0.3,0.6", CONTROLLERS["confidence"]), toy_prompts(count)
     asked, span = grid.settings(replace(GREEDY, dial=None)), RuleDial(rule_named("mars")).span(None, None, (3,))
-    sweeps = GridSweep(table_backend(), prompts, asked, list(grid.folders(folder)), span, costs=lambda: costs)
+    sweeps = Sweep(table_backend(), prompts, asked, span, grid.folders(folder), costs=lambda: costs)
     for _ in sweeps:
         pass
     assert grid.values == (0.0, 0.3, 0.6) and grid.folders(folder)[1].name == "mars-confidence0.3"
-    return Advised.each([CachedSweep(sweep.result()) for sweep in sweeps.sweeps], accuracy(100.0, 0.95))
+    return Advised.each([CachedSweep(each) for each in sweeps.results()], accuracy(100.0, 0.95))
 
 
 def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_best_pair(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from factories import Counting
-from sweep_cases import SETTINGS, alone, equal, summary_of, write_evidence
+from sweep_cases import SETTINGS, alone, asking, equal, summary_of, write_evidence
 
 from mars_viz import cli
 from mars_viz.axis import Span
@@ -79,7 +79,8 @@ def test_a_resumed_sweep_has_the_same_histories_and_repeats_nothing(
         if progress.finished == stopped:
             break
     asked = Counting(SETTINGS)
-    made = sweep(tmp_path / "sweep", batch=1, resume=True, open_=lambda: asked)
+    backend = asking(table_backend(), lambda settings: asked)
+    made = Sweep(backend, talks(), SETTINGS, SPAN, tmp_path / "sweep", batch=1, resume=True)
     assert equal(made.finish(), whole)
     assert len({prefix[:3] for batch in asked.batches for prefix in batch}) == len(talks()) - stopped
 

@@ -44,7 +44,7 @@ from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, swe
 from mars_viz.sweep.plan import Plan, check_span, set_notes
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
-from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
+from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
 from mars_viz.sweep.wall_clock import Checks, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.terminal import say
 from mars_viz.walk import AT_ONCE
@@ -121,18 +121,18 @@ def run(options: argparse.Namespace) -> None:
     begun, out = _dtype_of(_gone_on_with(options, variants)), Path(options.out)
     keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     pair: Any = None if asked_ray is not None else decoding.opened_backend(options, begun)
-    sweep: SweepLoop | GridSweep
+    sweep: SweepLoop
     if asked_ray is not None:
         models = NamedModels(decoding.models_of(options, begun), threads=asked_ray.cpus, folder=os.getcwd())
         sweep = sweep_on_ray(models, prompts, settings, span, out, asked_ray, tell=note, **keywords)
     elif variants is None:
         sweep = sweep_prompts(pair, prompts, settings, span, out, **keywords)
     else:
-        sweep = sweep_grid(pair, prompts, variants.settings(settings), variants.folders(out), span, **keywords)
+        sweep = sweep_prompts(pair, prompts, variants.settings(settings), span, variants.folders(out), **keywords)
     for each in sweep.too_long:
         note(f"{each.id} will have no results: {each.reason}")
-    swept(sweep, f"in {out}" if isinstance(sweep, SweepLoop) else "for every variant")
-    results = [sweep.result()] if isinstance(sweep, SweepLoop) else [each.result() for each in sweep.sweeps]
+    swept(sweep, f"in {out}" if variants is None else "for every variant")
+    results = sweep.results()
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     terms = terms_of(options)
@@ -285,10 +285,10 @@ def _ray_request(options: argparse.Namespace) -> RayRequest | None:
     return ray_request
 
 
-def swept(sweep: SweepLoop | GridSweep, where: str) -> None:
+def swept(sweep: SweepLoop, where: str) -> None:
     """Sweep with a progress bar on standard error; an interruption prints the number of prompts kept `where`."""
     now, bars = sweep.progress, decoding.progress_bar()
-    title = f"Sweeping {counted(len(sweep.sweeps), 'variant')}" if isinstance(sweep, GridSweep) else "Sweeping"
+    title = f"Sweeping {len(sweep.folders)} variants" if len(sweep.folders) > 1 else "Sweeping"
     try:
         begin = {"total": now.prompts, "initial": now.finished}
         with closing(iter(sweep)) as steps, bars(desc=title, unit=" prompts", **begin) as bar:

@@ -27,6 +27,7 @@ from contextlib import ExitStack, closing, contextmanager, redirect_stdout, supp
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.axis import Span
@@ -379,8 +380,8 @@ class WorkerPool:
         reasons: list[str] = self.ask("objections", self._plan, items)
         return reasons
 
-    def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Add a prompt."""
+    def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
+        """Add a prompt for the only plan."""
         heapq.heappush(self._queue, (index, item, history))
 
     def advance(self) -> list[MappedPrompt]:
@@ -573,7 +574,7 @@ def sweep_with(
     """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
     before others start. `how` has `chat` and `resume`. Raises BadInput like `Sweep`, and if no worker is available."""
     provenance, costs = pool.first().provenance, partial(pool.ask, "measured", settings)
-    return SweepLoop(prompts, settings, span, out, provenance, pool.mapping, costs=costs, **how)
+    return SweepLoop(prompts, {Path(out): settings}, span, provenance, pool.mapping, costs=costs, **how)
 
 
 def sweep_on_ray(

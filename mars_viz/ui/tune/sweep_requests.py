@@ -26,7 +26,7 @@ from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.on_ray import NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
-from mars_viz.sweep.sweep import sweep_grid, sweep_prompts
+from mars_viz.sweep.sweep import sweep_prompts
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
@@ -202,24 +202,22 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
         folder: f"{swept}{rule.title}{draft} · {request.prompts.name}, {len(request.prompts)} prompts"
         for folder, rule, draft in zip(folders, rules, drafts, strict=True)
     }
-    make = _sweeping(request.prompts, settings, span, folders, request.chat)
+    what: dict[str, Any] = {
+        "prompts": request.prompts,
+        "settings": settings,
+        "span": span,
+        "out": folders,
+        "chat": request.chat,
+    }
+    make: Begin = partial(sweep_prompts, **what, resume=True)
     if request.ray:  # which has no grids
         ray = RayRequest(request.ray)
-        what = NamedModels(request.choice.arguments, ray.cpus), request.prompts, settings[0], span, folders[0], ray
-        make = partial(sweep_on_ray, *what, chat=request.chat, resume=True)
+        models = NamedModels(request.choice.arguments, ray.cpus)
+        what |= {"models": models, "settings": settings[0], "out": folders[0], "request": ray}
+        make = partial(sweep_on_ray, **what, resume=True)
     job = SweepJob(labels, make, request.choice, elsewhere=bool(request.ray))
     tab_jobs.shared_worker().begin(job, *labels)
     return folders
-
-
-def _sweeping(
-    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool | None
-) -> Begin:
-    """Return a function that begins or resumes a sweep, or sweeps of several variants of a rule together."""
-    how: dict[str, Any] = {"prompts": prompts, "span": span, "chat": chat, "resume": True}
-    if len(settings) > 1:
-        return partial(sweep_grid, settings=settings, folders=folders, **how)
-    return partial(sweep_prompts, settings=settings[0], out=folders[0], **how)
 
 
 def _cut(request: SweepRequest) -> list[Settings]:
@@ -244,7 +242,14 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
         _check_file(task)
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
     settings = [each.settings for each in plans.values()]
-    make = _sweeping(prompts, settings, plan.span, list(plans), plan.chat)
+    what: dict[str, Any] = {
+        "prompts": prompts,
+        "settings": settings,
+        "span": plan.span,
+        "out": list(plans),
+        "chat": plan.chat,
+    }
+    make = partial(sweep_prompts, **what, resume=True)
     job = SweepJob(labels, make, models_of(entry.path, plan))
     tab_jobs.shared_worker().begin(job, *labels)
 
