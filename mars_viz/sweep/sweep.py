@@ -55,9 +55,6 @@ class Conversations:
         self._turns: dict[str, list[Exchange]] = {}  # by conversation, with their answers
         self._broken: dict[str, str] = {}  # reasons why no further turn can follow
 
-    def __len__(self) -> int:
-        return len(self._turns.keys() | self._broken.keys())
-
     def before(self, item: PromptItem) -> History | None:
         """Return the history before this turn; None while a turn is unanswered. Raises BadInput if one failed."""
         if item.unit in self._broken:
@@ -65,15 +62,14 @@ class Conversations:
         turns = self._turns.get(item.unit, [])
         return History(item.system, tuple(turns)) if len(turns) == item.turn - 1 else None
 
-    def answered(self, item: PromptItem, text: str) -> None:
-        """Record the target's own text after this turn."""
-        if item.question:
-            self._turns.setdefault(item.unit, []).append(Exchange(item.prompt, text))
-
-    def failed(self, item: PromptItem) -> None:
-        """Record that this turn, and so every later one, has no text."""
-        if item.question:
+    def record(self, item: PromptItem, answer: str | None) -> None:
+        """Record the target's own text after this turn; None if the turn, and so every later one, has no text."""
+        if not item.question:
+            return
+        if answer is None:
             self._broken.setdefault(item.unit, unanswered(item))
+        else:
+            self._turns.setdefault(item.unit, []).append(Exchange(item.prompt, answer))
 
     def forget(self, item: PromptItem) -> None:
         """Forget the conversation after its last turn."""
@@ -167,11 +163,8 @@ class SweepLoop:
                 continue
             for each in self._mapper.advance():
                 ready[each.index] = each
-                if each.results:
-                    lines, _ = next(iter(each.results.values()))
-                    talks.answered(items[each.index], lines["answer"][0])
-                else:
-                    talks.failed(items[each.index])
+                answers = (lines["answer"][0] for lines, _ in each.results.values())  # of every plan the same
+                talks.record(items[each.index], next(answers, None))
             yield self._progress(1.0 if self._finished in ready else self._mapper.share(self._finished))
 
     @property
@@ -185,10 +178,7 @@ class SweepLoop:
             begins = finished - items[finished].turn + 1
             told = self._stores[0].told(begins, finished)
             for item, (answer, error) in zip(items[begins:finished], told, strict=True):
-                if error:
-                    talks.failed(item)
-                else:
-                    talks.answered(item, answer)
+                talks.record(item, None if error else answer)
         return talks
 
     def _write(self, mapped: MappedPrompt, talks: Conversations) -> None:
@@ -230,7 +220,7 @@ class SweepLoop:
                 history = talks.before(item)
             except BadInput as error:
                 ready[index] = MappedPrompt(index, error=str(error))
-                talks.failed(item)
+                talks.record(item, None)
                 begun.add(index)
                 continue
             if history is not None:

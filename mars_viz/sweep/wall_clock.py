@@ -40,7 +40,7 @@ from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
 from mars_viz.walk import Answer, Prefix, Speculator, answers_through
-from mars_viz.writer import json_of, make_folder, to_read, write_file
+from mars_viz.writer import json_of, make_folder, picked, to_read, write_file
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend, DraftAndScore
@@ -147,29 +147,19 @@ class TimingCheck:
 
     def facts(self) -> dict[str, Any]:
         """Return everything as JSON values, with NaN."""
-        ways = (self.target, self.strict, self.chosen)
-        return {
-            "created": self.created,
-            "device": self.device,
-            "rule": self.rule,
-            "dial": self.dial,
-            "gamma": self.gamma,
+        impossible, ways = bool(self.objection), (self.target, self.strict, self.chosen)
+        names = ("created", "device", "rule", "dial", "gamma", "controller", "against", "note", "objection")
+        return picked(self, *names, "modelled_over_strict", "modelled_over_target") | {
             "threshold_of": self.over,
-            "controller": self.controller,
-            "against": self.against,
-            "note": self.note,
             "prompts": len(self.chosen.tokens),
             "repetitions": self.chosen.seconds.shape[1],
             "tokens_per_second": {way.name: asdict(self.pace(way)) for way in ways},
             "answers_over_strict": asdict(self.answers_over(self.strict)),
-            "answers_over_target": None if self.objection else asdict(self.answers_over(self.target)),
+            "answers_over_target": None if impossible else asdict(self.answers_over(self.target)),
             "modelled_answers_over_strict": self.modelled_answers_over(self.strict),
             "modelled_answers_over_target": self.modelled_answers_over(self.target),
             "measured_over_strict": asdict(self.over_strict),
-            "measured_over_target": None if self.objection else asdict(self.over_target),
-            "objection": self.objection,
-            "modelled_over_strict": self.modelled_over_strict,
-            "modelled_over_target": self.modelled_over_target,
+            "measured_over_target": None if impossible else asdict(self.over_target),
             "modelled_over_target_interval": [self.modelled_low, self.modelled_high],
             "strict_same_as_target": self.same_as_target,
         }
@@ -177,8 +167,12 @@ class TimingCheck:
     def to_json(self) -> str:
         """Return the measurements as JSON; the method of intervals is not included."""
         ways = (self.target, self.strict, self.chosen)
-        facts = {name: getattr(self, name) for name in _FACTS}
-        contents = {"format": FORMAT, "schema": SCHEMA, **facts, "ways": {way.name: way.facts() for way in ways}}
+        contents = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            **picked(self, *_FACTS),
+            "ways": {way.name: way.facts() for way in ways},
+        }
         return json_of(contents, indent=1, escaped=False) + "\n"
 
     @classmethod
