@@ -69,12 +69,6 @@ class TuneView:
         return Terms(self.points, how, self.cut_off, self.looping)
 
 
-def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
-    """Return the view with a dial value outside the sweep reset, and a complaint."""
-    wrong = links.misplaced(view.dial, (plan.symbol, plan.low, plan.high))
-    return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
-
-
 @dataclass(frozen=True, slots=True)
 class ShownResults:
     """Results that a tab shows."""
@@ -102,7 +96,8 @@ class TunePageState(PageState):
 
     def fit(self, plan: Plan) -> None:
         """Reset parts of the view that the sweep does not have, with a notice."""
-        self.settle_on(fitted(self.view, plan))
+        wrong = links.misplaced(self.view.dial, (plan.symbol, plan.low, plan.high))
+        self.settle_on(Opened(replace(self.view, dial=None), (wrong,)) if wrong else Opened(self.view))
 
     def open(self, sweep: str) -> None:
         """Open another sweep at its recommended setting."""

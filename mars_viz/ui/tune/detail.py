@@ -20,7 +20,7 @@ import streamlit as st
 
 from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.engine_file import read_file
-from mars_viz.analysis.intervals import Band, Method
+from mars_viz.analysis.intervals import Method
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
@@ -33,7 +33,7 @@ from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.evidence import dial_grid, evidence_zip
-from mars_viz.sweep.measures import METHODS, cell, told
+from mars_viz.sweep.measures import METHODS, cell
 from mars_viz.sweep.report import BANDS, Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
@@ -72,63 +72,55 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
     on the frontier, None if the figure's axis is the dial.
     """
     names = [name for name in KEY if name in cached.measures]
-    curves = {name: cached.curve(name) for name in names}
-    dials = curves[names[0]].dials
+    measures, curves = cached.measures, [cached.curve(name) for name in names]
+    dials = curves[0].dials
     thinned = len(cached.result.edges) > BANDS
-    marks = _marks(cached, dials, cached.plan.strict, paired) if cached.graded else [(None, None)] * len(dials)
-    rows = [
-        {
-            "title": cached.measures[name].title,
-            "kind": cached.measures[name].basis,
-            "strict": cell(cached.measures[name], cached.value(name, cached.plan.strict)),
-        }
-        for name in names
-    ]
-    places = [
-        _place(low, [told(name, _at(curves[name].band, place)) for name in names], mark)
-        for place, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))
-    ]
+    marks = _marks(cached, dials, cached.plan.strict, paired)
+
+    def place(low: float, mark: Mapping[str, float | None], at: int | None = None) -> dict[str, Any]:
+        values = [cached.value(name, low) for name in names] if at is None else [each.band.at(at) for each in curves]
+        return {
+            "low": low,
+            "cells": [cell(measures[name], each) for name, each in zip(names, values, strict=True)],
+        } | mark
+
+    places = [place(low, mark, at) for at, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))]
     if thinned and home not in dials:
-        cells = [cell(cached.measures[name], cached.value(name, home)) for name in names]
-        (mark,) = _marks(cached, np.array([home]), home, paired) if cached.graded else [(None, None)]
-        places.insert(int(np.searchsorted(dials, home)), _place(home, cells, mark))
+        (mark,) = _marks(cached, np.array([home]), home, paired)
+        places.insert(int(np.searchsorted(dials, home)), place(home, mark))
     if cached.plan.strict == cached.plan.low < cached.plan.high:
         # the texts at strict are exact, but an estimate right next to it
-        next_to_strict = float(np.nextafter(cached.plan.low, np.inf))
-        cells = [cell(cached.measures[name], cached.value(name, next_to_strict)) for name in names]
-        places.insert(1, _place(next_to_strict, cells, marks[0]))
+        places.insert(1, place(float(np.nextafter(cached.plan.low, np.inf)), marks[0]))
     return {
         "symbol": cached.plan.symbol,
         "against": cached.plan.against,
         "chart": "frontier" if cached.graded else "pace",
         "mark": DIAL_MARK,
         "thinned": thinned,
-        "rows": rows,
+        "rows": [
+            {
+                "title": measures[name].title,
+                "kind": measures[name].basis,
+                "strict": cell(measures[name], cached.value(name, cached.plan.strict)),
+            }
+            for name in names
+        ],
         "places": places,
     }
 
 
-def _place(low: float, cells: list[str], mark: tuple[float | None, float | None]) -> dict[str, Any]:
-    return {"low": low, "cells": cells, "x": mark[0], "y": mark[1]}
-
-
-def _at(band: Band, place: int) -> list[float]:
-    return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
-
-
-def _marks(
-    cached: CachedSweep, dials: np.ndarray, through: float, paired: bool
-) -> list[tuple[float | None, float | None]]:
+def _marks(cached: CachedSweep, dials: np.ndarray, through: float, paired: bool) -> list[dict[str, float | None]]:
     """Return the position of the mark on the frontier `through` a setting at each dial value: accuracy in per cent or
-    points, and speed-up."""
+    points, and speed-up. Unknown ones are None."""
+    if not cached.graded:
+        return [{"x": None, "y": None}] * len(dials)
     path = cached.path(through, paired=paired)
-    across, up = 100 * path.accuracy.estimate, path.speed_up.estimate
-    near = [min(int(np.searchsorted(path.dials, low)), len(path.dials) - 1) for low in dials.tolist()]
-    return [(_finite(across[place]), _finite(up[place])) for place in near]
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+    near = np.minimum(np.searchsorted(path.dials, dials), len(path.dials) - 1)
+    both = (100 * path.accuracy.estimate[near]).tolist(), path.speed_up.estimate[near].tolist()
+    return [
+        {name: value if np.isfinite(value) else None for name, value in (("x", x), ("y", y))}
+        for x, y in zip(*both, strict=True)
+    ]
 
 
 Variants = Callable[[], list[Advised]]
