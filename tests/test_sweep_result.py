@@ -174,7 +174,7 @@ def test_strict_low_ends_missing_grades_and_values_within_the_range(tmp_path):
 
 def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(tmp_path):
     check = timing()
-    assert (check.over_strict.estimate, check.over_target.estimate) == pytest.approx((2, 2.4))
+    assert [check.pace_over(way).estimate for way in (check.strict, check.target)] == pytest.approx([2, 2.4])
     assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
     assert check.facts()["repetitions"] == 2
     result = toy_sweep(tmp_path / "sweep", 2, SHORT).finish()
@@ -183,7 +183,9 @@ def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(tmp_path):
         path = keep_check(result.folder, check)
     found = kept_checks(result.folder, result.plan)
     assert [check.created[-2:] for check in found.found] == ["01", "02", "03"] and found.problems == ()
-    assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
+    assert found.found[0].to_json() == first.to_json() and found.found[0].pace_over(first.strict) == first.pace_over(
+        first.strict
+    )
     latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
     assert [each and each.created for each in latest] == ["2026-01-03", "2026-01-02", None]
     assert load_sweep(result.folder).complete and toy_sweep(result.folder, 2, SHORT, resume=True).finish().complete

@@ -220,8 +220,8 @@ def clock(sweep: CachedSweep, dial: float, checks: Checks) -> list[Block]:
     heads = ["measured, UTC", sweep.plan.symbol, against, "modelled", "over the target alone", "prompts", "repetitions"]
     rows = []
     for check in (replace(each, how=sweep.how) for each in checks.found[::-1]):
-        alone = "disturbed" if check.objection else spread(check.over_target)
-        paces = [spread(check.over_strict), f"{times(check.modelled_over_strict)}×", alone]
+        alone = "disturbed" if check.objection else spread(check.pace_over(check.target))
+        paces = [spread(check.pace_over(check.strict)), f"{times(check.modelled_over_strict)}×", alone]
         counts = map(str, check.chosen.seconds.shape)
         rows.append([check.created.replace("T", " ")[:16], exactly(check.dial), *paces, *counts, check.device])
     return [*blocks, Table([*heads, "device"], rows, "checks", "Every wall-clock check of this sweep")]
@@ -238,16 +238,13 @@ def timed(check: TimingCheck) -> list[Block]:
     ways = (("the target alone", check.target), (check.against, check.strict), ("this setting", check.chosen))
     paces = ", ".join(f"{label} {ranged(check.pace(way).scaled(1))}" for label, way in ways)
     measured = f"Measured: answers {parts[0]}"
+    per_token = f"Per token {spread(check.pace_over(check.strict))} as fast as {check.against}."
     done = (
         f"{counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on {short_device(check.device)}."
     )
     return [
         Sentence(f"{measured}{f'. {check.objection}' if check.objection else f', and {parts[1]}.'}", "measured"),
-        Sentence(
-            f"Per token {spread(check.over_strict)} as fast as {check.against}. Tokens a second: {paces}. {done}",
-            small=True,
-            more=check.device,
-        ),
+        Sentence(f"{per_token} Tokens a second: {paces}. {done}", small=True, more=check.device),
     ]
 
 

@@ -110,18 +110,14 @@ class TimingCheck:
         same = (self.rule, self.gamma, self.over, self.controller) == theirs
         return same and (self.at == at or math.isnan(self.at) and math.isnan(at))
 
-    @property
-    def over_strict(self) -> Interval:
-        """Tokens per second relative to strict's, resampled over prompts, each with the median of its repetitions."""
-        return self._over(self.strict)
-
-    @property
-    def over_target(self) -> Interval:
-        """Tokens per second relative to the target alone, resampled like `over_strict`."""
-        return self._over(self.target)
+    def pace_over(self, other: Way) -> Interval:
+        """Return tokens per second relative to another way, resampled over prompts, each with the median of its
+        repetitions."""
+        ours, theirs = ((way.tokens, np.median(way.seconds, axis=1)) for way in (self.chosen, other))
+        return ratio_of_ratios(ours, theirs, self.how)
 
     def answers_over(self, other: Way) -> Interval:
-        """Return the time of an answer in another way relative to the setting's, resampled like `over_strict`."""
+        """Return the time of an answer in another way relative to the setting's, resampled like `pace_over`."""
         theirs, ours = (np.median(way.seconds, axis=1) for way in (other, self.chosen))
         return ratio(theirs, ours, self.how)
 
@@ -134,16 +130,12 @@ class TimingCheck:
     @property
     def objection(self) -> str:
         """A sentence if the measured speed-up over the target alone is impossible; otherwise empty."""
-        tau, speed_up = self.chosen.tokens.sum() / self.chosen.rounds.sum(), self.over_target.estimate
+        tau, speed_up = self.chosen.tokens.sum() / self.chosen.rounds.sum(), self.pace_over(self.target).estimate
         return too_fast(speed_up, float(tau), "check the wall clock again") if speed_up > tau else ""
 
     def pace(self, way: Way) -> Interval:
         """Return tokens per second."""
         return ratio(way.tokens, np.median(way.seconds, axis=1), self.how)
-
-    def _over(self, other: Way) -> Interval:
-        ours, theirs = ((way.tokens, np.median(way.seconds, axis=1)) for way in (self.chosen, other))
-        return ratio_of_ratios(ours, theirs, self.how)
 
     def facts(self) -> dict[str, Any]:
         """Return everything as JSON values, with NaN."""
@@ -158,8 +150,8 @@ class TimingCheck:
             "answers_over_target": None if impossible else asdict(self.answers_over(self.target)),
             "modelled_answers_over_strict": self.modelled_answers_over(self.strict),
             "modelled_answers_over_target": self.modelled_answers_over(self.target),
-            "measured_over_strict": asdict(self.over_strict),
-            "measured_over_target": None if impossible else asdict(self.over_target),
+            "measured_over_strict": asdict(self.pace_over(self.strict)),
+            "measured_over_target": None if impossible else asdict(self.pace_over(self.target)),
             "modelled_over_target_interval": [self.modelled_low, self.modelled_high],
             "strict_same_as_target": self.same_as_target,
         }

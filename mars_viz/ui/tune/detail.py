@@ -79,10 +79,8 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
 
     def place(low: float, mark: Mapping[str, float | None], at: int | None = None) -> dict[str, Any]:
         values = [cached.value(name, low) for name in names] if at is None else [each.band.at(at) for each in curves]
-        return {
-            "low": low,
-            "cells": [cell(measures[name], each) for name, each in zip(names, values, strict=True)],
-        } | mark
+        cells = [cell(measures[name], each) for name, each in zip(names, values, strict=True)]
+        return {"low": low, "cells": cells, **mark}
 
     places = [place(low, mark, at) for at, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))]
     if thinned and home not in dials:
