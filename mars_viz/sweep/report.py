@@ -86,7 +86,7 @@ def stretches(
     over a stretch. A stretch's `dial` is the last given value in it, so give important values last."""
     by_name, edges = measures(result), result.edges
     lows = edges[:-1]
-    words = np.stack([_words(result, by_name[name], lows) for name in names if name in by_name])  # [names, S]
+    words = np.stack([_words(result, by_name[name]) for name in names if name in by_name])  # [names, S]
     begins = np.append(True, (words[:, 1:] != words[:, :-1]).any(axis=0))
     starts = lows[begins]
     dial_of: dict[int, float] = {}
@@ -99,10 +99,9 @@ def stretches(
     )
 
 
-def _words(result: SweepResult, measure: Measure, lows: np.ndarray) -> np.ndarray:
-    """Return the printed figure from each of these dial values on, [S]."""
-    steps = curve(result, measure)
-    values = np.atleast_1d(steps.values)[np.searchsorted(steps.edges, lows, side="right") - 1]
+def _words(result: SweepResult, measure: Measure) -> np.ndarray:
+    """Return the printed figure on each stretch, [S]."""
+    values = curve(result, measure).on(result.edges)
     distinct, places = np.unique(values, return_inverse=True)
     return np.array([alone(measure.name, float(value)) for value in distinct])[places]
 
