@@ -427,7 +427,7 @@ class EngineSetting:
 def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:
     """Return the settings of each engine for the rule at this dial value, in the order of `ENGINES`."""
     rule = rule_named(settings.rule)
-    found = {each.engine: each for build in _KNOWN.get(rule.family, ()) if (each := build(rule, dial, settings))}
+    found = {each.engine: each for each in (build(rule, dial, settings) for build in _KNOWN.get(rule.family, ()))}
     alone = f"The rule {rule.title} does not exist there; this sets the draft alone."
     if rule.lossless:
         alone = f"{rule.title} keeps the target's law, as the engine does; this sets the draft."

@@ -235,7 +235,7 @@ _EXACT = (
     Measure("relaxed", "relaxed tokens, share of the text", ("relaxed", "tokens"), divided),
     Measure("same", "texts identical to strict", ("same",), _same, agreed=_share_ends, sure_at_strict=True),
     Measure("agreed", "strict's text before the first divergence, share", ("agreed", "strict:tokens"), divided),
-    Measure("edits", "edit distance to strict per strict token", ("edit_distance", "strict:tokens"), divided),
+    Measure("edits", "edit distance to strict, per token of it", ("edit_distance", "strict:tokens"), divided),
     Measure("length", "answer length relative to strict", ("tokens", "strict:tokens"), divided),
     Measure("cut_off", "answers cut off by the length limit", ("cut_off",), _same, agreed=_share_ends),
     Measure("looping", "answers that loop", ("looping",), _same, agreed=_share_ends),
@@ -259,17 +259,6 @@ DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), _same)
 """The number that a controller reduces; without a controller it follows from the rounds."""
 _CUT = (DRAFTED, Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), divided))
 """Figures of sweeps with a controller."""
-_AGAINST = {
-    "answer_strict": "modelled speed-up of answers over {}",
-    "speed_up_strict": "modelled speed-up per token over {}",
-    "drafted_share": "drafted tokens relative to {}",
-    "same": "texts identical to those of {}",
-    "agreed": "text of {} before the first divergence, share",
-    "edits": "edit distance to the text of {} per token of it",
-    "length": "answer length relative to {}",
-    "accuracy_change": "accuracy change vs {}",
-}
-"""Titles of figures in sweeps of a controller's threshold, which are not compared with strict."""
 _GRADED = (
     Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends, unchanged=_change_ends),
     Measure(
@@ -305,7 +294,7 @@ def measures(result: SweepResult) -> dict[str, Measure]:
             share = _share_ends if np.isin(result.lines[name], (0, 1)).all() else None
             figures.append(Measure(name, name, (name,), _same, graded=True, agreed=share))
     if plan.over:
-        figures = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in figures]
+        figures = [replace(each, title=each.title.replace("strict", plan.against)) for each in figures]
     return {measure.name: measure for measure in figures}
 
 
