@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.axis import RuleDial
 from mars_viz.chat import History
 from mars_viz.costs import Cost, Costs
@@ -25,7 +25,7 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, SweepResult
 from mars_viz.sweep.document import summary
 from mars_viz.sweep.evidence import DEFAULT_TERMS, Evidence
-from mars_viz.sweep.measures import ComparedFigure, Measure, Terms, change
+from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.wall_clock import Checks, TimingCheck, Way
 from mars_viz.walk import Ending
@@ -155,12 +155,3 @@ def alone(
     tokens = table_backend().tokenizer.encode(prompt, history or History())
     ending = Ending(frozenset({0}), settings.max_new_tokens)
     return list(walk(ToySpeculator(settings), rule_named(rule or settings.rule), dial, tokens, ending))
-
-
-def difference_at(
-    result: SweepResult, measure: Measure, dial: float, reference: float, how: Bootstrap = DEFAULT
-) -> Interval:
-    """Return the figure at one dial value minus that at another of the same sweep."""
-    rows = result.graded if measure.graded else None
-    before, after = (ComparedFigure(result, measure, at, rows) for at in (reference, dial))
-    return change((before, after), how, result.units_of(rows), sure=dial == reference)

@@ -27,8 +27,9 @@ from mars_viz.speculators.backend import decode_alone
 from mars_viz.speculators.costs import Measuring, measure_costs
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.measures import measures, value_at
+from mars_viz.sweep.pairing import SweepSetting, compared, pair
 from mars_viz.sweep.store import keep_costs
-from tests.sweep_cases import COSTS, difference_at, summary_of, timing, toy_sweep
+from tests.sweep_cases import COSTS, summary_of, timing, toy_sweep
 from tests.tables import table_backend
 
 
@@ -226,7 +227,9 @@ def test_the_costs_interval_goes_into_every_speed_up(tmp_path):
         below = np.hypot(sharp.estimate - sharp.low, found.estimate * (1 - factor.low / factor.estimate))
         above = np.hypot(sharp.high - sharp.estimate, found.estimate * (factor.high / factor.estimate - 1))
         assert (found.low, found.high) == pytest.approx((found.estimate - below, found.estimate + above))
-    change, before = (difference_at(each, measures(each)["speed_up"], 0.6, 1.0, how) for each in (unsure, result))
+    change, before, same = (
+        compared(pair(SweepSetting(each, one), SweepSetting(each, other)), ("speed_up",), how)[0].change
+        for each, one, other in ((unsure, 1.0, 0.6), (result, 1.0, 0.6), (unsure, 0.7, 0.7))
+    )
     assert change.high - change.low >= before.high - before.low
-    same = difference_at(unsure, measures(unsure)["speed_up"], 0.7, 0.7, how)
     assert same.low == same.high == 0, "a setting compared with itself"
