@@ -212,7 +212,8 @@ def swept(tmp_path_factory):
 
 def test_two_thresholds_are_compared_as_the_sweep_compares_them(swept):
     confidence, svip, theta = (swept[name] for name in ("confidence", "svip", "theta"))
-    found = {each.measure.name: each for each in compared(settings(confidence, 0.0, confidence, 0.6), NAMES)}
+    both = settings(confidence, 0.0, confidence, 0.6)
+    found = {each.measure.name: each for each in compared(both, NAMES)}
     assert set(found) == set(NAMES) and found["drafted"].change.high < 0
     for each in found.values():
         assert each.change.estimate == pytest.approx(each.right.estimate - each.left.estimate)
