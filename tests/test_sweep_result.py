@@ -157,7 +157,7 @@ def test_strict_low_ends_missing_grades_and_values_within_the_range(tmp_path):
     for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
         with pytest.raises(BadInput, match="No prompt of the set is graded"):
             refused()
-    assert "Without grades: θ = " in evidence_files(result, dial=0.9)["evidence.md"].decode()
+    assert "Not enough prompts to tell whether" in evidence_files(result, dial=0.9)["evidence.md"].decode()
     with pytest.raises(BadInput, match="goes from 0 to 1"):
         result.acceptance(1.5)
     settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)

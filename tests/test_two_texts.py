@@ -73,7 +73,7 @@ def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path)
         kept = pairing.kept(both, 0)
         assert kept.alignment is None and saved_sweeps.missing(both, kept).startswith(f"{start} sweep")
     shutil.copytree(other.folder / "texts", older.folder / "texts")
-    with pytest.raises(BadInput, match="holds no texts of this sweep"):
+    with pytest.raises(BadInput, match="is not of this sweep"):
         pairing.kept(settings(older), 0)
 
 

@@ -143,6 +143,8 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
 def check_span(settings: Settings, span: Span) -> None:
     """Raise SettingError unless this span can be swept with these settings."""
     axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
+    if settings.refused_draft:
+        raise SettingError(settings.refused_draft)
     if span.over and settings.control is not None:
         raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
     if span.over and settings.drafts_trees:
@@ -153,8 +155,6 @@ def check_span(settings: Settings, span: Span) -> None:
         raise SettingError(f"A sweep compares every {compared} {axis.symbol} = {axis.reference:g}.")
     if span.gammas != (settings.gamma,):
         raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")
-    if settings.refused_draft:
-        raise SettingError(settings.refused_draft)
 
 
 def with_prompts(plan: Plan, prompts: PromptSet) -> Plan:
