@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History
@@ -30,7 +30,6 @@ from mars_viz.walk import AT_ONCE
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
-    from mars_viz.sweep.on_ray import WorkerPool
 
 _AHEAD = 4  # batches started ahead of the first unwritten prompt, which limits the results that wait
 
@@ -82,6 +81,20 @@ def unanswered(item: PromptItem) -> str:
     return f"It follows {item.id}, which has no results; mend that turn, or take first turns alone."
 
 
+class _Mapper(Protocol):
+    """What a sweep needs of `LocalMapper` or `on_ray.WorkerPool`."""
+
+    @property
+    def reach(self) -> int: ...
+    @property
+    def done_by(self) -> tuple[int, ...]: ...
+    def objections(self, items: Sequence[PromptItem]) -> list[str]: ...
+    def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int]) -> None: ...
+    def advance(self) -> Sequence[MappedPrompt]: ...
+    def share(self, index: int) -> float: ...
+    def clear(self) -> None: ...
+
+
 class SweepLoop:
     """A sweep, or the sweeps of a grid, with any mapper: iterate it, stop at any time, and take the results so far.
 
@@ -97,7 +110,7 @@ class SweepLoop:
         variants: Mapping[Path, Settings],
         span: Span,
         provenance: Provenance,
-        mapper_of: Callable[..., LocalMapper | WorkerPool],
+        mapper_of: Callable[..., _Mapper],
         *,
         chat: bool | None = None,
         resume: bool = False,
@@ -309,7 +322,7 @@ def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
     return range(finished, end)
 
 
-def _too_long(mapper: LocalMapper | WorkerPool, prompts: PromptSet) -> tuple[Failure, ...]:
+def _too_long(mapper: _Mapper, prompts: PromptSet) -> tuple[Failure, ...]:
     too_long: list[Failure] = []
     before: PromptItem | None = None
     for item, reason in zip(prompts.items, mapper.objections(prompts.items), strict=True):
