@@ -22,7 +22,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,10 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import shards, store, texts
 from mars_viz.sweep.mapper import LocalMapper
-from mars_viz.sweep.on_ray import NamedModels, PromptTask, RayMapper, RayRequest, WorkerPool
+from mars_viz.sweep.on_ray import NamedModels, RayRequest, WorkerPool
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.sweep import SweepLoop
-from mars_viz.walk import AT_ONCE, Answer, Prefix
+from mars_viz.walk import Answer, Prefix
 
 HELD = (0, 10_000, 100_000)
 """Prompts that a folder holds before the driver's part is measured."""
@@ -101,10 +100,7 @@ def ready(models: TimedModels, settings: Settings, workers: int) -> WorkerPool:
 
 def swept(pool: WorkerPool, prompts: PromptSet, settings: Settings, out: Path) -> dict[str, float]:
     """Seconds of a sweep: by the clock, and the driver's processor time."""
-    facts = pool.first().facts
-    assert facts is not None
-    mapper = partial(RayMapper, pool, batch=AT_ONCE)
-    sweep = SweepLoop(prompts, settings, SPAN, out, facts.provenance, mapper, chat=False)
+    sweep = SweepLoop(prompts, {out: settings}, SPAN, pool.first().provenance, pool.mapping, chat=False)
     began, used = time.perf_counter(), time.process_time()
     for _ in sweep:
         pass
@@ -125,34 +121,33 @@ def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float
     items = prompts.items[:6]
     for index, item in enumerate(items):
         mapper.begin(index, item, ())
-        while mapper.busy:
+        while len(results) <= index:
             results += mapper.advance()
     moved = {
-        "to_worker": sum(len(pickle.dumps(PromptTask(n, item, ()))) for n, item in enumerate(items)) / len(items),
+        "to_worker": sum(len(pickle.dumps((n, item, ()))) for n, item in enumerate(items)) / len(items),
         "from_worker": sum(len(pickle.dumps([each])) for each in results) / len(results),
     }
     found = {}
     for held in (0, *HELD):  # the first one warms up
         with tempfile.TemporaryDirectory() as home:
-            made = store.create(Path(home) / "sweep", plan, None)
+            made = store.create(Path(home) / "sweep", plan, None, prompts)
             fill(made.folder, held)
             first = held // shards.BATCH * shards.BATCH
             began, used = time.perf_counter(), time.process_time()
             for index in range(first, first + shards.BATCH):
                 each = results[index % len(results)]
-                made.append(index, each.lines, each.texts)
+                made.append(index, *each.results[0])
             found[f"{held}"] = 1e3 * (time.perf_counter() - began) / shards.BATCH
             found[f"{held}, processor"] = 1e3 * (time.process_time() - used) / shards.BATCH
     return found, moved
 
 
 def fill(folder: Path, prompts: int) -> None:
-    """As after so many prompts: their texts, and results put together; names alone, for nobody reads them here."""
+    """As after so many prompts: results and texts put together; names alone, for nobody reads them here."""
     (folder / texts.FOLDER).mkdir(exist_ok=True)
     for batch in range(prompts // shards.BATCH):
-        (folder / "results" / shards.batch_file(batch)).touch()
-        for index in shards.members(batch):
-            (folder / texts.FOLDER / shards.prompt_file(index)).touch()
+        for name in ("results", texts.FOLDER):
+            (folder / name / shards.batch_file(batch)).touch()
 
 
 def sample_sizes() -> dict[str, float]:
@@ -212,9 +207,7 @@ def turns(home: Path, prompts: PromptSet, settings: Settings, count: int) -> dic
                     seen[f"driver_cpu_ms_{size}"].append(1e3 * found["driver"] / len(prompts))
                 seen["speed_up"].append(walls[1] / walls[2])
             sizes = {name: per_prompt_bytes(out / name) / len(prompts) for name in ("results", texts.FOLDER)}
-            facts = one.first().facts
-            assert facts is not None
-            device = facts.provenance.device
+            device = one.first().provenance.device
     finally:
         ray.shutdown()
     return {name: spread(values) for name, values in seen.items()} | {"bytes_per_prompt": sizes, "device": device}

@@ -26,7 +26,7 @@ from measuring import json_option, peak, write_json
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep.columns import RANKS, SHARES, schema
+from mars_viz.sweep.columns import RANKS, SHARES
 from mars_viz.sweep.document import advice, lead
 from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.plan import plan_of
@@ -52,20 +52,22 @@ def synthesise(folder: Path, positions: int, per_prompt: int, lines: int) -> Non
     count = max(1, positions // per_prompt)
     settings = Settings(rule="mars", gamma=3)
     items = tuple(PromptItem(f"prompt-{i}", f"task {i % 6}", f"prompt {i}", "1", "contains") for i in range(count))
-    plan = plan_of(settings, Span(0.5, 1.0, (3,)), False, PromptSet("synthetic", items), Provenance(eos_ids=(0,)))
-    store = create(folder, plan, COSTS)
+    prompts = PromptSet("synthetic", items)
+    plan = plan_of(settings, Span(0.5, 1.0, (3,)), False, prompts, Provenance(eos_ids=(0,)))
+    store = create(folder, plan, COSTS, prompts)
     for batch in range(-(-count // BATCH)):
         indices = np.arange(batch * BATCH, min(count, (batch + 1) * BATCH))
-        _write(store.results / f"batch-{batch:06}.parquet", indices, per_prompt, lines, rng)
+        table = _table(store.results.schema, indices, per_prompt, lines, rng)
+        _write(store.results.folder / f"batch-{batch:06}.parquet", table)
         if len(indices) < BATCH:  # the last one is not whole
-            table = (store.results / f"batch-{batch:06}.parquet").rename(folder / "last")
-            _split(folder, table, store.results)
+            last = (store.results.folder / f"batch-{batch:06}.parquet").rename(folder / "last")
+            _split(folder, last, store.results.folder)
 
 
-def _write(path: Path, indices: np.ndarray, per_prompt: int, lines: int, rng: np.random.Generator) -> None:
+def _write(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(_table(indices, per_prompt, lines, rng), path, compression="zstd", write_page_checksum=True)
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
 def _split(folder: Path, path: Path, results: Path) -> None:
@@ -78,7 +80,7 @@ def _split(folder: Path, path: Path, results: Path) -> None:
     path.unlink()
 
 
-def _table(indices: np.ndarray, per_prompt: int, lines: int, rng: np.random.Generator) -> pa.Table:
+def _table(wanted: pa.Schema, indices: np.ndarray, per_prompt: int, lines: int, rng: np.random.Generator) -> pa.Table:
     size = len(indices) * lines
     prompt = np.repeat(indices, lines)
     inner = np.sort(rng.uniform(0.5, 1.0, (len(indices), lines - 1)), axis=1)
@@ -121,7 +123,6 @@ def _table(indices: np.ndarray, per_prompt: int, lines: int, rng: np.random.Gene
         "relaxed_by_share": list(np.eye(len(SHARES), dtype=np.int64)[3] * relaxed[:, None]),
         "accepted": list(accepted),
     }
-    wanted = schema(3)
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in wanted], schema=wanted)
 
 

@@ -120,7 +120,7 @@ def headed(data: bytes, name: str, noun: str, newest: int, oldest: int | None = 
         raise RunFileError(f"{name} is not that of a {noun}. Choose a folder written by MARS Viz.")
     schema = fields.pop("schema", None)
     if type(schema) is int and schema > newest:
-        raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads {newest}); update.")
+        raise RunFileError(f"{name} was made by a newer MARS Viz (schema {schema}, this one reads {newest}); update.")
     if type(schema) is not int or schema < (newest if oldest is None else oldest):
         reads = f"{shortened(schema)}; this MARS Viz reads {newest}"
         raise RunFileError(f"{name} has the schema {reads}. Record the {noun} again.")

@@ -266,19 +266,6 @@ def slower(costs: Costs, gamma: int, tau: float) -> str:
     )
 
 
-def modelled_seconds(costs: Costs, rounds: np.ndarray | float, gamma: int) -> np.ndarray:
-    """Return the time of `rounds` rounds, without prefill. Raises BadInput as `round_cost`."""
-    return np.asarray(np.asarray(rounds, np.float64) * round_cost(costs, gamma).seconds)
-
-
-def modelled_speed_up(costs: Costs, tokens: np.ndarray | float, rounds: np.ndarray | float, gamma: int) -> np.ndarray:
-    """Return tokens per second relative to the target alone, which makes a pass per token. Raises BadInput as
-    `round_cost`."""
-    alone = np.asarray(tokens, np.float64) * costs.passes[0].seconds
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(alone / modelled_seconds(costs, rounds, gamma))
-
-
 def costs_from(found: Any) -> Costs:
     """Return costs from the JSON of `dataclasses.asdict`. Raises BadInput for anything else."""
     try:

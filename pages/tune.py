@@ -79,7 +79,6 @@ def opened(page_state: TunePageState, catalog: SweepCatalogue) -> tuple[CachedSw
         return None, f"No prompt of this sweep has results. The first one: {sweep.result.failures[0].reason}"
     if sweep is not None:
         page_state.fit(sweep.plan)
-        sweep = sweep.by(page_state.view.terms.how)
     return sweep, ""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free, write_folder
 from mars_viz.shapes import shape_named
+from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, SweepResult
 from mars_viz.sweep.document import summary
 from mars_viz.sweep.evidence import DEFAULT_TERMS, Evidence
@@ -44,6 +46,16 @@ COSTS = Costs(
     drafter_step=Cost(0.001, 0.001, 0.001),
     rest=tuple(Cost(0.001, 0.001, 0.001) for _ in range(3)),
 )
+
+
+def asking(backend: Backend, opened: Callable[[Settings], Any]) -> Backend:
+    """Return the backend with speculators of this function."""
+
+    class Asking(Backend):
+        def speculator(self, settings: Settings, *_: Any) -> Any:
+            return opened(settings)
+
+    return Asking(**{each.name: getattr(backend, each.name) for each in fields(Backend)})
 
 
 def accuracy(points: float, confidence: float) -> Terms:

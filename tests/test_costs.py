@@ -12,7 +12,6 @@ from mars_viz.costs import (
     Cost,
     costs_from,
     disturbance,
-    modelled_seconds,
     monotone,
     objection,
     per_token,
@@ -27,7 +26,8 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import decode_alone
 from mars_viz.speculators.costs import Measuring, measure_costs
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep.measures import difference_at, measures, value_at
+from mars_viz.sweep.measures import measures, value_at
+from mars_viz.sweep.pairing import SweepSetting, compared, pair
 from mars_viz.sweep.store import keep_costs
 from tests.sweep_cases import COSTS, summary_of, timing, toy_sweep
 from tests.tables import table_backend
@@ -35,9 +35,6 @@ from tests.tables import table_backend
 
 def test_a_round_of_chains_and_trees_by_hand():
     assert [round_cost(COSTS, gamma).seconds for gamma in (1, 3)] == pytest.approx([0.001 + 0.011 + 0.001, 0.017])
-    np.testing.assert_allclose(modelled_seconds(COSTS, np.array([2, 10]), 3), [0.034, 0.17])
-    assert costing.modelled_speed_up(COSTS, 40, 10, 3) == pytest.approx(0.4 / 0.17)
-    assert np.isnan(costing.modelled_speed_up(COSTS, 0, 0, 3))
     for gamma in (0, 4):
         with pytest.raises(BadInput, match="was not measured"):
             round_cost(COSTS, gamma)
@@ -230,7 +227,9 @@ def test_the_costs_interval_goes_into_every_speed_up(tmp_path):
         below = np.hypot(sharp.estimate - sharp.low, found.estimate * (1 - factor.low / factor.estimate))
         above = np.hypot(sharp.high - sharp.estimate, found.estimate * (factor.high / factor.estimate - 1))
         assert (found.low, found.high) == pytest.approx((found.estimate - below, found.estimate + above))
-    change, before = (difference_at(each, measures(each)["speed_up"], 0.6, 1.0, how) for each in (unsure, result))
+    change, before, same = (
+        compared(pair(SweepSetting(each, one), SweepSetting(each, other)), ("speed_up",), how)[0].change
+        for each, one, other in ((unsure, 1.0, 0.6), (result, 1.0, 0.6), (unsure, 0.7, 0.7))
+    )
     assert change.high - change.low >= before.high - before.low
-    same = difference_at(unsure, measures(unsure)["speed_up"], 0.7, 0.7, how)
     assert same.low == same.high == 0, "a setting compared with itself"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from factories import Counting
-from sweep_cases import COSTS, accuracy, equal, evidence_files, toy_prompts, toy_sweep
+from sweep_cases import COSTS, accuracy, asking, equal, evidence_files, toy_prompts, toy_sweep
 from test_turns import talks
 
 from mars_viz import cli, locks
@@ -21,12 +21,12 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import loading
-from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, load_sweep
-from mars_viz.sweep.evidence import dial_grid
-from mars_viz.sweep.grid import Advised, advised, best_of, few_dials, grid_of, grid_table, recommended
-from mars_viz.sweep.measures import cell, measures, value_at
-from mars_viz.sweep.sweep import GridSweep
+from mars_viz.sweep.document import few_dials
+from mars_viz.sweep.evidence import DEFAULT_TERMS, dial_grid
+from mars_viz.sweep.grid import advised, grid_of, recommended
+from mars_viz.sweep.measures import cell
+from mars_viz.sweep.report import Advised, CachedSweep, best_of, grid_table
 from tests.tables import table_backend
 
 VLLM = Settings(rule="vllm-thinking", gamma=3, max_new_tokens=16)
@@ -36,14 +36,14 @@ GRID = grid_of(rule_named("vllm-thinking"), "k=1,2,3,5")
 
 def toy_grid(out, *, count=5, **how):
     settings, folders = GRID.settings(VLLM), GRID.folders(out)
-    return GridSweep(table_backend(), toy_prompts(count), settings, folders, WHOLE, costs=lambda: COSTS, **how)
+    return Sweep(table_backend(), toy_prompts(count), settings, WHOLE, folders, costs=lambda: COSTS, **how)
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     for _ in (sweep := toy_grid(tmp_path_factory.mktemp("grid") / "out", count=8)):
         pass
-    return [one.result() for one in sweep.sweeps]
+    return sweep.results()
 
 
 def test_a_grid_is_read_with_its_folders_or_refused():
@@ -71,25 +71,19 @@ def test_a_grid_is_read_with_its_folders_or_refused():
 @pytest.mark.parametrize("prompts", [toy_prompts(5), talks()], ids=["prompts", "talks"])
 def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_path, batch, prompts):
     opened = []
-
-    class Counted(Backend):
-        def speculator(self, settings):
-            opened.append(Counting(VLLM))
-            return opened[-1]
-
-    backend = Counted(**{each.name: getattr(table_backend(), each.name) for each in fields(Backend)})
-    settings = GRID.settings(VLLM)
-    grid = GridSweep(backend, prompts, settings, GRID.folders(tmp_path), WHOLE, batch=batch)
-    folders = [one.folder for one in grid.sweeps]
+    backend = asking(table_backend(), lambda settings: opened.append(Counting(VLLM)) or opened[-1])
+    settings, folders = GRID.settings(VLLM), GRID.folders(tmp_path)
+    grid = Sweep(backend, prompts, settings, WHOLE, folders, batch=batch)
+    assert grid.folders == [*folders]
     with locks.held(folders[-1]):
         with pytest.raises(BadInput, match="is in use"):
             next(iter(grid))
         assert not opened and not any(locks.holder(folder) for folder in folders[:-1])
     for _ in grid:
         assert all(locks.holder(folder) is not None for folder in folders)
-    results = [one.result() for one in grid.sweeps]
+    results = grid.results()
     asked = [prefix for one in opened for batch_ in one.batches for prefix in batch_]
-    assert len(asked) == len(set(asked)) and len(grid._shared) == 0 and len(opened) <= 2
+    assert len(asked) == len(set(asked)) and not grid._mapper.shared and len(opened) <= 2
     apart = 0
     for each, result in zip(settings, results, strict=True):
         alone = Sweep(table_backend(), prompts, each, WHOLE, tmp_path / f"alone-{each.rule}").finish()
@@ -100,46 +94,50 @@ def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_pat
 
 
 def test_answers_are_shared_no_longer_than_needed(tmp_path):
-    sweep, most, total = toy_grid(tmp_path / "grid", count=12, batch=1), 0, 0
+    sweep, most = toy_grid(tmp_path / "grid", count=12, batch=1), 0
     for progress in sweep:
-        most, total = max(most, len(sweep._shared)), max(total, sweep._shared.last)
-        assert progress.finished == min(one.progress.finished for one in sweep.sweeps) and 0 <= progress.share <= 1
-    prefixes = sweep.sweeps[-1].result().positions / 3  # of twelve prompts, by the loosest variant alone
-    assert len(sweep._shared) == 0 and total == 12 and 0 < most < prefixes / 2
+        most = max(most, len(sweep._mapper.shared))
+        assert 0 <= progress.share <= 1
+    prefixes = sweep.results()[-1].positions / 3  # of twelve prompts, by the loosest variant alone
+    assert not sweep._mapper.shared and 0 < most < prefixes / 2
+
+
+def given(results, terms=DEFAULT_TERMS):
+    return Advised.each([CachedSweep(result) for result in results], terms)
 
 
 def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
-    variants = [Advised(result, advised(result, accuracy(1.0, 0.95), 4)) for result in swept]
+    variants = given(swept, accuracy(1.0, 0.95))
     chosen = variants[2]
-    files = evidence_files(chosen.result, dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
+    files = evidence_files(swept[2], dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
     data, text = json.loads(files["evidence.json"]), files["evidence.md"].decode()
     found = data["setting_grid"]
     lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
     assert (found["setting"]["key"], found["dial"], data["rule"]["fixed"]) == ("k", "r", {"k": 3})
     rules = [(row["value"], row["rule"]) for row in found["rows"]]
     assert rules == [*zip((1, 2, 3, 5), (each.rule for each in GRID.settings(VLLM)), strict=True)]
-    assert len(lines) == 4 * len(dial_grid(chosen.result, 0.4)) and list(lines[0])[:2] == ["k", "dial"]
+    assert len(lines) == 4 * len(dial_grid(swept[2], 0.4)) and list(lines[0])[:2] == ["k", "dial"]
     for row, each in zip(found["rows"], variants, strict=True):
-        known = measures(each.result)
+        known = each.sweep.measures
         assert row["recommendation"]["sentence"] == each.found.sentence and row["prompts"] == 8
         for at in row["dials"]:
             (line,) = (one for one in lines if float(one["k"]) == row["value"] and float(one["dial"]) == at["dial"])
             for name in ("tau", "speed_up", "accuracy", "rolled_back"):
-                alone = value_at(each.result, known[name], at["dial"])
+                alone = each.sweep.value(name, at["dial"])
                 assert at[name] == pytest.approx({"estimate": alone.estimate, "low": alone.low, "high": alone.high})
                 assert [float(line[f"{name}{end}"]) for end in ("", "_low", "_high")] == [*at[name].values()]
-        tau = cell(known["tau"], value_at(each.result, known["tau"], 0.0))
+        tau = cell(known["tau"], each.sweep.value("tau", 0.0))
         assert f"| {row['value']:g} | {tau} |" in text
     alone = evidence_files(swept[2], dial=0.5)
     assert "setting_grid.csv" not in alone and json.loads(alone["evidence.json"])["setting_grid"] is None
     narrow = toy_sweep(tmp_path / "n", 8, replace(VLLM, rule="vllm-thinking:k=5"), low=0.5).finish()
-    files = evidence_files(swept[2], dial=0.3, beside=[Advised(narrow, None)])
+    files = evidence_files(swept[2], dial=0.3, beside=given([narrow]))
     lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
     dials = dial_grid(swept[2], 0.3).tolist()
     assert 0.3 in dials and [float(line["dial"]) for line in lines] == 2 * [dial for dial in dials if dial >= 0.5]
     values = np.linspace(0, 1, 21).tolist()
-    assert few_dials(values, (values[3], 0.123)) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
-    assert few_dials([0.5]) == [0.5] and few_dials([]) == []
+    assert few_dials(values, values[3]) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
+    assert few_dials([0.5], 0.1) == [0.5] and few_dials([], 0.1) == []
     half = toy_sweep(tmp_path / "half", 8, replace(VLLM, rule="vllm-thinking:k=7"))
     next(progress for progress in half if progress.finished == 2)
     for other, why in (
@@ -150,17 +148,15 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
         (half.result(), "not finished"),
     ):
         with pytest.raises(BadInput, match=why):
-            evidence_files(swept[0], dial=0.5, beside=[Advised(other, None)])
+            evidence_files(swept[0], dial=0.5, beside=given([other]))
 
 
 def test_the_fastest_safe_variant_is_recommended_at_the_asked_confidence(swept):
-    nobody = [Advised(result, advised(result, accuracy(0.001, 0.999), 4)) for result in swept]
-    assert best_of(nobody).result is swept[2]  # nothing can be told of eight prompts: the rule as it is
-    assert best_of([Advised(swept[3], None), Advised(swept[1], None)]).result is swept[3]
-    everything = [Advised(result, advised(result, accuracy(100.0, 0.5), 4)) for result in swept]
-    speeds = [
-        value_at(each.result, measures(each.result)["speed_up_strict"], each.found.dial).estimate for each in everything
-    ]
+    nobody = given(swept, accuracy(0.001, 0.999))
+    assert best_of(nobody) is nobody[2]  # nothing can be told of eight prompts: the rule as it is
+    assert best_of([nobody[3], nobody[1]]) is nobody[3]
+    everything = given(swept, accuracy(100.0, 0.5))
+    speeds = [each.sweep.value("speed_up_strict", each.found.dial).estimate for each in everything]
     assert best_of(everything) is everything[int(np.argmax(speeds))] and len(set(speeds)) > 1
     for result in swept:
         found, each = advised(result, accuracy(40, 0.8), 4), recommended(result, accuracy(40, 0.95))
@@ -171,9 +167,9 @@ def test_the_fastest_safe_variant_is_recommended_at_the_asked_confidence(swept):
             recommended(result, accuracy(40, 0.8), 1) == recommended(result, accuracy(40, 0.8))
             and "Each of" not in each.sentence
         )
-    table = grid_table([Advised(result, None) for result in swept[::-1]], [0.0, 1.0])
+    table = grid_table(nobody[::-1], [0.0, 1.0])
     assert table.values == (1, 2, 3, 5) and table.symbol == "r"
-    taus = np.stack([table.band(place, "tau").estimate for place in range(4)])
+    taus = np.array([[at["tau"]["estimate"] for at in row["dials"]] for row in table.facts()["rows"]])
     assert len(set(taus[:, 1].tolist())) == 1 and taus[0, 0] == taus[0, 1]
     assert taus[-1, 0] > taus[1, 0] > taus[0, 0]
 
@@ -182,11 +178,11 @@ ASKED = ["sweep", "--rule", "vllm-thinking", "--gamma", "3", "--max-new-tokens",
 
 
 def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path, capsys, monkeypatch):
-    def begun(_, prompts, settings, folders, span, **how):
-        return GridSweep(table_backend(), prompts, settings, folders, span, costs=lambda: COSTS, **how)
+    def begun(_, prompts, settings, span, folders, **how):
+        return Sweep(table_backend(), prompts, settings, span, folders, costs=lambda: COSTS, **how)
 
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
-    monkeypatch.setattr(command, "sweep_grid", begun)
+    monkeypatch.setattr(command, "sweep_prompts", begun)
     out, pack = tmp_path / "grid", tmp_path / "pack"
     assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(out), "--evidence", str(pack), "--dial", "0.3"]) == 0
     text = capsys.readouterr().out

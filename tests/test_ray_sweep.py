@@ -34,7 +34,7 @@ from mars_viz.prompts import builtin_prompts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, on_ray, shards
-from mars_viz.sweep.on_ray import RayMapper, RayRequest, RayWorker, WorkerPool, joined_cluster, sweep_on_ray
+from mars_viz.sweep.on_ray import RayRequest, RayWorker, WorkerPool, joined_cluster, sweep_with
 from mars_viz.sweep.store import open_store
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs.models import JobState, Models
@@ -73,9 +73,9 @@ def unmeasured_workers(monkeypatch):
 
 
 @contextmanager
-def pool_of(models, tell=lambda said: None, wait=lambda pool: False, **request):
+def pool_of(models, tell=lambda said: None, wait=lambda pool: False, batch=2, **request):
     """A pool of workers, once `wait` is over."""
-    with closing(WorkerPool(models, SETTINGS, RayRequest("auto", **request), "cpu", tell)) as pool:
+    with closing(WorkerPool(models, SETTINGS, RayRequest("auto", **request), "cpu", tell, batch)) as pool:
         end = time.monotonic() + PATIENCE
         while wait(pool):
             assert time.monotonic() < end
@@ -84,8 +84,8 @@ def pool_of(models, tell=lambda said: None, wait=lambda pool: False, **request):
         yield pool
 
 
-def swept(pool, out, prompts, *, batch=2, resume=False):
-    return sweep_on_ray(pool, prompts, SETTINGS, SPAN, out, batch=batch, resume=resume)
+def swept(pool, out, prompts, *, resume=False):
+    return sweep_with(pool, prompts, SETTINGS, SPAN, out, resume=resume)
 
 
 def finished(sweep, each=lambda: None):
@@ -121,8 +121,8 @@ def check_same(one, prompts, letters=10000):
 def test_the_files_are_those_of_one_process_even_if_a_worker_is_killed(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "BATCH", 4)
     toys, told, talk, killed = ToyModels(pause=0.05, slow="prompt 0", letters=30), [], talks(6), []
-    with pool_of(toys, told.append, lambda pool: len(pool.ready) < 2) as pool:
-        sweep = swept(pool, tmp_path / "ray", toy_prompts(10), batch=4)
+    with pool_of(toys, told.append, lambda pool: len(pool.ready) < 2, batch=4) as pool:
+        sweep = swept(pool, tmp_path / "ray", toy_prompts(10))
         assert finished(sweep).complete
         by_worker = sweep.progress.workers
         assert len(by_worker) == 2 and min(by_worker) > 0 and sum(by_worker) == 10
@@ -133,9 +133,10 @@ def test_the_files_are_those_of_one_process_even_if_a_worker_is_killed(cluster, 
         sweep = swept(pool, tmp_path / "killed", toy_prompts(12))
 
         def kill():
-            if not killed and (busy := [worker for worker in pool.ready if 0 in worker.tasks]):
-                killed.append(busy[0])
-                os.kill(busy[0].facts.process, signal.SIGKILL)
+            tasks = {index: worker for worker in pool.ready for index, *_ in worker.calls.values()}
+            if not killed and 0 in tasks:
+                killed.append(tasks[0])
+                os.kill(tasks[0].facts.process, signal.SIGKILL)
 
         finished(sweep, kill)
         assert pool.gone == killed != [] and any("is lost" in message for message in told)
@@ -143,21 +144,24 @@ def test_the_files_are_those_of_one_process_even_if_a_worker_is_killed(cluster, 
         check_same(tmp_path / "killed", toy_prompts(12))
 
 
-def test_few_prompts_are_not_all_the_first_workers():
-    actor = SimpleNamespace(**{name: SimpleNamespace(remote=lambda *_: None) for name in ("begin", "work")})
-    one = RayWorker(actor, loading=None)
-    pool = SimpleNamespace(ready=[one], workers=[one], wanted=2)
-    mapper = RayMapper(pool, plan=None, batch=8)
+def test_few_prompts_are_not_all_the_first_workers(monkeypatch):
+    actor = SimpleNamespace(begin=SimpleNamespace(remote=lambda *_: None), map=SimpleNamespace(remote=id))
+    monkeypatch.setattr(on_ray, "room", lambda cpus, gpus: 2)
+    pool = WorkerPool(None, SETTINGS, RayRequest("auto", gpus=0), "cpu", None, batch=8)
+    pool.workers.append(one := RayWorker(actor, None, facts=True))
     for index, item in enumerate(toy_prompts(6).items):
-        mapper.begin(index, item, ())
-    mapper._hand_out()
-    assert sorted(one.tasks) == [0, 1, 2]
+        pool.begin(index, item, ())
+    pool.hand_out()
+    assert [index for index, *_ in one.calls.values()] == [0, 1, 2]
 
 
 @pytest.mark.long
 def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, capsys, monkeypatch, unmeasured):
-    with pool_of(ToyModels(deadly="prompt 3"), workers=1) as pool, pytest.raises(BadInput, match="ended while they ha"):
-        finished(swept(pool, tmp_path / "dead", toy_prompts(6), batch=1))
+    with (
+        pool_of(ToyModels(deadly="prompt 3"), workers=1, batch=1) as pool,
+        pytest.raises(BadInput, match="ended while they ha"),
+    ):
+        finished(swept(pool, tmp_path / "dead", toy_prompts(6)))
     assert open_store(tmp_path / "dead").finished() == 3
     with pool_of(ToyModels(refused="No such model.")) as pool, pytest.raises(BadInput, match="No such model."):
         swept(pool, tmp_path / "refused", toy_prompts(2))
@@ -176,7 +180,7 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
     prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"
     span, request = RuleDial(rule_named("mars")).span(0.9, None, (6,)), RayRequest("auto", 1)
     what = on_ray.NamedModels(BUILT_IN.arguments), prompts, Settings(max_new_tokens=12), span, folder, request
-    make = partial(on_ray.sweep_on_cluster, *what, chat=False, resume=True)
+    make = partial(on_ray.sweep_on_ray, *what, chat=False, resume=True)
     job = pickle.loads(pickle.dumps(SweepJob({folder: "a sweep"}, make, elsewhere=True)))
     models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
     job.begin()

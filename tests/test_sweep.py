@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import Counting
-from sweep_cases import COSTS, SETTINGS, SHORT, TREES, alone, conversations, equal, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, alone, asking, conversations, equal, toy_prompts, toy_sweep
 
 from mars_viz import locks
 from mars_viz.axis import Span
@@ -28,7 +28,7 @@ from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, texts
 from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
-from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, share_bins
+from mars_viz.sweep.columns import SHARES, edit_distance, rank_bins, schema, share_bins
 from mars_viz.sweep.mapper import strict_reference
 from mars_viz.sweep.sweep import sweep_prompts
 from tests.tables import TableTarget, table_backend, tables
@@ -144,16 +144,16 @@ def test_batches_of_finished_prompts_are_one_plain_data_set(tmp_path, monkeypatc
     names = sorted(path.stem for path in (result.folder / "results").iterdir())
     assert names == ["batch-000000", "batch-000001", "prompt-000008", "prompt-000009"]
     table = pq.read_table(result.folder / "results").to_pandas()
-    assert list(table.columns) == list(COLUMNS) and len(table) == len(result.lines["low"])
+    assert list(table.columns) == schema(result.plan).names and len(table) == len(result.lines["low"])
     assert sorted(set(table["prompt"])) == list(range(10)) and result.costs == COSTS
     sweep = toy_sweep(tmp_path / "left", 5)
     with monkeypatch.context() as killed:  # before what is packed is removed
         killed.setattr(Path, "unlink", lambda path, missing_ok=False: None)
         left = sweep.finish()
-    assert len(list((sweep.folder / "results").iterdir())) == 6 and len(left) == 5
-    assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other", 5).finish())
-    assert equal(toy_sweep(sweep.folder, 5, resume=True).finish(), left)
-    assert len(list((sweep.folder / "results").iterdir())) == 2
+    assert len(list((sweep.folders[0] / "results").iterdir())) == 6 and len(left) == 5
+    assert equal(load_sweep(sweep.folders[0]), toy_sweep(tmp_path / "other", 5).finish())
+    assert equal(toy_sweep(sweep.folders[0], 5, resume=True).finish(), left)
+    assert len(list((sweep.folders[0] / "results").iterdir())) == 2
 
 
 def test_a_resume_with_other_settings_is_refused(tmp_path):
@@ -181,14 +181,15 @@ def test_a_resume_with_other_settings_is_refused(tmp_path):
 def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_path):
     span, folder, counting = Span(0.0, 1.0, (3,)), tmp_path / "sweep", Counting(SETTINGS)
     results = {path: path.read_bytes() for path in toy_sweep(folder, 4).finish().folder.glob("results/*")}
-    more = Sweep(BACKEND, toy_prompts(7), SETTINGS, span, folder, resume=True, open_=lambda: counting)
+    backend = asking(BACKEND, lambda settings: counting)
+    more = Sweep(backend, toy_prompts(7), SETTINGS, span, folder, resume=True)
     assert (more.progress.finished, more.progress.prompts) == (4, 7)
     assert load_sweep(folder).complete, "until it goes on, nothing is changed"
     next(now for now in more if now.finished == 5)
     half = load_sweep(folder)
     assert (half.finished, half.plan.prompts, half.plan.graded) == (5, 7, 7)
     known = store_module.open_store(folder).prompts()
-    result = Sweep(BACKEND, known, SETTINGS, span, folder, resume=True, open_=lambda: counting).finish()
+    result = Sweep(backend, known, SETTINGS, span, folder, resume=True).finish()
     first = {BACKEND.tokenizer.encode(item.prompt) for item in toy_prompts(4).items}
     asked = {prefix[:3] for batch in counting.batches for prefix in batch}
     assert asked and not first & asked
@@ -250,13 +251,13 @@ def test_a_full_disk_leaves_what_is_finished(tmp_path, monkeypatch):
 
 def test_damaged_folders_are_refused(tmp_path):
     sweep = toy_sweep(tmp_path / "sweep", 3)
-    sheet, second = sweep.folder / "sweep.json", sweep.folder / "results" / "prompt-000001.parquet"
+    sheet, second = sweep.folders[0] / "sweep.json", sweep.folders[0] / "results" / "prompt-000001.parquet"
 
     def refused(path, wrong, why):
         right = path.read_bytes()
         path.unlink() if wrong is None else path.write_bytes(wrong)
         with pytest.raises(BadInput, match=why):
-            load_sweep(sweep.folder)
+            load_sweep(sweep.folders[0])
         path.write_bytes(right)
 
     refused(sheet, sheet.read_bytes(), "no finished prompt yet")
@@ -313,7 +314,7 @@ def small_batches(monkeypatch):
     monkeypatch.setattr(parts_module, "BATCH", 4)
 
 
-def test_texts_are_packed_and_damaged_ones_named(tmp_path):
+def test_texts_are_merged_and_damaged_ones_named(tmp_path):
     folder, whole = toy_sweep(tmp_path / "sweep", 3).finish().folder, toy_sweep(tmp_path / "whole", 6).finish().folder
     path, third = (folder / "texts" / f"prompt-00000{place}.parquet" for place in (1, 2))
     data = path.read_bytes()
@@ -326,12 +327,11 @@ def test_texts_are_packed_and_damaged_ones_named(tmp_path):
     path.write_bytes(b"no")
     result = toy_sweep(folder, 6, resume=True).finish()
     assert result.complete and (folder / "results" / "batch-000000.parquet").is_file()
-    for again in (lambda: texts.pack(folder), lambda: texts.read(folder, 1)):
-        with pytest.raises(BadInput, match="damaged"):
-            again()
+    with pytest.raises(BadInput, match="damaged"):
+        texts.read(folder, 1)
     path.write_bytes(data)
     for _ in range(2):
-        texts.pack(folder)
+        toy_sweep(folder, 6, resume=True)
     names = ["batch-000000", "prompt-000004", "prompt-000005"]
     assert sorted(file.stem for file in (folder / "texts").iterdir()) == names
     for ours, theirs in ((texts.read(each, index) for each in (folder, whole)) for index in range(6)):

@@ -19,14 +19,13 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import DraftAndScore
-from mars_viz.sweep import Sweep, difference_at, frontier, load_sweep, measures, value_at
+from mars_viz.sweep import Sweep, frontier, load_sweep, measures, value_at
 from mars_viz.sweep.document import lead, timed
-from mars_viz.sweep.grid import Advised, advised, best_of, fastest, grid_of, grid_table, with_pair
+from mars_viz.sweep.grid import advised, fastest, grid_of
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
-from mars_viz.sweep.report import CachedSweep
-from mars_viz.sweep.sweep import GridSweep
-from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, kept_checks
+from mars_viz.sweep.report import Advised, CachedSweep, best_of, grid_table
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.ui.compare import saved_sweeps
 from mars_viz.ui.compare.compare_words import Names
 from tests.sweep_cases import COSTS, accuracy, evidence_files, summary_of, timing, toy_prompts, toy_sweep
@@ -154,28 +153,29 @@ def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
 def pair_grid(folder, count=12, costs=DEAR):
     grid, prompts = grid_of(rule_named("mars"), "threshold=0.3,0.6", CONTROLLERS["confidence"]), toy_prompts(count)
     asked, span = grid.settings(replace(GREEDY, dial=None)), RuleDial(rule_named("mars")).span(None, None, (3,))
-    sweeps = GridSweep(table_backend(), prompts, asked, list(grid.folders(folder)), span, costs=lambda: costs)
+    sweeps = Sweep(table_backend(), prompts, asked, span, grid.folders(folder), costs=lambda: costs)
     for _ in sweeps:
         pass
     assert grid.values == (0.0, 0.3, 0.6) and grid.folders(folder)[1].name == "mars-confidence0.3"
-    return [Advised(sweep.result(), advised(sweep.result(), accuracy(100.0, 0.95), 3)) for sweep in sweeps.sweeps]
+    return Advised.each([CachedSweep(each) for each in sweeps.results()], accuracy(100.0, 0.95))
 
 
 def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_best_pair(tmp_path):
     variants = pair_grid(tmp_path)
     for each, threshold in zip(variants, (0.0, 0.3, 0.6), strict=True):
-        for place, row in enumerate(each.result.rows(np.array([0.7]))[:, 0]):
+        result = each.sweep.result
+        for place, row in enumerate(result.rows(np.array([0.7]))[:, 0]):
             rounds = independent(f"prompt {place}", replace(GREEDY, dial=0.7), "confidence", threshold)
             drafted = [count for _, count, _ in rounds]
-            assert each.result.lines["lengths"][row].tolist() == [drafted.count(n) for n in range(4)]
-            assert each.result.lines["tokens"][row] == sum(len(ids) for ids, _, _ in rounds)
-        assert value_at(each.result, measures(each.result)["speed_up_strict"], 1.0).estimate == 1
+            assert result.lines["lengths"][row].tolist() == [drafted.count(n) for n in range(4)]
+            assert result.lines["tokens"][row] == sum(len(ids) for ids, _, _ in rounds)
+        assert each.sweep.value("speed_up_strict", 1.0).estimate == 1
     best = best_of(variants)
-    found, plan = with_pair(best, variants), best.result.plan
+    found, plan = best.found, best.sweep.plan
     control = plan.settings.control
     assert control is not None and control.threshold > 0  # drafted tokens are dear
     assert f"q(x) < {control.threshold:g} (Confidence) and take θ = " in found.sentence
-    ends = (best.result, best.found.dial), (variants[0].result, plan.strict)
+    ends = (best.sweep.result, found.dial), (variants[0].sweep.result, plan.strict)
     over = pace_over(*ends)
     assert f"modelled {over.estimate:.3g}"[:13] in found.sentence and "fixed γ = 3" in found.sentence
     paces = []
@@ -186,8 +186,8 @@ def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_
     table = grid_table(variants, np.array([0.5, 1.0]))
     assert table.values == (0.0, 0.3, 0.6) and table.axis.symbol == "λ" and "speed_up" in table.titles
     bare = pair_grid(tmp_path / "bare", 3, None)
-    assert with_pair(bare[0], bare) == bare[0].found
-    assert lead(CachedSweep(bare[0].result), 0.5)[0].basis == ""  # without a speed
+    assert best_of(bare) in bare
+    assert lead(bare[0].sweep, 0.5)[0].basis == ""  # without a speed
 
 
 NAMES = ("tau", "accuracy", "speed_up", "drafted", "same")
@@ -212,11 +212,11 @@ def swept(tmp_path_factory):
 
 def test_two_thresholds_are_compared_as_the_sweep_compares_them(swept):
     confidence, svip, theta = (swept[name] for name in ("confidence", "svip", "theta"))
-    both, known = settings(confidence, 0.0, confidence, 0.6), measures(confidence)
+    both = settings(confidence, 0.0, confidence, 0.6)
     found = {each.measure.name: each for each in compared(both, NAMES)}
     assert set(found) == set(NAMES) and found["drafted"].change.high < 0
-    for name, each in found.items():
-        assert each.change == difference_at(confidence, known[name], 0.6, 0.0)
+    for each in found.values():
+        assert each.change.estimate == pytest.approx(each.right.estimate - each.left.estimate)
     found = [each.measure.name for each in compared(settings(theta, 0.8, confidence, 0.6), NAMES)]
     assert found == ["tau", "accuracy", "speed_up", "drafted"]
     assert divergence(settings(confidence, 0.5, svip, 0.5)) is not None
@@ -263,12 +263,9 @@ PROMPTS = [EncodedPrompt(f"prompt {place}") for place in range(3)]
 AT = {"confidence": 0.5, "threshold": 0.5, "svip": 0.3, "adaedl": 0.4, "specdec++": 0.6}
 
 
-def clocked(settings, *, swept=True, costs=DEAR):
+def clocked(settings, *, swept=True):
     over = settings.control.controller.name if swept else ""
-    clock = WallClock(table_backend(), PROMPTS, settings, over=over, repetitions=2, costs=costs)
-    for _ in clock:
-        pass
-    return clock.check()
+    return WallClock(table_backend(), PROMPTS, settings, over=over, repetitions=2).finish()
 
 
 @pytest.mark.parametrize(("name", "settings"), [*((name, GREEDY) for name in AT), ("svip", SAMPLED)])
@@ -294,17 +291,21 @@ def test_by_the_clock_a_drafter_takes_the_passes_that_its_controller_lets_it_tak
     assert any(steps < 3 for steps, _ in expected), "or nothing was cut"
 
 
-def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths():
+def test_what_is_modelled_beside_it_is_of_the_rounds_own_lengths(tmp_path):
     cut = replace(GREEDY, controller="confidence:0.5")
-    check, controller, paces = clocked(cut), CONTROLLERS["confidence"], []
+    result = threshold_sweep(tmp_path / "sweep", "confidence", count=9)
+    check = WallClock(table_backend(), **clock_options(result, 0.5, 5, 1)).finish()
+    controller, paces = CONTROLLERS["confidence"], []
     for way, at in ((check.chosen, 0.5), (check.strict, 0.0)):
-        rounds = [each for place in range(3) for each in independent(f"prompt {place}", GREEDY, "confidence", at)]
+        rounds = [
+            each for place in (0, 4, 8, 3, 7) for each in independent(f"prompt {place}", GREEDY, "confidence", at)
+        ]
         drafted = [count for _, count, _ in rounds]
         paces.append(way.tokens.sum() / drafts_seconds(DEAR, drafted, [controller.steps(each, 3) for each in drafted]))
     assert math.isclose(check.modelled_over_strict, paces[0] / paces[1])
     assert math.isclose(check.modelled_over_target, paces[0] * DEAR.passes[0].seconds)
     assert check.modelled_low < check.modelled_over_target < check.modelled_high
-    bare = clocked(cut, costs=None)
+    bare = clocked(cut)
     assert math.isnan(bare.modelled_over_strict) and "modelled" not in timed(bare)[0].text
     dialled = clocked(cut, swept=False)
     assert (dialled.dial, dialled.over, dialled.controller) == (0.8, "", "confidence:0.5")

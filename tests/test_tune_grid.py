@@ -21,12 +21,11 @@ from mars_viz.analysis.recommendation import about
 from mars_viz.axis import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.frontier import RulePath, dial_curve, frontier_figure, share_bars
-from mars_viz.sweep import load_sweep
+from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.measures import Terms, cell
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
-from mars_viz.sweep.sweep import GridSweep
 from mars_viz.sweep.wall_clock import keep_check
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs.models import JobState, Models
@@ -111,8 +110,8 @@ def test_the_form_has_the_rules_fixed_settings(empty: Path, monkeypatch: pytest.
 
 
 def test_a_grid_is_one_job_with_many_folders(empty: Path, own: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made")  # noqa: E731
-    monkeypatch.setattr("mars_viz.ui.tune.sweep_requests.sweep_grid", made)
+    made = lambda pair, prompts, settings, span, out, **how: toy_grid(out[0].parent / "made")  # noqa: E731
+    monkeypatch.setattr("mars_viz.ui.tune.sweep_requests.sweep_prompts", made)
     rules = ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2")
     wish = sweep_requests.SweepRequest(toy_prompts(3), rules, VLLM)
     many = replace(wish, rules=tuple(f"fly:w={window}" for window in range(1, 19) if window != 6), settings=SHORT)
@@ -194,13 +193,13 @@ def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, mo
     ):
         stopped(empty / rule.replace(":", "-"), finished, rule, count)
     toy_sweep(empty / "whole", 5, replace(VLLM, rule="vllm-thinking:k=8")).finish()
-    made: list[GridSweep] = []
+    made: list[Sweep] = []
 
-    def begun(_: object, prompts: Any, settings: Any, folders: Any, span: Any, **how: Any) -> GridSweep:
-        made.append(GridSweep(table_backend(), prompts, settings, folders, span, **how))
+    def begun(_: object, prompts: Any, settings: Any, span: Any, out: Any, **how: Any) -> Sweep:
+        made.append(Sweep(table_backend(), prompts, settings, span, out, **how))
         return made[0]
 
-    monkeypatch.setattr("mars_viz.ui.tune.sweep_requests.sweep_grid", begun)
+    monkeypatch.setattr("mars_viz.ui.tune.sweep_requests.sweep_prompts", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
     assert not found.left_beside("mars")
     with locks.held(empty / "vllm-thinking-k=2"):
@@ -211,7 +210,7 @@ def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, mo
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.DONE, job.progress
     assert {path.name for path in job.labels} == {name, "vllm-thinking", "vllm-thinking-k=2"}
-    assert len(made[0].sweeps) == 3 and all(load_sweep(folder).complete for folder in job.labels)
+    assert len(made[0].folders) == 3 and all(load_sweep(folder).complete for folder in job.labels)
     assert not load_sweep(empty / "fly-w=2").complete
 
 

@@ -472,7 +472,7 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, monkeypatch):
     names = [f"MARS, siblings longest, {tree}", f"SGLang, accumulated threshold, {tree}"]
     assert [job.label.partition(" ·")[0] for job in jobs] == names
     assert {job.folder.parent for job in jobs} == {empty / "mine"}
-    settings = jobs[0]._make.keywords["settings"]
+    (settings,) = jobs[0]._make.keywords["settings"]
     assert (settings.tree, settings.gamma) == ("dynamic:depth=6,topk=4", 8)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from factories import Counting
-from sweep_cases import SETTINGS, alone, equal, summary_of, write_evidence
+from sweep_cases import SETTINGS, alone, asking, equal, summary_of, write_evidence
 
 from mars_viz import cli
 from mars_viz.axis import Span
@@ -79,7 +79,8 @@ def test_a_resumed_sweep_has_the_same_histories_and_repeats_nothing(
         if progress.finished == stopped:
             break
     asked = Counting(SETTINGS)
-    made = sweep(tmp_path / "sweep", batch=1, resume=True, open_=lambda: asked)
+    backend = asking(table_backend(), lambda settings: asked)
+    made = Sweep(backend, talks(), SETTINGS, SPAN, tmp_path / "sweep", batch=1, resume=True)
     assert equal(made.finish(), whole)
     assert len({prefix[:3] for batch in asked.batches for prefix in batch}) == len(talks()) - stopped
 
@@ -116,7 +117,7 @@ def test_results_and_evidence_are_by_question(tmp_path: Path) -> None:
 def test_a_wall_clock_check_times_one_turn_per_question(tmp_path: Path) -> None:
     prompts = talks(6, (2, 3))
     result = sweep(tmp_path / "sweep", prompts).finish()
-    chosen = to_time(result, prompts, 50)
+    chosen = [*to_time(result, 50).values()]
     assert [each.prompt for each in chosen] == [f"question {n}, turn {t}" for n, t in enumerate([1, 2, 1, 1, 1, 3])]
     told = open_store(tmp_path / "sweep").told(0, len(prompts))
     assert chosen[0].history == History()
@@ -143,7 +144,7 @@ def test_a_system_message_precedes_every_turn(tmp_path: Path) -> None:
         own = emitted(alone(item.prompt, SETTINGS, None, "strict", history))
         assert answer == joined(map(pieces.__getitem__, own))
         history = replace(history, turns=(*history.turns, Exchange(item.prompt, answer)))
-    assert [each.history.system for each in to_time(result, prompts, 9)] == 2 * ["Be brief."]
+    assert [each.history.system for each in to_time(result, 9).values()] == 2 * ["Be brief."]
     assert store.prompts().items == prompts.items
     with pytest.raises(BadInput, match="not the set"):
         plain.with_more(prompts)

@@ -29,7 +29,6 @@ from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import sweep_prompts
-from mars_viz.sweep.texts import pack
 from training import command
 
 SEED = 2
@@ -264,7 +263,6 @@ def _record_sweeps(out: Path) -> None:
         span = replace(useful_span(wanted.settings), gammas=(wanted.settings.gamma,))
         prompts = builtin_prompts(PROMPTS, kinds=(wanted.task,))
         result = sweep_prompts(drafting(wanted.drafter), prompts, wanted.settings, span, path, resume=True).finish()
-        pack(path)
         if result.costs is None or objection(result.costs):
             disturbed.append(wanted.folder)
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -9,8 +9,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.axis import RuleDial, Span
+from mars_viz.axis import Span
 from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import add, note
@@ -38,14 +37,14 @@ from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import document, store
 from mars_viz.sweep.evidence import Evidence, table_of
-from mars_viz.sweep.grid import Advised, Grid, advised, best_of, grid_of, with_pair
+from mars_viz.sweep.grid import Grid, grid_of
 from mars_viz.sweep.measures import METHODS, Terms
-from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, sweep_on_ray, workers_of
-from mars_viz.sweep.plan import Plan, set_notes
-from mars_viz.sweep.report import missing
+from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, sweep_on_ray
+from mars_viz.sweep.plan import Plan, check_span, set_notes
+from mars_viz.sweep.report import Advised, CachedSweep, best_of, missing
 from mars_viz.sweep.result import SweepResult, chosen_dial
-from mars_viz.sweep.sweep import GridSweep, SweepLoop, sweep_grid, sweep_prompts
-from mars_viz.sweep.wall_clock import Checks, keep_check, kept_checks
+from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
+from mars_viz.sweep.wall_clock import Checks, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.terminal import say
 from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted
@@ -110,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
     requested = decoding.settings_of(options, dial=None if options.over == OVER_DIAL else options.dial)
     pair_named(options.target, options.drafter).check(requested)
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
-    _check(options, span)
+    _check(options, settings, span)
     asked_ray = _ray_request(options)
     variants = _checked_grid(options)
     task = prompt_sets.task_of(options, settings)
@@ -120,51 +119,43 @@ def run(options: argparse.Namespace) -> None:
         note(sentence)
     begun, out = _dtype_of(_gone_on_with(options, variants)), Path(options.out)
     keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
-    with _workers(asked_ray, options, settings, begun) as pool:
-        pair: Any = None if pool is not None else decoding.opened_backend(options, begun)
-        sweep: SweepLoop | GridSweep
-        if pool is not None:
-            sweep = sweep_on_ray(pool, prompts, settings, span, out, **keywords)
-        elif variants is None:
-            sweep = sweep_prompts(pair, prompts, settings, span, out, **keywords)
-        else:
-            sweep = sweep_grid(pair, prompts, variants.settings(settings), variants.folders(out), span, **keywords)
-        for each in sweep.too_long:
-            note(f"{each.id} will have no results: {each.reason}")
-        swept(sweep, f"in {out}" if isinstance(sweep, SweepLoop) else "for every variant")
-        if sum(mapped := sweep.progress.workers):
-            each_worker = " + ".join(map(str, mapped))
-            note(f"Mapped by {counted(len(mapped), 'worker')}: {each_worker} prompts.")
-    results = [sweep.result()] if isinstance(sweep, SweepLoop) else [each.result() for each in sweep.sweeps]
+    pair: Any = None if asked_ray is not None else decoding.opened_backend(options, begun)
+    sweep: SweepLoop
+    if asked_ray is not None:
+        models = NamedModels(decoding.models_of(options, begun), threads=asked_ray.cpus, folder=os.getcwd())
+        sweep = sweep_on_ray(models, prompts, settings, span, out, asked_ray, tell=note, **keywords)
+    elif variants is None:
+        sweep = sweep_prompts(pair, prompts, settings, span, out, **keywords)
+    else:
+        sweep = sweep_prompts(pair, prompts, variants.settings(settings), span, variants.folders(out), **keywords)
+    for each in sweep.too_long:
+        note(f"{each.id} will have no results: {each.reason}")
+    swept(sweep, f"in {out}" if variants is None else "for every variant")
+    results = sweep.results()
     if not len(results[0]):
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     terms = terms_of(options)
-    every = [Advised(result, advised(result, terms, len(results))) for result in results]
+    every = Advised.each([CachedSweep(result, terms.how) for result in results], terms)
     best = best_of(every)
-    if variants is not None and variants.axis.over:
-        best = replace(best, found=with_pair(best, every))
     value: float | None = options.dial
     if options.over != OVER_DIAL:  # the threshold that --controller names, if it names one
         control = requested.control
         value = None if control is None or ":" not in options.controller else control.threshold
-    dial = chosen_dial(best.result, best.found) if value is None else value
-    checks = _checks(best.result, pair, prompts, dial, options)
-    others = [each for each in every if each.result is not best.result]
-    _report(best.result, dial, options, recommendation=best.found, checks=checks.found, beside=others)
+    result = best.sweep.result
+    dial = chosen_dial(result, best.found) if value is None else value
+    checks = _checks(result, pair, dial, options)
+    others = [each for each in every if each.sweep is not best.sweep]
+    _report(result, dial, options, recommendation=best.found, checks=checks.found, beside=others)
 
 
-def _check(options: argparse.Namespace, span: Span) -> None:
+def _check(options: argparse.Namespace, settings: Settings, span: Span) -> None:
     prompt_sets.check_task(options)
     terms_of(options)
     if span.over and options.grid is not None:
         raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
-    if not span.over:
-        axis = RuleDial(rule_named(options.rule))
-        if options.dial is not None and not span.low <= options.dial <= span.high:
-            raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
-        if not span.low <= axis.reference <= span.high:
-            at = f"{axis.symbol} = {axis.reference:g}"
-            raise SettingError(f"The range must reach the strict end, {at}, to compare with it.")
+    if not span.over and options.dial is not None and not span.low <= options.dial <= span.high:
+        raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
+    check_span(settings, span)
     if options.batch < 1:
         raise SettingError(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:
@@ -218,22 +209,11 @@ def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTa
     return more.limited(options.limit) if of_file else more
 
 
-def _checks(
-    result: SweepResult, pair: Backend | None, prompts: PromptSet, dial: float, options: argparse.Namespace
-) -> Checks:
+def _checks(result: SweepResult, pair: Backend | None, dial: float, options: argparse.Namespace) -> Checks:
     kept, timed = True, None
     if pair is not None and options.wall_clock:
-        from mars_viz.sweep.wall_clock import to_time, wall_clock
-
-        timed = wall_clock(
-            pair,
-            to_time(result, prompts, options.timed),
-            result.plan.at(dial),
-            repetitions=options.repetitions,
-            chat=options.chat,
-            costs=result.costs,
-            over=result.plan.over,
-        )
+        clock = WallClock(pair, **clock_options(result, dial, options.timed, options.repetitions))
+        timed = clock.finish()
         try:
             keep_check(result.folder, timed)
         except BadInput as error:
@@ -269,14 +249,14 @@ def _report(result: SweepResult, dial: float, options: argparse.Namespace, **abo
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
         }
-        grid_facts = {} if options.grid is None else {"setting_grid": None if table is None else table.facts(terms.how)}
+        grid_facts = {} if options.grid is None else {"setting_grid": None if table is None else table.facts()}
         print(json_of(facts | grid_facts))
         return
     grid = document.in_sections({"The grid": evidence.grid_blocks()})
     say(*lines([*document.summary(sweep, dial, evidence.checks, terms), *grid]))
-    advice = document.NOT_GRADED if found is None else f"{found.sentence} {terms.safe}"
+    advice = f"{found.sentence} {terms.safe}"
     say("", f"{result.plan.rule.title}: {advice}" if grid else advice)
-    if found is not None and (more := next_step(found, options, result.folder, result.plan.turns)):
+    if more := next_step(found, options, result.folder, result.plan.turns):
         say(more)
     pack = f", evidence in {options.evidence}" if options.evidence else ""
     say("", f"Results {'below' if grid else 'in'} {options.out}{pack}.")
@@ -304,38 +284,24 @@ def _ray_request(options: argparse.Namespace) -> RayRequest | None:
     return ray_request
 
 
-@contextmanager
-def _workers(
-    asked: RayRequest | None, options: argparse.Namespace, settings: Settings, begun: str
-) -> Iterator[WorkerPool | None]:
-    """Yield the workers, and end them afterwards together with a cluster started for them; None without a request.
-
-    `begun` is the dtype if the options leave it open. Raises BadInput if no workers can be started.
-    """
-    if asked is None:
-        yield None
-        return
-    models = NamedModels(decoding.models_of(options, begun), threads=asked.cpus, folder=os.getcwd())
-    with workers_of(models, settings, asked, note) as pool:
-        yield pool
-
-
-def swept(sweep: SweepLoop | GridSweep, where: str) -> None:
+def swept(sweep: SweepLoop, where: str) -> None:
     """Sweep with a progress bar on standard error; an interruption prints the number of prompts kept `where`."""
     now, bars = sweep.progress, decoding.progress_bar()
-    title = f"Sweeping {counted(len(sweep.sweeps), 'variant')}" if isinstance(sweep, GridSweep) else "Sweeping"
+    title = f"Sweeping {len(sweep.folders)} variants" if len(sweep.folders) > 1 else "Sweeping"
     try:
-        with bars(desc=title, total=now.prompts, initial=now.finished, unit=" prompts") as bar:
-            for progress in sweep:
-                bar.update(progress.finished - bar.n)
-                workers = "+".join(map(str, progress.workers))
-                fields = {"failed": progress.failed or "", "workers": workers}
+        begin = {"total": now.prompts, "initial": now.finished}
+        with closing(iter(sweep)) as steps, bars(desc=title, unit=" prompts", **begin) as bar:
+            for now in steps:
+                bar.update(now.finished - bar.n)
+                fields = {"failed": now.failed or "", "workers": "+".join(map(str, now.workers))}
                 if shown := {name: value for name, value in fields.items() if value}:
                     bar.set_postfix(shown, refresh=False)
     except KeyboardInterrupt:
         kept = counted(sweep.progress.finished, "finished prompt")
-        decoding.note(f"Interrupted. {kept} of {now.prompts} kept {where}; continue with --resume.")
+        note(f"Interrupted. {kept} of {now.prompts} kept {where}; continue with --resume.")
         sys.exit(130)
+    if sum(now.workers):
+        note(f"Mapped by {counted(len(now.workers), 'worker')}: {' + '.join(map(str, now.workers))} prompts.")
 
 
 def terms_of(options: argparse.Namespace) -> Terms:

@@ -4,17 +4,7 @@ The model libraries are imported only to sweep or time a pair.
 """
 
 from mars_viz.analysis.intervals import Frontier
-from mars_viz.sweep.measures import (
-    Measure,
-    band_at,
-    curve,
-    difference_at,
-    frontier,
-    measures,
-    places,
-    relaxed_at,
-    value_at,
-)
+from mars_viz.sweep.measures import Measure, band_at, curve, frontier, measures, places, relaxed_at, value_at
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.sweep.sweep import Sweep, SweepProgress, sweep_prompts
@@ -28,7 +18,6 @@ __all__ = [
     "SweepResult",
     "band_at",
     "curve",
-    "difference_at",
     "frontier",
     "load_sweep",
     "measures",

@@ -2,8 +2,7 @@
 
 Lines contain sums over each trajectory, and a comparison of its text with strict's. A prompt that failed has a single
 line with the reason in `error` and zeros. A sweep of later turns also has `OF_TURNS`, to continue within a conversation
-and to group prompts for intervals. A sweep with a controller has `OF_LENGTHS`, for modelled times; one of a harness's
-task with several scores per text has `OF_SCORES`.
+and to group prompts for intervals.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pyarrow as pa
 from mars_viz.analysis.repetition import loops
 from mars_viz.errors import EvidenceError
 from mars_viz.exploration import DialMap
-from mars_viz.prompts import PromptItem, grader_named
+from mars_viz.prompts import PromptItem, Turns, grader_named
 from mars_viz.records import Round, first_difference
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.sweep.plan import Plan
@@ -41,96 +40,64 @@ UNGRADED, WRONG, RIGHT = -1, 0, 1  # values of `right`
 GRADES = {UNGRADED: "–", WRONG: "wrong", RIGHT: "right"}
 
 
-ROUNDS, EACH_SCORE = -1, -2  # widths of columns with γ + 1 numbers, and with one number per score
+_int, _byte, _float, _text = pa.int32(), pa.int8(), pa.float64(), pa.string()
 
 
-@dataclass(frozen=True, slots=True)
-class SweepColumn:
-    """Type, meaning and width of a column."""
-
-    type: pa.DataType
-    meaning: str
-    wide: int = 0  # number of values per line: 0 for a single one, a number, or one of `ROUNDS` and `EACH_SCORE`
+def _several(kind: pa.DataType, size: int) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable=False), size)
 
 
-_int, _float, _text, _truth = pa.int32(), pa.float64(), pa.string(), pa.bool_()
-
-PER_PROMPT: dict[str, SweepColumn] = {
-    "prompt": SweepColumn(_int, "place in the set, from 0; lines are in this order"),
-    "id": SweepColumn(_text, "the prompt's name in its set"),
-    "category": SweepColumn(_text, "for grouping"),
-    "error": SweepColumn(_text, "why it has no results; empty where it has"),
-    "prompt_tokens": SweepColumn(_int, "length of the prompt"),
-    "positions": SweepColumn(_int, "drafted positions that the map rests on, each counted once"),
-    "passes": SweepColumn(_int, "batched target passes of the map"),
-    "seconds": SweepColumn(_float, "wall-clock time of the map"),
-    "off_is_strict": SweepColumn(
-        _truth, "the text at the strict end is the lossless rule's, and the target's own where that was compared"
-    ),
-    "target_right": SweepColumn(pa.int8(), "1 if the target's own text is right, 0 if wrong, -1 if not graded"),
+PER_PROMPT: dict[str, pa.DataType] = {
+    "prompt": _int,  # place in the set, from 0; lines are in this order
+    "id": _text,  # the prompt's name in its set
+    "category": _text,  # for grouping
+    "error": _text,  # why it has no results; empty where it has
+    "prompt_tokens": _int,  # length of the prompt
+    "positions": _int,  # drafted positions that the map rests on, each counted once
+    "passes": _int,  # batched target passes of the map
+    "seconds": _float,  # wall-clock time of the map
+    "off_is_strict": pa.bool_(),  # the text at the strict end is lossless, and the target's own where they are compared
+    "target_right": _byte,  # 1 if the target's own text is right, 0 if wrong, -1 if not graded
 }
 """Equal on all lines of a prompt."""
-
-PER_SEGMENT: dict[str, SweepColumn] = {
-    "low": SweepColumn(_float, "smallest dial value of the stretch"),
-    "high": SweepColumn(_float, "where the next begins; the largest dial value for the last"),
-    "tokens": SweepColumn(_int, "tokens of the text"),
-    "rounds": SweepColumn(_int, "draft-verify cycles: target passes, the prompt's own excluded"),
-    "drafted": SweepColumn(_int, "drafted tokens"),
-    "rolled_back": SweepColumn(_int, "drafted tokens that did not reach the text"),
-    "relaxed": SweepColumn(_int, "tokens of the text that only the relaxed rule keeps"),
-    "right": SweepColumn(pa.int8(), "1 if the text is right, 0 if wrong, -1 if not graded"),
-    "first_divergence": SweepColumn(_int, "first token that differs from the strict text's; -1 if none does"),
-    "edit_distance": SweepColumn(_int, "insertions, deletions and changes of tokens that make it the strict text"),
-    "cut_off": SweepColumn(pa.int8(), "1 if the length limit cut the text off, else 0"),
-    "looping": SweepColumn(pa.int8(), "1 if the text repeats a phrase in a loop (`analysis.repetition`), else 0"),
-    "relaxed_by_rank": SweepColumn(
-        _int, "relaxed tokens by the target's rank: 1, 2, 3, 4, 5-8, 9-16, above", len(RANKS)
-    ),
-    "relaxed_by_share": SweepColumn(
-        _int, f"relaxed tokens by p(x) / p(v1), bins from {', '.join(map(str, SHARES))}", len(SHARES)
-    ),
-    "accepted": SweepColumn(
-        _int, "rounds that accepted 0, 1, … γ drafted tokens, the text's end not yet cut off", ROUNDS
-    ),
-}
-"""Specific to each stretch."""
-
-OF_TURNS: dict[str, SweepColumn] = {
-    "question": SweepColumn(_text, "the conversation whose turn it is, or the prompt's own name"),
-    "answer": SweepColumn(_text, "the target's own text, which later turns follow"),
+OF_TURNS: dict[str, pa.DataType] = {
+    "question": _text,  # the conversation whose turn it is, or the prompt's own name
+    "answer": _text,  # the target's own text, which later turns follow
 }
 """Equal on all lines of a prompt, in sweeps of later turns."""
 
-OF_LENGTHS: dict[str, SweepColumn] = {"lengths": SweepColumn(_int, "rounds that drafted 0, 1, … γ tokens", ROUNDS)}
-"""Specific to each stretch, in sweeps with a draft-length controller."""
 
-OF_SCORES: dict[str, SweepColumn] = {
-    "scores": SweepColumn(
-        _float,
-        "what the text is given besides right or wrong, in the plan's order; not a number where nothing is",
-        EACH_SCORE,
-    )
-}
-"""Specific to each stretch, if a task of lm-evaluation-harness gives a text several scores."""
+def per_segment(plan: Plan) -> dict[str, pa.DataType]:
+    """Return the columns that are specific to each stretch."""
+    by_length = _several(_int, plan.settings.gamma + 1)
+    columns = {
+        "low": _float,  # smallest dial value of the stretch
+        "high": _float,  # where the next begins; the largest dial value for the last
+        "tokens": _int,  # tokens of the text
+        "rounds": _int,  # draft-verify cycles: target passes, the prompt's own excluded
+        "drafted": _int,  # drafted tokens
+        "rolled_back": _int,  # drafted tokens that did not reach the text
+        "relaxed": _int,  # tokens of the text that only the relaxed rule keeps
+        "right": _byte,  # 1 if the text is right, 0 if wrong, -1 if not graded
+        "first_divergence": _int,  # first token that differs from the strict text's; -1 if none does
+        "edit_distance": _int,  # insertions, deletions and changes of tokens that make it the strict text
+        "cut_off": _byte,  # 1 if the length limit cut the text off, else 0
+        "looping": _byte,  # 1 if the text repeats a phrase in a loop (`analysis.repetition`), else 0
+        "relaxed_by_rank": _several(_int, len(RANKS)),  # relaxed tokens by the target's rank
+        "relaxed_by_share": _several(_int, len(SHARES)),  # relaxed tokens by p(x) / p(v1)
+        "accepted": by_length,  # rounds that accepted 0, 1, … γ drafted tokens, the text's end not yet cut off
+    }
+    if plan.cut_by is not None:
+        columns["lengths"] = by_length  # rounds that drafted 0, 1, … γ tokens
+    if plan.scores:  # what the text is given besides right or wrong, in the plan's order; NaN where nothing is
+        columns["scores"] = _several(_float, len(plan.scores))
+    return columns
 
-COLUMNS = PER_PROMPT | PER_SEGMENT  # columns of every sweep
 
-
-def width(column: SweepColumn, gamma: int, scores: int = 0) -> int:
-    """Return the number of values per line."""
-    return {ROUNDS: gamma + 1, EACH_SCORE: scores}.get(column.wide, column.wide)
-
-
-def schema(gamma: int, *, turns: bool = False, lengths: bool = False, scores: int = 0) -> pa.Schema:
-    """Return the schema of a file at this block length. `turns`, `lengths` and `scores` (a number) add `OF_TURNS`,
-    `OF_LENGTHS` and `OF_SCORES`."""
-    fields, more = [], (OF_LENGTHS if lengths else {}) | (OF_SCORES if scores else {}) | (OF_TURNS if turns else {})
-    for name, column in (COLUMNS | more).items():
-        size = width(column, gamma, scores)
-        kind = pa.list_(pa.field("element", column.type, nullable=False), size) if size else column.type
-        fields.append(pa.field(name, kind, nullable=False))
-    return pa.schema(fields)
+def schema(plan: Plan) -> pa.Schema:
+    """Return the schema of the plan's results."""
+    kinds = PER_PROMPT | per_segment(plan) | (OF_TURNS if plan.turns is Turns.ALL else {})
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
 
 def rank_bins(ranks: np.ndarray) -> np.ndarray:
@@ -219,10 +186,10 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts,
 
 def failed_lines(plan: Plan, index: int, item: PromptItem, why: str) -> Lines:
     """Return the line of a prompt without results."""
-    lines: Lines = {name: [0] for name in PER_SEGMENT}  # every kind of column takes it
-    for name, column in (PER_SEGMENT | OF_LENGTHS | OF_SCORES).items():
-        if size := width(column, plan.settings.gamma, len(plan.scores)):
-            lines[name] = [np.zeros(size, column.type.to_pandas_dtype())]
+    lines: Lines = {}
+    for name, kind in per_segment(plan).items():
+        several = pa.types.is_fixed_size_list(kind)
+        lines[name] = [np.zeros(kind.list_size, kind.value_type.to_pandas_dtype())] if several else [0]
     common: dict[str, Any] = {"prompt": index, "id": item.id, "category": item.category, "error": why}
     common |= {"prompt_tokens": 0, "positions": 0, "passes": 0, "seconds": 0.0}
     common |= {"off_is_strict": False, "target_right": UNGRADED, "question": item.unit, "answer": ""}

@@ -19,17 +19,16 @@ from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.sweep.grid import GridTable, few_dials, left_out
 from mars_viz.sweep.measures import Terms, cell, spread, told
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.report import PACES, CachedSweep, drawn, losing, missing, settings_of
+from mars_viz.sweep.report import PACES, CachedSweep, GridTable, drawn, losing, missing, settings_of
 from mars_viz.sweep.result import SweepResult, together
 from mars_viz.sweep.wall_clock import CUT, Checks, TimingCheck
 from mars_viz.words import counted, decimals_within, exact_setting, exactly, number, ranged, short_device, times
 
-NOT_GRADED = "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
 COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
 MOST_FAILURES = 10  # maximum number of failed prompts listed
+COLUMNS = 5  # number of dial values of a grid's table, in addition to the chosen one
 VARIED = ("tau", "answer", "answer_strict", "accuracy", "accuracy_change", "looping")
 """Figures that have a table in a grid."""
 
@@ -99,10 +98,8 @@ def _accuracy_change(sweep: CachedSweep, dial: float) -> str:
     return f"{is_now}, and no prompt's grade changes ({low} to {high} points)."
 
 
-def advice(sweep: CachedSweep, recommendation: Recommendation | None, dial: float, terms: Terms) -> str:
+def advice(sweep: CachedSweep, recommendation: Recommendation, dial: float, terms: Terms) -> str:
     """Return the recommendation, the next step, and the tasks that lose too much at this setting."""
-    if recommendation is None:
-        return NOT_GRADED
     result, tasks = sweep.result, losing(sweep.tasks(dial), terms, sweep.plan.against)
     so_far = f"So far, from the first {number(result.finished)} of {number(sweep.plan.prompts)} prompts: "
     text = f"{'' if result.complete else so_far}{recommendation.sentence} {recommendation.next_step}".rstrip()
@@ -223,8 +220,8 @@ def clock(sweep: CachedSweep, dial: float, checks: Checks) -> list[Block]:
     heads = ["measured, UTC", sweep.plan.symbol, against, "modelled", "over the target alone", "prompts", "repetitions"]
     rows = []
     for check in (replace(each, how=sweep.how) for each in checks.found[::-1]):
-        alone = "disturbed" if check.objection else spread(check.over_target)
-        paces = [spread(check.over_strict), f"{times(check.modelled_over_strict)}×", alone]
+        alone = "disturbed" if check.objection else spread(check.pace_over(check.target))
+        paces = [spread(check.pace_over(check.strict)), f"{times(check.modelled_over_strict)}×", alone]
         counts = map(str, check.chosen.seconds.shape)
         rows.append([check.created.replace("T", " ")[:16], exactly(check.dial), *paces, *counts, check.device])
     return [*blocks, Table([*heads, "device"], rows, "checks", "Every wall-clock check of this sweep")]
@@ -241,16 +238,13 @@ def timed(check: TimingCheck) -> list[Block]:
     ways = (("the target alone", check.target), (check.against, check.strict), ("this setting", check.chosen))
     paces = ", ".join(f"{label} {ranged(check.pace(way).scaled(1))}" for label, way in ways)
     measured = f"Measured: answers {parts[0]}"
+    per_token = f"Per token {spread(check.pace_over(check.strict))} as fast as {check.against}."
     done = (
         f"{counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on {short_device(check.device)}."
     )
     return [
         Sentence(f"{measured}{f'. {check.objection}' if check.objection else f', and {parts[1]}.'}", "measured"),
-        Sentence(
-            f"Per token {spread(check.over_strict)} as fast as {check.against}. Tokens a second: {paces}. {done}",
-            small=True,
-            more=check.device,
-        ),
+        Sentence(f"{per_token} Tokens a second: {paces}. {done}", small=True, more=check.device),
     ]
 
 
@@ -279,22 +273,22 @@ def _ms(cost: Cost) -> str:
     return told("ms", [1000 * each for each in (cost.seconds, cost.low, cost.high)])
 
 
-def grid(table: GridTable, sweeps: Sequence[CachedSweep], names: Sequence[str], dial: float) -> list[Block]:
-    """Return tables of the named figures of all variants (rows), at a few dial values and this one (columns). `sweeps`
-    are the table's."""
+def grid(table: GridTable, names: Sequence[str], dial: float) -> list[Block]:
+    """Return tables of the named figures of all variants (rows), at a few dial values and this one (columns)."""
     setting, symbol, dials = table.axis.setting, table.symbol, table.dials.tolist()
-    shown = few_dials(dials, (dial,))
+    shown = few_dials(dials, dial)
     about_it = (
         f"{table.axis.symbol}: {setting.meaning}; {setting.default:g} by default. Rows are values of "
-        f"{table.axis.symbol}, columns of {symbol}. Each row is a sweep of its own, of the same prompts. "
-        f"{left_out(symbol, dials, dial)}"
+        f"{table.axis.symbol}, columns of {symbol}. Each row is a sweep of its own, of the same prompts."
     )
-    blocks: list[Block] = [Sentence(about_it.rstrip())]
+    if dial not in shown:
+        about_it += f" {exact_setting(symbol, dial)} is no column, because not all of these sweeps go as far."
+    blocks: list[Block] = [Sentence(about_it)]
     for name in names:
-        measure = sweeps[0].measures[name]
+        measure = table.variants[0].sweep.measures[name]
         rows = [
-            [setting.written(value), *(cell(measure, each.value(name, at)) for at in shown)]
-            for value, each in zip(table.values, sweeps, strict=True)
+            [setting.written(value), *(cell(measure, each.sweep.value(name, at)) for at in shown)]
+            for value, each in zip(table.values, table.variants, strict=True)
         ]
         heads = [table.axis.symbol, *(exact_setting(symbol, at) for at in shown)]
         title = f"{measure.title[0].upper()}{measure.title[1:]}, by {table.axis.symbol} and {symbol}."
@@ -302,23 +296,28 @@ def grid(table: GridTable, sweeps: Sequence[CachedSweep], names: Sequence[str], 
     return blocks
 
 
-def grid_advice(table: GridTable, sweeps: Sequence[CachedSweep]) -> list[Block]:
+def few_dials(values: Sequence[float], wanted: float) -> list[float]:
+    """Return evenly spaced values, including the ends, and the wanted one if it is among the values."""
+    places = np.linspace(0, len(values) - 1, COLUMNS).round().astype(int).tolist() if values else []
+    return sorted({*(values[place] for place in places), *(each for each in values if each == wanted)})
+
+
+def grid_advice(table: GridTable) -> list[Block]:
     """Return how far the dial can go for each variant; empty if no prompt is graded."""
-    if not sweeps[0].graded:
+    first = table.variants[0].sweep
+    if not first.graded:
         return []
-    axis, pace = table.axis, sweeps[0].measures[next(name for name in PACES if name in table.titles)]
+    axis, pace = table.axis, first.measures[next(name for name in PACES if name in table.titles)]
     rows, sentences = [], list[Block]()
-    for value, each, found in zip(table.values, sweeps, (one.found for one in table.variants), strict=True):
-        dial, needed = (None, None) if found is None else (found.dial, found.prompts_needed)
-        cells = ["not enough prompts", "–"]
+    for value, each in zip(map(axis.setting.written, table.values), table.variants, strict=True):
+        dial, needed, cells = each.found.dial, each.found.prompts_needed, ["not enough prompts", "–"]
         if dial is not None:
-            cells = [exact_setting(table.symbol, dial), cell(pace, each.value(pace.name, dial))]
-        rows.append([axis.setting.written(value), *cells, "–" if needed is None else f"about {about(needed)}"])
-        if found is not None:
-            sentences.append(Sentence(f"{axis.symbol} = {axis.setting.written(value)}: {found.sentence}", small=True))
-    heads = [axis.symbol, "loosest within the loss", pace.title, f"{drawn(sweeps[0].result)} to test the next"]
+            cells = [exact_setting(table.symbol, dial), cell(pace, each.sweep.value(pace.name, dial))]
+        rows.append([value, *cells, "–" if needed is None else f"about {about(needed)}"])
+        sentences.append(Sentence(f"{axis.symbol} = {value}: {each.found.sentence}", small=True))
+    heads = [axis.symbol, "loosest within the loss", pace.title, f"{drawn(first.result)} to test the next"]
     alt = f"How far {table.symbol} can go for each {axis.symbol}"
-    tested = Sentence(together(sweeps[0].how.confidence, len(sweeps)))
+    tested = Sentence(together(first.how.confidence, len(rows)))
     return [tested, Table(heads, rows, "grid-advice", alt), *sentences]
 
 
@@ -428,7 +427,7 @@ class EngineSetting:
 def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:
     """Return the settings of each engine for the rule at this dial value, in the order of `ENGINES`."""
     rule = rule_named(settings.rule)
-    found = {each.engine: each for build in _KNOWN.get(rule.family, ()) if (each := build(rule, dial, settings))}
+    found = {each.engine: each for each in (build(rule, dial, settings) for build in _KNOWN.get(rule.family, ()))}
     alone = f"The rule {rule.title} does not exist there; this sets the draft alone."
     if rule.lossless:
         alone = f"{rule.title} keeps the target's law, as the engine does; this sets the draft."

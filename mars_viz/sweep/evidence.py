@@ -6,8 +6,6 @@ Plain data, and files in Markdown, CSV and JSON, written completely or not at al
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
-from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
+from mars_viz.analysis.engines import EngineRow, synthetic_settings
 from mars_viz.analysis.intervals import DEFAULT, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.controllers import NONE
@@ -28,13 +26,23 @@ from mars_viz.options import options_of
 from mars_viz.prompts import PromptItem, Turns, harness, kinds_of, per_task
 from mars_viz.reproduce import Options, command_line
 from mars_viz.run import Settings, stop_words
+from mars_viz.runfiles import packed
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.document import engine_settings
-from mars_viz.sweep.grid import Advised, cells_at, grid_table
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import Plan, turns_words
-from mars_viz.sweep.report import TOLD, CachedSweep, losing, settings_of, stretches, stretches_csv
+from mars_viz.sweep.report import (
+    TOLD,
+    Advised,
+    CachedSweep,
+    cells_at,
+    grid_table,
+    losing,
+    settings_of,
+    stretches,
+    stretches_csv,
+)
 from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import Checks, TimingCheck
@@ -74,10 +82,11 @@ def table_of(sweep: CachedSweep, dial: float) -> list[dict[str, Any]]:
 class Evidence:
     """The evidence for a setting of a sweep.
 
-    `grid` are dial values of the table; None for evenly spaced ones. `checks` are the sweep's wall-clock checks, the
-    oldest first; the newest of this setting is used. `beside` are sweeps of the rule with another fixed setting, which
-    form a grid with this one. `terms` are those of the recommendation and of all intervals. `by_hand` is True if a user
-    chose the setting (None: if it is not the sweep's own choice). `references` are BibTeX entries.
+    `grid` are dial values of the table; None for evenly spaced ones. `recommendation` is None for the sweep's own.
+    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting is used. `beside` are
+    sweeps of the rule with another fixed setting, which form a grid with this one. `terms` are those of the
+    recommendation and of all intervals. `by_hand` is True if a user chose the setting (None: if it is not the sweep's
+    own choice). `references` are BibTeX entries.
     """
 
     def __init__(
@@ -93,13 +102,15 @@ class Evidence:
         by_hand: bool | None = None,
         references: str = "",
     ) -> None:
-        self.result, self.dial, self.recommendation, self.terms = result, dial, recommendation, terms
-        self.references, self.sweep = references, CachedSweep(result, terms.how)
+        self.result, self.dial, self.terms, self.references = result, dial, terms, references
+        self.sweep = CachedSweep(result, terms.how)
+        self.recommendation = recommendation or self.sweep.recommendation(terms)
         self.checks = Checks(tuple(replace(check, how=terms.how) for check in checks))
         self.timing = self.checks.latest(dial)
         values = dial_grid(result, dial) if grid is None else np.append(grid, dial)
-        self.variants = grid_table([Advised(result, recommendation), *beside], values) if beside else None
-        self.chosen, words = _chosen(result, dial, recommendation, by_hand)
+        own = Advised(self.sweep, self.recommendation)
+        self.variants = grid_table([own, *beside], values) if beside else None
+        self.chosen, words = _chosen(result, dial, self.recommendation, by_hand)
         self.chosen_words, requested = words, dial if self.chosen == "by_hand" else None
         varied = ""  # the value of --grid
         if self.variants is not None:
@@ -138,13 +149,13 @@ class Evidence:
             "off_is_strict": _off(result, timing),
             "grid": self.rows,
             "stretches": len(result.edges) - 1,
-            "setting_grid": None if self.variants is None else self.variants.facts(how),
+            "setting_grid": None if self.variants is None else self.variants.facts(),
             "relaxed_tokens": _relaxed(sweep, dial),
             "engines": [_engine(row) for row in sweep.engines(dial)],
             "acceptance": self.acceptance,
             "engine_settings": [asdict(each) for each in engine_settings(plan.settings, at)],
             "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
-            "recommendation": None if self.recommendation is None else asdict(self.recommendation),
+            "recommendation": asdict(self.recommendation),
             "intervals": {
                 "confidence": how.confidence,
                 "method": how.method.value,
@@ -193,7 +204,7 @@ class Evidence:
         sweep, dial, plan = self.sweep, self.dial, self.result.plan
         finding = "".join(each.text for each in document.lead(sweep, dial))
         advice = document.advice(sweep, self.recommendation, dial, self.terms)
-        begin = (finding, advice, self.chosen_words, self.terms.safe if self.recommendation else "")
+        begin = (finding, advice, self.chosen_words, self.terms.safe)
         cited = Sentence(f"{plan.rule.source}; as BibTeX in references.bib.")
         sections: dict[str, Sequence[Block]] = {
             "To reproduce": [Code(self.reproduction["command"]), *map(Sentence, self.reproduction["needs"])],
@@ -212,7 +223,7 @@ class Evidence:
             "References": [cited] if self.references else [],
         }
         title = f"{plan.title} at {exact_setting(plan.symbol, dial)}, against {plan.against}"
-        return Section(title, [*(Sentence(each) for each in begin if each), *document.in_sections(sections)])
+        return Section(title, [*map(Sentence, begin), *document.in_sections(sections)])
 
     def _plan(self) -> list[Block]:
         result = self.result
@@ -274,10 +285,8 @@ class Evidence:
         """Return the tables of the grid, and how far the dial can go for each variant; empty without a grid."""
         if self.variants is None:
             return []
-        sweeps = [CachedSweep(each.result, self.terms.how) for each in self.variants.variants]
         names = [name for name in document.VARIED if name in self.variants.titles]
-        found = document.grid(self.variants, sweeps, names, self.dial)
-        return [*found, *document.grid_advice(self.variants, sweeps)]
+        return [*document.grid(self.variants, names, self.dial), *document.grid_advice(self.variants)]
 
     def _counts(self) -> list[Block]:
         rows = self.sweep.engines(self.dial)
@@ -297,9 +306,9 @@ class Evidence:
         return [Sentence(words), document.by_definition(rows, short=True), document.by_position(rows)]
 
 
-def _chosen(result: SweepResult, dial: float, found: Recommendation | None, by_hand: bool | None) -> tuple[str, str]:
+def _chosen(result: SweepResult, dial: float, found: Recommendation, by_hand: bool | None) -> tuple[str, str]:
     """Return how this setting was chosen, as a word and as a sentence; `by_hand` as in `Evidence`."""
-    at, recommended = exact_setting(result.plan.symbol, dial), None if found is None else found.dial
+    at, recommended = exact_setting(result.plan.symbol, dial), found.dial
     if dial == recommended:
         return "recommended", f"{at} is the recommended setting; no user chose another."
     if not (dial != chosen_dial(result, found) if by_hand is None else by_hand):
@@ -426,26 +435,14 @@ def _relaxed(sweep: CachedSweep, dial: float) -> dict[str, Any]:
 
 
 def _engine(row: EngineRow) -> dict[str, Any]:
-    definition = row.definition
-    rates = picked(row, "unconditional", "conditional", "joint")
-    return {
-        "engine": definition.engine,
-        "length": row.length,
-        "length_within": _within(row.length_within),
-        "length_formula": definition.length_formula,
-        "rate": row.rate,
-        "rate_within": _within(row.rate_within),
-        "rate_formula": definition.rate_formula,
-        "bonus": definition.bonus,
-        "pooling": definition.pooling.value,
-        "source": definition.source,
-        "note": definition.note,
-    } | {name: None if values is None else values.tolist() for name, values in rates.items()}
-
-
-def _within(found: Within) -> dict[str, Any]:
-    ends = {name: None if found.interval is None else getattr(found.interval, name) for name in ("low", "high")}
-    return ends | {"why_none": found.why}
+    facts = picked(row.definition, "engine", "length_formula", "rate_formula", "bonus", "source", "note")
+    facts |= {"pooling": row.definition.pooling.value} | picked(row, "length", "rate")
+    for name, within in (("length_within", row.length_within), ("rate_within", row.rate_within)):
+        ends = {end: None if within.interval is None else getattr(within.interval, end) for end in ("low", "high")}
+        facts[name] = ends | {"why_none": within.why}
+    for name, values in picked(row, "unconditional", "conditional", "joint").items():
+        facts[name] = None if values is None else values.tolist()
+    return facts
 
 
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
@@ -519,11 +516,8 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
 
 def evidence_zip(result: SweepResult, *, dial: float, **options: Any) -> bytes:
     """Return the files as a zip with one folder; equal evidence gives equal bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in Evidence(result, dial, **options).files().items():
-            archive.writestr(zipfile.ZipInfo(f"evidence/{name}"), data, zipfile.ZIP_DEFLATED)
-    return buffer.getvalue()
+    files = Evidence(result, dial, **options).files()
+    return packed((f"evidence/{name}", data) for name, data in files.items())
 
 
 def reproduction(

@@ -1,20 +1,19 @@
-"""A grid: one sweep per value of a rule's setting or a controller's threshold, compared at equal dial values; and the
-choice of a threshold, the fastest by modelled time.
+"""A grid: one sweep per value of a rule's setting or a controller's threshold; and the recommended setting of a sweep.
 
-Only speed decides on a threshold, so that accuracy is tested once, at the chosen one.
+Only speed decides on a controller's threshold, so that accuracy is tested once, at the chosen one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, prompts_needed
+from mars_viz.analysis.intervals import Bootstrap, prompts_needed
 from mars_viz.analysis.recommendation import DECIMALS, FEW, Finding, Recommendation, about, grown, loss_bound, recommend
 from mars_viz.axis import GAMMA, FixedSetting, Threshold
 from mars_viz.bounds import LONGEST_DRAFT
@@ -23,11 +22,10 @@ from mars_viz.costs import objection
 from mars_viz.errors import SettingError
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
-from mars_viz.sweep.measures import ALONE, Terms, band_at, measures, named_places, pace_over, spread, value_at
+from mars_viz.sweep.measures import ALONE, Terms, band_at, measures, named_places, spread, value_at
 from mars_viz.sweep.plan import Plan, comparable
 from mars_viz.sweep.result import SweepResult, confidence_of_each, together
-from mars_viz.words import counted, exact_setting, number
-from mars_viz.writer import picked
+from mars_viz.words import counted, number
 
 MOST = 16  # maximum number of values of a grid
 GridAxis = FixedSetting | Threshold
@@ -134,115 +132,6 @@ def varied_axis(plans: Sequence[Plan]) -> GridAxis:
 def neighbours(setting: Fixed) -> tuple[float, ...]:
     """Return example values."""
     return (max(setting.low, setting.default - setting.step), setting.default, setting.default + setting.step)
-
-
-COLUMNS = 5  # number of dial values of a short table, in addition to requested ones
-
-
-@dataclass(frozen=True, slots=True)
-class Advised:
-    """A sweep and its recommendation."""
-
-    result: SweepResult
-    found: Recommendation | None  # tested as one of several sweeps; None if no prompt is graded
-
-
-@dataclass(frozen=True, slots=True)
-class GridTable:
-    """Variants of a rule, V of them, at D dial values."""
-
-    axis: GridAxis
-    variants: tuple[Advised, ...]  # one sweep each, by rising setting
-    dials: np.ndarray  # float64 [D]; ascending, swept by all variants
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The setting's value in each variant."""
-        return tuple(self.axis.value_of(each.result.plan.settings) for each in self.variants)
-
-    @property
-    def titles(self) -> dict[str, str]:
-        """Titles of the figures that all variants have, by name."""
-        by_name = [measures(each.result) for each in self.variants]
-        return {name: measure.title for name, measure in by_name[0].items() if all(name in each for each in by_name)}
-
-    @property
-    def symbol(self) -> str:
-        """The dial's symbol."""
-        return self.variants[0].result.plan.symbol
-
-    def band(self, place: int, name: str, how: Bootstrap = DEFAULT) -> Band:
-        """Return a figure of one variant at every dial value."""
-        result = self.variants[place].result
-        return band_at(result, measures(result)[name], self.dials, how)
-
-    def facts(self, how: Bootstrap = DEFAULT) -> dict[str, Any]:
-        """Return everything as plain data: a row per variant with a row per dial value."""
-        return {
-            "setting": picked(self.axis.setting, "key", "symbol", "name", "default", "meaning"),
-            "dial": self.symbol,
-            "titles": self.titles,
-            "rows": [self._row(place, how) for place in range(len(self.variants))],
-        }
-
-    def _row(self, place: int, how: Bootstrap) -> dict[str, Any]:
-        result, advice = self.variants[place].result, self.variants[place].found
-        bands = {name: self.band(place, name, how) for name in self.titles}
-        cells = [{"dial": float(dial)} | cells_at(bands, at) for at, dial in enumerate(self.dials)]
-        return {
-            "value": self.values[place],
-            "rule": result.plan.rule.name,
-            "prompts": len(result),
-            "positions": result.positions,
-            "recommendation": None if advice is None else asdict(advice),
-            "dials": cells,
-        }
-
-
-def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray) -> GridTable:
-    """Return the table at common dial values. Raises BadInput if the sweeps form no grid or are unfinished."""
-    plans = [each.result.plan for each in variants]
-    axis = varied_axis(plans)
-    if any(not each.result.complete for each in variants):
-        raise SettingError("A sweep of the grid is not finished, so its prompts are others; go on with it (--resume).")
-    low, high = max(plan.low for plan in plans), min(plan.high for plan in plans)
-    values = np.unique(np.asarray(dials, np.float64))
-    ordered = sorted(variants, key=lambda each: axis.value_of(each.result.plan.settings))
-    return GridTable(axis, tuple(ordered), values[(values >= low) & (values <= high)])
-
-
-def few_dials(values: Sequence[float], wanted: Sequence[float] = ()) -> list[float]:
-    """Return evenly spaced values, including the ends, and the wanted ones."""
-    places = {round(share * (len(values) - 1) / (COLUMNS - 1)) for share in range(COLUMNS)} if values else set()
-    return sorted({*(values[place] for place in places), *(each for each in wanted if each in values)})
-
-
-def left_out(symbol: str, dials: Sequence[float], wanted: float) -> str:
-    """Return a sentence if a table of these dial values lacks the wanted one, otherwise an empty text."""
-    if wanted in dials:
-        return ""
-    return f"{exact_setting(symbol, wanted)} is no column, because not all of these sweeps go as far."
-
-
-def cells_at(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
-    """Return every figure at one dial value: its estimate and the ends of its interval."""
-    return {name: picked(band.at(place), "estimate", "low", "high") for name, band in bands.items()}
-
-
-def best_of(variants: Sequence[Advised]) -> Advised:
-    """Return the variant with the fastest recommended setting, else that of the rule's defaults, or the first."""
-    safe = [each for each in variants if each.found is not None and each.found.finding is Finding.RECOMMENDED]
-    if safe:
-        return max(safe, key=_speed)
-    defaults = [each for each in variants if each.result.plan.rule.name == each.result.plan.rule.family]
-    return (defaults or list(variants))[0]
-
-
-def _speed(each: Advised) -> float:
-    by_name = measures(each.result)
-    assert each.found is not None and each.found.dial is not None  # it is recommended
-    name = "answer_strict" if each.result.plan.cut_by is None else "answer"  # whose strict is cut, too
-    return value_at(each.result, by_name[name], each.found.dial).estimate if name in by_name else math.nan
 
 
 def advised(result: SweepResult, terms: Terms, among: int = 1) -> Recommendation:
@@ -397,32 +286,3 @@ def fastest(result: SweepResult, terms: Terms) -> Recommendation:
         prompts_needed=needed,
         there=changed.questions,
     )
-
-
-def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAULT) -> Recommendation | None:
-    """Return the recommendation of a grid of thresholds and dial values: its best variant's, with the pair and its
-    speed.
-
-    The speed is relative to strict with full drafts, and to full drafts at their own recommended setting. Unchanged if
-    nothing is recommended, or speeds are unknown.
-    """
-    advice, plan = best.found, best.result.plan
-    control, sentences = plan.settings.control, []
-    if advice is None or advice.dial is None or control is None or "modelled" not in best.result.lines:
-        return advice
-    at = exact_setting(plan.symbol, advice.dial)
-    for other in variants:
-        others = other.result.plan.settings.control
-        if others is None or others.threshold != control.controller.full(plan.settings.gamma):
-            continue
-        over = pace_over((best.result, advice.dial), (other.result, plan.strict), how)
-        sentences.append(f"{spread(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
-        if other is not best and other.found is not None and other.found.dial is not None:
-            over = pace_over((best.result, advice.dial), (other.result, other.found.dial), how)
-            full_at = exact_setting(plan.symbol, other.found.dial)
-            sentences.append(f"{spread(over)} as fast as {full_at} with it")
-    where = control.controller.advice(control.threshold)
-    if control.threshold == control.controller.full(plan.settings.gamma):
-        where = f"Draft all γ = {plan.settings.gamma} tokens"
-    words = f"{where} and take {at}" + (f": modelled {', '.join(sentences)}." if sentences else ".")
-    return replace(advice, sentence=f"{words} {advice.sentence}")

@@ -1,18 +1,19 @@
 """From a prompt to its part of a sweep: the exact dial map, reduced to lines and texts.
 
-A sweep gives prompts to a `PromptMapper` and writes its results. `LocalMapper` uses models of this process: it maps a
-few prompts at once, and their requests form one batch.
+A sweep gives prompts to a mapper and writes its results. `LocalMapper` uses models of this process: it maps a few
+prompts at once, and their requests form one batch. `on_ray.WorkerPool` has the same methods.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mars_viz.chat import History
+from mars_viz.controllers import NONE, Control
 from mars_viz.errors import BadInput, PromptError, SettingError
 from mars_viz.exploration import DialMap, Walker, advance, walk
 from mars_viz.prompts import PromptItem
@@ -22,7 +23,7 @@ from mars_viz.run import Run, joined
 from mars_viz.sweep.columns import Lines, ReferenceTexts, lines_of
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.texts import PromptTexts, texts_of
-from mars_viz.walk import AT_ONCE, Answer, Ending, Prefix, Speculator
+from mars_viz.walk import AT_ONCE, Answer, Ending, Prefix, Speculator, cut_by
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -30,89 +31,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MappedPrompt:
-    """A prompt with its complete map, or without results."""
+    """A prompt with its complete map for each requested plan, or without results."""
 
     index: int  # index in the set
-    lines: Lines | None = None  # lines of the table; None without results
-    texts: PromptTexts | None = None  # texts along the dial; None without results
+    results: Mapping[int, tuple[Lines, PromptTexts]] = field(default_factory=dict)
+    """By the plan's number, lines of the table and texts along the dial; empty without results."""
     error: str = ""  # reason for missing results; empty otherwise
 
 
 @dataclass(slots=True)
 class ActivePrompt:
-    """A prompt whose map is in progress."""
+    """A prompt whose maps are in progress."""
 
     index: int  # index in the set
     item: PromptItem
     prompt: Prefix  # its tokens, including the turns before it
-    walker: Walker  # its texts for every dial value
-    seconds: float = 0.0  # its part of the batches' wall-clock time, by requested prefixes
-
-
-class PromptMapper(Protocol):
-    """Maps the prompts of a sweep."""
-
-    @property
-    def reach(self) -> int:
-        """Maximum number of questions in progress or waiting to be written."""
-        ...
-
-    @property
-    def done_by(self) -> tuple[int, ...]:
-        """Number of prompts mapped by each worker; empty if there is only this process."""
-        ...
-
-    def objections(self, items: Iterable[PromptItem]) -> list[str]:
-        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
-        ...
-
-    def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Add the prompt with this index, after the turns in `history`."""
-        ...
-
-    def advance(self) -> Sequence[MappedPrompt]:
-        """Continue for a moment and return finished prompts. Raises BadInput if it cannot continue."""
-        ...
-
-    def share(self, index: int) -> float:
-        """Return the part of the dial with a complete text for this prompt, as far as it is known."""
-        ...
-
-    def clear(self) -> None:
-        """Drop all unfinished prompts."""
-        ...
+    walkers: dict[int, Walker]  # by the plan's number, its texts for every dial value
+    seconds: dict[int, float]  # by the plan's number, its part of the batches' wall-clock time, by requested prefixes
 
 
 class LocalMapper:
-    """Maps prompts with models of this process."""
+    """Maps prompts with models of this process.
 
-    reach: int
-    done_by: tuple[int, ...] = ()
+    Several plans form a grid, which differs only in a rule's setting or a controller's threshold. They share the
+    models' answers until a prompt is finished, because a speculation does not depend on the rule.
+    """
 
-    def __init__(
-        self, backend: Backend, plan: Plan, *, batch: int = AT_ONCE, open_: Callable[[], Speculator] | None = None
-    ) -> None:
-        """Map `batch` prompts at once with speculators from `open_` (None: the backend's).
-        Raises SettingError for no prompts."""
+    reach: int  # maximum number of questions in progress or waiting to be written
+    done_by: tuple[int, ...] = ()  # number of prompts mapped by each worker; empty if there is only this process
+
+    def __init__(self, backend: Backend, *plans: Plan, batch: int = AT_ONCE) -> None:
+        """Map `batch` prompts at once. Raises SettingError for no prompts."""
         self.reach = batch
         if self.reach < 1:
             raise SettingError(f"{batch} prompts at once are none; take at least 1.")
-        self._backend, self._plan, self._rule = backend, plan, plan.rule
-        self._open = open_ or (lambda: backend.speculator(plan.settings))
+        self._backend, self._plans, self._plan = backend, plans, plans[0]
         self._hand: dict[int, ActivePrompt] = {}
         self._refused: list[MappedPrompt] = []
+        self.shared: dict[Prefix, Answer] = {}
+        """The answers of active prompts, for several plans."""
 
-    @property
-    def room(self) -> int:
-        """Number of further prompts that it can take now."""
-        return self.reach - len(self._hand)
-
-    @property
-    def busy(self) -> bool:
-        """True while a prompt is unfinished."""
-        return bool(self._hand or self._refused)
-
-    def objections(self, items: Iterable[PromptItem]) -> list[str]:
+    def objections(self, items: Sequence[PromptItem]) -> list[str]:
         """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
         reasons = []
         for item in items:
@@ -123,41 +82,49 @@ class LocalMapper:
                 reasons.append(str(error))
         return reasons
 
-    def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Add a prompt."""
+    def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
+        """Add the prompt with this index, after the turns in `history`, for the plans with these numbers."""
         try:
             prompt = self._tokens(item, history)
         except BadInput as error:
             self._refused.append(MappedPrompt(index, error=str(error)))
             return
-        span, dial = self._plan.span, self._plan.settings.dial
-        walker = Walker(self._rule, prompt, self._ending, dial=dial, span=span, answers={})
-        self._hand[index] = ActivePrompt(index, item, prompt, walker)
+        walkers = {}
+        for number in plans:
+            rule, span, dial = self._plans[number].rule, self._plans[number].span, self._plans[number].settings.dial
+            walkers[number] = Walker(rule, prompt, self._ending, dial=dial, span=span, answers={})
+        self._hand[index] = ActivePrompt(index, item, prompt, walkers, dict.fromkeys(walkers, 0.0))
 
     def advance(self) -> list[MappedPrompt]:
-        """Extend every active prompt by one round, with one batch for all, and return the finished ones."""
+        """Extend every active prompt by one round, with one batch per plan for all, and return the finished ones.
+        Raises BadInput if it cannot continue."""
         refused, self._refused = self._refused, []
-        if refused or not self._hand:
+        if refused:
             return refused
-        hand = list(self._hand.values())
-        began, requested = time.perf_counter(), [len(active.walker.missing) for active in hand]
-        advance(self._speculator, [active.walker for active in hand])
-        seconds = (time.perf_counter() - began) / max(1, sum(requested))
-        for active, count in zip(hand, requested, strict=True):
-            active.seconds += count * seconds
-        done = [active for active in hand if not active.walker.going]
-        for active in done:
-            del self._hand[active.index]
-        return [self._mapped(active) for active in done]
+        for number, speculator in enumerate(self._speculators if self._hand else ()):
+            hand = [each for each in self._hand.values() if number in each.walkers and each.walkers[number].going]
+            if not hand:
+                continue
+            began, requested = time.perf_counter(), [len(active.walkers[number].missing) for active in hand]
+            advance(speculator, [active.walkers[number] for active in hand])
+            seconds = (time.perf_counter() - began) / max(1, sum(requested))
+            for active, count in zip(hand, requested, strict=True):
+                active.seconds[number] += count * seconds
+        done = [each for each in self._hand.values() if not any(walker.going for walker in each.walkers.values())]
+        return [self._mapped(self._hand.pop(active.index)) for active in done]
 
     def share(self, index: int) -> float:
-        """Return the part of the dial with a complete text for an active prompt; 0 for others."""
-        return self._hand[index].walker.progress.exact if index in self._hand else 0.0
+        """Return the part of the dial with a complete text for an active prompt, as far as known; 0 for others."""
+        if index not in self._hand:
+            return 0.0
+        walkers = self._hand[index].walkers.values()
+        return sum(walker.progress.exact for walker in walkers) / len(walkers)
 
     def clear(self) -> None:
         """Drop all unfinished prompts."""
         self._hand.clear()
         self._refused.clear()
+        self.shared.clear()
 
     def _tokens(self, item: PromptItem, history: History) -> Prefix:
         try:
@@ -168,28 +135,33 @@ class LocalMapper:
             raise PromptError(f"With the turns before it and their answers: {error}") from error
 
     def _mapped(self, one: ActivePrompt) -> MappedPrompt:
-        plan, item, pieces = self._plan, one.item, self._backend.tokenizer.pieces
-        frame = Run(plan.settings, plan.provenance, one.prompt, (), pieces, item.id, item.prompt)
-        dial_map = DialMap(frame, plan.span, one.walker.answers, one.walker.passes, one.seconds)
-        texts = self._texts(dial_map)
-        if plan.checks(one.index):
-            from mars_viz.speculators.backend import writes  # imports torch
+        results, pieces, own = dict[int, tuple[Lines, PromptTexts]](), self._backend.tokenizer.pieces, True
+        for number, walker in one.walkers.items():
+            plan = self._plans[number]
+            frame = Run(plan.settings, plan.provenance, one.prompt, (), pieces, one.item.id, one.item.prompt)
+            dial_map = DialMap(frame, plan.span, walker.answers, walker.passes, one.seconds[number])
+            texts = self._texts(dial_map, number)
+            if plan.checks(one.index) and not results:
+                from mars_viz.speculators.backend import writes  # imports torch
 
-            texts = replace(texts, own=writes(self._backend, one.prompt, texts.target))
-        lines = lines_of(dial_map, one.index, item, texts, plan.scores)
-        return MappedPrompt(one.index, lines, texts_of(dial_map))
+                own = writes(self._backend, one.prompt, texts.target)
+            lines = lines_of(dial_map, one.index, one.item, replace(texts, own=own), plan.scores)
+            results[number] = lines, texts_of(dial_map)
+        for prefix in [each for each in self.shared if each[: len(one.prompt)] == one.prompt]:
+            del self.shared[prefix]
+        return MappedPrompt(one.index, results)
 
-    def _texts(self, made: DialMap) -> ReferenceTexts:
+    def _texts(self, made: DialMap, number: int) -> ReferenceTexts:
         """Return the lossless texts from the map's answers; models are used only for prefixes outside the map."""
-        prompt, settings = made.frame.prompt_ids, self._plan.settings
-        answers = Remembering(dict(made.answers), lambda: self._beside)
+        prompt, settings = made.frame.prompt_ids, made.frame.settings
+        answers = Remembering(dict(made.answers), lambda: self._beside[number])
 
         def walked(rule: Rule, dial: float | None) -> tuple[int, ...]:
             return emitted(walk(answers, rule, dial, prompt, self._ending))
 
-        target, strict, dial = rule_named("strict"), self._rule, settings.dial
+        target, strict, dial = rule_named("strict"), made.rule, settings.dial
         if not made.span.over:
-            strict = strict_reference(self._rule, settings.temperature)
+            strict = strict_reference(made.rule, settings.temperature)
             dial = None if strict.dial is None else strict.dial.strict
         text = walked(strict, dial)
         own = text if strict is target else walked(target, None if target.dial is None else target.dial.strict)
@@ -200,18 +172,39 @@ class LocalMapper:
             token_ids = token_ids[:-1]
         return joined(map(self._backend.tokenizer.pieces.__getitem__, token_ids))
 
-    @cached_property
-    def _speculator(self) -> Speculator:
-        return self._open()
+    def _opened(self) -> list[Speculator]:
+        """Return a speculator per plan, over one of the models'."""
+        settings = self._plan.settings
+        if len(self._plans) == 1:
+            return [self._backend.speculator(settings)]
+        whole = self._backend.speculator(replace(settings, controller=NONE))
+        shared = Remembering(self.shared, lambda: whole)
+        return [CutAnswers(shared, plan.settings.control) for plan in self._plans]
 
     @cached_property
-    def _beside(self) -> Speculator:
-        """A second speculator, which leaves the batch's caches unchanged."""
-        return self._open()
+    def _speculators(self) -> list[Speculator]:
+        return self._opened()
+
+    @cached_property
+    def _beside(self) -> list[Speculator]:
+        """Second speculators, which leave the batch's caches unchanged."""
+        return self._opened()
 
     @property
     def _ending(self) -> Ending:
         return self._backend.ending(self._plan.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class CutAnswers:
+    """Answers cut by a plan's controller, if it has one."""
+
+    whole: Speculator
+    control: Control | None
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """Return one answer per prefix."""
+        return [cut_by(self.control, answer) for answer in self.whole.speculate(prefixes)]
 
 
 class Remembering:

@@ -30,7 +30,7 @@ from mars_viz.analysis.intervals import (
     wilson,
 )
 from mars_viz.analysis.recommendation import Changed, loss_bound
-from mars_viz.costs import Factor, at_ends, objection, per_token
+from mars_viz.costs import Costs, Factor, at_ends, objection, per_token
 from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult, spent_by_length
 from mars_viz.words import counted, number, ranged, times
@@ -118,9 +118,6 @@ PERCENT = frozenset(("accuracy", "accuracy_change", "cut_off", "looping", "relax
 
 Ends = tuple[float, float]  # the low and the high end of an interval
 FigureEnds = Iterator[tuple[np.ndarray, np.ndarray]]
-AtCostsEnds = Callable[[SweepResult, np.ndarray, np.ndarray | None], FigureEnds]
-"""From a sweep, dial values [D] and the counted prompts to the figure [D] with one cost at the low and the high end of
-its interval, for each cost in turn."""
 Agreed = Callable[[float, int, float], Ends]
 """From an estimate, the number of questions and the confidence to the ends of an interval."""
 
@@ -143,9 +140,9 @@ class Measure:
     """True for comparisons of texts or grades with strict's, which are certain at the strict end."""
     factor: Factor | None = None
     """The measured cost of which the figure is a multiple; its interval is included. None if there is none."""
-    costed: AtCostsEnds | None = None
-    """The figure's dependence on each measured cost; None if there is none. A multiple of a factor needs it for
-    comparisons with figures without a factor."""
+    costed: bool = False
+    """True if it depends on measured costs. A multiple of a factor needs this for comparisons with figures without
+    one."""
 
     @property
     def basis(self) -> str:
@@ -238,7 +235,7 @@ _EXACT = (
     Measure("relaxed", "relaxed tokens, share of the text", ("relaxed", "tokens"), divided),
     Measure("same", "texts identical to strict", ("same",), _same, agreed=_share_ends, sure_at_strict=True),
     Measure("agreed", "strict's text before the first divergence, share", ("agreed", "strict:tokens"), divided),
-    Measure("edits", "edit distance to strict per strict token", ("edit_distance", "strict:tokens"), divided),
+    Measure("edits", "edit distance to strict, per token of it", ("edit_distance", "strict:tokens"), divided),
     Measure("length", "answer length relative to strict", ("tokens", "strict:tokens"), divided),
     Measure("cut_off", "answers cut off by the length limit", ("cut_off",), _same, agreed=_share_ends),
     Measure("looping", "answers that loop", ("looping",), _same, agreed=_share_ends),
@@ -262,17 +259,6 @@ DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), _same)
 """The number that a controller reduces; without a controller it follows from the rounds."""
 _CUT = (DRAFTED, Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), divided))
 """Figures of sweeps with a controller."""
-_AGAINST = {
-    "answer_strict": "modelled speed-up of answers over {}",
-    "speed_up_strict": "modelled speed-up per token over {}",
-    "drafted_share": "drafted tokens relative to {}",
-    "same": "texts identical to those of {}",
-    "agreed": "text of {} before the first divergence, share",
-    "edits": "edit distance to the text of {} per token of it",
-    "length": "answer length relative to {}",
-    "accuracy_change": "accuracy change vs {}",
-}
-"""Titles of figures in sweeps of a controller's threshold, which are not compared with strict."""
 _GRADED = (
     Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends, unchanged=_change_ends),
     Measure(
@@ -301,16 +287,14 @@ def measures(result: SweepResult) -> dict[str, Measure]:
         factor = per_token(costs, settings.gamma)
         of = partial(_times, factor.estimate)
         for name, (title, tokens) in _OVER_TARGET.items():
-            ends = partial(_over_target_at_factors_ends, tokens)
-            columns = (tokens, "rounds")
-            figures.append(Measure(name, title, columns, of, modelled=True, factor=factor, costed=ends))
+            figures.append(Measure(name, title, (tokens, "rounds"), of, modelled=True, factor=factor, costed=True))
     if result.graded.any():
         figures += _GRADED
         for name in plan.scores:  # a share if all values are 0 or 1
             share = _share_ends if np.isin(result.lines[name], (0, 1)).all() else None
             figures.append(Measure(name, name, (name,), _same, graded=True, agreed=share))
     if plan.over:
-        figures = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in figures]
+        figures = [replace(each, title=each.title.replace("strict", plan.against)) for each in figures]
     return {measure.name: measure for measure in figures}
 
 
@@ -318,18 +302,10 @@ def _cut_paces(result: SweepResult) -> list[Measure]:
     assert result.costs is not None
     of = partial(_times, result.costs.passes[0].seconds)
     paces = [
-        replace(
-            each,
-            columns=tuple(column.replace("rounds", "modelled") for column in each.columns),
-            modelled=True,
-            costed=partial(_over_strict_at_ends, each.name == "answer_strict"),
-        )
-        for each in _PACES
+        replace(each, columns=tuple(column.replace("rounds", "modelled") for column in each.columns)) for each in _PACES
     ]
-    return paces + [
-        Measure(name, title, (tokens, "modelled"), of, modelled=True, costed=partial(_over_target_at_ends, tokens))
-        for name, (title, tokens) in _OVER_TARGET.items()
-    ]
+    paces += [Measure(name, title, (tokens, "modelled"), of) for name, (title, tokens) in _OVER_TARGET.items()]
+    return [replace(each, modelled=True, costed=True) for each in paces]
 
 
 def _mean(result: SweepResult, column: str, dials: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
@@ -339,40 +315,30 @@ def _mean(result: SweepResult, column: str, dials: np.ndarray, rows: np.ndarray 
     return means
 
 
-def _over_strict_at_ends(answers: bool, result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
-    strict = np.array([result.plan.strict])
-    columns = ("tokens", "strict:tokens")
-    tokens, others = (np.ones(1) if answers else _mean(result, column, dials, rows) for column in columns)
-    for ours, theirs in zip(_seconds_at_ends(result, dials, rows), _seconds_at_ends(result, strict, rows), strict=True):
-        low, high = (_pace(tokens, own[1], others, full[1]) for own, full in zip(ours, theirs, strict=True))
-        yield low, high
+def _spent(result: SweepResult, costs: Costs, dials: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    """Return the mean prompt's modelled seconds with these costs, [D], in a sweep with a controller."""
+    seconds: np.ndarray = _mean(result, "lengths", dials, rows) @ spent_by_length(result.plan, costs)
+    return seconds
 
 
-def _over_target_at_ends(column: str, result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
-    tokens = _mean(result, column, dials, rows)
-    for low, high in _seconds_at_ends(result, dials, rows):
-        yield _times(low[0], tokens, low[1]), _times(high[0], tokens, high[1])
+def _with_costs(name: str, result: SweepResult, costs: Costs, dials: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+    """Return a modelled figure [D] with these costs instead of the sweep's."""
+    plan, mean = result.plan, partial(_mean, result, dials=dials, rows=rows)
+    tokens = mean(_OVER_TARGET[name][1]) if name in _OVER_TARGET else mean("tokens")
+    if plan.cut_by is None:
+        return _times(per_token(costs, plan.settings.gamma).estimate, tokens, mean("rounds"))
+    seconds = _spent(result, costs, dials, rows)
+    if name in _OVER_TARGET:
+        return _times(costs.passes[0].seconds, tokens, seconds)
+    answers = divided(_spent(result, costs, np.array([plan.strict]), rows), seconds)
+    return answers if name == "answer_strict" else answers * divided(tokens, mean("strict:tokens"))
 
 
-def _over_target_at_factors_ends(
-    column: str, result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
-) -> FigureEnds:
+def _at_ends(name: str, result: SweepResult, dials: np.ndarray, rows: np.ndarray | None) -> FigureEnds:
+    """Yield a modelled figure [D] with one cost at the low and the high end of its interval, for each cost in turn."""
     assert result.costs is not None
-    tokens, rounds = (_mean(result, name, dials, rows) for name in (column, "rounds"))
     for costs in at_ends(result.costs):
-        low, high = (_times(per_token(each, result.plan.settings.gamma).estimate, tokens, rounds) for each in costs)
-        yield low, high
-
-
-def _seconds_at_ends(
-    result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
-) -> Iterator[tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]]:
-    """Yield, with each cost at the low and the high end of its interval, seconds of a target pass and of the rounds
-    [D]. The pass is of the target alone; the rounds are those of the mean prompt."""
-    assert result.costs is not None
-    lengths = result.at("lengths", dials, rows).mean(axis=0)  # [D, γ + 1]
-    for costs in at_ends(result.costs):
-        low, high = ((each.passes[0].seconds, lengths @ spent_by_length(result.plan, each)) for each in costs)
+        low, high = (_with_costs(name, result, each, dials, rows) for each in costs)
         yield low, high
 
 
@@ -433,8 +399,8 @@ def band_at(
     at_strict = dials == result.plan.strict
     if measure.factor is not None:
         return _of_few(costed(interval, (interval.estimate, measure.factor)), count)
-    if measure.costed is not None:
-        moved = widened(interval, measure.costed(result, dials, rows))
+    if measure.costed:
+        moved = widened(interval, _at_ends(measure.name, result, dials, rows))
         return _of_few(moved, count, at_strict & measure.against_strict)
     sure = measure.sure_at_strict & at_strict
     interval = _of_few(interval, count, at_strict & measure.against_strict)
@@ -499,24 +465,15 @@ def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], 
     sweeps with a controller, equal costs and equal prompts. Raises BadInput if they cannot be compared."""
     (first, dial), (second, second_dial) = one, other
     names = [result.prompts["id"].tolist() for result, _ in (one, other)]
-    if names[0] != names[1] or first.costs != second.costs or "modelled" not in first.lines:
+    if names[0] != names[1] or first.costs is None or first.costs != second.costs or "modelled" not in first.lines:
         raise SettingError("These sweeps have other prompts or costs, so their paces cannot be compared.")
     sides = [(first, np.array([dial])), (second, np.array([second_dial]))]
     theirs, ours = (result.at("modelled", at).astype(np.float64) for result, at in reversed(sides))
     interval, moved = band(divided, theirs, ours, how=how, units=first.units), []
-    for own, others in zip(*(_seconds_at_ends(result, at, None) for result, at in sides), strict=True):
-        moved.append((divided(others[0][1], own[0][1]), divided(others[1][1], own[1][1])))
+    for costs in at_ends(first.costs):
+        low, high = (divided(*(_spent(result, each, at) for result, at in reversed(sides))) for each in costs)
+        moved.append((low, high))
     return widened(interval, moved).only
-
-
-def difference_at(
-    result: SweepResult, measure: Measure, dial: float, reference: float, how: Bootstrap = DEFAULT
-) -> Interval:
-    """Return the figure at one dial value minus that at another, paired by resampled prompts. A change of accuracy that
-    is 0 for all prompts still gets an interval."""
-    rows = result.graded if measure.graded else None
-    before, after = (ComparedFigure(result, measure, at, rows) for at in (reference, dial))
-    return change((before, after), how, result.units_of(rows), sure=dial == reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,8 +493,7 @@ class ComparedFigure:
     @property
     def ends(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The figure with each of its costs at either end, in turn."""
-        assert self.measure.costed is not None
-        return self.measure.costed(self.result, np.array([self.dial]), self.rows)
+        return _at_ends(self.measure.name, self.result, np.array([self.dial]), self.rows)
 
 
 def change(
@@ -557,7 +513,7 @@ def change(
             one, other = (side.measure.of(*(each.mean(axis=0) for each in side.columns)) for side in sides)
             parts = [(-one, before.factor), (other, after.factor)]
         return _of_few(costed(interval, *parts), drawn_count, same).only
-    if before.costed is not None and after.costed is not None:
+    if before.costed and after.costed:
         return _of_few(widened(interval, _moved(sides)), drawn_count, same).only
     return _not_too_sure(_of_few(interval, drawn_count, same), before.unchanged, drawn_count, same).only
 

@@ -1,13 +1,15 @@
 """A sweep on Ray: joining or starting a cluster, its workers, and prompts given to them.
 
-Each worker is an actor in a process of its own, perhaps on another machine, with its own models. Workers start if there
-is room and are replaced if lost; all run on one kind of machine. Only a limited number of prompts after the first
-unwritten one is handed out, which limits the results that wait. The driver writes results in the set's order, as in any
-sweep. Ray is an extra, used by this module alone and imported on use.
+Each worker is an actor in a process of its own, perhaps on another machine, with its own models; a call maps one
+prompt, together with those of other calls. Workers start if there is room and are replaced if lost; all run on one kind
+of machine. Only a limited number of prompts after the first unwritten one is handed out, which limits the results that
+wait. The driver writes results in the set's order, as in any sweep. Ray is an extra, used by this module alone and
+imported on use.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import importlib.util
 import logging
@@ -19,13 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.axis import Span
@@ -123,7 +125,7 @@ def joined_cluster(address: str) -> Iterator[None]:
         else:
             _check_reachable(address)
             ray.init(address=address, **_QUIET)
-        with _hushed():
+        with redirect_stdout(sys.stderr):  # Ray prints about lost machines, and standard output is for results
             yield
     finally:
         ray.shutdown()
@@ -167,22 +169,6 @@ def _check_reachable(address: str) -> None:
         "machine (ray start --head, or ray start --address=HEAD:6379), or leave the address out to start a cluster "
         "for this sweep."
     )
-
-
-@contextmanager
-def _hushed() -> Iterator[None]:
-    """Suppress Ray's output about lost machines on standard output, which is for results."""
-    from ray._private import worker
-
-    kept = getattr(worker, "print_to_stdstream", None)
-    if kept is None:
-        yield
-        return
-    worker.print_to_stdstream = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        worker.print_to_stdstream = kept
 
 
 def room(cpus: int, gpus: float) -> int:
@@ -231,17 +217,12 @@ class WorkerFacts:
     process: int  # process id on that machine
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTask:
-    """A prompt to be mapped."""
-
-    index: int  # index in the set
-    item: PromptItem
-    history: History  # the turns before it
+Task = tuple[int, PromptItem, History]
+"""A prompt to be mapped: its index in the set, the prompt, and the turns before it."""
 
 
 class SweepWorker:
-    """Runs in its own process; its methods are called one at a time.
+    """Runs in its own process.
 
     A text as an answer is the reason, with a remedy, why it cannot do its task: an exception from another process would
     include its traceback.
@@ -249,7 +230,6 @@ class SweepWorker:
 
     def __init__(self, models: NamedModels) -> None:
         self._models = models
-        self._waiting: deque[PromptTask] = deque()
 
     def load(self, settings: Settings) -> WorkerFacts | str:
         """Load the models and check that they support these settings."""
@@ -269,25 +249,25 @@ class SweepWorker:
         return LocalMapper(self._backend, plan).objections(items)
 
     def begin(self, plan: Plan, batch: int) -> None:
-        """Use this plan and batch size from now on."""
-        self._mapper = LocalMapper(self._backend, plan, batch=batch)
-        self._waiting.clear()
+        """Use this plan from now on, with at most `batch` prompts at once."""
+        self._mapper, self._room = LocalMapper(self._backend, plan), asyncio.Semaphore(batch)
+        self._done: dict[int, MappedPrompt] = {}
 
-    def work(self, tasks: Sequence[PromptTask]) -> list[MappedPrompt] | str:
-        """Add these prompts and map until some are finished; return them, or nothing if there is none. A process whose
-        device is lost ends, which Ray reports."""
-        self._waiting.extend(tasks)
-        try:
-            while True:
-                while self._waiting and self._mapper.room > 0:
-                    task = self._waiting.popleft()
-                    self._mapper.begin(task.index, task.item, task.history)
-                if (found := self._mapper.advance()) or not (self._waiting or self._mapper.busy):
-                    return found
-        except DeviceLost:
-            os._exit(1)
-        except BadInput as error:
-            return str(error)
+    async def map(self, task: Task) -> MappedPrompt | str:
+        """Map a prompt. Concurrent calls advance all of their prompts in turn. A process whose device is lost ends,
+        which Ray reports."""
+        mapper, done, (index, *_) = self._mapper, self._done, task
+        async with self._room:
+            try:
+                mapper.begin(*task)
+                while index not in done:
+                    done.update((each.index, each) for each in mapper.advance())
+                    await asyncio.sleep(0)
+            except DeviceLost:
+                os._exit(1)
+            except BadInput as error:
+                return str(error)
+            return done.pop(index)
 
 
 @dataclass(slots=True, eq=False)
@@ -297,33 +277,53 @@ class RayWorker:
     actor: Any  # Ray's handle
     loading: Any  # the pending answer to `load`, which includes waiting for a place to run
     facts: WorkerFacts | None = None  # None until its models are loaded
-    calls: list[Any] = field(default_factory=list)  # pending answers
-    tasks: dict[int, PromptTask] = field(default_factory=dict)  # its prompts by index in the set
+    plan: Plan | None = None  # of the prompts that it maps
+    calls: dict[Any, Task] = field(default_factory=dict)  # its prompts by pending answer
     mapped: int = 0  # number of prompts that it has returned
 
 
+_TICK = 0.2  # maximum seconds of waiting for workers, so that an interruption is noticed
+_AHEAD = 2  # questions in reach as a multiple of the workers' capacity, because results wait for earlier prompts
+_LOSSES = 3  # maximum number of workers that a prompt may be lost with
+
+
 class WorkerPool:
-    """All workers of a sweep."""
+    """All workers of a sweep, which map its prompts once the pool has its plan (`mapping`)."""
 
     def __init__(
-        self, models: NamedModels, settings: Settings, request: RayRequest, device: str, tell: Callable[[str], object]
+        self,
+        models: NamedModels,
+        settings: Settings,
+        request: RayRequest,
+        device: str,
+        tell: Callable[[str], object],
+        batch: int = AT_ONCE,
     ) -> None:
-        """Prepare workers in the joined cluster, without starting any.
+        """Prepare workers in the joined cluster, without starting any, to map `batch` prompts at once each.
 
         `tell` receives sentences about lost and rejected workers. Raises BadInput if there is no room for one, or, in a
         cluster of its own, for the requested number.
         """
         self._models, self._settings, self._request, self._tell = models, settings, request, tell
-        self._gpus = request.taking(device)
+        self._gpus, self._batch = request.taking(device), batch
         self._room = room(request.cpus, self._gpus)
         self._check_room()
         self.workers: list[RayWorker] = []
         """Live workers, in order of their start."""
         self.gone: list[RayWorker] = []
         """Workers that were lost after they had mapped something."""
+        self._plan: Plan | None = None
+        self._queue: list[Task] = []  # a heap: the first of the set goes first
+        self._losses: Counter[int] = Counter()  # workers that each prompt was lost with
         self._provenance: Provenance | None = None
         self._turned_away = self._failures = 0
         self._looked = self._hopeful = time.monotonic()
+
+    def mapping(self, plan: Plan) -> WorkerPool:
+        """Return the pool, which maps prompts of this plan from now on."""
+        self._plan = plan
+        self._losses.clear()
+        return self
 
     @property
     def ready(self) -> list[RayWorker]:
@@ -336,8 +336,18 @@ class WorkerPool:
         requested = self._request.workers
         return max(0, (self._room if requested is None else requested) - self._turned_away)
 
-    def first(self) -> RayWorker:
-        """Return a ready worker, waiting for one. Raises BadInput if there will be none."""
+    @property
+    def reach(self) -> int:
+        """Maximum number of questions in progress or waiting to be written."""
+        return _AHEAD * self._capacity * max(1, self.wanted)
+
+    @property
+    def done_by(self) -> tuple[int, ...]:
+        """Number of prompts mapped by each worker, lost workers last."""
+        return tuple(worker.mapped for worker in (*self.ready, *self.gone))
+
+    def first(self) -> WorkerFacts:
+        """Return the facts of the first ready worker, waiting for one. Raises BadInput if there will be none."""
         began, reported = time.monotonic(), False
         while not self.ready:
             if not self.workers:
@@ -347,20 +357,52 @@ class WorkerPool:
             if not reported and time.monotonic() > began + _LONG:
                 reported = True
                 self._tell("Waiting for the first worker, for room in the Ray cluster or for its models.")
-        return self.ready[0]
+        facts = self.ready[0].facts
+        assert facts is not None
+        return facts
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Return the answer of any ready worker."""
         import ray
 
         while True:
-            worker = self.first()
+            self.first()
+            worker = self.ready[0]
             try:
                 return ray.get(getattr(worker.actor, method).remote(*arguments))
             except ray.exceptions.RayTaskError:
                 raise
             except ray.exceptions.RayError:
-                self.lose(worker)
+                self._lose(worker)
+
+    def objections(self, items: Sequence[PromptItem]) -> list[str]:
+        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
+        reasons: list[str] = self.ask("objections", self._plan, items)
+        return reasons
+
+    def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
+        """Add a prompt for the only plan."""
+        heapq.heappush(self._queue, (index, item, history))
+
+    def advance(self) -> list[MappedPrompt]:
+        """Hand out prompts and return finished ones. Raises BadInput if the sweep cannot continue."""
+        self.grow()
+        self.hand_out()
+        answers = self.wait(_TICK)
+        self.settle(answers)
+        calls = [(worker, call) for worker in self.ready for call in worker.calls if call in answers]
+        mapped = (self._answer(worker, call) for worker, call in calls if call in worker.calls)  # a lost one has none
+        return [each for each in mapped if each is not None]
+
+    def share(self, index: int) -> float:
+        """Return 0: workers report no partial progress."""
+        return 0.0
+
+    def clear(self) -> None:
+        """Hand out no more prompts and ignore results in progress."""
+        self._queue.clear()
+        for worker in self.workers:
+            worker.calls.clear()
 
     def grow(self) -> None:
         """Start workers while there is room. Raises BadInput if there has been no room for long."""
@@ -368,37 +410,82 @@ class WorkerPool:
         while len(self.workers) < self.wanted:
             self._begin()
 
-    def wait(self, seconds: float) -> list[Any]:
+    def wait(self, seconds: float) -> set[Any]:
         """Return available answers after waiting at most `seconds`."""
         import ray
 
         waiting = [each for worker in self.workers for each in (worker.calls if worker.facts else [worker.loading])]
         if not waiting:
             time.sleep(min(seconds, 0.05))
-            return []
+            return set()
         ray.wait(waiting, timeout=seconds)
-        return ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]
+        return set(ray.wait(waiting, num_returns=len(waiting), timeout=0)[0])
 
-    def settle(self, answers: Sequence[Any]) -> list[RayWorker]:
-        """Return the workers with loaded models according to these answers. Raises BadInput if there are none."""
-        loaded = [worker for worker in self.workers if worker.facts is None and worker.loading in answers]
-        return [worker for worker in loaded if self._settled(worker)]
+    def settle(self, answers: set[Any]) -> None:
+        """Take on the workers with loaded models according to these answers. Raises BadInput if there are none."""
+        for worker in [*self.workers]:
+            if worker.facts is None and worker.loading in answers:
+                self._settle(worker)
 
-    def lose(self, worker: RayWorker) -> None:
-        """Drop a lost worker and make sure that it ends."""
-        self._drop(worker)
-        if worker.facts is not None:
-            self.gone.append(worker)
-            self._tell(
-                f"A worker on {worker.facts.machine} is lost; "
-                f"{counted(len(worker.tasks), 'prompt')} that it had {'goes' if len(worker.tasks) == 1 else 'go'} to "
-                "others."
-            )
+    def hand_out(self) -> None:
+        """Give prompts to the least busy workers, at most a fair share each."""
+        ready = self.ready
+        total = len(self._queue) + sum(len(worker.calls) for worker in ready)
+        most = min(self._capacity, math.ceil(total / max(1, self.wanted)))
+        while self._queue and ready:
+            worker = min(ready, key=lambda each: len(each.calls))
+            if len(worker.calls) >= most:
+                return
+            if worker.plan is not self._plan:
+                worker.actor.begin.remote(self._plan, self._batch)
+                worker.plan = self._plan
+            task = heapq.heappop(self._queue)
+            worker.calls[worker.actor.map.remote(task)] = task
 
     def close(self) -> None:
         """End all workers."""
         for worker in [*self.workers]:
             self._drop(worker)
+
+    @property
+    def _capacity(self) -> int:
+        """Maximum number of prompts of a worker: those that it maps at once, and one that waits."""
+        return self._batch + 1
+
+    def _answer(self, worker: RayWorker, call: Any) -> MappedPrompt | None:
+        import ray
+
+        try:
+            result: MappedPrompt | str = ray.get(call)
+        except ray.exceptions.RayTaskError:  # a fault of ours
+            raise
+        except ray.exceptions.RayError as error:  # its process, its machine, or what it kept there
+            self._lose(worker, " ".join(str(error).split())[:_REASON])
+            return None
+        if isinstance(result, str):
+            raise ModelError(result)
+        del worker.calls[call]
+        worker.mapped += 1
+        return result
+
+    def _lose(self, worker: RayWorker, reason: str = "") -> None:
+        """Drop a lost worker and queue its prompts again. Raises BadInput for a prompt that repeatedly ends workers."""
+        self._drop(worker)
+        self.gone.append(worker)
+        tasks = [*worker.calls.values()]
+        worker.calls.clear()
+        machine = "" if worker.facts is None else f" on {worker.facts.machine}"
+        goes = "goes" if len(tasks) == 1 else "go"
+        self._tell(f"A worker{machine} is lost; {counted(len(tasks), 'prompt')} that it had {goes} to others.")
+        for task in tasks:
+            index, item, _ = task
+            self._losses[index] += 1
+            if self._losses[index] >= _LOSSES:
+                raise ModelError(
+                    f"{_LOSSES} workers ended while they had {item.id} ({reason}). Finished prompts are kept; go on "
+                    "with --resume, and with fewer prompts at once (--batch) if memory was short."
+                )
+            heapq.heappush(self._queue, task)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -416,8 +503,8 @@ class WorkerPool:
     def _check_room(self) -> None:
         available, most, local = self._room, self._request.workers, self._request.address == LOCAL
         takes = counted(self._request.cpus, "core") + (f" and {self._gpus:g} GPU" if self._gpus else "")
-        place = "This machine" if local else "The Ray cluster"
         if not available:
+            place = "This machine" if local else "The Ray cluster"
             raise SettingError(
                 f"{place} has no room for a worker, which takes {takes}; ask for less (--ray-cpus, --ray-gpus)."
             )
@@ -437,11 +524,10 @@ class WorkerPool:
     def _drop(self, worker: RayWorker) -> None:
         import ray
 
-        if worker in self.workers:
-            self.workers.remove(worker)
+        self.workers.remove(worker)
         ray.kill(worker.actor)
 
-    def _settled(self, worker: RayWorker) -> bool:
+    def _settle(self, worker: RayWorker) -> None:
         import ray
 
         try:
@@ -450,24 +536,22 @@ class WorkerPool:
             self._drop(worker)
             self._failures += 1
             if self._failures < _TRIES:
-                return False
+                return
             reason = next(filter(None, reversed(str(error).splitlines())), type(error).__name__).strip()
             raise ModelError(
-                f"{_TRIES} workers ended while they loaded the models ({reason[:200].rstrip('.')}). See that MARS Viz "
-                "is installed on every machine of the cluster and that the models fit its memory."
+                f"{_TRIES} workers ended while they loaded the models ({reason[:_REASON].rstrip('.')}). See that MARS "
+                "Viz is installed on every machine of the cluster and that the models fit its memory."
             ) from error
-        objection = answer if isinstance(answer, str) else self._objection(answer)
-        if objection:
+        if isinstance(answer, str) or self._objection(answer):
+            objection = answer if isinstance(answer, str) else self._objection(answer)
             self._drop(worker)
             self._turned_away += 1
-            if not self.ready and not self.workers:
+            if not self.workers:
                 raise ModelError(objection)
             self._tell(f"A worker is turned away. {objection}")
-            return False
-        assert isinstance(answer, WorkerFacts)
+            return
         worker.facts, self._failures = answer, 0
         self._provenance = self._provenance or answer.provenance
-        return True
 
     def _objection(self, found: WorkerFacts) -> str:
         """Return the reason why this worker cannot join the others, if any: results depend on how a machine rounds."""
@@ -484,165 +568,16 @@ class WorkerPool:
         return f"{found.machine} is not like the machines before it: {differences.replace('_', ' ')}."
 
 
-@contextmanager
-def workers_of(
-    models: NamedModels, settings: Settings, request: RayRequest, tell: Callable[[str], object]
-) -> Iterator[WorkerPool]:
-    """Yield workers with these models in a cluster that is joined or started; they end with the context. Raises
-    BadInput like `joined_cluster` and `WorkerPool`."""
-    with joined_cluster(request.address):
-        pool = WorkerPool(models, settings, request, models.arguments["device"], tell)
-        try:
-            yield pool
-        finally:
-            pool.close()
-
-
-_TICK = 0.2  # maximum seconds of waiting for workers, so that an interruption is noticed
-_CALLS = 2  # concurrent calls per worker, so that it never waits for the driver
-_AHEAD = 2  # questions in reach as a multiple of the workers' capacity, because results wait for earlier prompts
-_LOSSES = 3  # maximum number of workers that a prompt may be lost with
-_TOLD = 1000  # maximum number of prompts checked in one call
-
-
-class RayMapper:
-    """Maps prompts of a plan with the workers of a pool."""
-
-    def __init__(self, pool: WorkerPool, plan: Plan, batch: int) -> None:
-        """Map `batch` prompts at once on each worker. Raises SettingError for no prompts."""
-        if batch < 1:
-            raise SettingError(f"{batch} prompts at once are none; take at least 1.")
-        self._pool, self._plan, self._batch = pool, plan, batch
-        self._queue: list[tuple[int, PromptTask]] = []  # a heap: the first of the set goes first
-        self._losses: Counter[int] = Counter()
-        self._told: set[RayWorker] = set()  # what to map by
-
-    @property
-    def reach(self) -> int:
-        """Maximum number of questions in progress or waiting to be written."""
-        return _AHEAD * self._capacity * max(1, self._pool.wanted)
-
-    @property
-    def done_by(self) -> tuple[int, ...]:
-        """Number of prompts mapped by each worker, lost workers last."""
-        return tuple(worker.mapped for worker in (*self._pool.ready, *self._pool.gone))
-
-    def objections(self, items: Iterable[PromptItem]) -> list[str]:
-        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
-        reasons: list[str] = []
-        waiting = iter(items)
-        while part := list(islice(waiting, _TOLD)):
-            reasons += self._pool.ask("objections", self._plan, part)
-        return reasons
-
-    def begin(self, index: int, item: PromptItem, history: History) -> None:
-        """Add a prompt."""
-        heapq.heappush(self._queue, (index, PromptTask(index, item, history)))
-
-    def advance(self) -> list[MappedPrompt]:
-        """Hand out prompts and return finished ones. Raises BadInput if the sweep cannot continue."""
-        self._pool.grow()
-        self._hand_out()
-        answers = self._pool.wait(_TICK)
-        self._pool.settle(answers)
-        answered = set(answers)
-        mapped = []
-        for worker in self._pool.ready:
-            while worker.calls and worker.calls[0] in answered:  # in order; a lost worker has no more calls
-                mapped += self._answer(worker, worker.calls.pop(0))
-        return mapped
-
-    def share(self, index: int) -> float:
-        """Return 0: workers report no partial progress."""
-        return 0.0
-
-    def clear(self) -> None:
-        """Hand out no more prompts and ignore results in progress."""
-        self._queue.clear()
-        for worker in self._pool.workers:
-            worker.tasks.clear()
-
-    @property
-    def _capacity(self) -> int:
-        """Maximum number of prompts of a worker: those that it maps at once, and one that waits."""
-        return self._batch + 1
-
-    def _hand_out(self) -> None:
-        """Give prompts to the least busy workers, at most a fair share each."""
-        ready = self._pool.ready
-        new: dict[RayWorker, list[PromptTask]] = {worker: [] for worker in ready}
-        total = len(self._queue) + sum(len(worker.tasks) for worker in ready)
-        most = min(self._capacity, math.ceil(total / max(1, self._pool.wanted)))
-        while self._queue and ready:
-            worker = min(ready, key=lambda each: len(each.tasks))
-            if len(worker.tasks) >= most:
-                break
-            index, task = heapq.heappop(self._queue)
-            worker.tasks[index] = task
-            new[worker].append(task)
-        for worker, tasks in new.items():
-            if tasks and worker not in self._told:
-                worker.actor.begin.remote(self._plan, self._batch)
-                self._told.add(worker)
-            if tasks:
-                worker.calls.append(worker.actor.work.remote(tasks))
-            while worker.tasks and len(worker.calls) < _CALLS:
-                worker.calls.append(worker.actor.work.remote([]))
-
-    def _answer(self, worker: RayWorker, call: object) -> list[MappedPrompt]:
-        import ray
-
-        try:
-            results: list[MappedPrompt] | str = ray.get(call)
-        except ray.exceptions.RayTaskError:  # a fault of ours
-            raise
-        except ray.exceptions.RayError as error:  # its process, its machine, or what it kept there
-            self._lost(worker, error)
-            return []
-        if isinstance(results, str):
-            raise ModelError(results)
-        ours = [each for each in results if worker.tasks.pop(each.index, None) is not None]
-        worker.mapped += len(ours)
-        return ours
-
-    def _lost(self, worker: RayWorker, error: Exception) -> None:
-        """Queue the lost worker's prompts again. Raises BadInput for a prompt that repeatedly ends workers."""
-        if worker not in self._pool.workers:
-            return
-        self._pool.lose(worker)
-        for index, task in worker.tasks.items():
-            self._losses[index] += 1
-            if self._losses[index] >= _LOSSES:
-                reason = " ".join(str(error).split())[:200]
-                raise ModelError(
-                    f"{_LOSSES} workers ended while they had {task.item.id} ({reason}). Finished prompts are "
-                    "kept; go on with --resume, and with fewer prompts at once (--batch) if memory was short."
-                )
-            heapq.heappush(self._queue, (index, task))
-        worker.tasks.clear()
-        worker.calls.clear()
-
-
-def sweep_on_ray(
-    pool: WorkerPool,
-    prompts: PromptSet,
-    settings: Settings,
-    span: Span,
-    out: str | PathLike[str],
-    *,
-    batch: int = AT_ONCE,
-    **how: Any,
+def sweep_with(
+    pool: WorkerPool, prompts: PromptSet, settings: Settings, span: Span, out: str | PathLike[str], **how: Any
 ) -> SweepLoop:
     """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
     before others start. `how` has `chat` and `resume`. Raises BadInput like `Sweep`, and if no worker is available."""
-    facts = pool.first().facts
-    assert facts is not None
-    mapper = partial(RayMapper, pool, batch=batch)
-    costs = partial(pool.ask, "measured", settings)
-    return SweepLoop(prompts, settings, span, out, facts.provenance, mapper, costs=costs, **how)
+    provenance, costs = pool.first().provenance, partial(pool.ask, "measured", settings)
+    return SweepLoop(prompts, {Path(out): settings}, span, provenance, pool.mapping, costs=costs, **how)
 
 
-def sweep_on_cluster(
+def sweep_on_ray(
     models: NamedModels,
     prompts: PromptSet,
     settings: Settings,
@@ -651,15 +586,18 @@ def sweep_on_cluster(
     request: RayRequest,
     *,
     tell: Callable[[str], object] = lambda said: None,
+    batch: int = AT_ONCE,
     **how: Any,
 ) -> SweepLoop:
     """Return a sweep on workers of a cluster that is joined or started for it; both end with it.
 
-    `tell` receives sentences about lost and rejected workers. Raises BadInput like `sweep_on_ray`, and if the cluster
-    cannot be joined.
+    `tell` receives sentences about lost and rejected workers. `how` has `chat` and `resume`. Raises BadInput like
+    `sweep_with`, and if the cluster cannot be joined.
     """
     with ExitStack() as stack:
-        pool = stack.enter_context(workers_of(models, settings, request, tell))
-        loop = sweep_on_ray(pool, prompts, settings, span, out, **how)
+        stack.enter_context(joined_cluster(request.address))
+        pool = WorkerPool(models, settings, request, models.arguments["device"], tell, batch)
+        stack.enter_context(closing(pool))
+        loop = sweep_with(pool, prompts, settings, span, out, **how)
         loop.resources = stack.pop_all()
     return loop

@@ -29,7 +29,7 @@ from mars_viz.sweep.measures import DRAFTED, ComparedFigure, Measure, change, me
 from mars_viz.sweep.plan import Plan, comparable, same_answers
 from mars_viz.sweep.result import SweepResult, costed_by
 from mars_viz.sweep.store import open_store
-from mars_viz.sweep.texts import FOLDER, PromptTexts, spoiled
+from mars_viz.sweep.texts import PromptTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,5 +345,5 @@ def _texts(side: SweepSetting, row: int) -> PromptTexts | None:
     stored = texts.read(result.folder, int(result.prompts["prompt"][row]))
     lengths = result.lines["tokens"][slice(*result.starts[row : row + 2])]
     if stored is not None and not np.array_equal(stored.lengths, lengths):
-        raise spoiled(result.folder / FOLDER)
+        raise texts.data_set(result.folder).damaged("")
     return stored

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -118,21 +117,9 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
     end, and for a system prompt without a chat template."""
     chat = bool(provenance.chat if chat is None else chat)
     check_template(prompts.system, chat, provenance.target)
+    check_span(settings, span)
     rule = rule_named(settings.rule)
-    axis = axis_of(rule, settings.gamma, span.over)
-    if span.over and settings.control is not None:
-        raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
-    if span.over and settings.drafts_trees:
-        raise SettingError(f"{axis.title} cuts chains; sweep drafts that are chains (--tree chain).")
-    if not span.low <= axis.reference <= span.high:
-        compared = "setting with the strict one; let the range reach the strict end,"
-        compared = "threshold with drafts of full length; let the range reach" if span.over else compared
-        raise SettingError(f"A sweep compares every {compared} {axis.symbol} = {axis.reference:g}.")
-    if span.gammas != (settings.gamma,):
-        raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")
-    if settings.refused_draft:
-        raise SettingError(settings.refused_draft)
-    fixed = rule.checked_dial(settings.dial) if span.over else axis.reference
+    fixed = rule.checked_dial(settings.dial) if span.over else axis_of(rule, settings.gamma).reference
     return Plan(
         settings=replace(settings, dial=fixed),
         low=span.low,
@@ -150,6 +137,23 @@ def plan_of(settings: Settings, span: Span, chat: bool | None, prompts: PromptSe
         scores=prompts.scores,
         checked=settings.temperature == 0,
     )
+
+
+def check_span(settings: Settings, span: Span) -> None:
+    """Raise SettingError unless this span can be swept with these settings."""
+    axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
+    if settings.refused_draft:
+        raise SettingError(settings.refused_draft)
+    if span.over and settings.control is not None:
+        raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
+    if span.over and settings.drafts_trees:
+        raise SettingError(f"{axis.title} cuts chains; sweep drafts that are chains (--tree chain).")
+    if not axis.dial.low <= span.low <= axis.reference <= span.high <= axis.dial.high:
+        compared = "setting with the strict one; let the range reach the strict end,"
+        compared = "threshold with drafts of full length; let the range reach" if span.over else compared
+        raise SettingError(f"A sweep compares every {compared} {axis.symbol} = {axis.reference:g}.")
+    if span.gammas != (settings.gamma,):
+        raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")
 
 
 def with_prompts(plan: Plan, prompts: PromptSet) -> Plan:
@@ -262,23 +266,11 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
     if contents.keys() != {"plan", "costs"}:
         raise RunFileError("sweep.json does not hold exactly costs, plan. Choose a folder written by MARS Viz.")
     try:
-        return _plan(contents["plan"]), None if contents["costs"] is None else costs_from(contents["costs"])
-    except ValueError as error:
-        raise RunFileError("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
-
-
-def _plan(found: Mapping[str, Any]) -> Plan:
-    plan = parsed(Plan, found, "sweep.json")
-    if plan.prompts == 0:
-        raise ValueError("no prompt")
-    if not len(set(filter(names_score, plan.scores))) == len(plan.scores) <= SCORES:
-        raise ValueError("impossible scores")
-    if plan.over and (plan.over not in CONTROLLERS or plan.settings.control is not None or plan.settings.drafts_trees):
-        raise ValueError("no threshold of a controller")
-    if plan.over:
+        plan = parsed(Plan, contents["plan"], "sweep.json")
+        if not plan.prompts or not len(set(filter(names_score, plan.scores))) == len(plan.scores) <= SCORES:
+            raise ValueError("no prompt, or impossible scores")
+        check_span(plan.settings, plan.span)
         plan.rule.checked_dial(plan.settings.dial)
-    if not plan.over and plan.rule.dial is None:
-        raise ValueError("no span of the rule's dial")
-    if not plan.axis.dial.low <= plan.low <= plan.strict <= plan.high <= plan.axis.dial.high:
-        raise ValueError("no span of the dial")
-    return plan
+        return plan, None if contents["costs"] is None else costs_from(contents["costs"])
+    except (SettingError, ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
+        raise RunFileError("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error

@@ -1,4 +1,4 @@
-"""A sweep's figures at its settings, by task, and along the dial.
+"""A sweep's figures at its settings, by task, and along the dial; and those of a grid of sweeps at equal dial values.
 
 A task is a prompt's category. Between the ends of a stretch of the dial every printed figure is equal at all settings,
 not only at sampled ones.
@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, Steps
-from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.analysis.recommendation import Finding, Recommendation
 from mars_viz.costs import Costs, objection
+from mars_viz.errors import SettingError
 from mars_viz.figures.frontier import DialCurve
 from mars_viz.samples import is_sample_sweep
-from mars_viz.sweep.grid import advised
+from mars_viz.sweep.grid import GridAxis, advised, varied_axis
 from mars_viz.sweep.measures import (
     ALONE,
     PERCENT,
@@ -32,13 +33,16 @@ from mars_viz.sweep.measures import (
     curve,
     frontier,
     measures,
+    pace_over,
     places,
     relaxed_at,
+    spread,
     told,
     value_at,
 )
 from mars_viz.sweep.result import SweepResult, chosen_dial
-from mars_viz.writer import csv_of
+from mars_viz.words import exact_setting
+from mars_viz.writer import csv_of, picked
 
 T = TypeVar("T")
 BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
@@ -82,7 +86,7 @@ def stretches(
     over a stretch. A stretch's `dial` is the last given value in it, so give important values last."""
     by_name, edges = measures(result), result.edges
     lows = edges[:-1]
-    words = np.stack([_words(result, by_name[name], lows) for name in names if name in by_name])  # [names, S]
+    words = np.stack([_words(result, by_name[name]) for name in names if name in by_name])  # [names, S]
     begins = np.append(True, (words[:, 1:] != words[:, :-1]).any(axis=0))
     starts = lows[begins]
     dial_of: dict[int, float] = {}
@@ -95,10 +99,9 @@ def stretches(
     )
 
 
-def _words(result: SweepResult, measure: Measure, lows: np.ndarray) -> np.ndarray:
-    """Return the printed figure from each of these dial values on, [S]."""
-    steps = curve(result, measure)
-    values = np.atleast_1d(steps.values)[np.searchsorted(steps.edges, lows, side="right") - 1]
+def _words(result: SweepResult, measure: Measure) -> np.ndarray:
+    """Return the printed figure on each stretch, [S]."""
+    values = curve(result, measure).on(result.edges)
     distinct, places = np.unique(values, return_inverse=True)
     return np.array([alone(measure.name, float(value)) for value in distinct])[places]
 
@@ -256,6 +259,115 @@ class CachedSweep:
         result = make()
         self._cache[key] = result
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """A sweep and its recommendation."""
+
+    sweep: CachedSweep
+    found: Recommendation
+
+    @classmethod
+    def each(cls, sweeps: Sequence[CachedSweep], terms: Terms) -> list[Advised]:
+        """Return every sweep with its recommendation, tested as one of several."""
+        return [cls(each, each.recommendation(terms, len(sweeps))) for each in sweeps]
+
+
+@dataclass(frozen=True, slots=True)
+class GridTable:
+    """Variants of a rule, V of them, at D dial values."""
+
+    axis: GridAxis
+    variants: tuple[Advised, ...]  # one sweep each, by rising setting
+    dials: np.ndarray  # float64 [D]; ascending, swept by all variants
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The setting's value in each variant."""
+        return tuple(self.axis.value_of(each.sweep.plan.settings) for each in self.variants)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Titles of the figures that all variants have, by name."""
+        first, *others = (each.sweep.measures for each in self.variants)
+        return {name: measure.title for name, measure in first.items() if all(name in each for each in others)}
+
+    @property
+    def symbol(self) -> str:
+        """The dial's symbol."""
+        return self.variants[0].sweep.plan.symbol
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as plain data: a row per variant with a row per dial value."""
+        rows = []
+        for value, variant in zip(self.values, self.variants, strict=True):
+            sweep = variant.sweep
+            bands = {name: band_at(sweep.result, sweep.measures[name], self.dials, sweep.how) for name in self.titles}
+            row = {"value": value, "rule": sweep.plan.rule.name, "prompts": len(sweep.result)}
+            row |= {"positions": sweep.result.positions, "recommendation": asdict(variant.found)}
+            rows.append(
+                row | {"dials": [{"dial": dial} | cells_at(bands, n) for n, dial in enumerate(self.dials.tolist())]}
+            )
+        setting = picked(self.axis.setting, "key", "symbol", "name", "default", "meaning")
+        return {"setting": setting, "dial": self.symbol, "titles": self.titles, "rows": rows}
+
+
+def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray) -> GridTable:
+    """Return the table at common dial values. Raises BadInput if the sweeps form no grid or are unfinished."""
+    plans = [each.sweep.plan for each in variants]
+    axis = varied_axis(plans)
+    if any(not each.sweep.result.complete for each in variants):
+        raise SettingError("A sweep of the grid is not finished, so its prompts are others; go on with it (--resume).")
+    low, high = max(plan.low for plan in plans), min(plan.high for plan in plans)
+    values = np.unique(np.asarray(dials, np.float64))
+    ordered = sorted(variants, key=lambda each: axis.value_of(each.sweep.plan.settings))
+    return GridTable(axis, tuple(ordered), values[(values >= low) & (values <= high)])
+
+
+def cells_at(bands: Mapping[str, Band], place: int) -> dict[str, dict[str, float]]:
+    """Return every figure at one dial value: its estimate and the ends of its interval."""
+    return {name: picked(band.at(place), "estimate", "low", "high") for name, band in bands.items()}
+
+
+def best_of(variants: Sequence[Advised]) -> Advised:
+    """Return the variant with the fastest recommended setting, else that of the rule's defaults, or the first. For a
+    grid of thresholds its recommendation names the pair of threshold and dial, and its speed: relative to strict with
+    full drafts, and to full drafts at their own recommended setting."""
+    safe = [each for each in variants if each.found.finding is Finding.RECOMMENDED]
+    if not safe:
+        defaults = [each for each in variants if each.sweep.plan.rule.name == each.sweep.plan.rule.family]
+        return (defaults or list(variants))[0]
+    return _with_pair(max(safe, key=_speed), variants)
+
+
+def _speed(each: Advised) -> float:
+    assert each.found.dial is not None  # it is recommended
+    name = "answer_strict" if each.sweep.plan.cut_by is None else "answer"  # whose strict is cut, too
+    return each.sweep.value(name, each.found.dial).estimate if name in each.sweep.measures else math.nan
+
+
+def _with_pair(best: Advised, variants: Sequence[Advised]) -> Advised:
+    advice, plan, how = best.found, best.sweep.plan, best.sweep.how
+    control, sentences = plan.settings.control, []
+    if len(variants) < 2 or advice.dial is None or control is None or "modelled" not in best.sweep.result.lines:
+        return best
+    ours = (best.sweep.result, advice.dial)
+    for other in variants:
+        others = other.sweep.plan.settings.control
+        if others is None or others.threshold != control.controller.full(plan.settings.gamma):
+            continue
+        over = pace_over(ours, (other.sweep.result, plan.strict), how)
+        sentences.append(f"{spread(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
+        if other is not best and other.found.dial is not None:
+            over = pace_over(ours, (other.sweep.result, other.found.dial), how)
+            sentences.append(f"{spread(over)} as fast as {exact_setting(plan.symbol, other.found.dial)} with it")
+    where = control.controller.advice(control.threshold)
+    if control.threshold == control.controller.full(plan.settings.gamma):
+        where = f"Draft all γ = {plan.settings.gamma} tokens"
+    words = f"{where} and take {exact_setting(plan.symbol, advice.dial)}"
+    words += f": modelled {', '.join(sentences)}." if sentences else "."
+    return replace(best, found=replace(advice, sentence=f"{words} {advice.sentence}"))
 
 
 def losing(rows: Sequence[TaskResults], terms: Terms, against: str) -> str:

@@ -21,17 +21,7 @@ from mars_viz.costs import Costs, drafts_seconds, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.prompts import Turns
 from mars_viz.shapes import shape_named
-from mars_viz.sweep.columns import (
-    COLUMNS,
-    OF_LENGTHS,
-    OF_SCORES,
-    OF_TURNS,
-    PER_PROMPT,
-    PER_SEGMENT,
-    RIGHT,
-    UNGRADED,
-    width,
-)
+from mars_viz.sweep.columns import PER_PROMPT, RIGHT, UNGRADED, per_segment
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import SweepStore, open_store
 from mars_viz.words import exactly, number
@@ -62,9 +52,9 @@ class SweepResult:
     """Columns of `PER_PROMPT`, [P]; texts as objects. Also `question` in sweeps of later turns."""
     starts: np.ndarray  # int64 [P + 1]; first line of each prompt
     lines: Mapping[str, np.ndarray]
-    """Columns of `PER_SEGMENT`, [L] or [L, width], and `OF_LENGTHS` with a controller. Also `kept`, `same`, each of the
-    plan's scores by name, and `agreed`, the number of tokens before the first that differs from strict's; with a
-    controller and reliable costs `modelled`, the seconds of its rounds."""
+    """Columns of `per_segment`, [L] or [L, width]. Also `kept`, `same`, each of the plan's scores by name, and
+    `agreed`, the number of tokens before the first that differs from strict's; with a controller and reliable costs
+    `modelled`, the seconds of its rounds."""
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -210,28 +200,28 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
     """Read a sweep, finished or not. Raises BadInput for another folder, and if no prompt is finished."""
     store = open_store(Path(folder))
     while True:
-        before = store.files
+        before = store.results.files
         try:
             return _read(store)
         except BadInput:
-            if store.files == before:
+            if store.results.files == before:
                 raise
             # else a sweep under way has put prompts together meanwhile: what was listed is read under another name
 
 
 def _read(store: SweepStore) -> SweepResult:
     """Read every file's lines into preallocated columns, so that files are not kept in memory."""
-    folder, least, total = store.folder, store.finished(), store.count_lines()
+    folder, least, total = store.folder, store.finished(), store.results.count_lines()
     if total > MAX_LINES:
         raise RunFileError(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
     if not total:
         raise RunFileError(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
     plan = store.plan
-    kinds = PER_SEGMENT | ({} if plan.cut_by is None else OF_LENGTHS) | (OF_SCORES if plan.scores else {})
     lines = {}
-    for name, column in kinds.items():
-        size = width(column, plan.settings.gamma, len(plan.scores))
-        lines[name] = np.empty((total, size) if size else total, column.type.to_pandas_dtype())
+    for name, kind in per_segment(plan).items():
+        several = pa.types.is_fixed_size_list(kind)
+        element = kind.value_type if several else kind
+        lines[name] = np.empty((total, kind.list_size) if several else total, element.to_pandas_dtype())
     names = [*PER_PROMPT, *(["question"] if plan.turns is Turns.ALL else [])]
     prompts: dict[str, list[np.ndarray]] = {name: [] for name in names}
     starts, count = [np.zeros(0, np.int64)], 0
@@ -256,10 +246,9 @@ def _read(store: SweepStore) -> SweepResult:
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
     array = table.column(name).combine_chunks()
-    column = (COLUMNS | OF_TURNS | OF_LENGTHS | OF_SCORES)[name]
-    if column.wide:
+    if pa.types.is_fixed_size_list(array.type):
         return np.asarray(array.flatten().to_numpy(zero_copy_only=False)).reshape(len(array), -1)
-    if column.type == pa.string():
+    if pa.types.is_dictionary(array.type):
         return np.array(array.to_pylist(), object)
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
@@ -355,10 +344,10 @@ def together(confidence: float, among: int) -> str:
     return f"Each of the {among} variants is tested at {each}, so that whichever is chosen holds at {joint}."
 
 
-def chosen_dial(result: SweepResult, found: Recommendation | None) -> float:
+def chosen_dial(result: SweepResult, found: Recommendation) -> float:
     """Return the recommended setting, otherwise the rule's default if it is in the range, otherwise the loosest."""
     dial = result.plan.axis.dial
-    if found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None:
+    if found.finding is Finding.RECOMMENDED and found.dial is not None:
         return found.dial
     if result.plan.low <= dial.default <= result.plan.high:
         return dial.default

@@ -1,4 +1,4 @@
-"""A data set in parts: a file for each prompt, merged in batches. Handles names and bytes only.
+"""A Parquet data set in parts: a file for each prompt, of which complete batches are merged.
 
 A file is renamed when complete, and prompts' files are removed only when their batch exists. After an interruption
 every prompt exists at least once.
@@ -7,19 +7,20 @@ every prompt exists at least once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.errors import RunFileError
-from mars_viz.writer import to_read, write_file
+from mars_viz.writer import make_folder, to_read, write_file
 
 BATCH = 64  # prompts in a merged file; part of the format
-DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
-"""Errors raised by pyarrow for damaged files."""
+MAX_BYTES = 1 << 30  # limit of unpacked bytes of a file; far above any sweep
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
 
 
@@ -43,18 +44,6 @@ class Shards:
         return batch_file(index // BATCH) if index // BATCH in self.batches else None
 
 
-def parts_of(folder: Path) -> Shards:
-    """Return the files in a folder. Raises BadInput if it cannot be listed."""
-    try:
-        names = [_NAME.fullmatch(path.name) for path in to_read(folder).iterdir()]
-    except OSError as error:
-        raise RunFileError(f"{folder} cannot be listed ({error.strerror}). Choose a sweep's folder.") from error
-    kinds: dict[str, set[int]] = {"batch": set(), "prompt": set()}
-    for match in filter(None, names):
-        kinds[match[1]].add(int(match[2]))
-    return Shards(frozenset(kinds["batch"]), frozenset(kinds["prompt"]))
-
-
 def prompt_file(index: int) -> str:
     """Return the name of a prompt's separate file."""
     return f"prompt-{index:06}.parquet"
@@ -65,22 +54,88 @@ def batch_file(batch: int) -> str:
     return f"batch-{batch:06}.parquet"
 
 
-def members(batch: int) -> range:
-    """Return the indices of a batch's prompts."""
-    return range(batch * BATCH, (batch + 1) * BATCH)
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """A data set in a folder of its own."""
 
+    folder: Path
+    schema: pa.Schema
+    remedy: str  # ends the message about a damaged file
+    options: Mapping[str, Any] = field(default_factory=dict)  # for Parquet
 
-def remove_batched(folder: Path, batches: Iterable[int]) -> None:
-    """Remove separate files of prompts in these batches. Raises OSError."""
-    merged = frozenset(batches)
-    for single in parts_of(folder).singles:
-        if single // BATCH in merged:
-            (folder / prompt_file(single)).unlink(missing_ok=True)
+    @property
+    def files(self) -> Shards:
+        """The present files. Raises BadInput if they cannot be listed."""
+        try:
+            names = [_NAME.fullmatch(path.name) for path in to_read(self.folder).iterdir()]
+        except OSError as error:
+            reason = f"{self.folder} cannot be listed ({error.strerror}). Choose a sweep's folder."
+            raise RunFileError(reason) from error
+        kinds: dict[str, set[int]] = {"batch": set(), "prompt": set()}
+        for match in filter(None, names):
+            kinds[match[1]].add(int(match[2]))
+        return Shards(frozenset(kinds["batch"]), frozenset(kinds["prompt"]))
 
+    def write(self, index: int, lines: Mapping[str, Sequence[Any]]) -> None:
+        """Write a prompt's lines, completely or not at all, and wait for the disk. Raises OSError."""
+        make_folder(self.folder)
+        arrays = [pa.array(lines[column.name], column.type) for column in self.schema]
+        self._put(prompt_file(index), pa.Table.from_arrays(arrays, schema=self.schema))
 
-def write(path: Path, table: pa.Table, **options: object) -> None:
-    """Write a table as a Parquet file, completely or not at all, and wait for the disk. Raises OSError. The sweep
-    removes leftovers of interruptions when it starts."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **options)
-    write_file(path, bytes(sink.getvalue()), synced=True, looks=False)
+    def merge(self) -> None:
+        """Merge complete batches, and remove the separate files of merged prompts. Raises OSError, and BadInput for
+        damaged files."""
+        files = self.files
+        for batch in {single // BATCH for single in files.singles} - files.batches:
+            members = range(batch * BATCH, (batch + 1) * BATCH)
+            if files.singles.issuperset(members):
+                self._put(batch_file(batch), pa.concat_tables([self.read(prompt_file(each)) for each in members]))
+        files = self.files
+        for single in files.singles:
+            if single // BATCH in files.batches:
+                (self.folder / prompt_file(single)).unlink(missing_ok=True)
+
+    def count_lines(self) -> int:
+        """Return the number of lines, from metadata only. Raises BadInput like `read`."""
+        return sum(self._opened(name).metadata.num_rows for name in self.files.names)
+
+    def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return these columns (None: all) of a file. Raises BadInput if it is damaged or of another data set."""
+        columns, source = columns or self.schema.names, self._opened(name)
+        with self._damaged(name):
+            table = source.read(columns=columns, use_threads=False)
+            if source.schema_arrow.names != self.schema.names or any(column.null_count for column in table.columns):
+                raise ValueError("other columns")
+            words = pa.dictionary(pa.int32(), pa.string())  # few distinct values repeat
+            fields = [self.schema.field(column) for column in columns]
+            fields = [column.with_type(words) if column.type == pa.string() else column for column in fields]
+            table = table.cast(pa.schema(fields))
+            table.validate(full=True)
+            return table
+
+    def damaged(self, name: str) -> RunFileError:
+        """Return the error for a damaged file."""
+        return RunFileError(f"{self.folder / name} is damaged or is not of this sweep{self.remedy}")
+
+    def _opened(self, name: str) -> pq.ParquetFile:
+        words = [column.name for column in self.schema if column.type == pa.string()]
+        with self._damaged(name):
+            path = to_read(self.folder, name)
+            source = pq.ParquetFile(path, read_dictionary=words, page_checksum_verification=True)
+            groups = range(source.metadata.num_row_groups)
+            if sum(source.metadata.row_group(group).total_byte_size for group in groups) > MAX_BYTES:
+                raise ValueError("more than any prompt has")
+            return source
+
+    @contextmanager
+    def _damaged(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+            raise self.damaged(name) from error
+
+    def _put(self, name: str, table: pa.Table) -> None:
+        """Write a table as a file. The sweep removes leftovers of interruptions when it starts."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **self.options)
+        write_file(self.folder / name, bytes(sink.getvalue()), synced=True, looks=False)

@@ -1,32 +1,30 @@
 """A sweep's folder: `sweep.json`, the Parquet data set `results/`, and the prompts; no other module accesses them.
 
-Wall-clock checks in it belong to `checks`, prompts' texts to `texts`. A finished prompt is a file that is renamed when
-complete; every `BATCH` of them are merged in the same way. After an interruption finished prompts remain and form a
-valid data set. Prompts finish in the set's order.
+Wall-clock checks in it belong to `checks`. A finished prompt is a file of `results/`; its texts are one of `texts/`.
+After an interruption finished prompts remain and form a valid data set. Prompts finish in the set's order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mars_viz.bounds import LARGEST
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
 from mars_viz.locks import held
-from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts, to_jsonl
+from mars_viz.prompts import PromptItem, PromptSet, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
 from mars_viz.sweep import shards, texts
 from mars_viz.sweep.columns import Lines, schema
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
-from mars_viz.sweep.shards import Shards, parts_of
+from mars_viz.sweep.shards import DataSet
 from mars_viz.sweep.texts import PromptTexts
 from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 
@@ -46,74 +44,64 @@ class SweepStore:
         self.folder = folder
         self.plan = plan
         self.costs = costs
-
-    @property
-    def results(self) -> Path:
-        """The Parquet data set."""
-        return self.folder / _RESULTS
+        remedy = ". Remove it and go on with --resume, or sweep again into a new folder."
+        self.results, self.texts = DataSet(folder / _RESULTS, schema(plan), remedy), texts.data_set(folder)
 
     def finished(self) -> int:
         """Return the number of finished prompts, the first of the set. Raises BadInput if files are missing."""
-        files = self.files
+        files = self.results.files
         start = len(files.batches) * shards.BATCH
         later = sorted(each for each in files.singles if each >= start)
         if sorted(files.batches) != list(range(len(files.batches))) or later != list(range(start, start + len(later))):
             raise RunFileError(
-                f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder."
+                f"{self.results.folder} lacks files between others. Take a fresh copy, or sweep into a new folder."
             )
         return start + len(later)
 
-    @property
-    def files(self) -> Shards:
-        """The data set's present files. Raises BadInput if they cannot be listed."""
-        return parts_of(self.results)
-
     def append(self, index: int, lines: Lines, read: PromptTexts | None = None) -> None:
         """Write the next finished prompt's texts, then its lines. Raises BadInput if the disk refuses."""
-        arrays = [pa.array(lines[field.name], field.type) for field in self._schema]
-        table = pa.Table.from_arrays(arrays, schema=self._schema)
         with disk_refusals(self.folder, remedy=_KEPT):
             if read is not None:
-                texts.write(self.folder, index, read)
-            shards.write(self.results / shards.prompt_file(index), table)
+                self.texts.write(index, read.line(index))
+            self.results.write(index, lines)
             if index % shards.BATCH == shards.BATCH - 1:
-                self._put_together()
+                self._merge()
 
     def tidy(self) -> None:
-        """Merge complete batches and remove leftovers of interruptions. Only for the process that sweeps, at its start,
-        because it checks every file."""
+        """Merge complete batches, and remove leftovers of interruptions and texts without results. Only for the process
+        that sweeps, at its start, because it checks every file."""
         with disk_refusals(self.folder, remedy=_KEPT):
-            make_folder(self.results)
-            for each in (self.results, self.folder):
+            make_folder(self.results.folder)
+            for each in (self.results.folder, self.folder):
                 remove_leftovers(each, age=0)
-            self._put_together()
-            texts.tidy(self.folder, self.files)
+            if self.texts.folder.is_dir():
+                make_folder(self.texts.folder)
+                remove_leftovers(self.texts.folder, age=0)
+                for index in self.texts.files.singles:
+                    if self.results.files.holding(index) is None:
+                        (self.texts.folder / shards.prompt_file(index)).unlink(missing_ok=True)
+            self._merge()
 
-    def _put_together(self) -> None:
-        files = self.files
-        for batch in {each // shards.BATCH for each in files.singles} - files.batches:
-            members = shards.members(batch)
-            if files.singles.issuperset(members):
-                tables = [self._read(shards.prompt_file(member), self._schema.names) for member in members]
-                shards.write(self.results / shards.batch_file(batch), pa.concat_tables(tables))
-        shards.remove_batched(self.results, self.files.batches)
+    def _merge(self) -> None:
+        self.results.merge()
+        if self.texts.folder.is_dir():
+            with suppress(RunFileError):  # a damaged one, which is named when it is read
+                self.texts.merge()
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the finished prompts in order, a file at a time, without answers. Raises BadInput if damaged."""
-        yield from map(self._read, self.files.names)
+        columns = [name for name in self.results.schema.names if name != "answer"]
+        for name in self.results.files.names:
+            yield self.results.read(name, columns)
 
     def told(self, first: int, end: int) -> list[tuple[str, str]]:
         """Return the target's own text after each finished prompt from `first` to before `end`, in a sweep of later
         turns, and the reason if there is none."""
-        files, outcomes = self.files, dict[int, tuple[str, str]]()
+        files, outcomes = self.results.files, dict[int, tuple[str, str]]()
         for name in dict.fromkeys(filter(None, map(files.holding, range(first, end)))):
-            table = self._read(name, ["prompt", "answer", "error"])
+            table = self.results.read(name, ["prompt", "answer", "error"])
             outcomes |= {row["prompt"]: (row["answer"], row["error"]) for row in table.to_pylist()}
         return [outcomes[index] for index in range(first, end)]
-
-    def count_lines(self) -> int:
-        """Return the number of lines of the finished prompts, from metadata only. Raises BadInput like `tables`."""
-        return sum(self._opened(name).metadata.num_rows for name in self.files.names)
 
     def prompts(self) -> PromptSet:
         """Return the swept prompts. Raises BadInput if the folder lacks them or contains another set."""
@@ -150,61 +138,27 @@ class SweepStore:
         """Extend the sweep to `prompts`, which must start with the current ones; does nothing if there are no more.
         Raises BadInput if the disk refuses. Only for the process that sweeps."""
         if open_store(self.folder).plan.prompts < self.plan.prompts:
-            with disk_refusals(self.folder, remedy=_KEPT):
-                write_file(self.folder / _PROMPTS, to_jsonl(prompts), synced=True)
-                if prompts.rest or (self.folder / _REST).exists():
-                    write_file(self.folder / _REST, to_jsonl(replace(prompts, items=prompts.rest)), synced=True)
-                write_file(self.folder / _SHEET, to_json(self.plan, self.costs), synced=True)
+            self._keep(prompts)
 
-    def _opened(self, name: str) -> pq.ParquetFile:
-        words = [field.name for field in self._schema if field.type == pa.string()]
-        with self._damaged(name):
-            return pq.ParquetFile(to_read(self.results, name), read_dictionary=words, page_checksum_verification=True)
-
-    @property
-    def _schema(self) -> pa.Schema:
-        plan = self.plan
-        turns, lengths = plan.turns is Turns.ALL, plan.cut_by is not None
-        return schema(plan.settings.gamma, turns=turns, lengths=lengths, scores=len(plan.scores))
-
-    def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        expected, source = self._schema, self._opened(name)
-        columns = columns or [column for column in expected.names if column != "answer"]
-        with self._damaged(name):
-            table = source.read(columns=columns, use_threads=False)
-            if source.schema_arrow.names != expected.names or any(column.null_count for column in table.columns):
-                raise ValueError("other columns")
-            words = pa.dictionary(pa.int32(), pa.string())  # few distinct values repeat
-            fields = [expected.field(column) for column in columns]
-            return table.cast(
-                pa.schema([field.with_type(words) if field.type == pa.string() else field for field in fields])
-            )
-
-    @contextmanager
-    def _damaged(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except shards.DAMAGED as error:
-            raise RunFileError(
-                f"{self.results / name} is damaged or is no result of this sweep. Remove it and go on with --resume, "
-                "or sweep again into a new folder."
-            ) from error
+    def _keep(self, prompts: PromptSet) -> None:
+        with disk_refusals(self.folder, remedy=_KEPT):
+            write_file(self.folder / _PROMPTS, to_jsonl(prompts), synced=True)
+            if prompts.rest or (self.folder / _REST).exists():
+                write_file(self.folder / _REST, to_jsonl(replace(prompts, items=prompts.rest)), synced=True)
+            write_file(self.folder / _SHEET, to_json(self.plan, self.costs), synced=True)
 
 
-def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | None = None) -> SweepStore:
+def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> SweepStore:
     """Create a sweep in a new folder. Raises BadInput if the folder is in use or the disk refuses."""
     check_new(folder)
     with disk_refusals(folder, remedy=_KEPT):
         folder.mkdir(parents=True, exist_ok=True)
         make_folder(folder / _RESULTS)
-    with held(folder), disk_refusals(folder, remedy=_KEPT):
+    store = SweepStore(folder, plan, costs)
+    with held(folder):
         check_new(folder)  # somebody else may have been quicker
-        if prompts is not None:
-            write_file(folder / _PROMPTS, to_jsonl(prompts), synced=True)
-            if prompts.rest:
-                write_file(folder / _REST, to_jsonl(replace(prompts, items=prompts.rest)), synced=True)
-        write_file(folder / _SHEET, to_json(plan, costs), synced=True)
-    return SweepStore(folder, plan, costs)
+        store._keep(prompts)
+    return store
 
 
 def keep_costs(folder: Path, costs: Costs) -> None:

@@ -1,24 +1,21 @@
 """A sweep in progress: prompts go to a mapper, and results are written in the set's order.
 
 A later turn of a conversation waits for the target's own answers to earlier turns, which it follows at every dial
-value. A written prompt is dropped from memory, except for answers of unfinished conversations. Sweeps of a grid take
-rounds in turn and share the models' answers, because a speculation does not depend on the rule.
+value. A written prompt is dropped from memory, except for answers of unfinished conversations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain, repeat
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History
-from mars_viz.controllers import NONE, Control
 from mars_viz.costs import Costs, objection
 from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
 from mars_viz.locks import held
@@ -26,10 +23,10 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.columns import failed_lines
-from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, PromptMapper, Remembering
+from mars_viz.sweep.mapper import LocalMapper, MappedPrompt
 from mars_viz.sweep.plan import Plan, plan_of
 from mars_viz.sweep.result import Failure, SweepResult, load_sweep
-from mars_viz.walk import AT_ONCE, Answer, Prefix, Speculator, cut_by
+from mars_viz.walk import AT_ONCE
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -57,9 +54,6 @@ class Conversations:
         self._turns: dict[str, list[Exchange]] = {}  # by conversation, with their answers
         self._broken: dict[str, str] = {}  # reasons why no further turn can follow
 
-    def __len__(self) -> int:
-        return len(self._turns.keys() | self._broken.keys())
-
     def before(self, item: PromptItem) -> History | None:
         """Return the history before this turn; None while a turn is unanswered. Raises BadInput if one failed."""
         if item.unit in self._broken:
@@ -67,15 +61,14 @@ class Conversations:
         turns = self._turns.get(item.unit, [])
         return History(item.system, tuple(turns)) if len(turns) == item.turn - 1 else None
 
-    def answered(self, item: PromptItem, text: str) -> None:
-        """Record the target's own text after this turn."""
-        if item.question:
-            self._turns.setdefault(item.unit, []).append(Exchange(item.prompt, text))
-
-    def failed(self, item: PromptItem) -> None:
-        """Record that this turn, and so every later one, has no text."""
-        if item.question:
+    def record(self, item: PromptItem, answer: str | None) -> None:
+        """Record the target's own text after this turn; None if the turn, and so every later one, has no text."""
+        if not item.question:
+            return
+        if answer is None:
             self._broken.setdefault(item.unit, unanswered(item))
+        else:
+            self._turns.setdefault(item.unit, []).append(Exchange(item.prompt, answer))
 
     def forget(self, item: PromptItem) -> None:
         """Forget the conversation after its last turn."""
@@ -88,122 +81,150 @@ def unanswered(item: PromptItem) -> str:
     return f"It follows {item.id}, which has no results; mend that turn, or take first turns alone."
 
 
+class _Mapper(Protocol):
+    """What a sweep needs of `LocalMapper` or `on_ray.WorkerPool`."""
+
+    @property
+    def reach(self) -> int: ...
+    @property
+    def done_by(self) -> tuple[int, ...]: ...
+    def objections(self, items: Sequence[PromptItem]) -> list[str]: ...
+    def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int]) -> None: ...
+    def advance(self) -> Sequence[MappedPrompt]: ...
+    def share(self, index: int) -> float: ...
+    def clear(self) -> None: ...
+
+
 class SweepLoop:
-    """A sweep with any mapper: iterate it, stop at any time, and take the result so far.
+    """A sweep, or the sweeps of a grid, with any mapper: iterate it, stop at any time, and take the results so far.
 
     A prompt that does not fit in the context is known before decoding (`too_long`), except a later turn, whose length
     depends on its history. Such a turn, and the turns after it, get a line with the reason, and the others continue.
+    The sweeps of a grid have the same prompts and differ only in a rule's setting or a controller's threshold. After an
+    interruption every sweep's finished prompts remain, and each can be continued separately.
     """
 
     def __init__(
         self,
         prompts: PromptSet,
-        settings: Settings,
+        variants: Mapping[Path, Settings],
         span: Span,
-        out: str | PathLike[str],
         provenance: Provenance,
-        mapper_of: Callable[[Plan], PromptMapper],
+        mapper_of: Callable[..., _Mapper],
         *,
         chat: bool | None = None,
         resume: bool = False,
         costs: Costs | None | Callable[[], Costs | None] = None,
     ):
-        """Start in a new folder, or with `resume` continue a sweep, extended by further `prompts`. `provenance` is of
-        the mapper's models. `costs` may be a function that measures them; a resumed sweep keeps reliable ones. Raises
-        BadInput if the folder, the plan or all of the prompts prevent it."""
-        folder = Path(out)
-        prompts = store.in_begun_order(folder, prompts) if resume else prompts
-        plan = plan_of(settings, span, store.begun_chat(folder, chat, resume), prompts, provenance)
-        costs = costs_for({folder: plan}, prompts, resume, costs) if callable(costs) else costs
-        mapper = mapper_of(plan)
-        self._mapper, self._prompts, self.resources = mapper, prompts, ExitStack()  # which end with the sweep
-        self.too_long = _too_long(mapper, prompts)
+        """Start in new folders, each with its settings, or with `resume` continue the sweeps in them, extended by
+        further `prompts`. `provenance` is of the mapper's models. `mapper_of` takes the plans. `costs` may be a
+        function that measures them; resumed sweeps keep reliable ones. Raises BadInput if a folder, a plan or all of
+        the prompts prevent it; before writing anything if `costs` is a function."""
+        begun = [folder for folder in variants if resume and store.holds_sweep(folder)]
+        prompts = store.in_begun_order(begun[0], prompts) if begun else prompts
+        plans = {
+            folder: plan_of(each, span, store.begun_chat(folder, chat, resume), prompts, provenance)
+            for folder, each in variants.items()
+        }
+        costs = costs_for(plans, prompts, resume, costs) if callable(costs) else costs
+        self._mapper, self._prompts = mapper_of(*plans.values()), prompts
+        self.resources = ExitStack()  # which end with the sweep
+        self.too_long = _too_long(self._mapper, prompts)
         """Prompts that will have no results, as far as known."""
         if len(self.too_long) == len(prompts):
             raise SettingError(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
-        self._store = (store.begin if resume else store.create)(folder, plan, costs, prompts)
-        self._finished = self._store.finished()
+        begin = store.begin if resume else store.create
+        self._stores = [begin(folder, plan, costs, prompts) for folder, plan in plans.items()]
+        self._done = [each.finished() for each in self._stores]  # number of prompts finished in each
         self._failed = 0
 
     @property
-    def folder(self) -> Path:
-        """Folder of the results."""
-        return self._store.folder
+    def folders(self) -> list[Path]:
+        """Folders of the results."""
+        return [each.folder for each in self._stores]
 
     @property
     def progress(self) -> SweepProgress:
         """The present progress."""
         return self._progress(0.0)
 
-    def __iter__(self) -> Iterator[SweepProgress]:
-        """Sweep to the end, holding the folder. Raises BadInput if another process holds it, the disk refuses, or the
+    def __iter__(self) -> Generator[SweepProgress, None, None]:
+        """Sweep to the end, holding the folders. Raises BadInput if another process holds one, the disk refuses, or the
         device runs out of memory."""
-        with self.resources, held(self.folder):
-            yield from self.steps()
+        with self.resources, ExitStack() as folders:
+            for each in self._stores:
+                folders.enter_context(held(each.folder))
+            for each in self._stores:
+                each.take_on(self._prompts)
+                each.tidy()
+            self._done = [each.finished() for each in self._stores]  # others may have gone on with it since
+            try:
+                yield from self._steps()
+            finally:
+                self._mapper.clear()
 
-    def steps(self) -> Iterator[SweepProgress]:
-        """Sweep to the end; the caller holds the folder."""
-        self._store.take_on(self._prompts)
-        self._store.tidy()
-        self._finished = self._store.finished()  # others may have gone on with it since
+    def _steps(self) -> Iterator[SweepProgress]:
         begun: set[int] = set()  # and not written yet
-        done: dict[int, MappedPrompt] = {}  # that wait for those before them
-        try:
-            talks, items = self._resumed(), self._prompts.items
-            while self._finished < len(items):
-                self._begin(begun, done, talks)
-                if (ready := done.pop(self._finished, None)) is not None:
-                    begun.remove(self._finished)
-                    self._write(ready, talks)
-                    yield self.progress
-                    continue
-                for each in self._mapper.advance():
-                    done[each.index] = each
-                    if each.lines is None:
-                        talks.failed(items[each.index])
-                    else:
-                        talks.answered(items[each.index], each.lines["answer"][0])
-                yield self._progress(1.0 if self._finished in done else self._mapper.share(self._finished))
-        finally:
-            self._mapper.clear()
+        ready: dict[int, MappedPrompt] = {}  # that wait for those before them
+        talks, items = self._resumed(), self._prompts.items
+        while self._finished < len(items):
+            self._begin(begun, ready, talks)
+            if (mapped := ready.pop(self._finished, None)) is not None:
+                begun.remove(self._finished)
+                self._write(mapped, talks)
+                yield self.progress
+                continue
+            for each in self._mapper.advance():
+                ready[each.index] = each
+                answers = (lines["answer"][0] for lines, _ in each.results.values())  # of every plan the same
+                talks.record(items[each.index], next(answers, None))
+            yield self._progress(1.0 if self._finished in ready else self._mapper.share(self._finished))
+
+    @property
+    def _finished(self) -> int:
+        """Number of prompts finished in every sweep."""
+        return min(self._done)
 
     def _resumed(self) -> Conversations:
-        talks, items = Conversations(), self._prompts.items
-        if self._finished < len(items) and items[self._finished].turn > 1:
-            begins = self._finished - items[self._finished].turn + 1
-            turns = items[begins : self._finished]
-            for item, (answer, error) in zip(turns, self._store.told(begins, self._finished), strict=True):
-                if error:
-                    talks.failed(item)
-                else:
-                    talks.answered(item, answer)
+        talks, items, finished = Conversations(), self._prompts.items, self._finished
+        if finished < len(items) and items[finished].turn > 1:
+            begins = finished - items[finished].turn + 1
+            told = self._stores[0].told(begins, finished)
+            for item, (answer, error) in zip(items[begins:finished], told, strict=True):
+                talks.record(item, None if error else answer)
         return talks
 
-    def _write(self, ready: MappedPrompt, talks: Conversations) -> None:
-        index, items = self._finished, self._prompts.items
-        lines = ready.lines
-        if lines is None:
-            lines = failed_lines(self._store.plan, index, items[index], ready.error)
-            self._failed += 1
-        self._store.append(index, lines, ready.texts)
-        self._finished += 1
+    def _write(self, mapped: MappedPrompt, talks: Conversations) -> None:
+        index, items = mapped.index, self._prompts.items
+        self._failed += not mapped.results
+        for number, each in enumerate(self._stores):
+            if self._done[number] == index:
+                if mapped.results:
+                    each.append(index, *mapped.results[number])
+                else:
+                    each.append(index, failed_lines(each.plan, index, items[index], mapped.error))
+                self._done[number] += 1
         if self._finished == len(items) or items[self._finished].unit != items[index].unit:
             talks.forget(items[index])
 
     def finish(self) -> SweepResult:
-        """Sweep to the end and return the result."""
+        """Sweep to the end and return the first result."""
         for _ in self:
             pass
         return self.result()
 
     def result(self) -> SweepResult:
-        """Return the finished part."""
-        return load_sweep(self.folder)
+        """Return the finished part of the first sweep."""
+        return self.results()[0]
+
+    def results(self) -> list[SweepResult]:
+        """Return the finished part of every sweep."""
+        return [load_sweep(each.folder) for each in self._stores]
 
     def _progress(self, share: float) -> SweepProgress:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share, self._mapper.done_by)
 
-    def _begin(self, begun: set[int], done: dict[int, MappedPrompt], talks: Conversations) -> None:
+    def _begin(self, begun: set[int], ready: dict[int, MappedPrompt], talks: Conversations) -> None:
         for index in in_reach(self._prompts, self._finished, self._mapper.reach):
             if index in begun:
                 continue
@@ -211,43 +232,53 @@ class SweepLoop:
             try:
                 history = talks.before(item)
             except BadInput as error:
-                done[index] = MappedPrompt(index, error=str(error))
-                talks.failed(item)
+                ready[index] = MappedPrompt(index, error=str(error))
+                talks.record(item, None)
                 begun.add(index)
                 continue
             if history is not None:
-                self._mapper.begin(index, item, history)
+                wanted = [number for number, done in enumerate(self._done) if done <= index]
+                self._mapper.begin(index, item, history, wanted)
                 begun.add(index)
 
 
 class Sweep(SweepLoop):
-    """A sweep with models of this process."""
+    """A sweep with models of this process, or several of a grid."""
 
     def __init__(
         self,
         backend: Backend,
         prompts: PromptSet,
-        settings: Settings,
+        settings: Settings | Sequence[Settings],
         span: Span,
-        out: str | PathLike[str],
+        out: str | PathLike[str] | Sequence[Path],
         *,
         batch: int = AT_ONCE,
-        open_: Callable[[], Speculator] | None = None,
         **how: Any,
     ):
-        """Like `SweepLoop`, with `batch` and `open_` for `LocalMapper`."""
-        backend.check(settings)
-        mapper = partial(LocalMapper, backend, batch=batch, open_=open_)
-        super().__init__(prompts, settings, span, out, backend.provenance(), mapper, **how)
+        """Like `SweepLoop`, with `batch` for `LocalMapper`. A grid has settings and a folder for each."""
+        several = settings if isinstance(settings, Sequence) else [settings]
+        folders = [Path(out)] if isinstance(out, str | PathLike) else out
+        for each in several:
+            backend.check(each)
+        mapper = partial(LocalMapper, backend, batch=batch)
+        variants = dict(zip(folders, several, strict=True))
+        super().__init__(prompts, variants, span, backend.provenance(), mapper, **how)
 
 
 def sweep_prompts(
-    backend: Backend, prompts: PromptSet, settings: Settings, span: Span, out: str | PathLike[str], **how: Any
+    backend: Backend,
+    prompts: PromptSet,
+    settings: Settings | Sequence[Settings],
+    span: Span,
+    out: str | PathLike[str] | Sequence[Path],
+    **how: Any,
 ) -> Sweep:
-    """Return a sweep with local models, after measuring this device's costs unless the machine is too busy. A resumed
-    sweep measures again if its costs are unreliable. `how` has `chat`, `resume` and `batch`. Raises BadInput like
-    `Sweep`."""
-    return Sweep(backend, prompts, settings, span, out, costs=lambda: measured(backend, settings), **how)
+    """Return a sweep with local models, or the sweeps of a grid, after measuring this device's costs unless the machine
+    is too busy. A resumed sweep measures again if its costs are unreliable. `how` has `chat`, `resume` and `batch`.
+    Raises BadInput like `Sweep`."""
+    first = settings[0] if isinstance(settings, Sequence) else settings
+    return Sweep(backend, prompts, settings, span, out, costs=lambda: measured(backend, first), **how)
 
 
 def costs_for(
@@ -291,7 +322,7 @@ def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
     return range(finished, end)
 
 
-def _too_long(mapper: PromptMapper, prompts: PromptSet) -> tuple[Failure, ...]:
+def _too_long(mapper: _Mapper, prompts: PromptSet) -> tuple[Failure, ...]:
     too_long: list[Failure] = []
     before: PromptItem | None = None
     for item, reason in zip(prompts.items, mapper.objections(prompts.items), strict=True):
@@ -303,150 +334,3 @@ def _too_long(mapper: PromptMapper, prompts: PromptSet) -> tuple[Failure, ...]:
             too_long.append(Failure(item.id, reason))
             before = item
     return tuple(too_long)
-
-
-class SharedAnswers(dict[Prefix, Answer]):
-    """The models' answers by prefix, kept until every sweep has finished the prompt."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._until: dict[int, list[Prefix]] = {}
-        self.last = 0
-        """Index after the prompts whose prefixes are being requested."""
-
-    def __setitem__(self, prefix: Prefix, answer: Answer) -> None:
-        super().__setitem__(prefix, answer)
-        self._until.setdefault(self.last, []).append(prefix)
-
-    def forget(self, finished: int) -> None:
-        """Drop the answers of prompts that every sweep has finished."""
-        for last in [each for each in self._until if each <= finished]:
-            for prefix in self._until.pop(last):
-                del self[prefix]
-
-
-class _CutAnswers:
-    """Answers cut by a sweep's controller, if it has one."""
-
-    def __init__(self, whole: Speculator, control: Control | None):
-        self._whole, self._control = whole, control
-
-    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """Return one answer per prefix."""
-        return [cut_by(self._control, answer) for answer in self._whole.speculate(prefixes)]
-
-
-class GridSweep:
-    """Several sweeps of the same prompts that differ only in a rule's setting or a controller's threshold.
-
-    Iterate it like a `Sweep`. Each sweep continues at its own place, and the slowest go first, so that few prompts are
-    in progress at a time. After an interruption every sweep's finished prompts remain, and each can be continued
-    separately.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        prompts: PromptSet,
-        settings: Sequence[Settings],
-        folders: Sequence[Path],
-        span: Span,
-        *,
-        chat: bool | None = None,
-        resume: bool = False,
-        costs: Callable[[], Costs | None] | None = None,
-        batch: int = AT_ONCE,
-    ):
-        """Start in new folders, or with `resume` continue the sweeps in them.
-
-        `costs` measures the costs once for all sweeps, including those with unreliable costs; it returns None if it
-        fails. Raises BadInput like `Sweep`, before writing anything, if any folder refuses.
-        """
-        self._shared, self._backend = SharedAnswers(), backend
-        self._batch, self._prompts = batch, prompts
-        self._opened: list[Speculator] = []
-        provenance = backend.provenance()
-        plans = {
-            folder: plan_of(each, span, store.begun_chat(folder, chat, resume), prompts, provenance)
-            for each, folder in zip(settings, folders, strict=True)
-        }
-        measured = costs_for(plans, prompts, resume, costs or (lambda: None))
-        self.sweeps = tuple(
-            Sweep(
-                backend,
-                prompts,
-                each,
-                span,
-                folder,
-                chat=chat,
-                resume=resume,
-                costs=measured,
-                batch=batch,
-                open_=self._for_one(replace(settings[0], controller=NONE), each.control),
-            )
-            for each, folder in zip(settings, folders, strict=True)
-        )
-        """One per variant, in order."""
-
-    @property
-    def too_long(self) -> tuple[Failure, ...]:
-        """Prompts without results in any sweep."""
-        return self.sweeps[0].too_long
-
-    @property
-    def progress(self) -> SweepProgress:
-        """Progress of all sweeps; `share` includes those that are further."""
-        return self._progress([sweep.progress for sweep in self.sweeps])
-
-    def __iter__(self) -> Iterator[SweepProgress]:
-        """Sweep to the end, holding all folders. Raises BadInput like `Sweep`."""
-        with ExitStack() as folders:
-            for sweep in self.sweeps:
-                folders.enter_context(held(sweep.folder))
-            yield from self._steps()
-
-    def _steps(self) -> Iterator[SweepProgress]:
-        going = {place: sweep.steps() for place, sweep in enumerate(self.sweeps)}
-        now = [sweep.progress for sweep in self.sweeps]
-        while going:
-            least = min(now[place].finished for place in going)
-            for place in [each for each in going if now[each].finished == least]:
-                self._shared.last = in_reach(self._prompts, least, self._batch).stop
-                step = next(going[place], None)
-                if step is None:
-                    del going[place]
-                    continue
-                now[place] = step
-                yield self._progress(now)
-            self._shared.forget(min((now[place].finished for place in going), default=now[0].prompts))
-
-    def _progress(self, now: Sequence[SweepProgress]) -> SweepProgress:
-        least = min(each.finished for each in now)
-        share = sum(min(1.0, each.finished - least + each.share) for each in now) / len(now)
-        return SweepProgress(least, now[0].prompts, max(each.failed for each in now), min(share, 1.0))
-
-    def _for_one(self, settings: Settings, control: Control | None) -> Callable[[], Speculator]:
-        """Return an opener for one sweep's speculators: the first shares the batches' speculator, the second another
-        one. A sweep's controller cuts the shared answers."""
-        places = chain((0,), repeat(1))
-
-        def opened(place: int) -> Speculator:
-            while len(self._opened) <= place:
-                self._opened.append(self._backend.speculator(settings))
-            return self._opened[place]
-
-        return lambda: _CutAnswers(Remembering(self._shared, partial(opened, next(places))), control)
-
-
-def sweep_grid(
-    backend: Backend,
-    prompts: PromptSet,
-    settings: Sequence[Settings],
-    folders: Sequence[Path],
-    span: Span,
-    **options: Any,
-) -> GridSweep:
-    """Return a grid with local models and costs measured once. Takes the options of `GridSweep` and raises alike."""
-    first, continued = settings[0], [folder for folder in folders if store.holds_sweep(folder)]
-    prompts = store.in_begun_order(continued[0], prompts) if continued and options.get("resume") else prompts
-    return GridSweep(backend, prompts, settings, folders, span, costs=lambda: measured(backend, first), **options)

@@ -21,27 +21,26 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, band, ratio, ratio_of_ratios
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, ratio, ratio_of_ratios
 from mars_viz.axis import Axis, Threshold, axis_of
 from mars_viz.chat import EncodedPrompt, Exchange, History
 from mars_viz.controllers import NONE, Controller
-from mars_viz.costs import Costs, at_ends, drafts_seconds, modelled_seconds, objection, per_token, too_fast
+from mars_viz.costs import too_fast
 from mars_viz.errors import BadInput, RunFileError, SettingError, disk_refusals
 from mars_viz.exploration import walk
-from mars_viz.prompts import PromptSet
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep.measures import costed, widened
+from mars_viz.sweep.measures import measures, value_at
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
 from mars_viz.walk import Answer, Prefix, Speculator, answers_through
-from mars_viz.writer import json_of, make_folder, to_read, write_file
+from mars_viz.writer import json_of, make_folder, picked, to_read, write_file
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend, DraftAndScore
@@ -83,8 +82,8 @@ class TimingCheck:
     strict: Way  # the rule at its strict end; for a swept threshold, drafts of full length
     chosen: Way  # the rule at the setting
     same_as_target: int  # number of prompts whose strict text equals, token for token, the target's own
-    modelled_over_strict: float  # tokens per round relative to strict's
-    modelled_over_target: float  # modelled pace relative to the target alone; NaN without costs
+    modelled_over_strict: float = math.nan  # the sweep's modelled speed-up per token over strict for these prompts
+    modelled_over_target: float = math.nan  # the same over the target alone; NaN without costs
     modelled_low: float = math.nan  # low end of its interval, over prompts and costs
     modelled_high: float = math.nan  # high end of its interval
     created: str = ""  # end of the check, ISO 8601 in UTC
@@ -111,18 +110,14 @@ class TimingCheck:
         same = (self.rule, self.gamma, self.over, self.controller) == theirs
         return same and (self.at == at or math.isnan(self.at) and math.isnan(at))
 
-    @property
-    def over_strict(self) -> Interval:
-        """Tokens per second relative to strict's, resampled over prompts, each with the median of its repetitions."""
-        return self._over(self.strict)
-
-    @property
-    def over_target(self) -> Interval:
-        """Tokens per second relative to the target alone, resampled like `over_strict`."""
-        return self._over(self.target)
+    def pace_over(self, other: Way) -> Interval:
+        """Return tokens per second relative to another way, resampled over prompts, each with the median of its
+        repetitions."""
+        ours, theirs = ((way.tokens, np.median(way.seconds, axis=1)) for way in (self.chosen, other))
+        return ratio_of_ratios(ours, theirs, self.how)
 
     def answers_over(self, other: Way) -> Interval:
-        """Return the time of an answer in another way relative to the setting's, resampled like `over_strict`."""
+        """Return the time of an answer in another way relative to the setting's, resampled like `pace_over`."""
         theirs, ours = (np.median(way.seconds, axis=1) for way in (other, self.chosen))
         return ratio(theirs, ours, self.how)
 
@@ -133,50 +128,30 @@ class TimingCheck:
         return pace * float(other.tokens.sum() / self.chosen.tokens.sum())
 
     @property
-    def modelled(self) -> Interval:
-        """Modelled pace relative to the target alone."""
-        ends = (self.modelled_over_target, self.modelled_low, self.modelled_high)
-        return Interval(*ends, self.how.confidence, self.how.method)
-
-    @property
     def objection(self) -> str:
         """A sentence if the measured speed-up over the target alone is impossible; otherwise empty."""
-        tau, speed_up = self.chosen.tokens.sum() / self.chosen.rounds.sum(), self.over_target.estimate
+        tau, speed_up = self.chosen.tokens.sum() / self.chosen.rounds.sum(), self.pace_over(self.target).estimate
         return too_fast(speed_up, float(tau), "check the wall clock again") if speed_up > tau else ""
 
     def pace(self, way: Way) -> Interval:
         """Return tokens per second."""
         return ratio(way.tokens, np.median(way.seconds, axis=1), self.how)
 
-    def _over(self, other: Way) -> Interval:
-        ours, theirs = ((way.tokens, np.median(way.seconds, axis=1)) for way in (self.chosen, other))
-        return ratio_of_ratios(ours, theirs, self.how)
-
     def facts(self) -> dict[str, Any]:
         """Return everything as JSON values, with NaN."""
-        ways = (self.target, self.strict, self.chosen)
-        return {
-            "created": self.created,
-            "device": self.device,
-            "rule": self.rule,
-            "dial": self.dial,
-            "gamma": self.gamma,
+        impossible, ways = bool(self.objection), (self.target, self.strict, self.chosen)
+        names = ("created", "device", "rule", "dial", "gamma", "controller", "against", "note", "objection")
+        return picked(self, *names, "modelled_over_strict", "modelled_over_target") | {
             "threshold_of": self.over,
-            "controller": self.controller,
-            "against": self.against,
-            "note": self.note,
             "prompts": len(self.chosen.tokens),
             "repetitions": self.chosen.seconds.shape[1],
             "tokens_per_second": {way.name: asdict(self.pace(way)) for way in ways},
             "answers_over_strict": asdict(self.answers_over(self.strict)),
-            "answers_over_target": None if self.objection else asdict(self.answers_over(self.target)),
+            "answers_over_target": None if impossible else asdict(self.answers_over(self.target)),
             "modelled_answers_over_strict": self.modelled_answers_over(self.strict),
             "modelled_answers_over_target": self.modelled_answers_over(self.target),
-            "measured_over_strict": asdict(self.over_strict),
-            "measured_over_target": None if self.objection else asdict(self.over_target),
-            "objection": self.objection,
-            "modelled_over_strict": self.modelled_over_strict,
-            "modelled_over_target": self.modelled_over_target,
+            "measured_over_strict": asdict(self.pace_over(self.strict)),
+            "measured_over_target": None if impossible else asdict(self.pace_over(self.target)),
             "modelled_over_target_interval": [self.modelled_low, self.modelled_high],
             "strict_same_as_target": self.same_as_target,
         }
@@ -184,8 +159,12 @@ class TimingCheck:
     def to_json(self) -> str:
         """Return the measurements as JSON; the method of intervals is not included."""
         ways = (self.target, self.strict, self.chosen)
-        facts = {name: getattr(self, name) for name in _FACTS}
-        contents = {"format": FORMAT, "schema": SCHEMA, **facts, "ways": {way.name: way.facts() for way in ways}}
+        contents = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            **picked(self, *_FACTS),
+            "ways": {way.name: way.facts() for way in ways},
+        }
         return json_of(contents, indent=1, escaped=False) + "\n"
 
     @classmethod
@@ -289,18 +268,9 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
     return Checks(tuple(sorted(checks, key=lambda check: check.created)), tuple(problems))
 
 
-T = TypeVar("T")
 WAYS = ("target", "strict", "chosen")  # the ways in which every prompt is decoded
-
-
-@dataclass(frozen=True, slots=True)
-class TimedDecode:
-    """One decode."""
-
-    token_ids: Prefix
-    rounds: int  # target passes
-    seconds: float  # wall clock, without the prompt's own pass
-    drafted: tuple[int, ...] = ()  # tokens drafted in each round; empty for the target alone
+Decode = tuple[Prefix, int, float]
+"""Tokens, the target's passes, and seconds by the clock without the prompt's own pass."""
 
 
 class WallClock:
@@ -315,24 +285,25 @@ class WallClock:
         *,
         repetitions: int = 3,
         chat: bool | None = None,
-        costs: Costs | None = None,
         over: str = "",
+        modelled: Mapping[str, Any] | None = None,
     ):
         """Check `settings` against the rule's strict end or, `over` a controller's threshold, against uncut drafts.
 
-        Nothing is recorded, unless the rule needs the evidence. Raises BadInput without a prompt, for a rule without a
-        dial (unless `over` a threshold), and for a prompt that does not fit.
+        `modelled` has those fields of the check. Nothing is recorded, unless the rule needs the evidence. Raises
+        BadInput without a prompt, for a rule without a dial (unless `over` a threshold), and for a prompt that does not
+        fit.
         """
         rule = rule_named(settings.rule)
         if not prompts or repetitions < 1 or not (over or rule.dial):
             raise SettingError("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
-        self._backend, self._costs, self._repetitions = backend, costs, repetitions
+        self._backend, self._repetitions, self._modelled = backend, repetitions, modelled or {}
         self._axis = axis_of(rule, settings.gamma, over)
         chosen = replace(settings, dial=rule.checked_dial(settings.dial))
         strict = replace(chosen, controller=NONE) if over else self._axis.apply(chosen, self._axis.reference)
         self._settings = {"target": chosen, "strict": strict, "chosen": chosen}
         self._prompts = [backend.prompt_ids(each.prompt, settings, each.history, chat=chat) for each in prompts]
-        self._found: dict[str, list[list[TimedDecode]]] = {name: [[] for _ in prompts] for name in WAYS}
+        self._found: dict[str, list[list[Decode]]] = {name: [[] for _ in prompts] for name in WAYS}
         self._lengths: dict[tuple[str, Prefix], dict[Prefix, int]] = {}
 
     @property
@@ -358,21 +329,19 @@ class WallClock:
                     yield self.progress
                 turn += 1
 
+    def finish(self) -> TimingCheck:
+        """Decode to the end and return the result."""
+        for _ in self:
+            pass
+        return self.check()
+
     def check(self) -> TimingCheck:
         """Return the result; call it after the last iteration."""
-        decodes_by_way, settings, over = self._found, self._settings["chosen"], self._axis.over
-        ways = {}
-        for name, decodes in decodes_by_way.items():
-            tokens, rounds = np.array([(len(each[0].token_ids), each[0].rounds) for each in decodes]).T
-            ways[name] = Way(name, tokens, rounds, np.array([[one.seconds for one in each] for each in decodes]))
-        pairs = zip(decodes_by_way["strict"], decodes_by_way["target"], strict=True)
-        paces = []
-        for name in ("chosen", "strict"):
-            first = [each[0] for each in decodes_by_way[name]]  # every repetition has the same rounds
-            tokens = np.array([len(each.token_ids) for each in first])
-            paces.append(ModelledPace(self._settings[name], tokens, tuple(each.drafted for each in first)))
-        chosen, strict = paces
-        modelled = chosen.over_target(self._costs)
+        settings, over, ways = self._settings["chosen"], self._axis.over, {}
+        for name, decodes in self._found.items():  # of a prompt's repetitions texts and rounds are equal
+            tokens, rounds = np.array([(len(each[0][0]), each[0][1]) for each in decodes]).T
+            ways[name] = Way(name, tokens, rounds, np.array([[seconds for *_, seconds in each] for each in decodes]))
+        pairs = zip(self._found["strict"], self._found["target"], strict=True)
         return TimingCheck(
             device=self._backend.device,
             rule=settings.rule,
@@ -381,24 +350,21 @@ class WallClock:
             target=ways["target"],
             strict=ways["strict"],
             chosen=ways["chosen"],
-            same_as_target=sum(ours[0].token_ids == alone[0].token_ids for ours, alone in pairs),
-            modelled_over_strict=chosen.over(strict, self._costs),
-            modelled_over_target=modelled.estimate,
-            modelled_low=modelled.low,
-            modelled_high=modelled.high,
+            same_as_target=sum(ours[0][0] == alone[0][0] for ours, alone in pairs),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             over=over,
             controller=NONE if over else settings.controller,
             at=settings.dial if over and settings.dial is not None else math.nan,
+            **self._modelled,
         )
 
-    def _decode(self, name: str, prompt: Prefix) -> TimedDecode:
+    def _decode(self, name: str, prompt: Prefix) -> Decode:
         settings = self._settings[name]
         if name == "target":
             from mars_viz.speculators.backend import decode_alone
 
             token_ids, seconds = decode_alone(self._backend, prompt, settings)
-            return TimedDecode(token_ids, len(token_ids), seconds)
+            return token_ids, len(token_ids), seconds
         backend, control = self._backend, settings.control
         lengths = self._told(name, prompt) if self._cut(name) else {}
         rule = rule_named(settings.rule)
@@ -410,7 +376,7 @@ class WallClock:
         began = time.perf_counter()
         rounds = list(walk(source, rule, settings.dial, prompt, backend.ending(settings)))
         seconds = time.perf_counter() - began
-        return TimedDecode(emitted(rounds), len(rounds), seconds, tuple(len(each.speculation) for each in rounds))
+        return emitted(rounds), len(rounds), seconds
 
     def _cut(self, name: str) -> bool:
         return name != "target" and self._settings[name].control is not None
@@ -427,40 +393,44 @@ class WallClock:
         return self._lengths[name, prompt]
 
 
-def wall_clock(backend: Backend, prompts: Sequence[EncodedPrompt], settings: Settings, **options: Any) -> TimingCheck:
-    """Run the complete check. Takes the options of `WallClock` and raises its errors."""
-    clock = WallClock(backend, prompts, settings, **options)
-    for _ in clock:
-        pass
-    return clock.check()
+def clock_options(result: SweepResult, dial: float, count: int, repetitions: int) -> dict[str, Any]:
+    """Return the options of `WallClock` that time this setting of a sweep on at most `count` of its prompts, with what
+    the sweep models for them. Raises BadInput if the folder has lost its prompts."""
+    timed, by_name, plan = to_time(result, count), measures(result), result.plan
+    rows, unknown = np.array([*timed]), Interval(math.nan, math.nan, math.nan, DEFAULT.confidence, DEFAULT.method)
+    strict, target = (
+        value_at(result, by_name[name], dial, DEFAULT, rows) if name in by_name else unknown
+        for name in ("speed_up_strict", "speed_up")
+    )
+    modelled = {"modelled_over_strict": strict.estimate, "modelled_over_target": target.estimate}
+    modelled |= {"modelled_low": target.low, "modelled_high": target.high}
+    options = {"prompts": [*timed.values()], "repetitions": repetitions, "modelled": modelled}
+    return options | {"settings": plan.at(dial), "chat": plan.chat, "over": plan.over}
 
 
-def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[EncodedPrompt]:
-    """Return at most `count` prompts with results, evenly spaced from the first to the last, task by task.
+def to_time(result: SweepResult, count: int) -> dict[int, EncodedPrompt]:
+    """Return at most `count` prompts with results, evenly spaced from the first to the last, task by task, by their row
+    in the result.
 
     At most one turn of a conversation is taken, a later one from question to question, because turns of one question
     are no independent measurements. A turn has the same history as in the sweep.
     """
-    finished, store = set(result.prompts["id"].tolist()), open_store(result.folder)
-    numbered = [(index, item) for index, item in enumerate(prompts.items) if item.id in finished]
-    tasks = list(dict.fromkeys(item.category for _, item in numbered))
-    questions = [list(turns) for _, turns in groupby(numbered, key=lambda each: each[1].unit)]
-    questions.sort(key=lambda turns: tasks.index(turns[0][1].category))  # or every n-th might be of one task
-    encoded = []
-    for index, item in (turns[n % len(turns)] for n, turns in enumerate(spread_over(questions, count))):
+    store = open_store(result.folder)
+    items = store.prompts().items
+    numbered = [(row, index, items[index]) for row, index in enumerate(result.prompts["prompt"].tolist())]
+    tasks = list(dict.fromkeys(item.category for *_, item in numbered))
+    questions = [list(turns) for _, turns in groupby(numbered, key=lambda each: each[2].unit)]
+    questions.sort(key=lambda turns: tasks.index(turns[0][2].category))  # or every n-th might be of one task
+    places = np.linspace(0, len(questions) - 1, min(count, len(questions))).round().astype(int).tolist()
+    timed = {}
+    for row, index, item in (questions[place][n % len(questions[place])] for n, place in enumerate(places)):
         history = item.opening
         if item.turn > 1:
             begins = index - item.turn + 1
-            answered = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
+            answered = zip(items[begins:index], store.told(begins, index), strict=True)
             history = History(item.system, tuple(Exchange(before.prompt, answer) for before, (answer, _) in answered))
-        encoded.append(EncodedPrompt(item.prompt, history))
-    return encoded
-
-
-def spread_over(found: Sequence[T], count: int) -> list[T]:
-    """Return at most `count` items, evenly spaced from the first to the last."""
-    places = np.linspace(0, len(found) - 1, min(count, len(found))).round().astype(int)
-    return [found[place] for place in places]
+        timed[row] = EncodedPrompt(item.prompt, history)
+    return timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,56 +449,3 @@ class _Stopping:
             self.speculator.drafted(prefix, self.controller.steps(count, self.gamma), count)
             for prefix, count in drafted
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelledPace:
-    """Data of K decodes for modelling their pace."""
-
-    settings: Settings
-    tokens: np.ndarray  # int64 [K]; tokens of each text
-    drafted: tuple[tuple[int, ...], ...]  # [K]; drafted tokens of each round of each text
-
-    def over(self, other: ModelledPace, costs: Costs | None) -> float:
-        """Return the ratio of the two paces: tokens per round, or tokens per modelled second if a controller cuts
-        drafts. NaN without reliable costs."""
-        cut = any(each.settings.control is not None for each in (self, other))
-        if cut and not self._believes(costs):
-            return math.nan
-        mine, others = (each._seconds(costs) if cut and costs is not None else each._rounds for each in (self, other))
-        return float(self.tokens.sum() / mine.sum() / (other.tokens.sum() / others.sum()))
-
-    def over_target(self, costs: Costs | None) -> Interval:
-        """Return the pace relative to the target alone, with its interval. NaN without reliable costs."""
-        if costs is None or not self._believes(costs):
-            return Interval(math.nan, math.nan, math.nan, DEFAULT.confidence, DEFAULT.method)
-        tokens, rounds, seconds = self.tokens[:, None], self._rounds[:, None], self._seconds(costs)[:, None]
-        if self.settings.control is None:
-            factor = per_token(costs, self.settings.gamma)
-            interval = band(lambda tokens, rounds: factor.estimate * tokens / rounds, tokens, rounds)
-            return costed(interval, (interval.estimate, factor)).only
-        alone = costs.passes[0].seconds
-        interval = band(lambda tokens, seconds: alone * tokens / seconds, tokens, seconds)
-        ends = (
-            [each.passes[0].seconds * self.tokens.sum() / self._seconds(each).sum() for each in moved]
-            for moved in at_ends(costs)
-        )
-        return widened(interval, ((np.array([low]), np.array([high])) for low, high in ends)).only
-
-    def _believes(self, costs: Costs | None) -> bool:
-        cover = costs is not None and costs.cover(self.settings.gamma, self.settings.tree)
-        return cover and not objection(costs)
-
-    @property
-    def _rounds(self) -> np.ndarray:
-        return np.array([len(each) for each in self.drafted])
-
-    def _seconds(self, costs: Costs) -> np.ndarray:
-        """Return the modelled seconds of each text, float64 [K]."""
-        control, gamma = self.settings.control, self.settings.gamma
-        if control is None:
-            return modelled_seconds(costs, self._rounds, gamma)
-        steps = [[control.controller.steps(each, gamma) for each in text] for text in self.drafted]
-        return np.array(
-            [drafts_seconds(costs, text, text_steps) for text, text_steps in zip(self.drafted, steps, strict=True)]
-        )

@@ -69,12 +69,6 @@ class TuneView:
         return Terms(self.points, how, self.cut_off, self.looping)
 
 
-def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
-    """Return the view with a dial value outside the sweep reset, and a complaint."""
-    wrong = links.misplaced(view.dial, (plan.symbol, plan.low, plan.high))
-    return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
-
-
 @dataclass(frozen=True, slots=True)
 class ShownResults:
     """Results that a tab shows."""
@@ -102,7 +96,8 @@ class TunePageState(PageState):
 
     def fit(self, plan: Plan) -> None:
         """Reset parts of the view that the sweep does not have, with a notice."""
-        self.settle_on(fitted(self.view, plan))
+        wrong = links.misplaced(self.view.dial, (plan.symbol, plan.low, plan.high))
+        self.settle_on(Opened(replace(self.view, dial=None), (wrong,)) if wrong else Opened(self.view))
 
     def open(self, sweep: str) -> None:
         """Open another sweep at its recommended setting."""
@@ -200,11 +195,12 @@ class SweepCatalogue:
     def left_beside(self, name: str) -> tuple[SweepEntry, ...]:
         """Return the unfinished sweeps that can continue together with this one: the newest of each other variant of
         its rule with the same settings that nothing is running."""
-        own_entry = self.entries[name]
-        newest: dict[str, SweepEntry] = {}
+        own, newest = self.entries[name], dict[str, SweepEntry]()
         for other, entry in self.entries.items():
-            if entry.path.parent == own_entry.path.parent and not self.running(other) and _same_grid(own_entry, entry):
-                assert entry.plan is not None  # checked by _same_grid
+            if own.plan is None or entry.plan is None or entry.path.parent != own.path.parent or self.running(other):
+                continue
+            axis = None if own.complete or entry.complete else _grid_axis(own.plan, entry.plan)
+            if axis is not None and not axis.over and own.plan.span == entry.plan.span:
                 newest.setdefault(entry.plan.settings.rule, entry)
         return tuple(each for each in newest.values() if locks.holder(each.path) is None)[: MOST - 1]
 
@@ -250,15 +246,6 @@ def _grid_axis(base: Plan, other: Plan) -> GridAxis | None:
         if bool(axis.over) == (base.cut_by is not None) and (not axis.over or base.span == other.span):
             return axis
     return None
-
-
-def _same_grid(own_entry: SweepEntry, other: SweepEntry) -> bool:
-    if own_entry.plan is None or other.plan is None or own_entry.complete or other.complete:
-        return False
-    rules = (own_entry.plan.rule, other.plan.rule)
-    alike = rules[0].family == rules[1].family and own_entry.plan.span == other.plan.span
-    alike = alike and own_entry.plan.settings.drafts_like(other.plan.settings) and rules[0].policy is rules[1].policy
-    return alike and rules[0].name != rules[1].name and comparable(own_entry.plan, other.plan)
 
 
 def shelf(results: Path) -> SweepCatalogue:

@@ -20,7 +20,7 @@ import streamlit as st
 
 from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.engine_file import read_file
-from mars_viz.analysis.intervals import Band, Method
+from mars_viz.analysis.intervals import Method
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
@@ -33,9 +33,8 @@ from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.evidence import dial_grid, evidence_zip
-from mars_viz.sweep.grid import Advised, best_of, grid_table, with_pair
-from mars_viz.sweep.measures import METHODS, cell, told
-from mars_viz.sweep.report import BANDS, CachedSweep
+from mars_viz.sweep.measures import METHODS, cell
+from mars_viz.sweep.report import BANDS, Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.documents import ROW, draw, sentence
@@ -73,89 +72,74 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
     on the frontier, None if the figure's axis is the dial.
     """
     names = [name for name in KEY if name in cached.measures]
-    curves = {name: cached.curve(name) for name in names}
-    dials = curves[names[0]].dials
+    measures, curves = cached.measures, [cached.curve(name) for name in names]
+    dials = curves[0].dials
     thinned = len(cached.result.edges) > BANDS
-    marks = _marks(cached, dials, cached.plan.strict, paired) if cached.graded else [(None, None)] * len(dials)
-    rows = [
-        {
-            "title": cached.measures[name].title,
-            "kind": cached.measures[name].basis,
-            "strict": cell(cached.measures[name], cached.value(name, cached.plan.strict)),
-        }
-        for name in names
-    ]
-    places = [
-        _place(low, [told(name, _at(curves[name].band, place)) for name in names], mark)
-        for place, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))
-    ]
+    marks = _marks(cached, dials, cached.plan.strict, paired)
+
+    def place(low: float, mark: Mapping[str, float | None], at: int | None = None) -> dict[str, Any]:
+        values = [cached.value(name, low) for name in names] if at is None else [each.band.at(at) for each in curves]
+        cells = [cell(measures[name], each) for name, each in zip(names, values, strict=True)]
+        return {"low": low, "cells": cells, **mark}
+
+    places = [place(low, mark, at) for at, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))]
     if thinned and home not in dials:
-        cells = [cell(cached.measures[name], cached.value(name, home)) for name in names]
-        (mark,) = _marks(cached, np.array([home]), home, paired) if cached.graded else [(None, None)]
-        places.insert(int(np.searchsorted(dials, home)), _place(home, cells, mark))
+        (mark,) = _marks(cached, np.array([home]), home, paired)
+        places.insert(int(np.searchsorted(dials, home)), place(home, mark))
     if cached.plan.strict == cached.plan.low < cached.plan.high:
         # the texts at strict are exact, but an estimate right next to it
-        next_to_strict = float(np.nextafter(cached.plan.low, np.inf))
-        cells = [cell(cached.measures[name], cached.value(name, next_to_strict)) for name in names]
-        places.insert(1, _place(next_to_strict, cells, marks[0]))
+        places.insert(1, place(float(np.nextafter(cached.plan.low, np.inf)), marks[0]))
     return {
         "symbol": cached.plan.symbol,
         "against": cached.plan.against,
         "chart": "frontier" if cached.graded else "pace",
         "mark": DIAL_MARK,
         "thinned": thinned,
-        "rows": rows,
+        "rows": [
+            {
+                "title": measures[name].title,
+                "kind": measures[name].basis,
+                "strict": cell(measures[name], cached.value(name, cached.plan.strict)),
+            }
+            for name in names
+        ],
         "places": places,
     }
 
 
-def _place(low: float, cells: list[str], mark: tuple[float | None, float | None]) -> dict[str, Any]:
-    return {"low": low, "cells": cells, "x": mark[0], "y": mark[1]}
-
-
-def _at(band: Band, place: int) -> list[float]:
-    return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
-
-
-def _marks(
-    cached: CachedSweep, dials: np.ndarray, through: float, paired: bool
-) -> list[tuple[float | None, float | None]]:
+def _marks(cached: CachedSweep, dials: np.ndarray, through: float, paired: bool) -> list[dict[str, float | None]]:
     """Return the position of the mark on the frontier `through` a setting at each dial value: accuracy in per cent or
-    points, and speed-up."""
+    points, and speed-up. Unknown ones are None."""
+    if not cached.graded:
+        return [{"x": None, "y": None}] * len(dials)
     path = cached.path(through, paired=paired)
-    across, up = 100 * path.accuracy.estimate, path.speed_up.estimate
-    near = [min(int(np.searchsorted(path.dials, low)), len(path.dials) - 1) for low in dials.tolist()]
-    return [(_finite(across[place]), _finite(up[place])) for place in near]
+    near = np.minimum(np.searchsorted(path.dials, dials), len(path.dials) - 1)
+    both = (100 * path.accuracy.estimate[near]).tolist(), path.speed_up.estimate[near].tolist()
+    return [
+        {name: value if np.isfinite(value) else None for name, value in (("x", x), ("y", y))}
+        for x, y in zip(*both, strict=True)
+    ]
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-Variants = Callable[[], list[tuple[CachedSweep, Recommendation]]]
+Variants = Callable[[], list[Advised]]
 """Opens the sweeps of a grid, this page's first, with their recommendations."""
 
 
-def opened_variants(
-    catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView
-) -> list[tuple[CachedSweep, Recommendation]]:
+def opened_variants(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> list[Advised]:
     """Return the sweeps of this one's grid, itself first, each tested as one of several. Raises BadInput."""
     opened = (catalog.opened(name) for name in catalog.variants(view.sweep))
     others = [other.by(sweep.how) for other in opened if other is not None]
-    sweeps = [sweep, *(each for each in others if each is not sweep)]
-    return [(each, each.recommendation(view.terms, len(sweeps))) for each in sweeps]
+    return Advised.each([sweep, *(each for each in others if each is not sweep)], view.terms)
 
 
 def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     """Draw a figure by the grid's axis (rows) and the dial (columns), and each row's loosest safe value."""
     try:
         variants = beside()
-        advised = [Advised(each.result, found) for each, found in variants]
-        table = grid_table(advised, dial_grid(sweep.result, dial))
+        table = grid_table(variants, dial_grid(sweep.result, dial))
     except BadInput as error:
         theme.note(str(error))
         return
-    sweeps = sorted((each for each, _ in variants), key=lambda each: table.axis.value_of(each.plan.settings))
     names, titles = [name for name in document.VARIED if name in table.titles], table.titles
     name = st.segmented_control(
         "Figure",
@@ -166,16 +150,10 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
         format_func=lambda name: markdown(titles[name]),  # the widget must hold nothing else
         label_visibility="collapsed",
     )
-    draw(document.grid(table, sweeps, [name or names[0]], dial))
-    if table.axis.setting.key == THRESHOLD and (best := pair(advised)) is not None:
+    draw(document.grid(table, [name or names[0]], dial))
+    if table.axis.setting.key == THRESHOLD and (best := best_of(variants).found).dial is not None:
         sentence(best.sentence, "modelled")
-    draw(document.grid_advice(table, sweeps))
-
-
-def pair(advised: Sequence[Advised]) -> Recommendation | None:
-    """Return the joint recommendation of threshold and dial; None if there is none."""
-    recommendation = with_pair(best_of(advised), advised)
-    return None if recommendation is None or recommendation.dial is None else recommendation
+    draw(document.grid_advice(table))
 
 
 _METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
@@ -472,16 +450,14 @@ def evidence(
     checks = all_checks(sweep, dial)
 
     def packed() -> bytes:
-        variants = [(sweep, advice)] if beside is None else beside()
-        own_variant, *others = (Advised(each.result, found) for each, found in variants)
-        best = pair([own_variant, *others]) if others and sweep.plan.cut_by is not None else None
-        recommendation = best or own_variant.found
+        variants = [Advised(sweep, advice)] if beside is None else beside()
+        best = variants[0] if sweep.plan.cut_by is None else best_of(variants)
         return evidence_zip(
             sweep.result,
             dial=dial,
-            recommendation=recommendation,
+            recommendation=best.found,
             checks=checks.found,
-            beside=others,
+            beside=variants[1:],
             terms=view.terms,
             by_hand=view.dial is not None,
             references=bibtex(sweep.plan.rule.name),

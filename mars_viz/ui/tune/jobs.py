@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput
-from mars_viz.sweep.sweep import GridSweep, SweepLoop
+from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock
 from mars_viz.ui.jobs.models import Job, JobState, Models, Progress, Rank
 from mars_viz.words import counted, number
 
-Begin = Callable[..., SweepLoop | GridSweep]
+Begin = Callable[..., SweepLoop]
 """Begins or resumes one sweep or the sweeps of a grid with a pair, or without one on a Ray cluster."""
 
 

@@ -24,10 +24,10 @@ from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.on_ray import NamedModels, RayRequest, check_ray, sweep_on_cluster
+from mars_viz.sweep.on_ray import NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
-from mars_viz.sweep.sweep import sweep_grid, sweep_prompts
-from mars_viz.sweep.wall_clock import TimingCheck, WallClock, keep_check, to_time
+from mars_viz.sweep.sweep import sweep_prompts
+from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs.models import models_that_made
@@ -202,24 +202,22 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
         folder: f"{swept}{rule.title}{draft} · {request.prompts.name}, {len(request.prompts)} prompts"
         for folder, rule, draft in zip(folders, rules, drafts, strict=True)
     }
-    make = _sweeping(request.prompts, settings, span, folders, request.chat)
+    what: dict[str, Any] = {
+        "prompts": request.prompts,
+        "settings": settings,
+        "span": span,
+        "out": folders,
+        "chat": request.chat,
+    }
+    make: Begin = partial(sweep_prompts, **what, resume=True)
     if request.ray:  # which has no grids
         ray = RayRequest(request.ray)
-        what = NamedModels(request.choice.arguments, ray.cpus), request.prompts, settings[0], span, folders[0], ray
-        make = partial(sweep_on_cluster, *what, chat=request.chat, resume=True)
+        models = NamedModels(request.choice.arguments, ray.cpus)
+        what |= {"models": models, "settings": settings[0], "out": folders[0], "request": ray}
+        make = partial(sweep_on_ray, **what, resume=True)
     job = SweepJob(labels, make, request.choice, elsewhere=bool(request.ray))
     tab_jobs.shared_worker().begin(job, *labels)
     return folders
-
-
-def _sweeping(
-    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool | None
-) -> Begin:
-    """Return a function that begins or resumes a sweep, or sweeps of several variants of a rule together."""
-    how: dict[str, Any] = {"prompts": prompts, "span": span, "chat": chat, "resume": True}
-    if len(settings) > 1:
-        return partial(sweep_grid, settings=settings, folders=folders, **how)
-    return partial(sweep_prompts, settings=settings[0], out=folders[0], **how)
 
 
 def _cut(request: SweepRequest) -> list[Settings]:
@@ -244,7 +242,14 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
         _check_file(task)
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
     settings = [each.settings for each in plans.values()]
-    make = _sweeping(prompts, settings, plan.span, list(plans), plan.chat)
+    what: dict[str, Any] = {
+        "prompts": prompts,
+        "settings": settings,
+        "span": plan.span,
+        "out": list(plans),
+        "chat": plan.chat,
+    }
+    make = partial(sweep_prompts, **what, resume=True)
     job = SweepJob(labels, make, models_of(entry.path, plan))
     tab_jobs.shared_worker().begin(job, *labels)
 
@@ -252,12 +257,9 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
     """Submit a check that times the reference and this setting. Raises BadInput if the folder has lost its prompts."""
     rights.check_sweeps()
-    timed_prompts = to_time(result, open_store(result.folder).prompts(), count)
-    plan = result.plan
-    how: dict[str, Any] = {"repetitions": repetitions, "chat": plan.chat, "costs": result.costs, "over": plan.over}
-    make = partial(WallClock, prompts=timed_prompts, settings=plan.at(dial), **how)
+    make = partial(WallClock, **clock_options(result, dial, count, repetitions))
     keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
-    job = ClockJob(make, keep, models_of(result.folder, plan))
+    job = ClockJob(make, keep, models_of(result.folder, result.plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
 
 
