@@ -27,6 +27,7 @@ from mars_viz.components import compare, stepper
 from mars_viz.components import lesson as lesson_figure
 from mars_viz.components.compare import Payload, lane_payload, pair_payload
 from mars_viz.components.explorer.payload import WINDOW, identified, payload_of, round_index, window
+from mars_viz.components.explorer.pins import Choice
 from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
@@ -39,7 +40,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import Manifest, list_runs, load_run, read_zip
 from mars_viz.ui.compare import compare_words
-from mars_viz.ui.compare.page_state import Across, Candidate, Choice, right_answer
+from mars_viz.ui.compare.page_state import Across, Candidate, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture
@@ -229,7 +230,7 @@ def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     names, panes = compare_words.named(left, right), []
     for candidate, name in ((left, names.left), (right, names.right)):
         detail = visible(compare_words.detail(candidate, ruled=names.ruled))
-        panes.append((candidate.choice.key, visible(name), detail, candidate.run))
+        panes.append((candidate.choice.key, visible(name), detail))
     return {
         **pair_payload(panes[0], panes[1], alignment, (None, None)),
         "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),

@@ -209,7 +209,7 @@ def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(tmp_path):
 
 
 def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
-    found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
+    found = replace(recommend(result.graded_steps(), 40, 0.8), sentence="θ = 0.9 is the loosest safe setting.")
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)

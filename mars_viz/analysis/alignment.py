@@ -60,10 +60,7 @@ class Side:
 
     common: np.ndarray  # bool [T]; tokens completely inside a common stretch
     parts: int | None  # index of the first token that differs; None if the text is a prefix of the other
-
-
-RoundPair = tuple[int | None, int | None, int]
-"""Index of a round of each text, None if only the other text has one that starts there, and the units before it."""
+    partners: list[int | None]  # [R]; the other text's round that starts at the same place
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,6 @@ class Alignment:
     stretches: tuple[Stretch, ...]  # in order; together they cover both texts. Empty for two empty texts.
     left: Side
     right: Side
-    rounds: tuple[RoundPair, ...]  # every round of both texts once, by place
 
     @property
     def identical(self) -> bool:
@@ -116,10 +112,11 @@ def align(left: Written, right: Written, unit: Unit) -> Alignment:
     first = first_difference(*contents)
     prefix = len(contents[0]) if first is None else first
     stretches = tuple(_stretches(*contents, prefix, unit))
-    ours = _side(places[0], prefix, [stretch.left for stretch in stretches if stretch.same])
-    theirs = _side(places[1], prefix, [stretch.right for stretch in stretches if stretch.same])
-    rounds = _round_pairs(places[0][list(left.starts)], places[1][list(right.starts)])
-    return Alignment(unit, prefix, stretches, ours, theirs, tuple(rounds))
+    starts = places[0][list(left.starts)].tolist(), places[1][list(right.starts)].tolist()
+    same = [stretch for stretch in stretches if stretch.same]
+    ours = _side(places[0], prefix, [stretch.left for stretch in same], _partners(*starts))
+    theirs = _side(places[1], prefix, [stretch.right for stretch in same], _partners(*starts[::-1]))
+    return Alignment(unit, prefix, stretches, ours, theirs)
 
 
 def _places(text: Written, unit: Unit) -> np.ndarray:
@@ -159,28 +156,24 @@ def _met_again(left: Sequence[Hashable], right: Sequence[Hashable], unit: Unit) 
         yield int(at[a]), int(other[b]), int(at[a + count] - at[a])
 
 
-def _side(places: np.ndarray, prefix: int, shared: Sequence[range]) -> Side:
+def _side(places: np.ndarray, prefix: int, shared: Sequence[range], partners: list[int | None]) -> Side:
     inside = np.zeros(places[-1] + 1, np.int64)  # [U + 1]; shared units before each
     for stretch in shared:
         inside[stretch.start + 1 : stretch.stop + 1] = 1
     before = np.cumsum(inside)
     common = before[places[1:]] - before[places[:-1]] == np.diff(places)
     if not len(common):
-        return Side(common, None)
+        return Side(common, None, partners)
     empty = np.diff(places) == 0  # a control token among characters goes with what stands before it
     common &= ~empty | (inside[places[:-1]] == 1) | (places[:-1] == 0)
     parting = np.flatnonzero(places[1:] > prefix)
-    return Side(common, int(parting[0]) if len(parting) else None)
+    return Side(common, int(parting[0]) if len(parting) else None, partners)
 
 
-def _round_pairs(left: np.ndarray, right: np.ndarray) -> Iterator[RoundPair]:
-    """Merge two ascending lists of places; equal places form a pair."""
-    i = j = 0
-    while i < len(left) or j < len(right):
-        a, b = (int(places[at]) if at < len(places) else None for places, at in ((left, i), (right, j)))
-        place = min(each for each in (a, b) if each is not None)
-        yield i if a == place else None, j if b == place else None, place
-        i, j = i + (a == place), j + (b == place)
+def _partners(starts: Sequence[int], others: Sequence[int]) -> list[int | None]:
+    """Return the index of each start among the others, None if it is not there."""
+    index = {start: place for place, start in enumerate(others)}
+    return [index.get(start) for start in starts]
 
 
 def _shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int, int]]:

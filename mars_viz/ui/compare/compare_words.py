@@ -17,7 +17,7 @@ from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Run, Settings
 from mars_viz.ui import theme
 from mars_viz.ui.compare import page_state
-from mars_viz.ui.compare.page_state import Across, Candidate, Comparison, Lineup
+from mars_viz.ui.compare.page_state import Across, Candidate, CompareView, Lineup
 from mars_viz.ui.documents import draw
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
@@ -297,18 +297,17 @@ def sweep_footnote(confidence: float, worse: Sequence[str], better: Sequence[str
     return sentence
 
 
-def payload(memory: Comparison, shown: Lineup) -> Payload:
+def payload(view: CompareView, shown: Lineup) -> Payload:
     """Return all data for the browser."""
-    left, right, view = shown.left, shown.right, memory.view
+    left, right = shown.left, shown.right
     names = named(left, right)
     left_pane, right_pane = (
-        (one.choice.key, name, detail(one, ruled=names.ruled), one.run)
+        (one.choice.key, name, detail(one, ruled=names.ruled))
         for one, name in ((left, names.left), (right, names.right))
     )
-    data = memory.payload(left), memory.payload(right)
-    pair = pair_payload(left_pane, right_pane, memory.alignment(left, right), data)
+    pair = pair_payload(left_pane, right_pane, right.aligned(left), (left.pane, right.pane))
     lanes = [
-        lane_payload(one.choice.key, name, one.run, memory.alignment(left, one).right, one.right)
+        lane_payload(one.choice.key, name, one.run, one.aligned(left).right, one.right)
         for one, name in zip(shown.lanes, lane_names(left, right, shown.lanes), strict=True)
     ]
     order = [choice.key for choice in shown.order]
