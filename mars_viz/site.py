@@ -215,16 +215,10 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
 
 
 def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
+    columns = ("name", "left", "right", "change", "stands")
     rows = [
-        {
-            "name": row.name,
-            "meaning": row.meaning,
-            "left": compare_words.written(row.left, row.is_share),
-            "right": compare_words.written(row.right, row.is_share),
-            "change": compare_words.change(row),
-            "stands": row.stands,
-            "means": compare_words.MEANING[row.stands],
-        }
+        dict(zip(columns, compare_words.cells(row), strict=True))
+        | {"meaning": row.meaning, "means": compare_words.MEANING[row.stands]}
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
     names, panes = compare_words.named(left, right), []

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
 import pytest
 
 from mars_viz.analysis.alignment import align_runs, differences
@@ -113,9 +114,10 @@ def test_differences_and_shares(run):
         assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
     assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
     assert {row.stands for row in differences(run, run, timed=True)} == {"exact", "measured"}
-    assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
-    share = replace(rows["τ"], left=0.3, right=0.2, is_share=True)
-    assert compare_words.change(share) == "−10.0\u202fpoints"
+    assert compare_words.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
+    share = compare_words.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
+    assert share[1:4] == ("30.0\u202f%", "20.0\u202f%", "−10.0\u202fpoints")
+    assert compare_words.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
 
 
 def test_exercises_alone_are_recognised_and_graded():

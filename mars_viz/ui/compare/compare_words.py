@@ -241,31 +241,27 @@ def _capital(name: str) -> str:
     return name[:1].upper() + name[1:] if name == "strict" else name
 
 
-def written(value: float, is_share: bool) -> str:
-    """Format a number of the table."""
-    return f"{number(100 * value)}{THIN_SPACE}%" if is_share and math.isfinite(value) else number(value)
-
-
-def change(row: Difference) -> str:
-    """Format the difference with a sign; shares in percentage points."""
-    if not math.isfinite(row.change):
-        return "–"
-    value = 100 * row.change if row.is_share else row.change
-    unit = f"{THIN_SPACE}points" if row.is_share else ""
-    return ("+" if value > 0 else "") + number(value) + unit
+def cells(row: Difference) -> tuple[str, ...]:
+    """Format a row of the table: name, both numbers, the difference with a sign (shares in points), and the basis."""
+    factor, unit, points = (100, f"{THIN_SPACE}%", f"{THIN_SPACE}points") if row.is_share else (1, "", "")
+    left, right = (number(factor * each) + unit * math.isfinite(each) for each in (row.left, row.right))
+    sign = "+" * (row.change > 0)
+    change = f"{sign}{number(factor * row.change)}{points}" if math.isfinite(row.change) else number(row.change)
+    return row.name, left, right, change, row.stands
 
 
 def detail(one: Candidate, *, ruled: bool) -> str:
     """Return a line about a text. `ruled` is True if its name contains rule and dial."""
     run = one.run
     setting = run.settings.draft if ruled else f"{_by_rule(one)}, {run.settings.draft}"
-    numbers = f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}"
-    return f"{setting}: {numbers}{answer(one.right)}"
+    return f"{setting}: {counts(len(run.token_ids), len(run.rounds), one.right)}"
 
 
-def answer(right: bool | None) -> str:
-    """Return whether an answer is right, after a comma; empty if unknown."""
-    return {True: ", answer right", False: ", answer wrong", None: ""}[right]
+def counts(tokens: int, rounds: int, right: bool | None) -> str:
+    """Return a text's numbers, and whether its answer is right if that is known."""
+    answer = {True: ", answer right", False: ", answer wrong", None: ""}[right]
+    tau = number(tokens / rounds if rounds else math.nan)
+    return f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}{answer}"
 
 
 def footnote(left: Candidate, right: Candidate) -> str:
@@ -321,18 +317,14 @@ def lead(sentence: str) -> None:
 
 def table(rows: Sequence[Difference], names: Names) -> None:
     """Draw the numbers of both texts."""
-    lines = []
-    for row in rows:
-        left, right = (written(value, row.is_share) for value in (row.left, row.right))
-        lines.append((row.name, left, right, change(row), row.stands))
     heads, label = ("number", names.left, names.right, "difference", "basis"), "Both texts in numbers"
     meanings = "; ".join(f"{row.name}: {row.meaning}" for row in rows if row.meaning)
     bases = " ".join(MEANING[basis] for basis in dict.fromkeys(row.stands for row in rows))
-    draw([Table(heads, lines, label, label, {"number": meanings, "basis": bases})])
+    draw([Table(heads, list(map(cells, rows)), label, label, {"number": meanings, "basis": bases})])
 
 
 def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
     """Return the same numbers for a file; shares are fractions."""
     columns = ("number", names.left, names.right, "difference", "stands on")
     lines = [(row.name, row.left, row.right, row.change, row.stands) for row in rows]
-    return pd.DataFrame([dict(zip(columns, line, strict=True)) for line in lines])
+    return pd.DataFrame(lines, columns=columns)

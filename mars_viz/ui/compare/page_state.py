@@ -147,7 +147,7 @@ def choices_across(
     if across is Across.SETTINGS:
         return settings_of(run_id, run, gamma, *dials)
     entries = {name: entry.facts for name, entry in catalog.recorded.items() if entry.facts is not None}
-    runs = {name: each for name, each in (*reversed(list(catalog.own.items())), *entries.items())}
+    runs: dict[str, Run | Manifest] = {**dict(reversed(list(catalog.own.items()))), **entries}
     return tuple(Choice(name) for name, each in runs.items() if across is Across.RUNS or same_prompt(run, each))
 
 
