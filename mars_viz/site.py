@@ -191,13 +191,8 @@ def run_page(one: SiteRun, *, lessons: bool) -> SiteFile:
     if threshold_map is not None:
         dials = ["the rule" if dial is None else f"{dial.symbol} of the rule"]
         dials += [f"{threshold_map.axis.symbol} of the controller {threshold_map.axis.title}"]
-    about: dict[str, Any] = {
-        "name": one.name,
-        "run": page.described(one.run),
-        "explorer": explorer_data(one),
-        "dials": dials,
-    }
     scripts, title = (*run_scripts(one), STEPPER), page.heading(one.run)
+    about = {"name": one.name, "run": page.described(one.run), "explorer": explorer_data(one), "dials": dials}
     return page_file("run.html", f"runs/{one.name}.html", title, scripts, lessons=lessons, **about)
 
 
@@ -236,12 +231,10 @@ def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
 
 def compare_page(candidates: Sequence[Candidate], *, lessons: bool) -> SiteFile:
     """Return the page; with a single run, it only has a note."""
-    about: dict[str, Any] = {
-        "candidates": candidates,
-        "names": " ".join(candidate.choice.run for candidate in candidates),
-        "lengths": " ".join(str(candidate.run.settings.gamma) for candidate in candidates),
-    }
-    scripts = ["assets/compare"] if len(candidates) > 1 else []
+    about: dict[str, Any] = {"candidates": candidates}
+    about["names"] = " ".join(candidate.choice.run for candidate in candidates)
+    about["lengths"] = " ".join(str(candidate.run.settings.gamma) for candidate in candidates)
+    scripts = ["assets/compare"] * (len(candidates) > 1)
     return page_file("compare.html", "compare.html", "Compare", scripts, lessons=lessons, **about)
 
 
@@ -382,7 +375,6 @@ def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SiteFile:
 
 
 LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files
-_MOST_BYTES = 1 << 24  # most bytes of that list to read
 _EXPORTED = re.compile(r"^export (?:default )?(?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
 
@@ -436,20 +428,15 @@ def _check_replaceable(folder: Path, force: bool) -> None:
     if force or not any(folder.iterdir()):
         return
     try:
-        with (folder / LISTED).open("rb") as file:
-            listed = json.loads(file.read(_MOST_BYTES))["files"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        listed = None
-    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-        raise StorageError(f"{folder} exists and is no site. Choose another name, or replace it with --force.")
-    site_files = {LISTED, *listed}
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = (Path(place) / name).relative_to(folder).as_posix()
-            if path not in site_files:
-                raise StorageError(
-                    f"{folder} holds {path}, which is no part of the site. Move it away, or replace all with --force."
-                )
+        listed = {LISTED, *json.loads((folder / LISTED).read_bytes())["files"]}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        why = f"{folder} exists and is no site. Choose another name, or replace it with --force."
+        raise StorageError(why) from error
+    others = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()} - listed
+    if others:
+        raise StorageError(
+            f"{folder} holds {min(others)}, which is no part of the site. Move it away, or replace all with --force."
+        )
 
 
 def classic(script: str) -> str:

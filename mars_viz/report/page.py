@@ -10,13 +10,13 @@ papers.bib are cited by number only.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import io
 import json
 import math
 import os
 import re
+from base64 import b64encode
 from dataclasses import astuple, dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -106,17 +106,14 @@ def report_html(
     """
     gamma = checked_gamma(run, gamma)
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
-    where = {
-        "position": {"dial": at, "overlay": overlay, "selected": None},
-        "name": {"stem": file_stem(run), "gamma": _length(run, gamma)},
-    }
-    payload = run_payload(run, gamma)
+    position = {"dial": at, "overlay": overlay, "selected": None}
+    names, payload = {"stem": file_stem(run), "gamma": _length(run, gamma)}, run_payload(run, gamma)
     drawn = sent(prerendered_figures(run, gamma, payload["rows"], most_steps))
 
     has_others = len(payload["rounds"]["nodes"]) > len(payload["recorded"])
     for detail in LEVELS if has_others else LEVELS[:1]:
-        shown = sent({**where, "payload": detailed(payload, detail)})
-        page = _page(run, gamma, detail, shown, drawn)
+        packed_run = sent({"position": position, "name": names, "payload": detailed(payload, detail)})
+        page = _page(run, gamma, detail, packed_run, drawn)
         if len(page.encode()) <= MAX_BYTES:
             break
     return page
@@ -147,31 +144,37 @@ def _length(run: Run, gamma: int | None) -> str:
     return "" if gamma in (None, run.settings.gamma) else f"-gamma-{gamma}"
 
 
-def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> str:
+def _page(run: Run, gamma: int, detail: Detail, packed_run: str, drawn: str) -> str:
     opening = text_of("opening.js")  # reports if the page cannot be shown
     code, plotly = f"{run_view_script()}\n{text_of('host.js')}", PLOTLY.read_bytes()
     digests = (sha256(script).digest() for script in (opening.encode(), code.encode(), gzip.decompress(plotly)))
-    scripts = " ".join(f"'sha256-{in_base64(digest)}'" for digest in digests)
+    scripts = " ".join(f"'sha256-{b64encode(digest).decode()}'" for digest in digests)
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
-    own = {"opening": Html(opening), "code": Html(code), "style": Html(text_of("report.css"))}
-    contents = {"run": shown, "drawn": drawn, "plotly": in_base64(plotly)}
-    about: dict[str, Any] = {"title": heading(run), "run": described(run, gamma), "less": detail.words}
-    return rendered("report.html", policy=policy, contents=contents, **about, **own)
+    about: dict[str, Any] = {
+        "title": heading(run),
+        "run": described(run, gamma),
+        "less": detail.words,
+        "policy": policy,
+    }
+    about |= {"contents": {"run": packed_run, "drawn": drawn, "plotly": b64encode(plotly).decode()}}
+    about |= {"opening": Html(opening), "code": Html(code), "style": Html(text_of("report.css"))}
+    return rendered("report.html", **about)
 
 
 @cache
 def _templates() -> Environment:
     """Return the templates of reports and sites. Every value is escaped with `html`."""
-    folder = FileSystemLoader(str(files(__package__) / "templates"))
-    how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
-    return Environment(loader=folder, autoescape=True, finalize=_escaped, **how)
-
-
-def _escaped(value: object) -> object:
-    return value if hasattr(value, "__html__") else html(str(value))
+    return Environment(
+        loader=FileSystemLoader(str(files(__package__) / "templates")),
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else html(str(value)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
 
 
 def rendered(template: str, *, kind: str = "", **parts: Any) -> str:
@@ -271,12 +274,7 @@ def sent(value: Any) -> str:
     """Return the value as base64: one line of JSON followed by the bytes of its arrays, gzipped."""
     parts = packed(value)
     head = json.dumps(parts.head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return in_base64(gzip.compress(head.encode() + b"\n" + parts.data.tobytes(), 9, mtime=0))
-
-
-def in_base64(data: bytes) -> str:
-    """Return the bytes as base64."""
-    return base64.b64encode(data).decode("ascii")
+    return b64encode(gzip.compress(head.encode() + b"\n" + parts.data.tobytes(), 9, mtime=0)).decode()
 
 
 def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:

@@ -38,7 +38,6 @@ SIDES = Names("reference", "compared")
 MEANING = {
     "exact": "Exact: counted on the text that its own setting generates.",
     "measured": "Measured: wall clock of the recorded decoding, on its device.",
-    "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
 }
 LONG = 24  # maximum length of a name that is repeated with every number on a narrow screen
 
@@ -56,8 +55,7 @@ def named(left: Candidate, right: Candidate) -> Names:
     for names in _ways(left, right):
         if names.left != names.right:
             return names
-    same = _by_lines(left, right)
-    return same._replace(right=_with_key(right, same.right))
+    return Names(_by_line(left), _with_key(right, _by_line(right)))
 
 
 def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
@@ -70,7 +68,7 @@ def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
             yield Names(_by_dial(left), _by_dial(right), left.dial is None)  # a rule without a dial is named itself
         yield Names(_by_rule(left), _by_rule(right), ruled=True)
         yield Names(left_run.settings.draft, right_run.settings.draft)
-    yield _by_lines(left, right)
+    yield Names(_by_line(left), _by_line(right))
 
 
 def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) -> list[str]:
@@ -148,13 +146,7 @@ def _distinct_models(left: str, right: str, unnamed: str) -> Names:
     return Names(first, second)
 
 
-def _by_lines(left: Candidate, right: Candidate) -> Names:
-    return Names(_by_line(left), _by_line(right), ruled=not left.label and not right.label)
-
-
 def _by_line(one: Candidate) -> str:
-    if not one.label:
-        return _by_rule(one)
     is_own = one.choice.dial is None and one.choice.gamma is None
     return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {_setting_words(one)}")
 
