@@ -228,10 +228,10 @@ class Racing:
         if turns < 1 or turns % 2 == 0:
             raise SettingError(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
         self._backend, self._turns = backend, turns
-        strict = replace(settings, rule="strict", dial=None)
+        lanes = {RaceLane.STRICT: replace(settings, rule="strict", dial=None), RaceLane.RELAXED: settings}
         self._recordings = {
-            RaceLane.STRICT: Recording(backend, prompt, strict, chat=chat, history=history, title=title),
-            RaceLane.RELAXED: Recording(backend, prompt, settings, chat=chat, history=history, title=title),
+            lane: Recording(backend, prompt, each, chat=chat, history=history, title=title)
+            for lane, each in lanes.items()
         }
         self._prompt = self._recordings[RaceLane.STRICT].prompt_ids
         self._title = title or prompt
@@ -240,11 +240,14 @@ class Racing:
         self._rounds: dict[RaceLane, list[list[Round]]] = {}
 
     def __iter__(self) -> Iterator[RaceStep]:
+        from mars_viz.speculators.backend import writing_alone
+
+        settings = self._recordings[RaceLane.STRICT].settings
         self._alone, self._rounds = [], {lane: [] for lane in self._recordings}
         for turn in range(RECORDED, self._turns + 1):
             ids, clock = list[int](), list[float]()
             self._written = self._written if turn else ids
-            for token, seconds in self._single():
+            for token, seconds in writing_alone(self._backend, self._prompt, settings):
                 ids.append(token)
                 clock.append(seconds)
                 yield RaceStep(RaceLane.ALONE, len(ids), turn, self._turns)
@@ -261,10 +264,8 @@ class Racing:
     def texts(self) -> RaceTexts:
         """Return the lanes' texts so far."""
         pieces = self._backend.pieces_of(self._written)
-        begun = {lane: each.run() if each.token_ids else None for lane, each in self._recordings.items()}
-        return RaceTexts(
-            tuple(pieces[token].text for token in self._written), begun[RaceLane.STRICT], begun[RaceLane.RELAXED]
-        )
+        strict, relaxed = (each.run() if each.token_ids else None for each in self._recordings.values())
+        return RaceTexts(tuple(pieces[token].text for token in self._written), strict, relaxed)
 
     def finish(self) -> Race:
         """Race to the end and return the race."""
@@ -289,11 +290,6 @@ class Racing:
         return Race(
             one_line(self._title), self._alone[middle[RaceLane.ALONE]], replace(strict, pieces=pieces), relaxed, turns
         )
-
-    def _single(self) -> Iterator[tuple[int, float]]:
-        from mars_viz.speculators.backend import writing_alone
-
-        return writing_alone(self._backend, self._prompt, self._recordings[RaceLane.STRICT].settings)
 
     def _walk(self, lane: RaceLane) -> Iterator[Round]:
         """Return a lane's rounds; the speculator and its caches are released with them."""

@@ -20,7 +20,6 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
 from mars_viz.chat import in_plain_text
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.prompts import Turns
 from mars_viz.records import Emission
 from mars_viz.sweep import texts
 from mars_viz.sweep.columns import UNGRADED
@@ -179,11 +178,10 @@ def _asked(result: SweepResult) -> dict[tuple[str, int], tuple[int, str, str | N
     with suppress(BadInput):
         items = open_store(result.folder).prompts().items
         texts = {item.id: in_plain_text(item.opening, item.prompt) for item in items}
-    ids = result.prompts["id"].astype(str).tolist()
-    if result.plan.turns is Turns.FIRST:
-        return {(name, 1): (row, name, texts.get(name)) for row, name in enumerate(ids)}
+    ids = result.prompts["id"]
+    questions = result.prompts.get("question", ids)
     prompts, turns = {}, Counter[str]()
-    for row, (name, question) in enumerate(zip(ids, result.prompts["question"].astype(str).tolist(), strict=True)):
+    for row, (name, question) in enumerate(zip(ids.astype(str).tolist(), questions.astype(str).tolist(), strict=True)):
         turns[question] += 1
         prompts[question, turns[question]] = (row, name, texts.get(name))
     return prompts

@@ -324,29 +324,24 @@ def over_a_sweep(memory: Comparison) -> None:
         left, right = st.columns(2, gap="medium")
         chosen_sweep(memory, left, catalog)
         chosen_beside(memory, right, catalog)
-        _over_sweeps(memory, catalog)
+        _over_both(memory, catalog)
     except BadInput as error:
         theme.note(str(error))
 
 
-def _over_sweeps(memory: Comparison, catalog: SweepCatalogue) -> None:
-    names = [name for name in (memory.view.sweep, memory.view.beside) if name]
-    results, sides = [opened_sweep(catalog, name) for name in names], (SIDES.left, SIDES.right)
-    columns, settings = st.columns(2, gap="medium"), []
-    for column, field, words, result in zip(columns, DIALS, sides, (results[0], results[-1]), strict=True):
+def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
+    """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts."""
+    sweeps = [name for name in (memory.view.sweep, memory.view.beside) if name]
+    results, settings = [opened_sweep(catalog, name) for name in sweeps], []
+    columns, shown = st.columns(2, gap="medium"), (results[0], results[-1])
+    for column, field, words, result in zip(columns, DIALS, SIDES[:2], shown, strict=True):
         default = result.plan.strict if len(results) == 1 and field == DIALS[0] else result.plan.axis.dial.default
         label = words if len(results) == 1 else f"{words}: {result.plan.title}"
         settings.append(SweepSetting(result, _dial_input(memory, column, result, field, default, label)))
     left, right = settings
     memory.view = replace(memory.view, from_dial=left.dial, to_dial=right.dial)
-    over_both(memory, left, right, "&".join(map(_version, names, results)))
-
-
-def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state: str) -> None:
-    """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts. `state`
-    identifies the sweeps and their versions."""
     navigation.write_link(page_state.to_parameters("", memory.view))
-    state = f"{state}&{left.dial!r}&{right.dial!r}"
+    state = "&".join([*map(_version, sweeps, results), repr(left.dial), repr(right.dial)])  # sweeps, versions, dials
     both, rows = _compared(left, right, state)
     names, ids = setting_names(both), np.array(both.ids, object)
     worse, better = (ids[turned].tolist() for turned in pairing.turned(both))
@@ -357,15 +352,13 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
     st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
     both_texts(memory, both, names, state)
-    numbers_of, rules = partial(_figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
-    if both.one_sweep:
-        numbers = share.Table("Both settings in numbers", "settings-compared", numbers_of)
-        share.tables([numbers], rules[:1], "compare-sweep")
-        return
-    prompts = _prompt_by_prompt(both)
-    numbers = share.Table("Both sweeps in numbers", "sweeps-compared", numbers_of)
-    by_prompt = share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts)
-    share.tables([numbers, by_prompt], rules, "compare-sweeps")
+    what = "setting" if both.one_sweep else "sweep"
+    tables = [share.Table(f"Both {what}s in numbers", f"{what}s-compared", partial(_figure_table, rows, names))]
+    if not both.one_sweep:
+        prompts = _prompt_by_prompt(both)
+        tables.append(share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts))
+    rules = dict.fromkeys(side.result.plan.rule.name for side in (left, right))
+    share.tables(tables, rules, "compare-sweep" if both.one_sweep else "compare-sweeps")
 
 
 def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
