@@ -134,8 +134,10 @@ def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, u
     if not len(every[0]):
         raise SettingError("An interval needs at least one prompt. Choose a set with prompts.")
     sizes = np.ones(len(every[0]))
-    if units is not None:
-        *every, sizes = _joined(units, *every, sizes)
+    if units is not None:  # sums over the prompts of each unit, [U, S]
+        order = np.argsort(units, kind="stable")
+        begins = np.flatnonzero(np.diff(np.asarray(units)[order], prepend=np.nan))
+        *every, sizes = (np.add.reduceat(column[order], begins, axis=0) for column in (*every, sizes))
     return Band(*_ends(statistic, every, sizes, how), how.confidence, how.method)
 
 
@@ -230,13 +232,6 @@ def prompts_needed(points: float, confidence: float, discordant_share: float, po
     share = max(discordant_share, loss)
     spread = _NORMAL.inv_cdf(confidence) * math.sqrt(share) + _NORMAL.inv_cdf(power) * math.sqrt(share - loss * loss)
     return max(2, math.ceil(spread * spread / (loss * loss)))
-
-
-def _joined(units: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
-    """Return each column's sums over the prompts of a unit, [U, S]."""
-    order = np.argsort(units, kind="stable")
-    begins = np.flatnonzero(np.diff(np.asarray(units)[order], prepend=np.nan))
-    return [np.add.reduceat(column[order], begins, axis=0) for column in columns]
 
 
 def divided(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

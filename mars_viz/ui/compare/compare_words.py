@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from mars_viz.analysis.alignment import Alignment, Difference, Unit
+from mars_viz.analysis.alignment import Alignment, Difference, Unit, Written, written
 from mars_viz.components.compare import Payload, lane_payload, pair_payload, whole_payload
 from mars_viz.demo import BUILT_IN
 from mars_viz.documents import Table
@@ -156,8 +156,7 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
     return which view has more to compare."""
     if left.choice == right.choice:
         return f"Nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
-    first = _piece(left.run, alignment.left.parts), _piece(right.run, alignment.right.parts)
-    parts = [parting(alignment, names, *first)]
+    parts = [parting(alignment, names, written(left.run), written(right.run))]
     if left.run.prompt_ids != right.run.prompt_ids and not page_state.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
     if alignment.unit is Unit.CHARACTERS:
@@ -178,9 +177,10 @@ _ELSEWHERE = {
 """Where to find more texts to compare, by view."""
 
 
-def parting(alignment: Alignment, names: Names, left: Piece | None, right: Piece | None) -> str:
-    """Return a sentence about the first difference. `left` and `right` are the tokens there; None at the end of a
-    text."""
+def parting(alignment: Alignment, names: Names, *texts: Written) -> str:
+    """Return a sentence about the first difference of both texts."""
+    sides = (alignment.left.parts, alignment.right.parts)
+    left, right = (None if at is None else text.pieces[at] for text, at in zip(texts, sides, strict=True))
     shared = counted(alignment.prefix, alignment.unit.value)
     if alignment.identical and not alignment.prefix:
         return "Both write nothing."
@@ -197,11 +197,6 @@ def parting(alignment: Alignment, names: Names, left: Piece | None, right: Piece
     if not alignment.prefix:
         return f"{_capital(silent)} writes nothing, {other} begins with {_quoted_token(token)}."
     return f"{begin}{silent} ends, and {other} goes on with {_quoted_token(token)}."
-
-
-def _piece(run: Run, index: int | None) -> Piece | None:
-    """Return the token at an index of the text; None at its end."""
-    return None if index is None or index >= len(run.token_ids) else run.pieces[run.token_ids[index]]
 
 
 def _quoted_token(piece: Piece | None) -> str:

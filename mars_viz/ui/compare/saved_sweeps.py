@@ -241,8 +241,7 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
         theme.note(str(error))
         return
     sides, grades = (alignment.left, alignment.right), _grades(both, place)
-    first = (None if side.parts is None else text.pieces[side.parts] for text, side in zip(texts, sides, strict=True))
-    sentences = [compare_words.parting(alignment, names, *first)]
+    sentences = [compare_words.parting(alignment, names, *texts)]
     if alignment.unit is Unit.CHARACTERS:
         sentences.append("Their tokenizers differ, so they are compared by characters.")
     compare_words.lead(" ".join([*sentences, *compare_words.graded(*grades, names)]))
