@@ -216,12 +216,9 @@ def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
         | {"meaning": row.meaning, "means": compare_words.MEANING[row.stands]}
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
-    names, panes = compare_words.named(left, right), []
-    for candidate, name in ((left, names.left), (right, names.right)):
-        detail = visible(compare_words.detail(candidate, ruled=names.ruled))
-        panes.append((candidate.choice.key, visible(name), detail))
+    names = compare_words.named(left, right)
     return {
-        **pair_payload(panes[0], panes[1], alignment, (None, None)),
+        **pair_payload(*compare_words.panes(left, right), alignment, (None, None)),
         "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),
         "rows": rows,
         "beside": compare_words.short_names(names),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from mars_viz.analysis.alignment import Alignment, Difference, Unit, Written, written
-from mars_viz.components.compare import Payload, lane_payload, pair_payload, whole_payload
+from mars_viz.components.compare import Pane, Payload, lane_payload, pair_payload, whole_payload
 from mars_viz.demo import BUILT_IN
 from mars_viz.documents import Table
 from mars_viz.escapes import isolated
@@ -31,7 +31,6 @@ class Names(NamedTuple):
 
     left: str
     right: str
-    ruled: bool = False  # True if both names contain rule and dial
 
 
 SIDES = Names("reference", "compared")
@@ -51,7 +50,7 @@ def short_names(names: Names) -> tuple[str, str]:
 def named(left: Candidate, right: Candidate) -> Names:
     """Return the shortest distinct names: by dial, by rule, by models or by the runs' labels."""
     if left.choice == right.choice:
-        return Names(_by_rule(left), _by_rule(left), ruled=True)
+        return Names(_by_rule(left), _by_rule(left))
     for names in _ways(left, right):
         if names.left != names.right:
             return names
@@ -65,8 +64,8 @@ def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
         yield _by_models(left, right)
     elif page_state.same_prompt(left_run, right_run):
         if all(getattr(left_run.settings, name) == getattr(right_run.settings, name) for name in _BUT_THE_DIAL):
-            yield Names(_by_dial(left), _by_dial(right), left.dial is None)  # a rule without a dial is named itself
-        yield Names(_by_rule(left), _by_rule(right), ruled=True)
+            yield Names(_by_dial(left), _by_dial(right))
+        yield Names(_by_rule(left), _by_rule(right))
         yield Names(left_run.settings.draft, right_run.settings.draft)
     yield Names(_by_line(left), _by_line(right))
 
@@ -130,9 +129,8 @@ def _by_models(left: Candidate, right: Candidate) -> Names:
         distinct = _distinct_models(*drafters, "an unnamed drafter")
         parts.append(Names(f"drafted by {distinct.left}", f"drafted by {distinct.right}"))
     if _by_rule(left) != _by_rule(right):
-        parts.append(Names(_by_rule(left), _by_rule(right), ruled=True))
-    left_names, right_names, ruled = zip(*parts, strict=True)
-    return Names(", ".join(left_names), ", ".join(right_names), ruled[-1])
+        parts.append(Names(_by_rule(left), _by_rule(right)))
+    return Names(*(", ".join(side) for side in zip(*parts, strict=True)))
 
 
 def _distinct_models(left: str, right: str, unnamed: str) -> Names:
@@ -237,10 +235,10 @@ def cells(row: Difference) -> tuple[str, ...]:
     return row.name, left, right, change, row.stands
 
 
-def detail(one: Candidate, *, ruled: bool) -> str:
-    """Return a line about a text. `ruled` is True if its name contains rule and dial."""
-    run = one.run
-    setting = run.settings.draft if ruled else f"{_by_rule(one)}, {run.settings.draft}"
+def detail(one: Candidate, name: str) -> str:
+    """Return a line about a text, without rule and dial if its name contains them."""
+    run, rule = one.run, _by_rule(one)
+    setting = run.settings.draft if rule in name else f"{rule}, {run.settings.draft}"
     return f"{setting}: {counts(len(run.token_ids), len(run.rounds), one.right)}"
 
 
@@ -280,15 +278,16 @@ def sweep_footnote(confidence: float, worse: Sequence[str], better: Sequence[str
     return sentence
 
 
+def panes(left: Candidate, right: Candidate) -> list[Pane]:
+    """Return the heads of both panes."""
+    sides = zip((left, right), named(left, right), strict=True)
+    return [(one.choice.key, name, detail(one, name)) for one, name in sides]
+
+
 def payload(view: CompareView, shown: Lineup) -> Payload:
     """Return all data for the browser."""
     left, right = shown.left, shown.right
-    names = named(left, right)
-    left_pane, right_pane = (
-        (one.choice.key, name, detail(one, ruled=names.ruled))
-        for one, name in ((left, names.left), (right, names.right))
-    )
-    pair = pair_payload(left_pane, right_pane, right.aligned(left), (left.pane, right.pane))
+    pair = pair_payload(*panes(left, right), right.aligned(left), (left.pane, right.pane))
     lanes = [
         lane_payload(one.choice.key, name, one.run, one.aligned(left).right, one.right)
         for one, name in zip(shown.lanes, lane_names(left, right, shown.lanes), strict=True)

@@ -249,7 +249,7 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
     details = [
         compare_words.counts(int(tokens[place]), int(rounds[place]), right) for tokens, rounds, right in counts_of
     ]
-    left, right = map(text_pane, names[:2], details, texts, sides)
+    left, right = map(text_pane, names, details, texts, sides)
     show(texts_payload(both.texts[place], left, right, alignment.unit), key="compare-texts")
 
 
@@ -333,7 +333,7 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
     sweeps = [name for name in (memory.view.sweep, memory.view.beside) if name]
     results, settings = [opened_sweep(catalog, name) for name in sweeps], []
     columns, shown = st.columns(2, gap="medium"), (results[0], results[-1])
-    for column, field, words, result in zip(columns, DIALS, SIDES[:2], shown, strict=True):
+    for column, field, words, result in zip(columns, DIALS, SIDES, shown, strict=True):
         default = result.plan.strict if len(results) == 1 and field == DIALS[0] else result.plan.axis.dial.default
         label = words if len(results) == 1 else f"{words}: {result.plan.title}"
         settings.append(SweepSetting(result, _dial_input(memory, column, result, field, default, label)))
