@@ -218,7 +218,7 @@ def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     ]
     names = compare_words.named(left, right)
     return {
-        **pair_payload(*compare_words.panes(left, right), alignment, (None, None)),
+        **pair_payload(compare_words.panes(left, right), alignment, (None, None)),
         "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),
         "rows": rows,
         "beside": compare_words.short_names(names),

@@ -219,7 +219,7 @@ def test_panes_and_bars_are_the_whole_texts(run):
         assert counted[kind] == of_rounds[kind]
     assert lane["parts"] == found.prefix
     panes = (("a", "strict", ""), ("b", "θ", ""))
-    sent = pair_payload(*panes, found, (run_pane(strict), run_pane(own)))
+    sent = pair_payload(panes, found, (run_pane(strict), run_pane(own)))
     assert json.loads(json.dumps(sent)) == sent
     left, right = sent["left"]["partners"], sent["right"]["partners"]
     assert (len(left), len(right)) == (len(strict.rounds), len(own.rounds))

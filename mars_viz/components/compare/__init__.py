@@ -31,11 +31,11 @@ def run_pane(run: Run) -> Payload:
     return plain(run_payload(run, judges=()))
 
 
-def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload | None, Payload | None]) -> Payload:
+def pair_payload(panes: Sequence[Pane], found: Alignment, runs: tuple[Payload | None, Payload | None]) -> Payload:
     """Return both panes. `runs` are their `run_pane` payloads, or None if the browser has them already."""
     left_pane, right_pane = (
         {"key": key, "name": name, "detail": detail, "run": run, **_shared(side), "partners": side.partners}
-        for (key, name, detail), side, run in zip((left, right), (found.left, found.right), runs, strict=True)
+        for (key, name, detail), side, run in zip(panes, (found.left, found.right), runs, strict=True)
     )
     positions = found.unit is Unit.TOKENS
     return {"unit": found.unit.value, "positions": positions, "left": left_pane, "right": right_pane}

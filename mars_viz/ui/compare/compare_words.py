@@ -287,7 +287,7 @@ def panes(left: Candidate, right: Candidate) -> list[Pane]:
 def payload(view: CompareView, shown: Lineup) -> Payload:
     """Return all data for the browser."""
     left, right = shown.left, shown.right
-    pair = pair_payload(*panes(left, right), right.aligned(left), (left.pane, right.pane))
+    pair = pair_payload(panes(left, right), right.aligned(left), (left.pane, right.pane))
     lanes = [
         lane_payload(one.choice.key, name, one.run, one.aligned(left).right, one.right)
         for one, name in zip(shown.lanes, lane_names(left, right, shown.lanes), strict=True)
