@@ -73,20 +73,19 @@ def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
 def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) -> list[str]:
     """Return the names of the texts in the strip: the pair's names for the pair, the others relative to the reference.
     Equal names are extended by the runs' labels, and if necessary by the choices' keys."""
-    pair = named(left, right)
-    pair_names = {left.choice: pair.left, right.choice: pair.right}
-    names = [pair_names.get(lane.choice) or named(left, lane).right for lane in lanes]
-    for by_key in (False, True):
+    pair = dict(zip((left.choice, right.choice), named(left, right), strict=True))
+    names = [pair.get(lane.choice) or named(left, lane).right for lane in lanes]
+    for extended in (_with_line, _with_key):
         counts = Counter(names)
-        for place, lane in enumerate(lanes):
-            name, line = names[place], _by_line(lane)
-            if counts[name] == 1 or lane.choice in pair_names:
-                continue
-            if by_key:
-                names[place] = _with_key(lane, name)
-            elif name != line:
-                names[place] = f"{name}, {line}"
+        names = [
+            name if counts[name] == 1 or lane.choice in pair else extended(lane, name)
+            for lane, name in zip(lanes, names, strict=True)
+        ]
     return names
+
+
+def _with_line(one: Candidate, name: str) -> str:
+    return name if name == _by_line(one) else f"{name}, {_by_line(one)}"
 
 
 def _with_key(one: Candidate, name: str) -> str:
@@ -223,7 +222,7 @@ def graded(left: bool | None, right: bool | None, names: Names) -> list[str]:
 
 
 def _capital(name: str) -> str:
-    return name[:1].upper() + name[1:] if name == "strict" else name
+    return "Strict" if name == "strict" else name
 
 
 def cells(row: Difference) -> tuple[str, ...]:
