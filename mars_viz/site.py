@@ -158,7 +158,7 @@ def run_files(one: SiteRun) -> Iterator[SiteFile]:
         for number in range(-(-len(index.rounds) // WINDOW) if long else 0):
             yield data_file(f"{part}.w{number}", page.sent(window(one.run, gamma, index, number)))
         if gamma == run_gamma:
-            drawn = page.prerendered_figures(one.run, run_gamma, payload["rows"], MOST_STEPS)
+            drawn = page.prerendered_figures(one.run, run_gamma, MOST_STEPS)
             yield data_file(f"{one.name}.figures", page.sent(drawn))
 
 

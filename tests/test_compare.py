@@ -116,7 +116,7 @@ def test_differences_and_shares(run):
     assert {row.stands for row in differences(run, run, timed=True)} == {"exact", "measured"}
     assert compare_words.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
     share = compare_words.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
-    assert share[1:4] == ("30.0\u202f%", "20.0\u202f%", "−10.0\u202fpoints")
+    assert share[1:4] == ("30\u202f%", "20\u202f%", "−10.0\u202fpoints")
     assert compare_words.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
 
 
