@@ -32,7 +32,7 @@ from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
 from mars_viz.errors import RunFileError, StorageError, disk_refusals
-from mars_viz.escapes import Html, html, visible
+from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.exploration import whole_threshold_map
 from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
@@ -235,6 +235,15 @@ def compare_page(candidates: Sequence[Candidate], *, lessons: bool) -> SiteFile:
     return page_file("compare.html", "compare.html", "Compare", scripts, lessons=lessons, **about)
 
 
+_MARKED = re.compile(
+    r"\*\*(?P<bold>.+?)\*\*|\*(?P<italic>[^*]+)\*|`(?P<code>[^`]+)`|\$(?P<formula>[^$]+)\$"
+    r"|\[(?P<words>[^\]]+)\]\((?P<address>https://[^)\s\"]+)\)"
+)
+_ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_FRACTION = re.compile(rf"\\dfrac{_ARGUMENT}{_ARGUMENT}")
+_SIGNS = {"\\alpha": "α", "\\gamma": "γ", "-": " − ", "+": " + "}
+
+
 @dataclass(frozen=True, slots=True)
 class TaughtLesson:
     """A lesson and the run that it shows."""
@@ -310,31 +319,31 @@ def _lesson_page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Seque
     return page_file("lesson.html", path, title, (*scripts, STEPPER), lessons=True, **about)
 
 
-_ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
-_OF_FORMULAS = {rf"\\dfrac{_ARGUMENT}{_ARGUMENT}": r"(\1) / (\2)", r"\\alpha": "α", r"\\gamma": "γ"}
-_OF_FORMULAS |= {r"-": " − ", r"\+": " + ", r"\^\{([^{}]*)\}": r"<sup>\1</sup>"}
-_OF_WORDS = {
-    r"\*\*(.+?)\*\*": r"<strong>\1</strong>",
-    r"\*([^*]+)\*": r"<em>\1</em>",
-    r"`([^`]+)`": r"<code>\1</code>",
-    r"\[([^\]]+)\]\((https://[^)\s]+)\)": r'<a href="\2" rel="noopener">\1</a>',
-}
-"""Markup of the lessons' texts by regular expression, in order."""
-
-
 def worded(text: str) -> Html:
     """Return a paragraph's HTML without the enclosing tags."""
-    return Html(_replaced(re.sub(r"\$([^$]+)\$", _formula, html(text)), _OF_WORDS))
+    parts, at = [], 0
+    for match in _MARKED.finditer(text):
+        parts += [html(text[at : match.start()]), _marked(match)]
+        at = match.end()
+    return joined([*parts, html(text[at:])])
 
 
-def _formula(match: re.Match[str]) -> str:
-    return f'<span class="formula">{_replaced(match[1], _OF_FORMULAS)}</span>'
-
-
-def _replaced(text: str, markup: Mapping[str, str]) -> str:
-    for pattern, replacement in markup.items():
-        text = re.sub(pattern, replacement, text)
-    return text
+def _marked(match: re.Match[str]) -> Html:
+    match match.lastgroup:
+        case "bold":
+            return Html(f"<strong>{html(worded(match['bold']))}</strong>")
+        case "italic":
+            return Html(f"<em>{html(match['italic'])}</em>")
+        case "code":
+            return Html(f"<code>{html(match['code'])}</code>")
+        case "formula":
+            line = _FRACTION.sub(lambda fraction: f"({fraction[1]}) / ({fraction[2]})", match["formula"])
+            for name, sign in _SIGNS.items():
+                line = line.replace(name, sign)
+            parts = enumerate(re.split(r"\^\{([^{}]*)\}", line))
+            raised = joined(Html(f"<sup>{html(part)}</sup>") if place % 2 else html(part) for place, part in parts)
+            return Html(f'<span class="formula">{html(raised)}</span>')
+    return Html(f'<a href="{html(match["address"])}" rel="noopener">{html(match["words"])}</a>')
 
 
 def site_files(runs: Sequence[SiteRun], told: Callable[[str], object]) -> Iterator[SiteFile]:

@@ -32,11 +32,11 @@ from mars_viz.analysis.intervals import (
     Interval,
     Method,
     Steps,
+    combined,
     interval,
     plain_within,
     ratio,
     ratio_of_ratios,
-    stacked,
     wilson,
 )
 from mars_viz.analysis.recommendation import recommend
@@ -142,7 +142,8 @@ def test_the_recommendation_rests_on_every_prompts_grades(result):
     for each in (result, partly):
         parts = [slice(*each.starts[row : row + 2]) for row in np.flatnonzero(each.graded)]
         low, right = each.lines["low"], each.lines["right"]
-        beside = stacked([Steps(np.append(low[part], each.top), right[part]).simplified() for part in parts])
+        rows = [Steps(np.append(low[part], each.top), right[part]).simplified() for part in parts]
+        beside = combined(lambda *values: np.stack(values), *rows)
         assert np.array_equal(each.graded_steps().steps.edges, beside.edges)
         assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
 
