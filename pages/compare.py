@@ -90,7 +90,8 @@ def _look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue)
         return
     theme.note(*memory.notices, *session.notices, *lineup.unread)
     left, right = lineup.left, lineup.right
-    memory.view = memory.pinned(left.choice, right.choice)
+    shown = None if right.choice == left.choice else right.choice  # a link names both texts, and a single one once
+    memory.view = replace(memory.view, reference=left.choice, shown=shown)
     navigation.write_link(page_state.to_parameters(session.view.run, memory.view))
     names = compare_words.named(left, right)
     sentence = compare_words.finding(left, right, right.aligned(left), names, memory.view.across)

@@ -235,11 +235,6 @@ class Comparison(PageState):
                 self.known[plain] = contender(plain, catalog)
             return self.known[plain]
 
-    def pinned(self, reference: Choice, shown: Choice) -> CompareView:
-        """Return the view with both texts named, so that a link does not depend on defaults. A single text is named
-        once."""
-        return replace(self.view, reference=reference, shown=None if shown == reference else shown)
-
     def answer(self, what: Ask, value: str, reference: Choice, shown: Choice) -> None:
         """Apply the user's action in the component; invalid values are ignored."""
         if what is Ask.COLOUR:
