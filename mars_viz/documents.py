@@ -42,7 +42,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Short texts by name; empty ones are left out."""
+    """Short texts by name."""
 
     facts: Mapping[str, str]
 
@@ -52,7 +52,6 @@ class Facts:
         rows = (
             Html(f"<div><dt>{html(name)}</dt><dd><bdi>{html(text)}</bdi></dd></div>")
             for name, text in self.facts.items()
-            if text
         )
         return Html(f'<dl class="facts">{joined(rows)}</dl>\n')
 
@@ -89,7 +88,7 @@ def _markdown(blocks: Iterable[Block], level: int) -> Iterator[str]:
                 first, *others = (f"| {' | '.join(map(commonmark, line))} |" for line in [block.heads, *block.rows])
                 yield "\n".join([first, f"|{' --- |' * len(block.heads)}", *others])
             case Facts(facts):
-                yield "\n".join(f"- {commonmark(name)}: {commonmark(text)}" for name, text in facts.items() if text)
+                yield "\n".join(f"- {commonmark(name)}: {commonmark(text)}" for name, text in facts.items())
             case Code():
                 yield f"```\n{block.text}\n```"
             case Section():
@@ -109,7 +108,7 @@ def lines(blocks: Iterable[Block]) -> Iterator[str]:
                     aligned = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
                     yield "  ".join([f"{first:<{widths[0]}}", *aligned]).rstrip()
             case Facts(facts):
-                yield from (f"    {name}: {text}" for name, text in facts.items() if text)
+                yield from (f"    {name}: {text}" for name, text in facts.items())
             case Code():
                 yield from block.text.splitlines()
             case Section():

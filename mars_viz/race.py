@@ -35,8 +35,6 @@ from mars_viz.runstore import Store, checked_name, new_name
 from mars_viz.writer import to_read
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from mars_viz.speculators.backend import Backend
 
 BY_THE_CLOCK = (
@@ -182,13 +180,6 @@ def round_clock(run: Run) -> np.ndarray:
     return np.cumsum([round_.timing.total for round_ in run.rounds], dtype=np.float64)
 
 
-def race_frame(race: Race) -> pd.DataFrame:
-    """Return the race's rows."""
-    import pandas as pd  # slow import, rarely needed
-
-    return pd.DataFrame(race.rows)
-
-
 TURNS = 5  # default number of timed turns
 SEVERAL_TEXTS = "This device did not decode the same text twice, so the race cannot be shown. Take the dtype float32."
 RECORDED = 0  # the turn without timing
@@ -237,46 +228,44 @@ class Racing:
         if turns < 1 or turns % 2 == 0:
             raise SettingError(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
         self._backend, self._turns = backend, turns
-        strict = replace(settings, rule="strict", dial=None)
+        lanes = {RaceLane.STRICT: replace(settings, rule="strict", dial=None), RaceLane.RELAXED: settings}
         self._recordings = {
-            RaceLane.STRICT: Recording(backend, prompt, strict, chat=chat, history=history, title=title),
-            RaceLane.RELAXED: Recording(backend, prompt, settings, chat=chat, history=history, title=title),
+            lane: Recording(backend, prompt, each, chat=chat, history=history, title=title)
+            for lane, each in lanes.items()
         }
         self._prompt = self._recordings[RaceLane.STRICT].prompt_ids
         self._title = title or prompt
         self._written: list[int] = []
         self._alone: list[Solo] = []
-        self._rounds: dict[RaceLane, list[list[Round]]] = {lane: [] for lane in self._recordings}
+        self._rounds: dict[RaceLane, list[list[Round]]] = {}
 
     def __iter__(self) -> Iterator[RaceStep]:
-        self._written, self._alone = [], []
-        for token, _ in self._single():
-            self._written.append(token)
-            yield RaceStep(RaceLane.ALONE, len(self._written), RECORDED, self._turns)
-        for lane, recording in self._recordings.items():
-            self._rounds[lane] = []
-            for _ in recording:
-                yield RaceStep(lane, len(recording.token_ids), RECORDED, self._turns)
-        for turn in range(1, self._turns + 1):
-            ids, clock = [], []
-            for token, seconds in self._single():
+        from mars_viz.speculators.backend import writing_alone
+
+        settings = self._recordings[RaceLane.STRICT].settings
+        self._alone, self._rounds = [], {lane: [] for lane in self._recordings}
+        for turn in range(RECORDED, self._turns + 1):
+            ids, clock = list[int](), list[float]()
+            self._written = self._written if turn else ids
+            for token, seconds in writing_alone(self._backend, self._prompt, settings):
                 ids.append(token)
                 clock.append(seconds)
                 yield RaceStep(RaceLane.ALONE, len(ids), turn, self._turns)
-            self._alone.append(Solo(tuple(ids), tuple(clock)))
-            for lane, turns in self._rounds.items():
-                turns.append([])
-                for round_ in self._walk(lane):
-                    turns[-1].append(round_)
-                    yield RaceStep(lane, len(emitted(turns[-1])), turn, self._turns)
+            if turn:
+                self._alone.append(Solo(tuple(ids), tuple(clock)))
+            for lane, recording in self._recordings.items():
+                rounds = list[Round]()
+                for round_ in self._walk(lane) if turn else recording:
+                    rounds.append(round_)
+                    yield RaceStep(lane, len(emitted(rounds)), turn, self._turns)
+                if turn:
+                    self._rounds[lane].append(rounds)
 
     def texts(self) -> RaceTexts:
         """Return the lanes' texts so far."""
         pieces = self._backend.pieces_of(self._written)
-        begun = {lane: each.run() if each.token_ids else None for lane, each in self._recordings.items()}
-        return RaceTexts(
-            tuple(pieces[token].text for token in self._written), begun[RaceLane.STRICT], begun[RaceLane.RELAXED]
-        )
+        strict, relaxed = (each.run() if each.token_ids else None for each in self._recordings.values())
+        return RaceTexts(tuple(pieces[token].text for token in self._written), strict, relaxed)
 
     def finish(self) -> Race:
         """Race to the end and return the race."""
@@ -286,7 +275,7 @@ class Racing:
 
     def race(self) -> Race:
         """Return the race. Raises BadInput if it is not finished, or if a lane's texts differ between turns."""
-        if min(len(self._alone), *map(len, self._rounds.values())) < self._turns or not self._alone:
+        if len(self._rounds.get(RaceLane.RELAXED, ())) < self._turns:
             raise SettingError("The race is not over yet; let it run to its end.")
         recorded = {lane: each.run() for lane, each in self._recordings.items()}
         runs = {lane: [timed(run, rounds) for rounds in self._rounds[lane]] for lane, run in recorded.items()}
@@ -301,11 +290,6 @@ class Racing:
         return Race(
             one_line(self._title), self._alone[middle[RaceLane.ALONE]], replace(strict, pieces=pieces), relaxed, turns
         )
-
-    def _single(self) -> Iterator[tuple[int, float]]:
-        from mars_viz.speculators.backend import writing_alone
-
-        return writing_alone(self._backend, self._prompt, self._recordings[RaceLane.STRICT].settings)
 
     def _walk(self, lane: RaceLane) -> Iterator[Round]:
         """Return a lane's rounds; the speculator and its caches are released with them."""
@@ -395,21 +379,24 @@ def decode_race(files: Mapping[str, bytes]) -> Race:
 
 def load_race(path: str | PathLike[str]) -> Race:
     """Read the race in a folder. Raises BadInput, with the remedy, unless it is complete."""
-    path = Path(path)
-    with naming(path):
-        names = [name for name in sorted(RACE.names) if (path / name).exists()]
-        return decode_race({name: to_read(path, name).read_bytes() for name in names})
+    with naming(Path(path)):
+        return decode_race(_files(Path(path)))
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    return {name: to_read(path, name).read_bytes() for name in sorted(RACE.names) if (path / name).exists()}
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
     """Return the races in a folder by name, broken ones with their error; empty if the folder does not exist."""
     try:
-        there = sorted(to_read(Path(folder)).iterdir())
-        paths = [path for path in there if not path.name.startswith(".") and path.is_dir()]
+        paths = sorted(to_read(Path(folder)).iterdir())
     except OSError:
         return []
     entries = []
-    for path in (path for path in paths if (path / ABOUT).exists()):
+    for path in paths:
+        if path.name.startswith(".") or not (path / ABOUT).exists():
+            continue
         try:
             with contained(f"The race {path.name}", "Delete it, or take a fresh copy."), naming(path):
                 with to_read(path, ABOUT).open("rb") as file:
@@ -442,8 +429,7 @@ RACE = ZipLayout(
 def write_zip(path: Path) -> bytes:
     """Return the race in a folder as a zip. Raises BadInput if it cannot be read."""
     with disk_refusals(path, "read", "Check that it can be.", RunFileError):
-        names = [name for name in sorted(RACE.names) if (path / name).is_file()]
-        return packed((f"{path.name}/{name}", to_read(path, name).read_bytes()) for name in names)
+        return packed((f"{path.name}/{name}", data) for name, data in _files(path).items())
 
 
 def read_zip(data: bytes, into: Path) -> None:

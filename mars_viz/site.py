@@ -27,6 +27,7 @@ from mars_viz.components import compare, stepper
 from mars_viz.components import lesson as lesson_figure
 from mars_viz.components.compare import Payload, lane_payload, pair_payload
 from mars_viz.components.explorer.payload import WINDOW, identified, payload_of, round_index, window
+from mars_viz.components.explorer.pins import Choice
 from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
@@ -40,7 +41,7 @@ from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, load_run, read_zip
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.ui.compare import compare_words
-from mars_viz.ui.compare.page_state import Across, Candidate, Choice, right_answer
+from mars_viz.ui.compare.page_state import Across, Candidate, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture
@@ -158,7 +159,7 @@ def run_files(one: SiteRun) -> Iterator[SiteFile]:
         for number in range(-(-len(index.rounds) // WINDOW) if long else 0):
             yield data_file(f"{part}.w{number}", page.sent(window(one.run, gamma, index, number)))
         if gamma == run_gamma:
-            drawn = page.prerendered_figures(one.run, run_gamma, payload["rows"], MOST_STEPS)
+            drawn = page.prerendered_figures(one.run, run_gamma, MOST_STEPS)
             yield data_file(f"{one.name}.figures", page.sent(drawn))
 
 
@@ -191,13 +192,8 @@ def run_page(one: SiteRun, *, lessons: bool) -> SiteFile:
     if threshold_map is not None:
         dials = ["the rule" if dial is None else f"{dial.symbol} of the rule"]
         dials += [f"{threshold_map.axis.symbol} of the controller {threshold_map.axis.title}"]
-    about: dict[str, Any] = {
-        "name": one.name,
-        "run": page.described(one.run),
-        "explorer": explorer_data(one),
-        "dials": dials,
-    }
     scripts, title = (*run_scripts(one), STEPPER), page.heading(one.run)
+    about = {"name": one.name, "run": page.described(one.run), "explorer": explorer_data(one), "dials": dials}
     return page_file("run.html", f"runs/{one.name}.html", title, scripts, lessons=lessons, **about)
 
 
@@ -215,24 +211,15 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
 
 
 def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
+    columns = ("name", "left", "right", "change", "stands")
     rows = [
-        {
-            "name": row.name,
-            "meaning": row.meaning,
-            "left": compare_words.written(row.left, row.is_share),
-            "right": compare_words.written(row.right, row.is_share),
-            "change": compare_words.change(row),
-            "stands": row.stands,
-            "means": compare_words.MEANING[row.stands],
-        }
+        dict(zip(columns, compare_words.cells(row), strict=True))
+        | {"meaning": row.meaning, "means": compare_words.MEANING[row.stands]}
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
-    names, panes = compare_words.named(left, right), []
-    for candidate, name in ((left, names.left), (right, names.right)):
-        detail = visible(compare_words.detail(candidate, ruled=names.ruled))
-        panes.append((candidate.choice.key, visible(name), detail, candidate.run))
+    names = compare_words.named(left, right)
     return {
-        **pair_payload(panes[0], panes[1], alignment, (None, None)),
+        **pair_payload(compare_words.panes(left, right), alignment, (None, None)),
         "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),
         "rows": rows,
         "beside": compare_words.short_names(names),
@@ -242,12 +229,10 @@ def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
 
 def compare_page(candidates: Sequence[Candidate], *, lessons: bool) -> SiteFile:
     """Return the page; with a single run, it only has a note."""
-    about: dict[str, Any] = {
-        "candidates": candidates,
-        "names": " ".join(candidate.choice.run for candidate in candidates),
-        "lengths": " ".join(str(candidate.run.settings.gamma) for candidate in candidates),
-    }
-    scripts = ["assets/compare"] if len(candidates) > 1 else []
+    about: dict[str, Any] = {"candidates": candidates}
+    about["names"] = " ".join(candidate.choice.run for candidate in candidates)
+    about["lengths"] = " ".join(str(candidate.run.settings.gamma) for candidate in candidates)
+    scripts = ["assets/compare"] * (len(candidates) > 1)
     return page_file("compare.html", "compare.html", "Compare", scripts, lessons=lessons, **about)
 
 
@@ -388,7 +373,6 @@ def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SiteFile:
 
 
 LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files
-_MOST_BYTES = 1 << 24  # most bytes of that list to read
 _EXPORTED = re.compile(r"^export (?:default )?(?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
 
@@ -442,20 +426,15 @@ def _check_replaceable(folder: Path, force: bool) -> None:
     if force or not any(folder.iterdir()):
         return
     try:
-        with (folder / LISTED).open("rb") as file:
-            listed = json.loads(file.read(_MOST_BYTES))["files"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        listed = None
-    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-        raise StorageError(f"{folder} exists and is no site. Choose another name, or replace it with --force.")
-    site_files = {LISTED, *listed}
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = (Path(place) / name).relative_to(folder).as_posix()
-            if path not in site_files:
-                raise StorageError(
-                    f"{folder} holds {path}, which is no part of the site. Move it away, or replace all with --force."
-                )
+        listed = {LISTED, *json.loads((folder / LISTED).read_bytes())["files"]}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        why = f"{folder} exists and is no site. Choose another name, or replace it with --force."
+        raise StorageError(why) from error
+    others = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()} - listed
+    if others:
+        raise StorageError(
+            f"{folder} holds {min(others)}, which is no part of the site. Move it away, or replace all with --force."
+        )
 
 
 def classic(script: str) -> str:

@@ -90,17 +90,18 @@ def _look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue)
         return
     theme.note(*memory.notices, *session.notices, *lineup.unread)
     left, right = lineup.left, lineup.right
-    memory.view = memory.pinned(left.choice, right.choice)
+    shown = None if right.choice == left.choice else right.choice  # a link names both texts, and a single one once
+    memory.view = replace(memory.view, reference=left.choice, shown=shown)
     navigation.write_link(page_state.to_parameters(session.view.run, memory.view))
     names = compare_words.named(left, right)
-    sentence = compare_words.finding(left, right, memory.alignment(left, right), names, memory.view.across)
+    sentence = compare_words.finding(left, right, right.aligned(left), names, memory.view.across)
     if left.choice == right.choice:
         theme.note(sentence)
         return
     compare_words.lead(sentence)
     # holds no run, because Streamlit keeps it forever
     answer = partial(memory.answer, reference=left.choice, shown=right.choice)
-    compare(compare_words.payload(memory, lineup), key="compare", on_ask=answer)
+    compare(compare_words.payload(memory.view, lineup), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
     compare_words.table(rows, names)
     st.caption(markdown(compare_words.footnote(left, right)))

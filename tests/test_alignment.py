@@ -40,43 +40,28 @@ def test_stretches_rounds_and_marks_are_those_of_both_texts(head, left, right, t
     pair = joined(head, left, tail), joined(head, right, tail)
     found = align(*pair, unit)
     ours, theirs = (tuple(text.tokens if unit is Unit.TOKENS else text.text) for text in pair)
-    assert sum((ours[s.left.start : s.left.stop] for s in found.stretches), ()) == ours
-    assert sum((theirs[s.right.start : s.right.stop] for s in found.stretches), ()) == theirs
-    for one in found.stretches:
-        if one.same:
-            assert ours[one.left.start : one.left.stop] == theirs[one.right.start : one.right.stop] != ()
-    assert all(a.same != b.same for a, b in zip(found.stretches, found.stretches[1:], strict=False) if not b.same)
+    assert all(ours[a : a + size] == theirs[b : b + size] != () for a, b, size in found.shared)
+    for (a, b, size), (later, other, _) in zip(found.shared, found.shared[1:], strict=False):
+        assert a + size <= later and b + size <= other
     assert found.identical == (ours == theirs) and ours[: found.prefix] == theirs[: found.prefix]
     assert found.prefix in (len(ours), len(theirs)) or ours[found.prefix] != theirs[found.prefix]
-    assert not found.prefix or found.stretches[0].same and len(found.stretches[0].left) == found.prefix
-    assert found.common <= min(len(ours), len(theirs))
-    assert [left for left, *_ in found.rounds if left is not None] == list(range(len(pair[0].starts)))
-    assert [right for _, right, _ in found.rounds if right is not None] == list(range(len(pair[1].starts)))
-    assert [place for *_, place in found.rounds] == sorted(place for *_, place in found.rounds)
-    for *both, place in found.rounds:
-        for text, index in zip(pair, both, strict=True):
-            if index is not None:
-                before = text.starts[index]
-                head = Written(text.tokens[:before], text.pieces[:before], ())
-                if unit is Unit.TOKENS:
-                    assert before == place
-                elif not set(text.pieces) & {Piece(b"\xf0\x9f"), Piece(b"\x98\x80")}:
-                    assert len(head.text) == place
-        if None in both and unit is Unit.TOKENS:
-            assert place not in pair[both[1] is None].starts
-    for text, side, name in zip(pair, (found.left, found.right), ("left", "right"), strict=True):
+    assert not found.prefix or found.shared[0] == (0, 0, found.prefix)
+    if unit is Unit.TOKENS or not set(pair[0].pieces + pair[1].pieces) & {Piece(b"\xf0\x9f"), Piece(b"\x98\x80")}:
+        heads = [[Written(text.tokens[:at], text.pieces[:at], ()) for at in text.starts] for text in pair]
+        starts = [[len(head.tokens if unit is Unit.TOKENS else head.text) for head in each] for each in heads]
+        for mine, others, side in ((*starts, found.left), (*starts[::-1], found.right)):
+            assert [None if at is None else others[at] for at in side.partners] == [
+                start if start in others else None for start in mine
+            ]
+    for number, (text, side) in enumerate(zip(pair, (found.left, found.right), strict=True)):
         until = len(text.tokens) if side.parts is None else side.parts
         assert len(side.common) == len(text.tokens) and side.common[:until].all(), "before the parting all is common"
         if unit is Unit.TOKENS:
             marked = np.zeros(len(text.tokens), bool)
-            for stretch in found.stretches:
-                marked[list(getattr(stretch, name))] = stretch.same
+            for *starts, size in found.shared:
+                marked[starts[number] : starts[number] + size] = True
             assert side.common.tolist() == marked.tolist() and until == found.prefix
-        assert side.parts is None or found.prefix < len(ours if name == "left" else theirs)
-
-
-def flat(found):
-    return [(s.same, len(s.left), len(s.right)) for s in found.stretches]
+        assert side.parts is None or found.prefix < len((ours, theirs)[number])
 
 
 def spelled(words):
@@ -85,15 +70,15 @@ def spelled(words):
 
 def test_texts_that_meet_again(monkeypatch):
     found = align(spelled("abxcde"), spelled("abyycde"), Unit.TOKENS)
-    assert flat(found) == [(True, 2, 2), (False, 1, 2), (True, 3, 3)]
-    assert (found.prefix, found.common, found.left.parts, found.right.parts) == (2, 5, 2, 2)
+    assert found.shared == ((0, 0, 2), (3, 4, 3))
+    assert (found.prefix, found.left.parts, found.right.parts) == (2, 2, 2)
     short = align(spelled("abxcd"), spelled("abycd"), Unit.TOKENS)
-    assert flat(short) == [(True, 2, 2), (False, 3, 3)], "two tokens are too few to mean anything"
+    assert short.shared == ((0, 0, 2),), "two tokens are too few to mean anything"
     found = align(spelled("abc"), spelled("abcde"), Unit.TOKENS)
     assert (found.left.parts, found.right.parts, found.identical) == (None, 3, False)
-    for longest, end in ((5, (True, 3, 3)), (4, (False, 4, 5))):  # five tokens after the parting are still searched
+    for longest, again in ((5, ((3, 4, 3),)), (4, ())):  # five tokens after the parting are still searched
         monkeypatch.setattr(alignment, "LONGEST", longest)
-        assert flat(align(spelled("abxcde"), spelled("abyycde"), Unit.TOKENS))[-1] == end
+        assert align(spelled("abxcde"), spelled("abyycde"), Unit.TOKENS).shared[1:] == again
     monkeypatch.undo()
     left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
     found = align(numbered(left), numbered(right), Unit.TOKENS)
@@ -105,8 +90,7 @@ def numbered(tokens):
 
 
 def shared(found):
-    later = [stretch for stretch in found.stretches if stretch.same and stretch.left.start >= found.prefix]
-    return [(stretch.left.start, stretch.right.start, len(stretch.left)) for stretch in later]
+    return [stretch for stretch in found.shared if stretch[0] >= found.prefix]
 
 
 @given(*[st.lists(st.integers(0, 4), max_size=60)] * 2)
@@ -131,12 +115,12 @@ def test_other_vocabularies_are_compared_by_characters():
     parts = Written((7, 8, 9, 10), tuple(map(Piece, (b" o", b"ne", b" t", b"wo"))), (0, 2))
     found = align(whole, parts, Unit.CHARACTERS)
     assert found.identical and found.prefix == 8
-    assert list(found.rounds) == [(0, 0, 0), (None, 1, 4)]
+    assert (found.left.partners, found.right.partners) == ([0], [0, None])
     other = align(whole, replace(parts, pieces=(*parts.pieces[:3], Piece(b"en"))), Unit.CHARACTERS)
     assert (other.prefix, other.left.parts, other.right.parts) == (6, 1, 3)
     assert other.left.common.tolist() == [True, False] and other.right.common.tolist() == [True, True, True, False]
     smile, frown = (Written((1, end), (Piece(b"\xf0\x9f\x98"), Piece(bytes([end]))), (0,)) for end in (0x80, 0x81))
     assert [align(smile, frown, unit).prefix for unit in (Unit.CHARACTERS, Unit.TOKENS)] == [0, 1]
     found = align_runs(none := replace(run, rounds=()), run)
-    assert flat(found) == [(False, 0, len(run.token_ids))]
-    assert found.left.parts is None and found.right.parts == 0 and align_runs(none, none).stretches == ()
+    assert found.shared == () and not found.identical
+    assert found.left.parts is None and found.right.parts == 0 and align_runs(none, none).identical

@@ -5,12 +5,14 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
 import pytest
 
 from mars_viz.analysis.alignment import align_runs, differences
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.payload import plain, run_payload
+from mars_viz.components.explorer.pins import Choice
 from mars_viz.demo import tasks
 from mars_viz.errors import BadInput
 from mars_viz.exploration import mapped
@@ -19,7 +21,7 @@ from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece
 from mars_viz.ui.compare import compare_words, page_state
-from mars_viz.ui.compare.page_state import Across, Choice, CompareView, Comparison, line_up
+from mars_viz.ui.compare.page_state import Across, CompareView, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import number
 from tests.factories import toy_map, toy_run, toy_tree
@@ -62,10 +64,6 @@ def test_contenders_are_the_exact_texts_of_the_map(run):
     assert page_state.first_pair("b", runs["b"]) == (Choice("b"), Choice("b"))
     assert page_state.choices_across(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
     assert len(page_state.choices_across(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
-    assert [page_state.roundest(*ends) for ends in ((0.8731, 0.8912), (0.5, 0.6), (0.3, 0.3))] == [0.88, 0.5, 0.3]
-    for count, at in ((60, 0), (60, 30), (60, 59), (5, 4)):
-        seen = page_state.window([Choice("a")] * count, at, 24)
-        assert at in seen and len(seen) == min(count, 24) and seen[0] >= 0 and seen[-1] < count
     assert not any(map(Choice.read, ("", "~0.9~", "a~much~", "a~0.9~six", "a~nan~", "a~~²")))
 
 
@@ -99,6 +97,16 @@ def test_texts_are_lined_up_and_notices_collected(run):
     assert shown.left.choice == Choice("a") != shown.right.choice and len(memory.notices) == 1
 
 
+@pytest.mark.parametrize(("count", "at"), [(60, 0), (60, 30), (60, 59), (5, 4)])
+def test_the_strip_is_a_window_around_the_shown_text(count, at):
+    one, view = toy_run(), CompareView(across=Across.RUNS, shown=Choice(f"r{at}"), reference=Choice("a"))
+    runs = {f"r{place}": one for place in reversed(range(count))}
+    shown = line_up(Comparison(view=view), "a", one, shelf_of(a=one, **runs))
+    lanes, first = [lane.choice for lane in shown.lanes[1:]], shown.order.index(shown.lanes[1].choice)
+    assert shown.right.choice in lanes and len(lanes) == min(count, page_state.MOST_LANES)
+    assert lanes == list(shown.order[first : first + len(lanes)])
+
+
 def test_differences_and_shares(run):
     strict = run.dial_map.at(1.0)
     rows = {row.name: row for row in differences(strict, run, timed=False)}
@@ -106,9 +114,10 @@ def test_differences_and_shares(run):
         assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
     assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
     assert {row.stands for row in differences(run, run, timed=True)} == {"exact", "measured"}
-    assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
-    share = replace(rows["τ"], left=0.3, right=0.2, is_share=True)
-    assert compare_words.change(share) == "−10.0\u202fpoints"
+    assert compare_words.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
+    share = compare_words.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
+    assert share[1:4] == ("30\u202f%", "20\u202f%", "−10.0\u202fpoints")
+    assert compare_words.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
 
 
 def test_exercises_alone_are_recognised_and_graded():
@@ -209,8 +218,8 @@ def test_panes_and_bars_are_the_whole_texts(run):
     for kind in (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS):
         assert counted[kind] == of_rounds[kind]
     assert lane["parts"] == found.prefix
-    panes = (("a", "strict", "", strict), ("b", "θ", "", own))
-    sent = pair_payload(*panes, found, tuple(run_pane(pane[-1]) for pane in panes))
+    panes = (("a", "strict", ""), ("b", "θ", ""))
+    sent = pair_payload(panes, found, (run_pane(strict), run_pane(own)))
     assert json.loads(json.dumps(sent)) == sent
     left, right = sent["left"]["partners"], sent["right"]["partners"]
     assert (len(left), len(right)) == (len(strict.rounds), len(own.rounds))

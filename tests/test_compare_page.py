@@ -11,10 +11,11 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.axis import RuleDial
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask
+from mars_viz.components.explorer.pins import Choice
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
-from mars_viz.ui.compare.page_state import Across, Choice
+from mars_viz.ui.compare.page_state import Across
 from mars_viz.words import setting
 from tests import tabs, test_pages
 from tests.staged import changed, of_the_pair

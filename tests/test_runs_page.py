@@ -13,12 +13,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import samples
+from mars_viz.components.explorer.pins import Choice
 from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runlist import Order
 from mars_viz.runstore import RunStore
 from mars_viz.ui import library, navigation, visitors
 from mars_viz.ui import runs as runs_page
-from mars_viz.ui.compare.page_state import Across, Choice
+from mars_viz.ui.compare.page_state import Across
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import SAVED
 from mars_viz.ui.runs import RunsPageState, RunsView, Whose

@@ -31,11 +31,11 @@ from mars_viz.analysis.intervals import (
     Interval,
     Method,
     Steps,
+    combined,
     interval,
     plain_within,
     ratio,
     ratio_of_ratios,
-    stacked,
     wilson,
 )
 from mars_viz.analysis.recommendation import recommend
@@ -140,7 +140,8 @@ def test_the_recommendation_rests_on_every_prompts_grades(result):
     for each in (result, partly):
         parts = [slice(*each.starts[row : row + 2]) for row in np.flatnonzero(each.graded)]
         low, right = each.lines["low"], each.lines["right"]
-        beside = stacked([Steps(np.append(low[part], each.top), right[part]).simplified() for part in parts])
+        rows = [Steps(np.append(low[part], each.top), right[part]).simplified() for part in parts]
+        beside = combined(lambda *values: np.stack(values), *rows)
         assert np.array_equal(each.graded_steps().steps.edges, beside.edges)
         assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
 
@@ -209,7 +210,7 @@ def test_checks_are_kept_beside_the_sweep_and_damaged_ones_named(tmp_path):
 
 
 def test_the_evidence_has_the_same_numbers_in_three_forms(result, tmp_path):
-    found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
+    found = replace(recommend(result.graded_steps(), 40, 0.8), sentence="θ = 0.9 is the loosest safe setting.")
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)

@@ -37,14 +37,14 @@ def settings(result, left=1.0, right=0.3):
 
 def test_both_texts_and_their_order(swept, tmp_path):
     both, differing = settings(swept), 0
-    entries, (left, right) = {entry.place: entry.change for entry in pairing.entries(both)}, both.at("right")
+    entries, (left, right) = pairing.changes(both), both.at("right")
     order = [list(Change).index(change) for change in entries.values()]
     assert sorted(entries) == list(range(COUNT)) and order == sorted(order) and len(set(order)) > 2
     for place, item in enumerate(toy_prompts(COUNT).items):
-        kept, change = pairing.kept(both, place), entries[place]
+        (one, other, alignment), change = pairing.kept(both, place), entries[place]
         ours, theirs = (emitted(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
-        assert (kept.left.tokens, kept.right.tokens) == (ours, theirs)
-        sides = (kept.left, kept.alignment.left), (kept.right, kept.alignment.right)
+        assert (one.tokens, other.tokens) == (ours, theirs)
+        sides = (one, alignment.left), (other, alignment.right)
         first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
         assert sides[0][1].parts == first == sides[1][1].parts or ours == theirs
         differing += ours != theirs
@@ -53,13 +53,13 @@ def test_both_texts_and_their_order(swept, tmp_path):
             left[place] > right[place],
             left[place] < right[place],
         )
-        sent = texts_payload("", *(text_pane("a", "", *side) for side in sides), kept.alignment.unit)
+        sent = texts_payload("", *(text_pane("a", "", *side) for side in sides), alignment.unit)
         assert json.loads(json.dumps(sent)) == sent
     assert 0 < differing < COUNT
     margin = replace(SETTINGS, rule="mars-margin")
     other = pair(SweepSetting(swept, 0.3), SweepSetting(toy_sweep(tmp_path / "margin", 3, margin).finish(), 2.0))
-    assert pairing.kept(other, 1).right.tokens == emitted(alone("prompt 1", margin, 2.0))
-    assert all(entry.change is Change.SAME for entry in pairing.entries(settings(swept, 0.3, 0.3)))
+    assert pairing.kept(other, 1)[1].tokens == emitted(alone("prompt 1", margin, 2.0))
+    assert set(pairing.changes(settings(swept, 0.3, 0.3)).values()) == {Change.SAME}
 
 
 def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path):
@@ -70,8 +70,8 @@ def test_missing_texts_and_those_of_another_sweep_are_not_shown(swept, tmp_path)
     whose = ((older, older, "This"), (swept, older, "The compared"), (older, swept, "The reference"))
     for left, right, start in (*whose, (older, again, "Neither")):
         both = pair(SweepSetting(left, 1.0), SweepSetting(right, 0.5))
-        kept = pairing.kept(both, 0)
-        assert kept.alignment is None and saved_sweeps.missing(both, kept).startswith(f"{start} sweep")
+        with pytest.raises(BadInput, match=f"^{start} sweep holds"):
+            pairing.kept(both, 0)
     shutil.copytree(other.folder / "texts", older.folder / "texts")
     with pytest.raises(BadInput, match="is not of this sweep"):
         pairing.kept(settings(older), 0)
@@ -87,10 +87,10 @@ def test_tokens_are_compared_within_one_vocabulary_only(swept, monkeypatch):
     reseeded = replace(swept.plan.settings, seed=1)  # so that nothing else is known
     for provenance, change in ((made, Change.DIFFERS), (elsewhere, Change.PERHAPS)):
         other = of_plan(longer, settings=reseeded, provenance=provenance)
-        assert {entry.change for entry in pairing.entries(pair(left, other))} == {change}
+        assert set(pairing.changes(pair(left, other)).values()) == {change}
     monkeypatch.setattr(pairing, "same_vocabulary", lambda *_: False)
     others = SweepSetting(swept, 1.0), *(of_plan(swept, provenance=each) for each in (made, elsewhere, revised))
-    units = [pairing.kept(pair(left, other), 0).alignment.unit for other in others]
+    units = [pairing.kept(pair(left, other), 0)[-1].unit for other in others]
     assert units == [Unit.TOKENS, Unit.TOKENS, Unit.CHARACTERS, Unit.CHARACTERS]
 
 
@@ -168,10 +168,10 @@ def test_where_texts_part_is_where_the_first_of_them_leaves_strict(one, tmp_path
     other = swept_pairing(tmp_path / "other", rule="mars-margin")
     both = pair(SweepSetting(one.result, 0.5), SweepSetting(other.result, other.result.plan.strict))
     found = divergence(both)
-    assert found is not None and found.exact.all() and (found.first >= 0).any()
-    np.testing.assert_array_equal(found.first, both.at("first_divergence")[0])
-    alike = divergence(pair(SweepSetting(one.result, 0.5), SweepSetting(one.result, 0.5)))
-    assert alike is not None and not alike.exact[alike.first >= 0].any()
+    assert found is not None and found[1].all() and (found[0] >= 0).any()
+    np.testing.assert_array_equal(found[0], both.at("first_divergence")[0])
+    first, exact = divergence(pair(SweepSetting(one.result, 0.5), SweepSetting(one.result, 0.5)))
+    assert not exact[first >= 0].any()
     assert divergence(pair(one, swept_pairing(tmp_path / "shorter", max_new_tokens=12))) is None
     for left, right, same in (  # above temperature 0
         (("mars", 3), ("mars-margin", 3), True),

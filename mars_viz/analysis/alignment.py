@@ -46,24 +46,12 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A part of both texts, in units, that is equal or different. A different part may be empty in one text."""
-
-    same: bool  # True if the texts are equal; `left` and `right` then have one length
-    left: range  # units of the left text
-    right: range  # units of the right text
-
-
-@dataclass(frozen=True, slots=True)
 class Side:
     """The alignment seen from one text."""
 
     common: np.ndarray  # bool [T]; tokens completely inside a common stretch
     parts: int | None  # index of the first token that differs; None if the text is a prefix of the other
-
-
-RoundPair = tuple[int | None, int | None, int]
-"""Index of a round of each text, None if only the other text has one that starts there, and the units before it."""
+    partners: list[int | None]  # [R]; the other text's round that starts at the same place
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +60,10 @@ class Alignment:
 
     unit: Unit
     prefix: int  # length of the common prefix in units
-    stretches: tuple[Stretch, ...]  # in order; together they cover both texts. Empty for two empty texts.
+    identical: bool  # True if the texts are equal
+    shared: tuple[tuple[int, int, int], ...]  # common stretches in order: start in each text, and length, in units
     left: Side
     right: Side
-    rounds: tuple[RoundPair, ...]  # every round of both texts once, by place
-
-    @property
-    def identical(self) -> bool:
-        """True if the texts are equal."""
-        return all(stretch.same for stretch in self.stretches)
-
-    @property
-    def common(self) -> int:
-        """Number of common units, in the prefix and later stretches."""
-        return sum(len(stretch.left) for stretch in self.stretches if stretch.same)
 
 
 def written(run: Run) -> Written:
@@ -108,18 +86,19 @@ def same_vocabulary(left: Mapping[int, Piece], right: Mapping[int, Piece]) -> bo
 
 
 def align(left: Written, right: Written, unit: Unit) -> Alignment:
-    """Align two texts. Texts without anything in common give one different stretch."""
+    """Align two texts."""
     places = _places(left, unit), _places(right, unit)
     contents: tuple[Sequence[Hashable], Sequence[Hashable]] = (
         (left.tokens, right.tokens) if unit is Unit.TOKENS else (left.text, right.text)
     )
     first = first_difference(*contents)
     prefix = len(contents[0]) if first is None else first
-    stretches = tuple(_stretches(*contents, prefix, unit))
-    ours = _side(places[0], prefix, [stretch.left for stretch in stretches if stretch.same])
-    theirs = _side(places[1], prefix, [stretch.right for stretch in stretches if stretch.same])
-    rounds = _round_pairs(places[0][list(left.starts)], places[1][list(right.starts)])
-    return Alignment(unit, prefix, stretches, ours, theirs, tuple(rounds))
+    again = _met_again(contents[0][prefix:], contents[1][prefix:], unit)
+    shared = [*[(0, 0, prefix)] * (prefix > 0), *((prefix + a, prefix + b, size) for a, b, size in again)]
+    starts = places[0][list(left.starts)].tolist(), places[1][list(right.starts)].tolist()
+    ours = _side(places[0], prefix, [(a, a + size) for a, _, size in shared], _partners(*starts))
+    theirs = _side(places[1], prefix, [(b, b + size) for _, b, size in shared], _partners(*starts[::-1]))
+    return Alignment(unit, prefix, first is None, tuple(shared), ours, theirs)
 
 
 def _places(text: Written, unit: Unit) -> np.ndarray:
@@ -130,20 +109,6 @@ def _places(text: Written, unit: Unit) -> np.ndarray:
     begins = np.cumsum([0, *sizes])[:-1]  # bytes before each character
     lengths = [0 if piece.special else len(piece.data) for piece in text.pieces]
     return np.searchsorted(begins, np.cumsum([0, *lengths]), side="left")  # a token inside a character begins after it
-
-
-def _stretches(left: Sequence[Hashable], right: Sequence[Hashable], prefix: int, unit: Unit) -> Iterator[Stretch]:
-    """Yield the common prefix, then different and common stretches in turn."""
-    if prefix:
-        yield Stretch(True, range(prefix), range(prefix))
-    done_left, done_right = prefix, prefix
-    for start, other, length in (*_met_again(left[prefix:], right[prefix:], unit), (-1, -1, 0)):
-        a, b = (len(left), len(right)) if start < 0 else (prefix + start, prefix + other)
-        if a > done_left or b > done_right:
-            yield Stretch(False, range(done_left, a), range(done_right, b))
-        if length:
-            yield Stretch(True, range(a, a + length), range(b, b + length))
-        done_left, done_right = a + length, b + length
 
 
 def _met_again(left: Sequence[Hashable], right: Sequence[Hashable], unit: Unit) -> Iterator[tuple[int, int, int]]:
@@ -159,28 +124,24 @@ def _met_again(left: Sequence[Hashable], right: Sequence[Hashable], unit: Unit) 
         yield int(at[a]), int(other[b]), int(at[a + count] - at[a])
 
 
-def _side(places: np.ndarray, prefix: int, shared: Sequence[range]) -> Side:
+def _side(places: np.ndarray, prefix: int, shared: Sequence[tuple[int, int]], partners: list[int | None]) -> Side:
     inside = np.zeros(places[-1] + 1, np.int64)  # [U + 1]; shared units before each
-    for stretch in shared:
-        inside[stretch.start + 1 : stretch.stop + 1] = 1
+    for start, stop in shared:
+        inside[start + 1 : stop + 1] = 1
     before = np.cumsum(inside)
     common = before[places[1:]] - before[places[:-1]] == np.diff(places)
     if not len(common):
-        return Side(common, None)
+        return Side(common, None, partners)
     empty = np.diff(places) == 0  # a control token among characters goes with what stands before it
     common &= ~empty | (inside[places[:-1]] == 1) | (places[:-1] == 0)
     parting = np.flatnonzero(places[1:] > prefix)
-    return Side(common, int(parting[0]) if len(parting) else None)
+    return Side(common, int(parting[0]) if len(parting) else None, partners)
 
 
-def _round_pairs(left: np.ndarray, right: np.ndarray) -> Iterator[RoundPair]:
-    """Merge two ascending lists of places; equal places form a pair."""
-    i = j = 0
-    while i < len(left) or j < len(right):
-        a, b = (int(places[at]) if at < len(places) else None for places, at in ((left, i), (right, j)))
-        place = min(each for each in (a, b) if each is not None)
-        yield i if a == place else None, j if b == place else None, place
-        i, j = i + (a == place), j + (b == place)
+def _partners(starts: Sequence[int], others: Sequence[int]) -> list[int | None]:
+    """Return the index of each start among the others, None if it is not there."""
+    index = {start: place for place, start in enumerate(others)}
+    return [index.get(start) for start in starts]
 
 
 def _shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int, int]]:

@@ -12,7 +12,7 @@ verdict (records.Verdicts); only the last one includes its high end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -29,7 +29,7 @@ RESAMPLES = 2000  # of up to 10,000 units, and fewer of more: an end is then off
 _DRAWS = 20_000_000  # largest number of draws in all resamples, if that leaves `_FEWEST` resamples
 _FEWEST = 400
 _NEVER = 1e-3  # largest acceptable share of resamples with an undefined number
-_CHUNK = 1 << 20  # number of resamples times segments computed at once
+_CHUNK = 1 << 20  # number of draws whose sums are computed at once
 _NORMAL = NormalDist()
 
 
@@ -96,17 +96,10 @@ class Bootstrap:
     method: Method = Method.BCA  # PERCENTILE or BCA
 
     def __post_init__(self) -> None:
-        """Raise BadInput for a value out of range."""
-        _check_confidence(self.confidence)
-        if self.method is Method.WILSON:
-            raise SettingError("A bootstrap is percentile or BCa. Choose one of these.")
-
-
-def _check_confidence(value: float) -> None:
-    if not 0 < value < 1:
-        raise SettingError(
-            f"A confidence or power of {value:g} is not one. Give a number between 0 and 1, such as 0.95."
-        )
+        """Raise BadInput for a confidence out of range."""
+        if not 0 < self.confidence < 1:
+            why = f"A confidence of {self.confidence:g} is not one. Give a number between 0 and 1, such as 0.95."
+            raise SettingError(why)
 
 
 DEFAULT = Bootstrap()  # 95 %, BCa
@@ -135,26 +128,17 @@ def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, u
     """Return the intervals for columns [P, S], with a value for each prompt and segment.
 
     A column [P, 1] is the same on every segment. `units`, whole numbers [P], are equal for prompts that are drawn
-    together; None draws each separately. Raises BadInput for no prompts or columns of different lengths.
+    together; None draws each separately. Raises BadInput for no prompts.
     """
-    columns = tuple(np.asarray(column, np.float64) for column in columns)
-    lengths = {len(column) for column in columns}
-    if len(lengths) != 1 or 0 in lengths:
-        raise SettingError(
-            "An interval needs at least one prompt, and every number of each. Choose a set with prompts."
-        )
-    sizes = np.ones(len(columns[0]))
-    if units is not None:
-        columns = tuple(_joined(units, *columns))
-        sizes = _joined(units, sizes)[0]
-    segments = max(column.shape[1] for column in columns)
-    block = max(1, _CHUNK // max(RESAMPLES, len(sizes)))
-    parts = []
-    for first in range(0, segments, block):
-        some = [column if column.shape[1] == 1 else column[:, first : first + block] for column in columns]
-        parts.append(_ends(statistic, some, sizes, how))
-    estimate, low, high = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return Band(estimate, low, high, how.confidence, how.method)
+    every = [np.asarray(column, np.float64) for column in columns]
+    if not len(every[0]):
+        raise SettingError("An interval needs at least one prompt. Choose a set with prompts.")
+    sizes = np.ones(len(every[0]))
+    if units is not None:  # sums over the prompts of each unit, [U, S]
+        order = np.argsort(units, kind="stable")
+        begins = np.flatnonzero(np.diff(np.asarray(units)[order], prepend=np.nan))
+        *every, sizes = (np.add.reduceat(column[order], begins, axis=0) for column in (*every, sizes))
+    return Band(*_ends(statistic, every, sizes, how), how.confidence, how.method)
 
 
 def _ends(
@@ -225,9 +209,6 @@ def wilson(successes: float, trials: int, confidence: float = 0.95) -> Interval:
     Without trials it is 0 to 1, with no estimate. Successes need not be whole: if a trial represents several prompts,
     they are the share of all prompts times the trials.
     """
-    _check_confidence(confidence)
-    if not 0 <= successes <= trials:
-        raise SettingError(f"{successes} of {trials} is no share. Give a count between 0 and the number of trials.")
     if trials == 0:
         return Interval(math.nan, 0.0, 1.0, confidence, Method.WILSON)
     z, share = _NORMAL.inv_cdf((1 + confidence) / 2), successes / trials
@@ -245,25 +226,12 @@ def prompts_needed(points: float, confidence: float, discordant_share: float, po
 
         n = (z(confidence) √s + z(power) √(s - d²))² / d²
 
-    prompts (Connor 1987, Biometrics 43:207-211; s is his ψ). Raises BadInput for values out of range.
+    prompts (Connor 1987, Biometrics 43:207-211; s is his ψ).
     """
-    _check_confidence(confidence)
-    _check_confidence(power)
-    if not (0 < points <= 100 and 0 <= discordant_share <= 1):
-        raise SettingError(
-            "A loss is above 0 and at most 100 points, and a share is between 0 and 1. Correct the values."
-        )
     loss = points / 100
     share = max(discordant_share, loss)
     spread = _NORMAL.inv_cdf(confidence) * math.sqrt(share) + _NORMAL.inv_cdf(power) * math.sqrt(share - loss * loss)
     return max(2, math.ceil(spread * spread / (loss * loss)))
-
-
-def _joined(units: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
-    """Return each column's sums over the prompts of a unit, [U, S]."""
-    order = np.argsort(units, kind="stable")
-    begins = np.flatnonzero(np.diff(np.asarray(units)[order], prepend=np.nan))
-    return [np.add.reduceat(column[order], begins, axis=0) for column in columns]
 
 
 def divided(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -322,12 +290,9 @@ class Steps:
     def __post_init__(self) -> None:
         """Raise BadInput for edges that do not ascend or do not fit the values."""
         edges, segments = np.asarray(self.edges), np.asarray(self.values).shape[-1:]
-        if edges.ndim != 1 or len(edges) < 2 or segments != (len(edges) - 1,):
-            raise SettingError(
-                f"{len(edges)} edges do not bound {segments} segments. Give one edge more than segments."
-            )
-        if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
-            raise SettingError("The edges of a step function must be numbers that ascend. Sort them and drop doubles.")
+        fits = edges.ndim == 1 and len(edges) > 1 and segments == (len(edges) - 1,)
+        if not (fits and np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
+            raise SettingError("The edges of a step function must be numbers that ascend, one more than its segments.")
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -376,52 +341,8 @@ def plain_within(low: float, high: float) -> float:
     return low
 
 
-def union_edges(functions: Iterable[Steps]) -> np.ndarray:
-    """Return every edge of the functions once, float64. Raises BadInput for no functions or different ranges."""
-    parts = [function.edges for function in functions]
-    if not parts:
-        raise SettingError("There is no step function to put together. Give at least one.")
-    if any(part[0] != parts[0][0] or part[-1] != parts[0][-1] for part in parts):
-        raise SettingError(
-            "The step functions do not cover the same range. Clip them to the range that all of them have."
-        )
-    return np.unique(np.concatenate(parts))
-
-
-def stacked(functions: Sequence[Steps]) -> Steps:
-    """Return functions of one row each as one with values [P, S] over their common segments: P · S numbers. Raises
-    BadInput like `union_edges`."""
-    edges = union_edges(functions)
-    return Steps(edges, np.stack([function.on(edges) for function in functions]))
-
-
-def total(functions: Iterable[Steps]) -> Steps:
-    """Return the sum of functions of one row each, without arranging them in one table.
-
-    Every function is its first value and its jumps; jumps at equal places are added, then accumulated over the dial.
-    Memory grows with the number of jumps, not with prompts times segments. Exact for whole numbers up to 2^53. Raises
-    BadInput for no functions, values that are not finite, and different ranges.
-    """
-    first, places, jumps, ends = 0.0, [], [], set[tuple[float, float]]()
-    for function in functions:
-        values = np.asarray(function.values, np.float64)  # [S]
-        if values.ndim != 1 or not np.isfinite(values).all():
-            raise SettingError("Only finite step functions of one row can be added up. Leave the others out.")
-        ends.add((function.low, function.high))
-        first += float(values[0])
-        places.append(function.edges[1:-1])
-        jumps.append(np.diff(values))
-    if len(ends) != 1:
-        what = "There is no step function to add up" if not ends else "The step functions cover different ranges"
-        raise SettingError(f"{what}. Give at least one, all clipped to the same range.")
-    ((low, high),) = ends
-    inner, at = np.unique(np.concatenate(places), return_inverse=True)
-    jump = np.bincount(at, np.concatenate(jumps), minlength=len(inner))
-    return Steps(np.concatenate([[low], inner, [high]]), first + np.concatenate([[0.0], np.cumsum(jump)]))
-
-
 def combined(function: Callable[..., np.ndarray], *steps: Steps) -> Steps:
-    """Return `function` of several step functions' values over their common segments, such as tokens / rounds. Raises
-    BadInput like `union_edges`."""
-    edges = union_edges(steps)
+    """Return `function` of several step functions' values over their common segments, such as tokens / rounds. All
+    cover the same range."""
+    edges = np.unique(np.concatenate([each.edges for each in steps]))
     return Steps(edges, np.asarray(function(*(each.on(edges) for each in steps))))

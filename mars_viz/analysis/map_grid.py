@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.intervals import Steps, stacked
+from mars_viz.analysis.intervals import Steps, combined
 from mars_viz.costs import Cost, Costs, Factor, objection, ratio, round_cost
 from mars_viz.exploration import DialMap, Segment
 from mars_viz.run import Run
@@ -112,8 +112,13 @@ def map_grid(made: DialMap) -> MapGrid:
     """Return the map's results at every block length and dial value."""
     dial = made.rule.dial
     assert dial is not None  # a map is a map of a dial
-    tokens = stacked([along_dial(made.segments_for(gamma), lambda s: len(s.token_ids)) for gamma in made.span.gammas])
-    rounds = stacked([along_dial(made.segments_for(gamma), lambda s: len(s.rounds)) for gamma in made.span.gammas])
+    counts: tuple[Callable[[Segment], int], ...] = (lambda s: len(s.token_ids), lambda s: len(s.rounds))
+    tokens, rounds = (
+        combined(
+            lambda *rows: np.stack(rows), *(along_dial(made.segments_for(gamma), read) for gamma in made.span.gammas)
+        )
+        for read in counts
+    )
     length = length_name(made.frame.settings.tree)
     return MapGrid(
         dial.symbol, length, dial.strict_is_high, tokens.edges, made.span.gammas, tokens.values, rounds.values

@@ -391,7 +391,7 @@ def settings_facts(run: Run, gamma: int | None = None) -> Facts:
         "Stop strings": stop_words(settings.stop),
         **others,
     }
-    return Facts(facts)
+    return Facts({name: text for name, text in facts.items() if text})
 
 
 def origin_facts(run: Run) -> Facts:
@@ -413,7 +413,7 @@ def origin_facts(run: Run) -> Facts:
         "Earlier turns": str(len(run.history.turns) or ""),
         "Batching": provenance.batching,
     }
-    return Facts(facts)
+    return Facts({name: text for name, text in facts.items() if text})
 
 
 def _revised(name: str, revision: str) -> str:

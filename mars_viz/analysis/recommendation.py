@@ -10,7 +10,7 @@ is weak evidence if there are few.
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from enum import Enum
 from functools import cache, partial
 from statistics import NormalDist
@@ -18,7 +18,6 @@ from statistics import NormalDist
 import numpy as np
 
 from mars_viz.analysis.intervals import Steps, prompts_needed, resampled
-from mars_viz.errors import SettingError
 
 DECIMALS = 3  # decimals of a dial value in the sentence; more only for narrower segments
 FEW = 30
@@ -36,14 +35,6 @@ class Graded:
     strict: int  # the segment of the rule's strict end: the first or the last
     units: np.ndarray | None = None
     """int64 [P]; equal for the turns of one question. None if every prompt is independent evidence."""
-
-    def __post_init__(self) -> None:
-        """Raise BadInput unless this is a table of right and wrong with a strict end."""
-        values = self.steps.values
-        if values.ndim != 2 or not len(values) or not np.isin(values, (0, 1)).all():
-            raise SettingError("A recommendation needs right or wrong for each prompt and segment. Use a graded set.")
-        if self.strict not in (0, len(self.steps) - 1):
-            raise SettingError(f"Segment {self.strict} is not an end of the dial. Name the one at the strict end.")
 
     @property
     def outwards(self) -> range:
@@ -151,7 +142,7 @@ class Recommendation:
     """An answer in one sentence, with its numbers."""
 
     finding: Finding
-    sentence: str
+    sentence: str  # empty from `recommend` if it recommends a setting
     dial: float | None  # the loosest good value, with few decimals; None unless recommended
     segment: int | None  # its segment; None unless recommended
     changed: Changed | None  # differences of its grades from strict; None unless recommended
@@ -178,17 +169,12 @@ class Recommendation:
         return f"About {about(self.more)} more {self.changed.unit} would tell of the next looser setting."
 
 
-def recommend(
-    graded: Graded, points: float, confidence: float = 0.95, *, symbol: str = "dial", decimals: int = DECIMALS
-) -> Recommendation:
+def recommend(graded: Graded, points: float, confidence: float = 0.95, *, decimals: int = DECIMALS) -> Recommendation:
     """Return the loosest safe dial value: its accuracy loss is at most `points` percentage points with this confidence.
 
-    The sentence omits both numbers; pages show them once (`sweep.terms`). `symbol` names the dial in the sentence. Its
-    value has at least `decimals` decimals, if they bring it closer to the segment's loose end; 0 for a dial of whole
-    numbers. Raises BadInput for an invalid limit or confidence.
+    The value has at least `decimals` decimals, if they bring it closer to the segment's loose end; 0 for a dial of
+    whole numbers.
     """
-    if not (0 < points <= 100 and 0.5 <= confidence < 1):
-        raise SettingError("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
     changed, order = graded.changed(), graded.outwards
     bound = cache(partial(loss_bound, confidence=confidence))
     bad = (place for place, segment in enumerate(order) if bound(changed[segment]) > points / 100)
@@ -199,22 +185,19 @@ def recommend(
         amount = _counted(mildest) if mildest.kinds else f"{mildest.prompts}"
         share = mildest.discordant_share if mildest.questions >= FEW else 0.0
         needed = max(grown(mildest.questions), prompts_needed(points, confidence, share))
-        least = bound(changed[graded.strict])
-        recommendation = Recommendation(Finding.NOT_ENOUGH, "", None, None, None, least, needed, mildest.questions)
+        least, there = bound(changed[graded.strict]), mildest.questions
         sentence = (
             f"Not enough {mildest.unit} to tell whether any setting looser than strict is safe: there "
-            f"{'is' if amount == '1' else 'are'} {amount}, about {about(recommendation.more or 1)} more would tell."
+            f"{'is' if amount == '1' else 'are'} {amount}, about {about(needed - there)} more would tell."
         )
-        return replace(recommendation, sentence=sentence)
+        return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, least, needed, there)
     segment = order[stop - 1]
     dial, best = _loosest(graded, segment, decimals), changed[segment]
-    exactly = repr(dial).removesuffix(".0")  # reads back as this value, so that rounding cannot leave the segment
-    sentence = f"{symbol} = {exactly} is the loosest safe setting: {best.words} against strict."
     needed_next = None
     if following is not None and following.loss < points / 100:
         margin = min(points - 100 * following.loss, 100.0)
         needed_next = max(grown(best.questions), prompts_needed(margin, confidence, following.discordant_share))
-    return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bound(best), needed_next, best.questions)
+    return Recommendation(Finding.RECOMMENDED, "", dial, segment, best, bound(best), needed_next, best.questions)
 
 
 def loss_bound(changed: Changed, confidence: float) -> float:

@@ -108,12 +108,11 @@ def map_facts(made: DialMap) -> dict[str, Any]:
         ranges += [{"gamma": gamma, "low": low, "high": high} for low, high in made.exact_ranges(gamma)]
         for segment in made.segments_for(gamma):
             sizes = {"rounds": len(segment.rounds), "tokens": len(segment.token_ids)}
-            facts = {"gamma": gamma} | picked(segment, "low", "high", "tau") | sizes
-            facts |= picked(segment, "drafted", "relaxed", "complete")
-            segments.append(facts | {"differs_at": differs_at(segment, made.segment(made.reference, gamma))})
-    facts = {"over": made.span.over or OVER_DIAL} | picked(made.span, "low", "high", "gammas")
-    facts |= picked(made, "passes", "seconds", "complete")
-    return facts | {"exact_ranges": ranges, "segments": segments}
+            row = {"gamma": gamma} | picked(segment, "low", "high", "tau") | sizes
+            row |= picked(segment, "drafted", "relaxed", "complete")
+            segments.append(row | {"differs_at": differs_at(segment, made.segment(made.reference, gamma))})
+    fields = {"over": made.span.over or OVER_DIAL} | picked(made.span, "low", "high", "gammas")
+    return fields | picked(made, "passes", "seconds", "complete") | {"exact_ranges": ranges, "segments": segments}
 
 
 def differs_at(segment: Segment, other: Segment) -> int | None:

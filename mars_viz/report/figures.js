@@ -48,9 +48,8 @@ class MapFigure extends Figure {
 
 /** What a report was sent to draw: specs of figures, in the colours of the theme, and the settings that they are of. */
 class Drawn {
-  /** `rows` are the payload's, of whose logits clouds of marks are made. */
-  constructor({ settings, specs, traces, template, colours }, dark, rows) {
-    Object.assign(this, { settings, specs, traces, template, colours, dark, rows, painted: new Map() });
+  constructor({ settings, specs, traces, template, colours }, dark) {
+    Object.assign(this, { settings, specs, traces, template, colours, dark, painted: new Map() });
   }
 
   /** The drawn setting that stands for a dial value: the nearest in the same segment of the map. */
@@ -73,7 +72,7 @@ class Drawn {
   }
 
   trace(index) {
-    if (!this.painted.has(index)) this.painted.set(index, clouded(this.paint(this.traces[index]), this.rows));
+    if (!this.painted.has(index)) this.painted.set(index, this.paint(this.traces[index]));
     return this.painted.get(index);
   }
 
@@ -85,21 +84,12 @@ class Drawn {
   }
 }
 
-/** A trace with the marks of its cloud, which are sent as rows and rounds, each the step from the one before. */
-function clouded({ cloud, ...trace }, { top, top_logit: logits, ratio }) {
-  if (!cloud) return trace;
-  const sums = (steps) => ((sum) => steps.map((step) => (sum += step)))(0);
-  const rows = sums(cloud.rows), rounds = sums(cloud.rounds);
-  const [x, y] = [0, 1].map((k) => rows.map((row) => logits[row * top + k]));
-  return { ...trace, x, y, customdata: rows.map((row, i) => [rounds[i], ratio[row]]) };
-}
-
 /** The figures along the dial, and the map of all settings with the dial's mark on it. */
 class Figures {
   /** `places` are the page's elements: `basis`, `figures`, `maps`, `quantities` and `heat_map`. */
-  constructor(described, places, { plotly, file, symbol, dark, rows }) {
+  constructor(described, places, { plotly, file, symbol, dark }) {
     const { names, maps, dialMark } = described;
-    Object.assign(this, { places, maps, dialMark, symbol, map: 0, pace: new Pace(), drawn: new Drawn(described, dark, rows) });
+    Object.assign(this, { places, maps, dialMark, symbol, map: 0, pace: new Pace(), drawn: new Drawn(described, dark) });
     this.along = names.map((name, i) => {
       const figure = new Figure(places.figures.appendChild(h("div", { class: "figure", id: name })), name, plotly, file);
       return { index: -1, draw: () => this.drawAlong(i), figure };

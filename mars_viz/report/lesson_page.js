@@ -47,7 +47,7 @@ class LessonPage {
   async drawBeside() {
     await marsViz.script("assets/plotly.js");
     const figure = new Figure(document.getElementById("aside"), "aside", globalThis.Plotly, () => this.name);
-    this.beside = () => figure.draw(new Drawn({ ...this.data.aside, settings: [] }, this.dark, {}).spec(0));
+    this.beside = () => figure.draw(new Drawn({ ...this.data.aside, settings: [] }, this.dark).spec(0));
     this.beside();
   }
 }

@@ -10,13 +10,13 @@ papers.bib are cited by number only.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import io
 import json
 import math
 import os
 import re
+from base64 import b64encode
 from dataclasses import astuple, dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -106,17 +106,14 @@ def report_html(
     """
     gamma = checked_gamma(run, gamma)
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
-    where = {
-        "position": {"dial": at, "overlay": overlay, "selected": None},
-        "name": {"stem": file_stem(run), "gamma": _length(run, gamma)},
-    }
-    payload = run_payload(run, gamma)
-    drawn = sent(prerendered_figures(run, gamma, payload["rows"], most_steps))
+    position = {"dial": at, "overlay": overlay, "selected": None}
+    names, payload = {"stem": file_stem(run), "gamma": _length(run, gamma)}, run_payload(run, gamma)
+    drawn = sent(prerendered_figures(run, gamma, most_steps))
 
     has_others = len(payload["rounds"]["nodes"]) > len(payload["recorded"])
     for detail in LEVELS if has_others else LEVELS[:1]:
-        shown = sent({**where, "payload": detailed(payload, detail)})
-        page = _page(run, gamma, detail, shown, drawn)
+        packed_run = sent({"position": position, "name": names, "payload": detailed(payload, detail)})
+        page = _page(run, gamma, detail, packed_run, drawn)
         if len(page.encode()) <= MAX_BYTES:
             break
     return page
@@ -147,31 +144,37 @@ def _length(run: Run, gamma: int | None) -> str:
     return "" if gamma in (None, run.settings.gamma) else f"-gamma-{gamma}"
 
 
-def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> str:
+def _page(run: Run, gamma: int, detail: Detail, packed_run: str, drawn: str) -> str:
     opening = text_of("opening.js")  # reports if the page cannot be shown
     code, plotly = f"{run_view_script()}\n{text_of('host.js')}", PLOTLY.read_bytes()
     digests = (sha256(script).digest() for script in (opening.encode(), code.encode(), gzip.decompress(plotly)))
-    scripts = " ".join(f"'sha256-{in_base64(digest)}'" for digest in digests)
+    scripts = " ".join(f"'sha256-{b64encode(digest).decode()}'" for digest in digests)
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
-    own = {"opening": Html(opening), "code": Html(code), "style": Html(text_of("report.css"))}
-    contents = {"run": shown, "drawn": drawn, "plotly": in_base64(plotly)}
-    about: dict[str, Any] = {"title": heading(run), "run": described(run, gamma), "less": detail.words}
-    return rendered("report.html", policy=policy, contents=contents, **about, **own)
+    about: dict[str, Any] = {
+        "title": heading(run),
+        "run": described(run, gamma),
+        "less": detail.words,
+        "policy": policy,
+    }
+    about |= {"contents": {"run": packed_run, "drawn": drawn, "plotly": b64encode(plotly).decode()}}
+    about |= {"opening": Html(opening), "code": Html(code), "style": Html(text_of("report.css"))}
+    return rendered("report.html", **about)
 
 
 @cache
 def _templates() -> Environment:
     """Return the templates of reports and sites. Every value is escaped with `html`."""
-    folder = FileSystemLoader(str(files(__package__) / "templates"))
-    how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
-    return Environment(loader=folder, autoescape=True, finalize=_escaped, **how)
-
-
-def _escaped(value: object) -> object:
-    return value if hasattr(value, "__html__") else html(str(value))
+    return Environment(
+        loader=FileSystemLoader(str(files(__package__) / "templates")),
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else html(str(value)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
 
 
 def rendered(template: str, *, kind: str = "", **parts: Any) -> str:
@@ -271,12 +274,7 @@ def sent(value: Any) -> str:
     """Return the value as base64: one line of JSON followed by the bytes of its arrays, gzipped."""
     parts = packed(value)
     head = json.dumps(parts.head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return in_base64(gzip.compress(head.encode() + b"\n" + parts.data.tobytes(), 9, mtime=0))
-
-
-def in_base64(data: bytes) -> str:
-    """Return the bytes as base64."""
-    return base64.b64encode(data).decode("ascii")
+    return b64encode(gzip.compress(head.encode() + b"\n" + parts.data.tobytes(), 9, mtime=0)).decode()
 
 
 def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
@@ -330,9 +328,6 @@ def parquet_table(frame: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-CLOUD = 8  # number of marks from which a trace refers to rows of the payload
-
-
 Setting = tuple[float | None, float, float]
 """A dial value with figures (None for a rule without a dial), and the range of values that they represent: its segment,
 from the lower end to the start of the next one, or -inf and inf outside the map."""
@@ -360,13 +355,9 @@ def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting
     return chosen
 
 
-def prerendered_figures(run: Run, gamma: int, rows: Payload, most: int = MOST_STEPS) -> dict[str, Any]:
-    """Return all figures as JSON, in the colours of the light theme.
-
-    `rows` are those of the explorer's payload. Figures mark the same tokens at many settings, so tokens with two best
-    logits in `rows` are stored as row indices.
-    """
-    shared, lines = _SharedParts(rows), []
+def prerendered_figures(run: Run, gamma: int, most: int = MOST_STEPS) -> dict[str, Any]:
+    """Return all figures as JSON, in the colours of the light theme."""
+    shared, lines = _SharedParts(), []
     before: tuple[float, Positions] | None = None  # of the previous setting: start of its segment, and its positions
     for dial, low, high in settings_drawn(run, gamma, most):
         if before is not None and np.isfinite(low) and low == before[0]:
@@ -394,7 +385,7 @@ def prerendered_figures(run: Run, gamma: int, rows: Payload, most: int = MOST_ST
 
 def figure_alone(figure: go.Figure) -> dict[str, Any]:
     """Return a figure without a dial as JSON, in the colours of the light theme."""
-    shared = _SharedParts({"top": 0})
+    shared = _SharedParts()
     shared.put(figure)
     return shared.to_json()
 
@@ -402,11 +393,7 @@ def figure_alone(figure: go.Figure) -> dict[str, Any]:
 class _SharedParts:
     """Distinct figures and traces as Plotly JSON, and their common template."""
 
-    def __init__(self, rows: Payload) -> None:
-        self._rows: dict[tuple[float, float], int] = {}  # row of the payload by its two best logits
-        if rows["top"] >= 2 and "top_logit" in rows:
-            best = rows["top_logit"].reshape(-1, rows["top"])[:, :2].tolist()
-            self._rows = {(z1, z2): row for row, (z1, z2) in enumerate(best)}
+    def __init__(self) -> None:
         self.specs: list[dict[str, Any]] = []
         self.traces: list[dict[str, Any]] = []
         self.template: Any = {}
@@ -416,7 +403,9 @@ class _SharedParts:
         """Return the index of this figure, whose `data` are indices of traces."""
         layout = figure.layout.to_plotly_json()
         self.template = layout.pop("template", self.template)
-        data = [self._index(self._trace(trace.to_plotly_json()), self.traces) for trace in figure.data]
+        kinds = {"scattergl": "scatter"}  # Plotly's basic bundle draws without WebGL
+        traces = (trace.to_plotly_json() | {"type": kinds.get(trace.type, trace.type)} for trace in figure.data)
+        data = [self._index(trace, self.traces) for trace in traces]
         return self._index({"data": data, "layout": layout}, self.specs)
 
     def to_json(self) -> dict[str, Any]:
@@ -430,22 +419,6 @@ class _SharedParts:
             self._index_by_key[key] = len(kept)
             kept.append(json.loads(key))
         return self._index_by_key[key]
-
-    def _trace(self, trace: dict[str, Any]) -> dict[str, Any]:
-        """Convert a trace for Plotly's basic bundle; known marks become indices of rows and rounds."""
-        if trace["type"] == "scattergl":
-            trace["type"] = "scatter"
-        more = np.asarray(trace.get("customdata", ()))
-        if trace.get("mode") != "markers" or more.shape[1:] != (2,) or len(more) < CLOUD:
-            return trace
-        indices = [self._rows.get(pair) for pair in zip(trace["x"].tolist(), trace["y"].tolist(), strict=True)]
-        if None in indices:
-            return trace
-        cloud = {"rows": np.array(indices), "rounds": more[:, 0]}
-        others = {name: part for name, part in trace.items() if name not in ("x", "y", "customdata")}
-        return others | {
-            "cloud": {name: np.diff(np.asarray(part), prepend=0).astype(int) for name, part in cloud.items()}
-        }
 
 
 def _listed(array: np.ndarray) -> list[Any]:

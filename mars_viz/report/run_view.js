@@ -25,7 +25,7 @@ function explorerPlace(element, followed) {
 /** The figures of a page, in its elements of those ids. `file` names what is saved of them. */
 function figuresOnPage(described, { plotly, file, payload, dark }) {
   const places = Object.fromEntries(["basis", "figures", "maps", "quantities", "heat_map"].map((id) => [id, document.getElementById(id)]));
-  return new Figures(described, places, { plotly, file, symbol: payload.dial?.symbol, dark, rows: payload.rows });
+  return new Figures(described, places, { plotly, file, symbol: payload.dial?.symbol, dark });
 }
 
 /** As `file_name` in Python. */

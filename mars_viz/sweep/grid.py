@@ -155,8 +155,8 @@ def recommended(result: SweepResult, terms: Terms, among: int = 1) -> Recommenda
     limits = ({"right": terms.points} if graded else {}) | terms.increases
     steps = {column: result.graded_steps(column) for column in limits}
     dial = plan.axis.dial
-    style: dict[str, Any] = {"symbol": dial.symbol, "decimals": 0 if dial.step >= 1 else DECIMALS}
-    found = {column: recommend(steps[column], points, confidence, **style) for column, points in limits.items()}
+    decimals = 0 if dial.step >= 1 else DECIMALS
+    found = {name: recommend(steps[name], limit, confidence, decimals=decimals) for name, limit in limits.items()}
     for column, each in found.items():
         if each.dial is not None and len(steps[column].steps) == 1:  # nothing changes along the dial
             found[column] = replace(each, dial=plan.loosest)

@@ -20,7 +20,6 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
 from mars_viz.chat import in_plain_text
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.prompts import Turns
 from mars_viz.records import Emission
 from mars_viz.sweep import texts
 from mars_viz.sweep.columns import UNGRADED
@@ -160,12 +159,6 @@ def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
     return Pairing(left, right, ids, texts_of, (rows[0], rows[1]), otherwise, apart)
 
 
-def at_settings(paired: Pairing, left: SweepSetting, right: SweepSetting) -> Pairing:
-    """Return the same prompts at other dial values of the sweeps. Raises BadInput for a value not swept."""
-    _check(left, right)
-    return replace(paired, left=left, right=right)
-
-
 def _check(*settings: SweepSetting) -> None:
     for side in settings:
         side.result.rows(np.array([side.dial]))
@@ -185,11 +178,10 @@ def _asked(result: SweepResult) -> dict[tuple[str, int], tuple[int, str, str | N
     with suppress(BadInput):
         items = open_store(result.folder).prompts().items
         texts = {item.id: in_plain_text(item.opening, item.prompt) for item in items}
-    ids = result.prompts["id"].astype(str).tolist()
-    if result.plan.turns is Turns.FIRST:
-        return {(name, 1): (row, name, texts.get(name)) for row, name in enumerate(ids)}
+    ids = result.prompts["id"]
+    questions = result.prompts.get("question", ids)
     prompts, turns = {}, Counter[str]()
-    for row, (name, question) in enumerate(zip(ids, result.prompts["question"].astype(str).tolist(), strict=True)):
+    for row, (name, question) in enumerate(zip(ids.astype(str).tolist(), questions.astype(str).tolist(), strict=True)):
         turns[question] += 1
         prompts[question, turns[question]] = (row, name, texts.get(name))
     return prompts
@@ -221,20 +213,13 @@ def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -
     return tuple(pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """The texts' first differences, as far as each text's first difference to its reference determines them."""
+def divergence(pairing: Pairing) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the texts' first differences, as far as each text's first difference to its reference determines them.
 
-    first: np.ndarray  # int64 [P]; first token that differs; -1 if none does
-    exact: np.ndarray
-    """bool [P]; False if both texts leave the reference at this token, so that they may differ later."""
-
-
-def divergence(pairing: Pairing) -> Divergence | None:
-    """Return the first differences of the texts; None unless both sweeps' reference texts are known to be equal.
-
-    They may differ with other models, sampling, length limit or device, a strict end that is not lossless, or, above
-    temperature 0, one of another kind.
+    int64 [P]: the first token that differs, -1 if none does. bool [P]: False if both texts leave the reference at this
+    token, so that they may differ later. None unless both sweeps' reference texts are known to be equal: they may
+    differ with other models, sampling, length limit or device, a strict end that is not lossless, or, above temperature
+    0, one of another kind.
     """
     one, other = pairing.left.result.plan, pairing.right.result.plan
     # what is paired asks the same after the same turns and answers, whatever else the sets hold
@@ -246,7 +231,7 @@ def divergence(pairing: Pairing) -> Divergence | None:
     left, right = (column.astype(np.int64) for column in pairing.at("first_divergence"))
     never = np.iinfo(np.int64).max
     least = np.minimum(np.where(left < 0, never, left), np.where(right < 0, never, right))
-    return Divergence(np.where(least == never, -1, least), (left != right) | (left < 0))
+    return np.where(least == never, -1, least), (left != right) | (left < 0)
 
 
 def _reference(plan: Plan) -> tuple[object, ...]:
@@ -282,62 +267,44 @@ class Change(Enum):
     SAME = "identical"  # token for token
 
 
-@dataclass(frozen=True, slots=True)
-class PromptEntry:
-    """A shared prompt."""
-
-    place: int  # index in the pairing
-    id: str
-    change: Change
-
-
-@dataclass(frozen=True, slots=True)
-class KeptTexts:
-    """The stored texts of a prompt."""
-
-    left: Written | None  # the reference's text; None if its sweep stores none
-    right: Written | None  # the other's text; None if its sweep stores none
-    alignment: Alignment | None  # of both texts; None unless both exist
-
-
-def entries(both: Pairing) -> tuple[PromptEntry, ...]:
-    """Return every shared prompt, changed ones first, otherwise in the reference's order. Reads no texts."""
+def changes(both: Pairing) -> dict[int, Change]:
+    """Return the change of every shared prompt by its index, changed ones first, otherwise in the reference's order.
+    Reads no texts."""
     (worse, better), parted, lengths = turned(both), divergence(both), both.at("tokens")
     # tokens of another vocabulary may be more or fewer for one text
     differs = (lengths[0] != lengths[1]) & both.one_vocabulary
     same = np.zeros_like(differs)
     if parted is not None:
-        same = parted.first < 0
-        differs |= parted.exact & ~same
+        first, exact = parted
+        same = first < 0
+        differs |= exact & ~same
     if both.one_sweep:
         dials = np.array([both.left.dial, both.right.dial])
         lines = both.left.result.rows(dials)[both.rows[0]]
         same |= lines[:, 0] == lines[:, 1]
-    marks = {Change.WORSE: worse, Change.BETTER: better, Change.DIFFERS: differs & ~same, Change.SAME: same}
-    prompts = []
-    for place, name in enumerate(both.ids):
-        change = next((kind for kind, of in marks.items() if of[place]), Change.PERHAPS)
-        prompts.append(PromptEntry(place, name, change))
-    order = list(Change)
-    return tuple(sorted(prompts, key=lambda entry: order.index(entry.change)))
+    marks = np.array([worse, better, differs & ~same, ~same, same])  # in the order of `Change`
+    kinds = marks.argmax(axis=0)
+    return {place: list(Change)[kinds[place]] for place in np.argsort(kinds, kind="stable").tolist()}
 
 
-def kept(both: Pairing, place: int) -> KeptTexts:
-    """Return both texts after a prompt. Raises BadInput if a sweep's texts are damaged."""
-    ours, theirs = (int(rows[place]) for rows in both.rows)
-    read = [_texts(both.left, ours)]
-    once = both.one_sweep and ours == theirs
-    read.append(read[0] if once else _texts(both.right, theirs))
-    written: list[Written | None] = []
-    for side, row, found in zip((both.left, both.right), (ours, theirs), read, strict=True):
-        stretch = int(side.result.rows(np.array([side.dial]))[row, 0] - side.result.starts[row])
-        written.append(None if found is None else found.text(stretch))
-    left, right = written
-    if left is None or right is None or read[0] is None or read[1] is None:
-        return KeptTexts(left, right, None)
-    by_token = both.one_vocabulary or same_vocabulary(read[0].pieces, read[1].pieces)
-    unit = Unit.TOKENS if by_token else Unit.CHARACTERS
-    return KeptTexts(left, right, align(left, right, unit))
+def kept(both: Pairing, place: int) -> tuple[Written, Written, Alignment]:
+    """Return both texts after a prompt and their alignment. Raises BadInput if a sweep's texts are missing or
+    damaged."""
+    rows = [int(each[place]) for each in both.rows]
+    left, right = (_texts(side, row) for side, row in zip((both.left, both.right), rows, strict=True))
+    if left is None or right is None:
+        one = f"The {'reference' if left is None else 'compared'} sweep holds no"
+        who = "This sweep holds no" if both.one_sweep else "Neither sweep holds a" if left is right else one
+        raise SettingError(
+            f"{who} text of this prompt (older sweeps kept none). Sweep again into a new folder to read both, or "
+            "decode the prompt under Rules or models on one prompt. The figures above need no texts."
+        )
+    ours, theirs = (
+        found.text(int(side.result.rows(np.array([side.dial]))[row, 0] - side.result.starts[row]))
+        for side, row, found in zip((both.left, both.right), rows, (left, right), strict=True)
+    )
+    by_token = both.one_vocabulary or same_vocabulary(left.pieces, right.pieces)
+    return ours, theirs, align(ours, theirs, Unit.TOKENS if by_token else Unit.CHARACTERS)
 
 
 def _texts(side: SweepSetting, row: int) -> PromptTexts | None:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -33,7 +34,6 @@ from mars_viz.race import (
     Racing,
     list_races,
     load_race,
-    race_frame,
     write_zip,
 )
 from mars_viz.rules import rule_named
@@ -438,7 +438,7 @@ def _raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, p
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay", play=play)
-    board = share.Table("What each lane took", f"{name}-race", lambda: race_frame(opened))
+    board = share.Table("What each lane took", f"{name}-race", lambda: pd.DataFrame(opened.rows))
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
 

@@ -22,6 +22,7 @@ import streamlit as st
 
 from mars_viz import default_folders, runlist, samples
 from mars_viz.analysis.metrics import run_facts, speed
+from mars_viz.components.explorer.pins import Choice
 from mars_viz.errors import BadInput, StorageError
 from mars_viz.escapes import markdown, visible
 from mars_viz.options import clipped
@@ -36,7 +37,7 @@ from mars_viz.runstore import LONGEST_TITLE
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import server_class
-from mars_viz.ui.compare.page_state import Across, Choice, Comparison
+from mars_viz.ui.compare.page_state import Across, Comparison
 from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted, draw_lost
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import to_parameters

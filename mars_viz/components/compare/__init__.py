@@ -23,8 +23,7 @@ Payload = dict[str, Any]  # JSON-compatible
 OUTCOMES = (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS)  # in the order of codes in bars
 
 
-Pane = tuple[str, str, str, Run]
-"""Key of a choice, name, summary in a line, and the run at its setting, without a dial map."""
+Pane = tuple[str, str, str]  # key of a choice, name, summary in a line
 
 
 def run_pane(run: Run) -> Payload:
@@ -32,17 +31,11 @@ def run_pane(run: Run) -> Payload:
     return plain(run_payload(run, judges=()))
 
 
-def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload | None, Payload | None]) -> Payload:
+def pair_payload(panes: Sequence[Pane], found: Alignment, runs: tuple[Payload | None, Payload | None]) -> Payload:
     """Return both panes. `runs` are their `run_pane` payloads, or None if the browser has them already."""
-    partners = {left: right for left, right, _ in found.rounds if left is not None}
-    others = {right: left for left, right, _ in found.rounds if right is not None}
-    sides = ((left, found.left, runs[0], partners), (right, found.right, runs[1], others))
     left_pane, right_pane = (
-        {
-            **{"key": key, "name": name, "detail": detail, "run": run, **_shared(side)},
-            "partners": [matching[r] for r in range(len(shown.rounds))],
-        }
-        for (key, name, detail, shown), side, run, matching in sides
+        {"key": key, "name": name, "detail": detail, "run": run, **_shared(side), "partners": side.partners}
+        for (key, name, detail), side, run in zip(panes, (found.left, found.right), runs, strict=True)
     )
     positions = found.unit is Unit.TOKENS
     return {"unit": found.unit.value, "positions": positions, "left": left_pane, "right": right_pane}

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from mars_viz.analysis.alignment import Alignment, Difference, Unit
-from mars_viz.components.compare import Payload, lane_payload, pair_payload, whole_payload
+from mars_viz.analysis.alignment import Alignment, Difference, Unit, Written, written
+from mars_viz.components.compare import Pane, Payload, lane_payload, pair_payload, whole_payload
 from mars_viz.demo import BUILT_IN
 from mars_viz.documents import Table
 from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Run, Settings
 from mars_viz.ui import theme
 from mars_viz.ui.compare import page_state
-from mars_viz.ui.compare.page_state import Across, Candidate, Comparison, Lineup
+from mars_viz.ui.compare.page_state import Across, Candidate, CompareView, Lineup
 from mars_viz.ui.documents import draw
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
@@ -31,14 +31,12 @@ class Names(NamedTuple):
 
     left: str
     right: str
-    ruled: bool = False  # True if both names contain rule and dial
 
 
 SIDES = Names("reference", "compared")
 MEANING = {
     "exact": "Exact: counted on the text that its own setting generates.",
     "measured": "Measured: wall clock of the recorded decoding, on its device.",
-    "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
 }
 LONG = 24  # maximum length of a name that is repeated with every number on a narrow screen
 
@@ -52,12 +50,11 @@ def short_names(names: Names) -> tuple[str, str]:
 def named(left: Candidate, right: Candidate) -> Names:
     """Return the shortest distinct names: by dial, by rule, by models or by the runs' labels."""
     if left.choice == right.choice:
-        return Names(_by_rule(left), _by_rule(left), ruled=True)
+        return Names(_by_rule(left), _by_rule(left))
     for names in _ways(left, right):
         if names.left != names.right:
             return names
-    same = _by_lines(left, right)
-    return same._replace(right=_with_key(right, same.right))
+    return Names(_by_line(left), _with_key(right, _by_line(right)))
 
 
 def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
@@ -67,29 +64,28 @@ def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
         yield _by_models(left, right)
     elif page_state.same_prompt(left_run, right_run):
         if all(getattr(left_run.settings, name) == getattr(right_run.settings, name) for name in _BUT_THE_DIAL):
-            yield Names(_by_dial(left), _by_dial(right), left.dial is None)  # a rule without a dial is named itself
-        yield Names(_by_rule(left), _by_rule(right), ruled=True)
+            yield Names(_by_dial(left), _by_dial(right))
+        yield Names(_by_rule(left), _by_rule(right))
         yield Names(left_run.settings.draft, right_run.settings.draft)
-    yield _by_lines(left, right)
+    yield Names(_by_line(left), _by_line(right))
 
 
 def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) -> list[str]:
     """Return the names of the texts in the strip: the pair's names for the pair, the others relative to the reference.
     Equal names are extended by the runs' labels, and if necessary by the choices' keys."""
-    pair = named(left, right)
-    pair_names = {left.choice: pair.left, right.choice: pair.right}
-    names = [pair_names.get(lane.choice) or named(left, lane).right for lane in lanes]
-    for by_key in (False, True):
+    pair = dict(zip((left.choice, right.choice), named(left, right), strict=True))
+    names = [pair.get(lane.choice) or named(left, lane).right for lane in lanes]
+    for extended in (_with_line, _with_key):
         counts = Counter(names)
-        for place, lane in enumerate(lanes):
-            name, line = names[place], _by_line(lane)
-            if counts[name] == 1 or lane.choice in pair_names:
-                continue
-            if by_key:
-                names[place] = _with_key(lane, name)
-            elif name != line:
-                names[place] = f"{name}, {line}"
+        names = [
+            name if counts[name] == 1 or lane.choice in pair else extended(lane, name)
+            for lane, name in zip(lanes, names, strict=True)
+        ]
     return names
+
+
+def _with_line(one: Candidate, name: str) -> str:
+    return name if name == _by_line(one) else f"{name}, {_by_line(one)}"
 
 
 def _with_key(one: Candidate, name: str) -> str:
@@ -132,9 +128,8 @@ def _by_models(left: Candidate, right: Candidate) -> Names:
         distinct = _distinct_models(*drafters, "an unnamed drafter")
         parts.append(Names(f"drafted by {distinct.left}", f"drafted by {distinct.right}"))
     if _by_rule(left) != _by_rule(right):
-        parts.append(Names(_by_rule(left), _by_rule(right), ruled=True))
-    left_names, right_names, ruled = zip(*parts, strict=True)
-    return Names(", ".join(left_names), ", ".join(right_names), ruled[-1])
+        parts.append(Names(_by_rule(left), _by_rule(right)))
+    return Names(*(", ".join(side) for side in zip(*parts, strict=True)))
 
 
 def _distinct_models(left: str, right: str, unnamed: str) -> Names:
@@ -148,13 +143,7 @@ def _distinct_models(left: str, right: str, unnamed: str) -> Names:
     return Names(first, second)
 
 
-def _by_lines(left: Candidate, right: Candidate) -> Names:
-    return Names(_by_line(left), _by_line(right), ruled=not left.label and not right.label)
-
-
 def _by_line(one: Candidate) -> str:
-    if not one.label:
-        return _by_rule(one)
     is_own = one.choice.dial is None and one.choice.gamma is None
     return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {_setting_words(one)}")
 
@@ -164,8 +153,7 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
     return which view has more to compare."""
     if left.choice == right.choice:
         return f"Nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
-    first = _piece(left.run, alignment.left.parts), _piece(right.run, alignment.right.parts)
-    parts = [parting(alignment, names, *first)]
+    parts = [parting(alignment, names, written(left.run), written(right.run))]
     if left.run.prompt_ids != right.run.prompt_ids and not page_state.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
     if alignment.unit is Unit.CHARACTERS:
@@ -186,9 +174,10 @@ _ELSEWHERE = {
 """Where to find more texts to compare, by view."""
 
 
-def parting(alignment: Alignment, names: Names, left: Piece | None, right: Piece | None) -> str:
-    """Return a sentence about the first difference. `left` and `right` are the tokens there; None at the end of a
-    text."""
+def parting(alignment: Alignment, names: Names, *texts: Written) -> str:
+    """Return a sentence about the first difference of both texts."""
+    sides = (alignment.left.parts, alignment.right.parts)
+    left, right = (None if at is None else text.pieces[at] for text, at in zip(texts, sides, strict=True))
     shared = counted(alignment.prefix, alignment.unit.value)
     if alignment.identical and not alignment.prefix:
         return "Both write nothing."
@@ -205,11 +194,6 @@ def parting(alignment: Alignment, names: Names, left: Piece | None, right: Piece
     if not alignment.prefix:
         return f"{_capital(silent)} writes nothing, {other} begins with {_quoted_token(token)}."
     return f"{begin}{silent} ends, and {other} goes on with {_quoted_token(token)}."
-
-
-def _piece(run: Run, index: int | None) -> Piece | None:
-    """Return the token at an index of the text; None at its end."""
-    return None if index is None or index >= len(run.token_ids) else run.pieces[run.token_ids[index]]
 
 
 def _quoted_token(piece: Piece | None) -> str:
@@ -238,34 +222,30 @@ def graded(left: bool | None, right: bool | None, names: Names) -> list[str]:
 
 
 def _capital(name: str) -> str:
-    return name[:1].upper() + name[1:] if name == "strict" else name
+    return "Strict" if name == "strict" else name
 
 
-def written(value: float, is_share: bool) -> str:
-    """Format a number of the table."""
-    return f"{number(100 * value)}{THIN_SPACE}%" if is_share and math.isfinite(value) else number(value)
+def cells(row: Difference) -> tuple[str, ...]:
+    """Format a row of the table: name, both numbers, the difference with a sign (shares in points), and the basis."""
+    factor, unit, points = (100, f"{THIN_SPACE}%", f"{THIN_SPACE}points") if row.is_share else (1, "", "")
+    left, right = (number(factor * each) + unit * math.isfinite(each) for each in (row.left, row.right))
+    sign = "+" * (row.change > 0)
+    change = f"{sign}{number(factor * row.change)}{points}" if math.isfinite(row.change) else number(row.change)
+    return row.name, left, right, change, row.stands
 
 
-def change(row: Difference) -> str:
-    """Format the difference with a sign; shares in percentage points."""
-    if not math.isfinite(row.change):
-        return "–"
-    value = 100 * row.change if row.is_share else row.change
-    unit = f"{THIN_SPACE}points" if row.is_share else ""
-    return ("+" if value > 0 else "") + number(value) + unit
+def detail(one: Candidate, name: str) -> str:
+    """Return a line about a text, without rule and dial if its name contains them."""
+    run, rule = one.run, _by_rule(one)
+    setting = run.settings.draft if rule in name else f"{rule}, {run.settings.draft}"
+    return f"{setting}: {counts(len(run.token_ids), len(run.rounds), one.right)}"
 
 
-def detail(one: Candidate, *, ruled: bool) -> str:
-    """Return a line about a text. `ruled` is True if its name contains rule and dial."""
-    run = one.run
-    setting = run.settings.draft if ruled else f"{_by_rule(one)}, {run.settings.draft}"
-    numbers = f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}"
-    return f"{setting}: {numbers}{answer(one.right)}"
-
-
-def answer(right: bool | None) -> str:
-    """Return whether an answer is right, after a comma; empty if unknown."""
-    return {True: ", answer right", False: ", answer wrong", None: ""}[right]
+def counts(tokens: int, rounds: int, right: bool | None) -> str:
+    """Return a text's numbers, and whether its answer is right if that is known."""
+    answer = {True: ", answer right", False: ", answer wrong", None: ""}[right]
+    tau = number(tokens / rounds if rounds else math.nan)
+    return f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}{answer}"
 
 
 def footnote(left: Candidate, right: Candidate) -> str:
@@ -297,18 +277,18 @@ def sweep_footnote(confidence: float, worse: Sequence[str], better: Sequence[str
     return sentence
 
 
-def payload(memory: Comparison, shown: Lineup) -> Payload:
+def panes(left: Candidate, right: Candidate) -> list[Pane]:
+    """Return the heads of both panes."""
+    sides = zip((left, right), named(left, right), strict=True)
+    return [(one.choice.key, name, detail(one, name)) for one, name in sides]
+
+
+def payload(view: CompareView, shown: Lineup) -> Payload:
     """Return all data for the browser."""
-    left, right, view = shown.left, shown.right, memory.view
-    names = named(left, right)
-    left_pane, right_pane = (
-        (one.choice.key, name, detail(one, ruled=names.ruled), one.run)
-        for one, name in ((left, names.left), (right, names.right))
-    )
-    data = memory.payload(left), memory.payload(right)
-    pair = pair_payload(left_pane, right_pane, memory.alignment(left, right), data)
+    left, right = shown.left, shown.right
+    pair = pair_payload(panes(left, right), right.aligned(left), (left.pane, right.pane))
     lanes = [
-        lane_payload(one.choice.key, name, one.run, memory.alignment(left, one).right, one.right)
+        lane_payload(one.choice.key, name, one.run, one.aligned(left).right, one.right)
         for one, name in zip(shown.lanes, lane_names(left, right, shown.lanes), strict=True)
     ]
     order = [choice.key for choice in shown.order]
@@ -322,18 +302,14 @@ def lead(sentence: str) -> None:
 
 def table(rows: Sequence[Difference], names: Names) -> None:
     """Draw the numbers of both texts."""
-    lines = []
-    for row in rows:
-        left, right = (written(value, row.is_share) for value in (row.left, row.right))
-        lines.append((row.name, left, right, change(row), row.stands))
     heads, label = ("number", names.left, names.right, "difference", "basis"), "Both texts in numbers"
     meanings = "; ".join(f"{row.name}: {row.meaning}" for row in rows if row.meaning)
     bases = " ".join(MEANING[basis] for basis in dict.fromkeys(row.stands for row in rows))
-    draw([Table(heads, lines, label, label, {"number": meanings, "basis": bases})])
+    draw([Table(heads, list(map(cells, rows)), label, label, {"number": meanings, "basis": bases})])
 
 
 def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
     """Return the same numbers for a file; shares are fractions."""
     columns = ("number", names.left, names.right, "difference", "stands on")
     lines = [(row.name, row.left, row.right, row.change, row.stands) for row in rows]
-    return pd.DataFrame([dict(zip(columns, line, strict=True)) for line in lines])
+    return pd.DataFrame(lines, columns=columns)

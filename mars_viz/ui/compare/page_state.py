@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from mars_viz.analysis.alignment import Alignment, align_runs
+from mars_viz.analysis.intervals import plain_within
 from mars_viz.components.compare import Ask, Payload, run_pane
-from mars_viz.components.explorer.pins import Choice as Choice
+from mars_viz.components.explorer.pins import Choice
 from mars_viz.errors import BadInput, EvidenceError, RunFileError, contained
 from mars_viz.prompts import grader_named, recognised
 from mars_viz.rules import Rule, rule_named
@@ -76,7 +77,7 @@ def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
     return {name: text for name, text in written.items() if name == "across" or (name in OF_SWEEPS) == of_sweeps}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Candidate:
     """Text to compare."""
 
@@ -85,6 +86,7 @@ class Candidate:
     run: Run  # the run at exactly this setting, without a dial map
     label: str  # label of its source in lists
     right: bool | None  # whether its answer is right by the built-in tasks; None for other prompts
+    _alignments: WeakKeyDictionary[Candidate, Alignment] = field(default_factory=WeakKeyDictionary, init=False)
 
     @property
     def recorded(self) -> bool:
@@ -99,31 +101,35 @@ class Candidate:
     @property
     def dial(self) -> float | None:
         """Value of its dial; None if the rule has none."""
-        return None if self.rule.dial is None else self.rule.dial.checked(self.run.settings.dial)
+        return self.rule.checked_dial(self.run.settings.dial)
 
+    @cached_property
+    def pane(self) -> Payload:
+        """Its data for the browser."""
+        return run_pane(self.run)
 
-def source_of(choice: Choice, catalog: RunCatalogue) -> Run:
-    """Return the run of a choice. Raises BadInput if it is missing or cannot be read."""
-    if choice.run not in catalog.own and choice.run not in catalog.recorded:
-        raise RunFileError("There is no run of that name here; choose another from the list.")
-    return catalog.opened(choice.run)
+    def aligned(self, reference: Candidate) -> Alignment:
+        """Return the alignment of the reference, on the left, with this text."""
+        if reference not in self._alignments:
+            with contained(f"The run {self.choice.run}"):
+                self._alignments[reference] = align_runs(reference.run, self.run)
+        return self._alignments[reference]
 
 
 def contender(choice: Choice, catalog: RunCatalogue) -> Candidate:
-    """Return the exact run of a choice. Raises BadInput as `source_of` does, and if the setting was not mapped."""
-    source = source_of(choice, catalog)
-    settings, rule = source.settings, rule_named(source.settings.rule)
-    gamma = choice.gamma or settings.gamma
-    own_dial = _dial_of(Choice(choice.run), source)
-    dial = own_dial if choice.dial is None else rule.checked_dial(choice.dial)
-    if (dial, gamma) == (own_dial, settings.gamma):
+    """Return the exact run of a choice. Raises BadInput if its run is missing or cannot be read, and if the setting was
+    not mapped."""
+    source = catalog.opened(choice.run)
+    plain, settings, rule = _simplest(choice, source), source.settings, rule_named(source.settings.rule)
+    dial = rule.checked_dial(settings.dial if choice.dial is None else choice.dial)
+    if plain == Choice(choice.run):
         run = source.unmapped
     elif source.dial_map is None or dial is None:
         why = "This run carries no dial map, so only its own setting is known. Decode it again, or map it."
         raise EvidenceError(why)
     else:
-        run = source.dial_map.at(dial, gamma).unmapped
-    return Candidate(_simplest(choice, source), source, run, catalog.labels[choice.run], right_answer(run))
+        run = source.dial_map.at(dial, choice.gamma or settings.gamma).unmapped
+    return Candidate(plain, source, run, catalog.labels[choice.run], right_answer(run))
 
 
 def right_answer(run: Run) -> bool | None:
@@ -135,16 +141,14 @@ def right_answer(run: Run) -> bool | None:
 
 
 def choices_across(
-    across: Across, run_id: str, run: Run, gamma: int | None, catalog: RunCatalogue
+    across: Across, run_id: str, run: Run, gamma: int | None, catalog: RunCatalogue, *dials: float | None
 ) -> tuple[Choice, ...]:
-    """Return the choices to browse, without reading their runs."""
+    """Return the choices to browse, without reading their runs; settings are named as by `settings_of`."""
     if across is Across.SETTINGS:
-        return settings_of(run_id, run, gamma)
+        return settings_of(run_id, run, gamma, *dials)
     entries = {name: entry.facts for name, entry in catalog.recorded.items() if entry.facts is not None}
-    if across is Across.RUNS:
-        return tuple(map(Choice, (*reversed(list(catalog.own)), *entries)))
-    tab_runs = [name for name, each in reversed(list(catalog.own.items())) if same_prompt(run, each)]
-    return tuple(map(Choice, (*tab_runs, *(n for n, e in entries.items() if same_prompt(run, e)))))
+    runs: dict[str, Run | Manifest] = {**dict(reversed(list(catalog.own.items()))), **entries}
+    return tuple(Choice(name) for name, each in runs.items() if across is Across.RUNS or same_prompt(run, each))
 
 
 def same_prompt(run: Run, other: Run | Manifest) -> bool:
@@ -154,78 +158,41 @@ def same_prompt(run: Run, other: Run | Manifest) -> bool:
     return run.prompt_ids == other.prompt_ids
 
 
-def settings_of(run_id: str, run: Run, gamma: int | None = None) -> tuple[Choice, ...]:
+def settings_of(run_id: str, run: Run, gamma: int | None = None, *dials: float | None) -> tuple[Choice, ...]:
     """Return a choice for every distinct text of the run's dial map at this γ, by increasing dial; without a map only
-    its own."""
+    its own. A text has the first of these `dials` that generates it, or else a plain value."""
     dial_map, rule = run.dial_map, rule_named(run.settings.rule)
     length = gamma or run.settings.gamma
     if dial_map is None or rule.dial is None or length not in dial_map.span.gammas:
         return (Choice(run_id),)
-    named = (rule.dial.strict, rule.dial.checked(run.settings.dial), rule.dial.default)
-    choices = []
-    for segment in dial_map.segments_for(length):
-        if not segment.complete:
-            continue
-        inside = [
-            dial for dial in named if segment.low <= dial < segment.high or dial == segment.high == dial_map.span.high
-        ]
-        dial = inside[0] if inside else roundest(segment.low, segment.high)
-        choices.append(_simplest(Choice(run_id, dial, gamma), run))
-    return tuple(choices)
+    named = (*dials, rule.dial.strict, rule.dial.checked(run.settings.dial), rule.dial.default)
+    inside = [each for each in named if each is not None and dial_map.span.low <= each <= dial_map.span.high]
+    by_segment = {dial_map.segment(each, length).low: each for each in reversed(inside)}
+    segments = [segment for segment in dial_map.segments_for(length) if segment.complete]
+    values = (by_segment.get(segment.low, plain_within(segment.low, segment.high)) for segment in segments)
+    return tuple(_simplest(Choice(run_id, value, gamma), run) for value in values)
 
 
 def _simplest(choice: Choice, run: Run) -> Choice:
-    gamma = None if choice.gamma == run.settings.gamma else choice.gamma
-    is_own = choice.dial == _dial_of(Choice(choice.run), run)
-    return Choice(choice.run, None if is_own else choice.dial, gamma)
-
-
-def roundest(low: float, high: float) -> float:
-    """Return the value with the fewest decimals in low <= value < high; `low` if there is none."""
-    for decimals in range(17):
-        value = math.ceil(low * 10**decimals) / 10**decimals
-        if low <= value < high:
-            return value
-    return low
+    own_dial = rule_named(run.settings.rule).checked_dial(run.settings.dial)
+    return Choice(
+        choice.run,
+        None if choice.dial == own_dial else choice.dial,
+        None if choice.gamma == run.settings.gamma else choice.gamma,
+    )
 
 
 def first_pair(run_id: str, run: Run) -> tuple[Choice, Choice]:
     """Return the initial reference and text of a run: the strict end of its map and its own setting, or the rule's
     default if they are equal. Without a map, both are the run's own."""
-    dial, dial_map, own_choice = rule_named(run.settings.rule).dial, run.dial_map, Choice(run_id)
-    if dial is None or dial_map is None:
-        return own_choice, own_choice
-    strict, default = (_reachable(Choice(run_id, value), run) for value in (dial.strict, dial.default))
-    mapped = settings_of(run_id, run)
-    reference = strict or mapped[0]
-    return reference, next(
-        (each for each in (own_choice, default, *mapped) if each is not None and each != reference), reference
-    )
-
-
-def _reachable(choice: Choice, run: Run) -> Choice | None:
-    """Return the simplest choice; None if the map lacks its complete text."""
-    dial_map, dial = run.dial_map, choice.dial
-    plain = _simplest(choice, run)
-    if plain == Choice(choice.run):
-        return plain
-    if dial_map is None or dial is None or not dial_map.span.low <= dial <= dial_map.span.high:
-        return None
-    gamma = choice.gamma or run.settings.gamma
-    return plain if gamma in dial_map.span.gammas and dial_map.segment(dial, gamma).complete else None
-
-
-def _dial_of(choice: Choice, run: Run) -> float | None:
-    rule = rule_named(run.settings.rule)
-    if rule.dial is None:
-        return None
-    return rule.dial.checked(run.settings.dial) if choice.dial is None else choice.dial
-
-
-def window(choices: Sequence[Choice], at: int, most: int) -> range:
-    """Return the indices of the visible part of a long list around a position."""
-    first = max(0, min(at - most // 2, len(choices) - most))
-    return range(first, min(first + most, len(choices)))
+    dial, own = rule_named(run.settings.rule).dial, Choice(run_id)
+    if dial is None or run.dial_map is None:
+        return own, own
+    strict, default = (_simplest(Choice(run_id, value), run) for value in (dial.strict, dial.default))
+    mapped, by_default = settings_of(run_id, run), settings_of(run_id, run, None, dial.default)
+    reference = strict if strict in (own, *mapped) else mapped[0]
+    others = (own, *[default] * (default in by_default), *mapped)
+    return reference, next((each for each in others if each != reference), reference)
 
 
 MOST_LANES = 24  # maximum number of texts in the strip
@@ -239,9 +206,7 @@ class Comparison(PageState):
     run: str = ""  # id of the run that the view belongs to; empty at first
     turned: bool = False
     """True after a change of `across`: the reference stays, and so does the other text if it is still a choice."""
-    known: dict[Choice, Candidate] = field(default_factory=dict)  # by their simplest choice; each holds its run
-    alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
-    payloads: dict[Choice, Payload] = field(default_factory=dict)
+    known: dict[Choice, Candidate] = field(default_factory=dict)  # the texts shown last
 
     def follow(self, run_id: str) -> None:
         """Reset the view if the tab has opened another run on any page."""
@@ -264,37 +229,11 @@ class Comparison(PageState):
     def contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
         """Return the exact run of a choice. Raises BadInput as `contender` does."""
         with contained(f"The run {choice.run}"):
-            source = source_of(choice, catalog)
+            source = catalog.opened(choice.run)
             plain = _simplest(choice, source)
-            candidate = self.known.get(plain)
-            if candidate is None or candidate.source is not source:
-                self.keep(self.known.keys() - {plain})  # its run has changed
-                candidate = self.known[plain] = contender(plain, catalog)
-            return candidate
-
-    def keep(self, choices: Collection[Choice]) -> None:
-        """Drop cached data of all other texts, which may be large."""
-        self.known = {choice: one for choice, one in self.known.items() if choice in choices}
-        self.payloads = {choice: data for choice, data in self.payloads.items() if choice in choices}
-        self.alignments = {pair: found for pair, found in self.alignments.items() if set(pair) <= set(choices)}
-
-    def alignment(self, left: Candidate, right: Candidate) -> Alignment:
-        """Return the alignment of two texts."""
-        pair = left.choice, right.choice
-        if pair not in self.alignments:
-            self.alignments[pair] = align_runs(left.run, right.run)
-        return self.alignments[pair]
-
-    def payload(self, one: Candidate) -> Payload:
-        """Return a text's data for the browser."""
-        if one.choice not in self.payloads:
-            self.payloads[one.choice] = run_pane(one.run)
-        return self.payloads[one.choice]
-
-    def pinned(self, reference: Choice, shown: Choice) -> CompareView:
-        """Return the view with both texts named, so that a link does not depend on defaults. A single text is named
-        once."""
-        return replace(self.view, reference=reference, shown=None if shown == reference else shown)
+            if plain not in self.known or self.known[plain].source is not source:
+                self.known[plain] = contender(plain, catalog)
+            return self.known[plain]
 
     def answer(self, what: Ask, value: str, reference: Choice, shown: Choice) -> None:
         """Apply the user's action in the component; invalid values are ignored."""
@@ -328,7 +267,7 @@ class Lineup:
 
 def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) -> Lineup:
     """Choose the texts to show. Raises BadInput if the reference or all other texts cannot be read."""
-    view = memory.view
+    view, unread = memory.view, list[str]()
     choices = choices_across(view.across, run_id, run, view.gamma, catalog)
     if memory.turned and view.shown not in choices:
         view = memory.view = replace(view, shown=None)
@@ -338,70 +277,53 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
     else:
         reference = Choice(run_id)
         default_shown = next((choice for choice in choices if choice != reference), reference)
-    left = _requested(memory, view.reference, catalog, "reference") or memory.contender(reference, catalog)
-    unread: list[str] = []
-    right = _requested(memory, view.shown, catalog, "text")
+    words = "The {} of the link cannot be shown: {{}} Another one is shown instead."
+    left, right = (
+        None if choice is None else _tried(memory, choice, catalog, memory.notices, words.format(noun))
+        for choice, noun in ((view.reference, "reference"), (view.shown, "text"))
+    )
+    left = left or memory.contender(reference, catalog)
     others = [choice for choice in dict.fromkeys((default_shown, reference, *choices)) if choice != left.choice]
     if others and right is not None and right.choice == left.choice:
         memory.notices.append("The text of the link is the reference itself; another one is shown next to it.")
     if right is None or right.choice == left.choice:
-        right = _readable(memory, others, catalog, unread) if others else left
-    order = _browsable(memory, left, right, choices, view.across)
+        readable = (_tried(memory, choice, catalog, unread) for choice in others)
+        right = next(filter(None, readable), None) if others else left
+    if right is None:
+        raise RunFileError(" ".join(dict.fromkeys(unread)))
+    own = (view.gamma or run.settings.gamma, run_id)  # settings of this run are named by the dial values shown
+    dials = [one.dial for one in (right, left) if (one.run.settings.gamma, one.choice.run) == own]
+    choices = choices_across(view.across, run_id, run, view.gamma, catalog, *dials)
+    choices = choices if right.choice in choices else (right.choice, *choices)
+    order = tuple(choice for choice in choices if choice != left.choice)
     at = order.index(right.choice) if right.choice in order else 0
+    first = max(0, min(at - MOST_LANES // 2, len(order) - MOST_LANES))
     lanes = [left]
-    for place in window(order, at, MOST_LANES):
-        try:
-            one = memory.contender(order[place], catalog)
-            with contained(f"The run {one.choice.run}"):
-                memory.alignment(left, one)
+    for choice in order[first : first + MOST_LANES]:
+        if one := _tried(memory, choice, catalog, unread, reference=left):
             lanes.append(one)
-        except BadInput as error:
-            unread.append(str(error))
-    lineup = Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
-    memory.keep({one.choice for one in (left, right, *lanes)})
-    return lineup
+    memory.known = {one.choice: one for one in (left, right, *lanes)}  # others may be large
+    return Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
 
 
-def _requested(memory: Comparison, choice: Choice | None, catalog: RunCatalogue, noun: str) -> Candidate | None:
-    """Return the requested text; None if there is no request, or with a notice if it cannot be read."""
-    if choice is not None:
-        try:
-            return memory.contender(choice, catalog)
-        except BadInput as error:
-            memory.notices.append(f"The {noun} of the link cannot be shown: {error} Another one is shown instead.")
+def _tried(
+    memory: Comparison,
+    choice: Choice,
+    catalog: RunCatalogue,
+    errors: list[str],
+    words: str = "{}",
+    reference: Candidate | None = None,
+) -> Candidate | None:
+    """Return the text of a choice, which can be aligned with a reference. If it cannot be read, add the error to
+    `errors` and return None."""
+    try:
+        one = memory.contender(choice, catalog)
+        if reference is not None:
+            one.aligned(reference)
+        return one
+    except BadInput as error:
+        errors.append(words.format(error))
     return None
-
-
-def _readable(memory: Comparison, choices: Sequence[Choice], catalog: RunCatalogue, unread: list[str]) -> Candidate:
-    """Return the first readable text, and add the errors of those before to `unread`. Raises BadInput with all errors
-    if there is none."""
-    for choice in choices:
-        try:
-            return memory.contender(choice, catalog)
-        except BadInput as error:
-            unread.append(str(error))
-    raise RunFileError(" ".join(dict.fromkeys(unread)))
-
-
-def _browsable(
-    memory: Comparison, left: Candidate, right: Candidate, choices: Sequence[Choice], across: Across
-) -> tuple[Choice, ...]:
-    """Return the choices to browse: without the reference, and with the requested setting in place of an equal text."""
-    order = list(choices)
-    for one in (left, right):
-        if across is not Across.SETTINGS or one.choice in order or one.source.dial_map is None:
-            continue
-        dial_map, gamma = one.source.dial_map, one.run.settings.gamma
-        for place, choice in enumerate(order):
-            choice_gamma = choice.gamma or one.source.settings.gamma
-            if choice.run != one.choice.run or choice_gamma != gamma or one.dial is None:
-                continue
-            dial = _dial_of(choice, one.source)
-            if dial is not None and dial_map.segment(dial, gamma) is dial_map.segment(one.dial, gamma):
-                order[place] = one.choice
-    if right.choice not in order:
-        order.insert(0, right.choice)
-    return tuple(choice for choice in order if choice != left.choice)
 
 
 def settle_decode(session: Session, memory: Comparison) -> None:

@@ -3,8 +3,8 @@ two texts of one prompt."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,29 +14,17 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
-from mars_viz.analysis.alignment import Alignment, Side, Unit, Written
+from mars_viz.analysis.alignment import Alignment, Unit, Written
 from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.components.compare import two_texts as show
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.documents import Table
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.escapes import markdown, visible
-from mars_viz.run import Piece
 from mars_viz.sweep import SweepResult, pairing
 from mars_viz.sweep.columns import GRADES, RIGHT, UNGRADED
 from mars_viz.sweep.measures import DRAFTED, cell, told
-from mars_viz.sweep.pairing import (
-    Change,
-    Divergence,
-    KeptTexts,
-    Paired,
-    Pairing,
-    PromptEntry,
-    SweepSetting,
-    at_settings,
-    divergence,
-    pair,
-)
+from mars_viz.sweep.pairing import Change, Paired, Pairing, SweepSetting
 from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_words, page_state
 from mars_viz.ui.compare.compare_words import SIDES, Names
@@ -80,18 +68,10 @@ def _version(name: str, result: SweepResult) -> str:
     return f"{name}@{result.plan.provenance.created}@{result.finished}@{changed}"
 
 
-def _settings_key(both: Pairing, state: str) -> str:
-    return f"{state}&{both.left.dial!r}&{both.right.dial!r}"
-
-
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _paired(_left: SweepSetting, _right: SweepSetting, state: str) -> Pairing:
-    return pair(_left, _right)
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _compared_figures(_both: Pairing, settings: str) -> tuple[Paired, ...]:
-    return tuple(pairing.compared(_both, COMPARED))
+@st.cache_resource(max_entries=16, show_spinner="Computing the intervals")
+def _compared(_left: SweepSetting, _right: SweepSetting, state: str) -> tuple[Pairing, tuple[Paired, ...]]:
+    both = pairing.pair(_left, _right)
+    return both, pairing.compared(both, COMPARED)
 
 
 def setting_names(both: Pairing) -> Names:
@@ -139,13 +119,6 @@ def _controllers_basis(both: Pairing) -> str:
     return " ".join(dict.fromkeys(stops + judges))
 
 
-def turned_answers(both: Pairing) -> tuple[list[str], list[str]]:
-    """Return the ids of prompts whose answer only the first setting has right, and only the second."""
-    ids = np.array(both.ids, object)
-    worse, better = (list(map(str, ids[changed])) for changed in pairing.turned(both))
-    return worse, better
-
-
 def difference(row: Paired) -> str:
     """Return the difference of a figure with its sign."""
     return told(row.measure.name, row.change.scaled(1), change=True)
@@ -189,7 +162,7 @@ def costs_basis(both: Pairing) -> str:
     )
 
 
-def _divergence_words(both: Pairing, differences: Divergence | None) -> str:
+def _divergence_words(both: Pairing, differences: tuple[np.ndarray, np.ndarray] | None) -> str:
     references = {each.result.plan.against for each in (both.left, both.right)}
     listed = " or ".join(sorted(references))
     if differences is None:
@@ -198,7 +171,8 @@ def _divergence_words(both: Pairing, differences: Divergence | None) -> str:
             "Where the texts diverge is known of one prompt at a time: a sweep's figures say where each text diverges "
             f"from its own {reference_text}, and these two differ in that."
         )
-    same, unsure = int((differences.first < 0).sum()), int((~differences.exact).sum())
+    first, exact = differences
+    same, unsure = int((first < 0).sum()), int((~exact).sum())
     sentence = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
     if not unsure:
         return sentence
@@ -208,7 +182,7 @@ def _divergence_words(both: Pairing, differences: Divergence | None) -> str:
     )
 
 
-def _prompt_table(both: Pairing, differences: Divergence | None) -> pd.DataFrame:
+def _prompt_table(both: Pairing, differences: tuple[np.ndarray, np.ndarray] | None) -> pd.DataFrame:
     names = (SIDES.left, SIDES.right)
     frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     if both.graded.any():
@@ -223,7 +197,7 @@ def _prompt_table(both: Pairing, differences: Divergence | None) -> pd.DataFrame
     if differences is not None:
         frame["first differs at token"] = [
             "never" if first < 0 else f"{first + 1}" if exact else f"{first + 1} or later"
-            for first, exact in zip(differences.first.tolist(), differences.exact.tolist(), strict=True)
+            for first, exact in zip(*map(np.ndarray.tolist, differences), strict=True)
         ]
     return frame
 
@@ -254,36 +228,33 @@ _LOOKED_AT = 8 * LABEL_LENGTH  # may include blanks
 
 
 def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
-    """Draw the choice of a prompt and its two texts. `state` identifies the sweeps and their versions."""
+    """Draw the choice of a prompt and its two texts. `state` identifies the settings and the sweeps' versions."""
     theme.section("Both texts of one prompt")
-    state = _settings_key(both, state)
-    entries = _entries(both, state)
-    counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
-    parts = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
-    theme.small(f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(parts)}.")
-    entry = _chosen(memory, both, entries)
+    changes = pairing.changes(both)
+    counts = Counter(changes.values())
+    parts = [f"{number(counts[kind])} {_COUNTED[kind][counts[kind] > 1]}" for kind in Change if counts[kind]]
+    theme.small(f"Of {counted(len(changes), 'prompt')}, changed ones first: {', '.join(parts)}.")
+    place = _chosen(memory, both, changes)
     try:
-        texts = _kept(both, state, entry.place)
+        *texts, alignment = _kept(both, state, place)
     except BadInput as error:
         theme.note(str(error))
         return
-    if texts.left is None or texts.right is None or texts.alignment is None:
-        theme.note(missing(both, texts))
-        return
-    details, alignment = _details(both, entry.place), texts.alignment
-    compare_words.lead(_text_finding(texts.left, texts.right, alignment, names, _grades(both, entry.place)))
-    left = text_pane(names.left, details[0], texts.left, alignment.left)
-    right = text_pane(names.right, details[1], texts.right, alignment.right)
-    show(texts_payload(both.texts[entry.place], left, right, alignment.unit), key="compare-texts")
-
-
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _entries(_both: Pairing, state: str) -> tuple[PromptEntry, ...]:
-    return pairing.entries(_both)
+    sides, grades = (alignment.left, alignment.right), _grades(both, place)
+    sentences = [compare_words.parting(alignment, names, *texts)]
+    if alignment.unit is Unit.CHARACTERS:
+        sentences.append("Their tokenizers differ, so they are compared by characters.")
+    compare_words.lead(" ".join([*sentences, *compare_words.graded(*grades, names)]))
+    counts_of = zip(both.at("tokens"), both.at("rounds"), grades, strict=True)
+    details = [
+        compare_words.counts(int(tokens[place]), int(rounds[place]), right) for tokens, rounds, right in counts_of
+    ]
+    left, right = map(text_pane, names, details, texts, sides)
+    show(texts_payload(both.texts[place], left, right, alignment.unit), key="compare-texts")
 
 
 @st.cache_resource(max_entries=32, show_spinner="Aligning both texts")
-def _kept(_both: Pairing, state: str, place: int) -> KeptTexts:
+def _kept(_both: Pairing, state: str, place: int) -> tuple[Written, Written, Alignment]:
     return pairing.kept(_both, place)
 
 
@@ -296,16 +267,16 @@ _COUNTED = {
 }
 
 
-def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...]) -> PromptEntry:
-    by_id = {entry.id: entry for entry in entries}
-    requested = memory.view.prompt
-    if requested and requested not in by_id:
-        theme.note(f"The prompt “{_clipped(requested)}” is not among those compared; another one is shown instead.")
+def _chosen(memory: Comparison, both: Pairing, changes: Mapping[int, Change]) -> int:
+    places = {both.ids[place]: place for place in changes}
+    if memory.view.prompt not in ("", *places):
+        words = _clipped(memory.view.prompt)
+        theme.note(f"The prompt “{words}” is not among those compared; another one is shown instead.")
         memory.view = replace(memory.view, prompt="")
         navigation.write_link(page_state.to_parameters("", memory.view))
-    chosen = requested if requested in by_id else entries[0].id
+    chosen = memory.view.prompt or next(iter(places))
     # the labels outlive the page
-    parts = {name: (name, each.change.value, _clipped(both.texts[each.place])) for name, each in by_id.items()}
+    parts = {name: (name, changes[place].value, _clipped(both.texts[place])) for name, place in places.items()}
     labels = {name: visible(" · ".join(each).removesuffix(" · ")) for name, each in parts.items()}
     bound(
         st.selectbox,
@@ -313,11 +284,11 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...])
         "compare-prompt",
         chosen,
         lambda name: memory.look(prompt=name),
-        options=list(by_id),
+        options=list(places),
         format_func=labels.__getitem__,
         help="Those whose answer changes come first; type to search",
     )
-    return by_id[chosen]
+    return places[chosen]
 
 
 def _clipped(text: str) -> str:
@@ -327,46 +298,9 @@ def _clipped(text: str) -> str:
     return line if is_complete else f"…{line[-LABEL_LENGTH + 1 :]}"
 
 
-def _text_finding(
-    left: Written, right: Written, alignment: Alignment, names: Names, grades: tuple[bool | None, bool | None]
-) -> str:
-    sentence = compare_words.parting(alignment, names, _next(left, alignment.left), _next(right, alignment.right))
-    if alignment.unit is Unit.CHARACTERS:
-        sentence += " Their tokenizers differ, so they are compared by characters."
-    return " ".join([sentence, *compare_words.graded(*grades, names)])
-
-
-def _next(text: Written, side: Side) -> Piece | None:
-    return None if side.parts is None else text.pieces[side.parts]
-
-
 def _grades(both: Pairing, place: int) -> tuple[bool | None, bool | None]:
     left, right = (None if at[place] == UNGRADED else bool(at[place] == RIGHT) for at in both.at("right"))
     return left, right
-
-
-def _details(both: Pairing, place: int) -> list[str]:
-    details = []
-    for lengths, passes, right in zip(both.at("tokens"), both.at("rounds"), _grades(both, place), strict=True):
-        tokens, rounds = int(lengths[place]), int(passes[place])
-        tau = number(tokens / rounds if rounds else math.nan)
-        counts = f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}"
-        details.append(counts + compare_words.answer(right))
-    return details
-
-
-def missing(both: Pairing, kept: KeptTexts) -> str:
-    """Return which sweep has no text of a prompt, and the remedy."""
-    if both.one_sweep:
-        who = "This sweep holds no"
-    elif kept.left is None:
-        who = "Neither sweep holds a" if kept.right is None else "The reference sweep holds no"
-    else:
-        who = "The compared sweep holds no"
-    return (
-        f"{who} text of this prompt (older sweeps kept none). Sweep again into a new folder to read both, or "
-        "decode the prompt under Rules or models on one prompt. The figures above need no texts."
-    )
 
 
 _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
@@ -389,32 +323,27 @@ def over_a_sweep(memory: Comparison) -> None:
         left, right = st.columns(2, gap="medium")
         chosen_sweep(memory, left, catalog)
         chosen_beside(memory, right, catalog)
-        _over_sweeps(memory, catalog)
+        _over_both(memory, catalog)
     except BadInput as error:
         theme.note(str(error))
 
 
-def _over_sweeps(memory: Comparison, catalog: SweepCatalogue) -> None:
-    names = [name for name in (memory.view.sweep, memory.view.beside) if name]
-    results, sides = [opened_sweep(catalog, name) for name in names], (SIDES.left, SIDES.right)
-    columns, settings = st.columns(2, gap="medium"), []
-    for column, field, words, result in zip(columns, DIALS, sides, (results[0], results[-1]), strict=True):
+def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
+    """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts."""
+    sweeps = [name for name in (memory.view.sweep, memory.view.beside) if name]
+    results, settings = [opened_sweep(catalog, name) for name in sweeps], []
+    columns, shown = st.columns(2, gap="medium"), (results[0], results[-1])
+    for column, field, words, result in zip(columns, DIALS, SIDES, shown, strict=True):
         default = result.plan.strict if len(results) == 1 and field == DIALS[0] else result.plan.axis.dial.default
         label = words if len(results) == 1 else f"{words}: {result.plan.title}"
         settings.append(SweepSetting(result, _dial_input(memory, column, result, field, default, label)))
     left, right = settings
     memory.view = replace(memory.view, from_dial=left.dial, to_dial=right.dial)
-    over_both(memory, left, right, "&".join(map(_version, names, results)))
-
-
-def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state: str) -> None:
-    """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts. `state`
-    identifies the sweeps and their versions."""
     navigation.write_link(page_state.to_parameters("", memory.view))
-    both = at_settings(_paired(left, right, state), left, right)  # matches prompts once for all dial values
-    with st.spinner("Computing the intervals"):
-        rows = _compared_figures(both, _settings_key(both, state))
-    names, (worse, better) = setting_names(both), turned_answers(both)
+    state = "&".join([*map(_version, sweeps, results), repr(left.dial), repr(right.dial)])  # sweeps, versions, dials
+    both, rows = _compared(left, right, state)
+    names, ids = setting_names(both), np.array(both.ids, object)
+    worse, better = (ids[turned].tolist() for turned in pairing.turned(both))
     compare_words.lead(sweep_finding(both, rows, len(worse), len(better), names))
     for sentence in filter(None, [_controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
@@ -422,19 +351,17 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
     st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
     both_texts(memory, both, names, state)
-    numbers_of, rules = partial(_figure_table, rows, names), [side.result.plan.rule.name for side in (left, right)]
-    if both.one_sweep:
-        numbers = share.Table("Both settings in numbers", "settings-compared", numbers_of)
-        share.tables([numbers], rules[:1], "compare-sweep")
-        return
-    prompts = _prompt_by_prompt(both)
-    numbers = share.Table("Both sweeps in numbers", "sweeps-compared", numbers_of)
-    by_prompt = share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts)
-    share.tables([numbers, by_prompt], rules, "compare-sweeps")
+    what = "setting" if both.one_sweep else "sweep"
+    tables = [share.Table(f"Both {what}s in numbers", f"{what}s-compared", partial(_figure_table, rows, names))]
+    if not both.one_sweep:
+        prompts = _prompt_by_prompt(both)
+        tables.append(share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts))
+    rules = dict.fromkeys(side.result.plan.rule.name for side in (left, right))
+    share.tables(tables, rules, "compare-sweep" if both.one_sweep else "compare-sweeps")
 
 
 def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
-    parted = divergence(both)
+    parted = pairing.divergence(both)
     prompts = _prompt_table(both, parted)
     theme.section("Prompt by prompt")
     theme.small(_divergence_words(both, parted))
@@ -511,14 +438,10 @@ def _dial_input(
             markdown(f"{dial.symbol}, {words}"),
             key,
             value,
-            partial(_turn, memory, name),
+            lambda turned: memory.look(**{name: turned}),
             min_value=plan.low,
             max_value=plan.high,
             step=dial.step,
             format="%g",
         )
     )
-
-
-def _turn(memory: Comparison, name: str, dial: float) -> None:
-    memory.look(**{name: dial})

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 
-from mars_viz.analysis.intervals import Steps, total
+import numpy as np
+
+from mars_viz.analysis.intervals import Steps, combined
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.axis import RuleDial, Span, axis_of
 from mars_viz.backend_choice import BackendChoice
@@ -132,7 +134,8 @@ def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
         dial_map = Mapping(pair, item.prompt, settings, span).finish()
         if dial_map.complete:  # 1 where the text answers the exercise correctly and 0 elsewhere, along the dial
             grades.append(along_dial(dial_map.segments, partial(_right, item, dial_map.frame)))
-        yield done / len(items), GradedExercises(len(grades), total(grades)) if grades else None
+        right = combined(lambda *each: np.sum(each, axis=0), *grades) if grades else None
+        yield done / len(items), None if right is None else GradedExercises(len(grades), right)
 
 
 def _right(item: PromptItem, frame: Run, segment: Segment) -> float:
