@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from mars_viz.escapes import Html, commonmark, html, joined
 
 BASES = {
-    "exact": "Exact: counted on the texts that this setting generates, from every prompt's dial map.",
+    "exact": "Exact: counted on the very texts that this setting generates.",
+    "block-local": "Block-local: rounds are judged on the recorded text before them, not on a text that would follow.",
     "modelled": "Modelled: counted passes times the measured cost of a pass on this device; not wall clock.",
     "measured": "Measured: wall clock, on this device, in turn.",
 }

@@ -471,14 +471,16 @@ def checked_gamma(run: Run, gamma: int | None) -> int:
     raise EvidenceError(f"{run.settings.draft_of(gamma)} is not on the run's map; leave it out, or map it (--gammas).")
 
 
-def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
+def shown(run: Run, dial: float | None = None, gamma: int | None = None) -> tuple[Run, float | None]:
     """Return the exact run at this setting if the map contains it to its end, otherwise a run to judge at the dial
-    value.
+    value. None is the run's own value.
 
     The latter is the recorded run, or at another block length the map's segment at the recorded dial value. Both carry
-    the map, so that comparisons with the strict end find strict's own text.
+    the map, so that comparisons with the strict end find strict's own text. Raises BadInput for a dial value out of
+    range, and for a block length that neither the run nor its map contains.
     """
-    dial_map, settings = run.dial_map, run.settings
+    dial_map, settings, gamma = run.dial_map, run.settings, checked_gamma(run, gamma)
+    dial = rule_named(settings.rule).checked_dial(settings.dial if dial is None else dial)
     if dial_map is None or dial is None or gamma not in dial_map.span.gammas:
         return run, dial
     if dial_map.span.low <= dial <= dial_map.span.high and dial_map.segment(dial, gamma).complete:

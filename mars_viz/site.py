@@ -281,7 +281,8 @@ def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
         if picture is None and lesson.picture is not None:
             continue
         aside = None if lesson.aside is None else lesson.aside(served.run, LIGHT)
-        played = None if lesson.played is None else lesson.played(served.run)
+        aside = aside if isinstance(aside, LessonAside) else None
+        played = None if lesson.played is None else lesson.played(served.run, {})
         lessons.append(TaughtLesson(number, lesson, served, picture, aside, served.run if played is None else played))
     return tuple(lessons)
 

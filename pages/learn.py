@@ -8,9 +8,10 @@ from urllib.parse import urlencode
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mars_viz.escapes import markdown
-from mars_viz.ui import faults, library, links, navigation, theme
-from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, base
+from mars_viz.escapes import Html, html, markdown
+from mars_viz.run import Run
+from mars_viz.ui import faults, library, navigation, theme
+from mars_viz.ui.lessons import LESSONS, Lesson, base
 from mars_viz.ui.lessons.base import LessonPageState, write_address
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, bound, current_session
@@ -29,12 +30,7 @@ def _page() -> None:
     _land(session, page_state, catalog, lesson)
     run, problem = catalog.tried(page_state.run, page_state.fit)
     if problem and not catalog.labels:
-        problem = "There is no run here yet. Decode a prompt on Explore first."
-    elif problem and lesson is not None and not page_state.run:
-        problem = (
-            f"{library.NO_SAMPLES} This lesson needs a run with {lesson.wanted}. Choose one from the list, or decode "
-            "one on Explore."
-        )
+        problem = library.NO_RUN
     source = "" if run is None else catalog.described(page_state.run)
     _head(session, page_state, _labels(catalog, lesson, page_state.run), lesson, source)
     theme.note(catalog.error, *page_state.notices, problem)
@@ -42,19 +38,8 @@ def _page() -> None:
         if not page_state.view.teach:
             _name(page_state, lesson, source)
         st.stop()
-    teach = page_state.view.teach
-    context = LessonContext(
-        run=run,
-        run_id=page_state.run,
-        large=teach,
-        steps_first=teach and page_state.view.frame is not None,
-        session=session,
-        desk=page_state,
-        theme=theme.figure_theme(),
-        samples=lambda: library.samples_of(catalog),
-    )
-    _look(context, lesson, catalog, source)
-    if lesson is None and not teach:
+    _look(page_state, run, lesson, catalog, source, steps_first=page_state.view.frame is not None)
+    if lesson is None and not page_state.view.teach:
         _contents(page_state)
 
 
@@ -102,17 +87,19 @@ def _head(
 ) -> None:
     if page_state.view.teach:
         theme.title("Learn", "")
-        base.style(large=True)
         left, right = st.columns([8.9, 2.1])
         with left:
             _name(page_state, lesson, source)
-        with right:
-            _teacher_bar(page_state)
+        now = page_state.view.lesson
+        with right.container(horizontal=True, horizontal_alignment="right", gap="xxsmall", key="teacher"):
+            turn, last = page_state.turn_to, len(LESSONS)
+            st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: turn(now - 1))
+            st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: turn(now + 1))
+            st.button("Exit", help="Show the controls again", on_click=lambda: page_state.change(teach=False))
         return
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Learn", source or "Speculative decoding, for everybody")
-        base.style(large=False)
 
     def open_run(run_id: str) -> None:
         if lesson is None:
@@ -136,105 +123,97 @@ def _head(
     )
 
 
-def _teaching(page_state: LessonPageState) -> None:
-    st.button(
-        "Large type, no controls", key="learn-teach", on_click=lambda: page_state.change(teach=True), width="stretch"
-    )
-    st.caption("A link for the class: it opens this screen with its run, step and settings.")
-    parameters = st.query_params.to_dict() | links.to_parameters(page_state.view, run=page_state.run) | {"teach": "1"}
-    address = f"{(st.context.url or '').split('?')[0]}?{urlencode(parameters)}"
-    st.code(address, language=None, wrap_lines=True)
-
-
-def _teacher_bar(page_state: LessonPageState) -> None:
-    now, last = page_state.view.lesson, len(LESSONS)
-    with st.container(horizontal=True, horizontal_alignment="right", gap="xxsmall"):
-        st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: page_state.turn_to(now - 1))
-        st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: page_state.turn_to(now + 1))
-        st.button("Exit", help="Show the controls again", on_click=lambda: page_state.change(teach=False))
-
-
 def _name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> None:
     if lesson is None:
         theme.lead(WATCH)
-    else:
-        base.heading(page_state.view.lesson, lesson, source)
+        return
+    source_html = Html(f'<p class="run"><bdi>{html(source)}</bdi></p>' if source else "")  # if the title has it not
+    point = lesson.point.replace(" > ", "\u00a0>\u00a0")
+    title = Html(f"<h2>{page_state.view.lesson:d} · {html(lesson.title)}</h2>")
+    theme.show(Html(f'<div class="mv-lesson">{html(title)}<p>{html(point)}</p>{html(source_html)}</div>'))
 
 
 @faults.fragment
-def _look(context: LessonContext, lesson: Lesson | None, catalog: RunCatalogue, source: str) -> None:
-    if context.outdated:
-        st.rerun()  # the whole page, not only this fragment
-    write_address(context.desk)
+def _look(
+    desk: LessonPageState, run: Run, lesson: Lesson | None, catalog: RunCatalogue, source: str, steps_first: bool
+) -> None:
+    write_address(desk)
     corner = None
-    if not context.large:
+    if not desk.view.teach:
         corner = st.container(horizontal=True, vertical_alignment="top")
         with corner.container():
             if lesson is None:
-                base.run_caption(context)
+                base.run_caption(desk, run)
             else:
-                _name(context.desk, lesson, source)
+                _name(desk, lesson, source)
     if lesson is None:
-        base.show_steps(context)
+        base.show_steps(desk, run)
     else:
-        _give(context, lesson, catalog)
+        _give(desk, run, lesson, catalog, steps_first and desk.view.teach)
     if corner is not None:  # last, so that the link has the values of the lesson's controls
         with corner.popover("Teach"):
-            _teaching(context.desk)
+            if st.button("Large type, no controls", key="learn-teach", width="stretch"):
+                desk.change(teach=True)
+                st.rerun()
+            st.caption("A link for the class: it opens this screen with its run, step and settings.")
+            parameters = st.query_params.to_dict() | {"teach": "1"}
+            address = f"{(st.context.url or '').split('?')[0]}?{urlencode(parameters)}"
+            st.code(address, language=None, wrap_lines=True)
 
 
-def _give(context: LessonContext, lesson: Lesson, catalog: RunCatalogue) -> None:
-    number, lacks = context.desk.view.lesson, lesson.lacks(context.run)
-    if warning := lacks or (lesson.caution(context.run) if lesson.caution else ""):
-        _offer_sample(context, lesson, catalog, warning)
+def _give(desk: LessonPageState, run: Run, lesson: Lesson, catalog: RunCatalogue, steps_first: bool) -> None:
+    number, lacks = desk.view.lesson, lesson.lacks(run)
+    if warning := lacks or (lesson.caution(run) if lesson.caution else ""):
+        _offer_sample(desk, lesson, catalog, warning)
     if lacks:
         return
-    if context.steps_first:
-        _step_by_step(context, lesson)
-    picture, words, question = places(context, lesson)
+    if steps_first:
+        _step_by_step(desk, run, lesson)
+    picture, words, question = places(lesson, large=desk.view.teach)
     with picture:
-        lesson.draw(context)
+        lesson.draw(desk, run, lambda: library.samples_of(catalog))
     with words:
-        for paragraph in () if context.large else lesson.text:
+        for paragraph in () if desk.view.teach else lesson.text:
             st.markdown(paragraph)
     with question:
-        base.question(lesson, f"answer-{number}")
-        base.draw_aside(context, lesson, f"aside-{number}")
-    if not context.steps_first:
-        _step_by_step(context, lesson)
+        with st.expander(f"**{markdown(lesson.question)}**", key=f"answer-{number}"):
+            st.markdown(lesson.answer)
+        base.draw_aside(desk, run, lesson, f"aside-{number}")
+    if not steps_first:
+        _step_by_step(desk, run, lesson)
 
 
-def _offer_sample(context: LessonContext, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
+def _offer_sample(desk: LessonPageState, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
     left, button = st.columns([7.8, 4.2], vertical_alignment="center")
     with left:
         theme.note(warning)
     other = library.suited(catalog, lesson.lacks, lesson.sample)
-    if other and other != context.run_id:
+    if other and other != desk.run:
         words = f"Open “{catalog.labels[other]}”"
-        button.button(markdown(words), key="learn-open", on_click=lambda: context.desk.choose(other), width="stretch")
+        if button.button(markdown(words), key="learn-open", width="stretch"):
+            desk.choose(other)
+            st.rerun()
 
 
-def places(context: LessonContext, lesson: Lesson) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
+def places(lesson: Lesson, *, large: bool) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
     """Return containers for the picture with its control, the words, and the question with additional content. The
     picture has the full width if it needs it, and in teacher mode, which has no text."""
-    if not lesson.whole_width and (not context.large or lesson.aside is not None):
+    if not lesson.whole_width and (not large or lesson.aside is not None):
         picture, words = st.columns([7.8, 4.2], gap="large")
         return picture, words, words
-    if context.large:
+    if large:
         picture, below = st.container(), st.container()
         return picture, below, below
     words, question = st.columns([7.8, 4.2], gap="large")
     return st.container(), words, question
 
 
-def _step_by_step(context: LessonContext, lesson: Lesson) -> None:
-    asked_for = context.desk.view.frame is not None
-    key = f"watch-{context.desk.view.lesson}"
-    words, show = lesson.steps or base.STEPS
-    folded = st.expander(markdown(words), expanded=asked_for, key=key, on_change="rerun")
-    if folded.open:
-        with folded:
-            show(context)
+def _step_by_step(desk: LessonPageState, run: Run, lesson: Lesson) -> None:
+    words = f"Watch {'this run' if lesson.played is None else 'the strict text'} step by step"
+    key, asked_for = f"watch-{desk.view.lesson}", desk.view.frame is not None
+    with st.expander(words, expanded=asked_for, key=key, on_change="rerun") as folded:
+        if folded.open:
+            base.show_steps(desk, run, lesson)
 
 
 _page()

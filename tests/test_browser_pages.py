@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.components.guide import CARDS
-from mars_viz.components.stepper import Jump, playback
+from mars_viz.components.stepper import playback
 from mars_viz.exploration import mapped
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
@@ -195,8 +195,8 @@ def test_the_stepper_steps_jumps_and_plays(page: Page, app: App) -> None:
     app.save("learn-stepper", run)
     played = playback(run)
     last = len(played.frames) - 1
-    rejection = next(place for place in played.places(Jump.REJECTION) if place > 1)
-    divergence = next(place for place in played.places(Jump.DIVERGENCE) if place > 0)
+    rejection = next(place for place in played.places("rejection") if place > 1)
+    divergence = next(place for place in played.places("divergence") if place > 0)
     stepper = page.locator(".stepper")
     page.goto(f"{app.address}/learn?run=learn-stepper", wait_until="commit")
     at(page, 0)

@@ -172,7 +172,7 @@ def test_savings_and_counts_by_hand():
     assert list(line.y) == [0, 2, 4, 6]
     code = figures.savings(positions(toy_run(rule="mars-code", temperature=1.0), 0.5), figures.LIGHT)
     assert code.data[0].y[-1] < 0  # the released code overrules coins that would have kept
-    assert "that strict would keep" in spoken_title(code)
+    assert "rolled back than by strict" in spoken_title(code)
     at = {dial: positions(small_run(), dial) for dial in (None, 1.0, 0.7)}
     for make, dial, parts in (
         (figures.ratio_histogram, None, ("2 of 3", "θ = 0.90", "in 2 the draft is the runner-up")),
@@ -180,7 +180,7 @@ def test_savings_and_counts_by_hand():
         (figures.two_logits, None, ("θ = 0.90", "2 more drafts, of 3")),
         (figures.two_logits, 1.0, ("no draft is kept",)),
         (figures.round_bars, None, ("1.67 of 3 drafted", "1 of 3 rounds kept all")),
-        (figures.savings, None, ("θ = 0.90", "spares 4 drafted")),  # strict keeps one draft of nine, the dial five
+        (figures.savings, None, ("θ = 0.90", "4 fewer drafts")),  # strict keeps 1 draft of 9, the dial 5
         (figures.savings, 1.0, ("θ = 1.00", "no drafted token is spared")),
     ):
         text = spoken_title(make(at[dial], figures.LIGHT))

@@ -58,7 +58,7 @@ def calls_of(*logits: tuple[float, float]) -> RunnerUps:
     """Runner-ups with these z1 and z2."""
     z1, z2 = np.array(logits, float).T
     places = np.arange(len(logits))
-    return RunnerUps(places, places, z1, z2, places)
+    return RunnerUps(z1, z2, places)
 
 
 def test_a_runner_ups_curve_begins_at_nought_and_never_falls(js):

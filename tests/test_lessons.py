@@ -17,6 +17,7 @@ from mars_viz import figures, samples
 from mars_viz.analysis import lesson_sums as sums
 from mars_viz.analysis.branching import tree_tokens
 from mars_viz.analysis.intervals import Steps, wilson
+from mars_viz.analysis.metrics import summary
 from mars_viz.components import lesson
 from mars_viz.components.lesson import ELEMENT, Kind, Knob, lesson_figure
 from mars_viz.errors import BadInput
@@ -26,9 +27,8 @@ from mars_viz.records import Timing
 from mars_viz.rules import rule_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.lessons import lossless, ratio, trees, why
+from mars_viz.ui.lessons import lossless, ratio, rollback, trees, why
 from mars_viz.ui.lessons.lossless import DRAWS, SHOWN, told
-from mars_viz.ui.lessons.rollback import heading
 from mars_viz.walk import Ending
 from tests.factories import PROMPT, ToySpeculator, make_speculation, processed, toy_map, toy_run
 from tests.in_node import in_node_with
@@ -36,7 +36,7 @@ from tests.in_node import in_node_with
 LAWS = sums.Overlap((1, 2), p=np.array([0.5, 0.5]), q=np.array([0.2, 0.8]), shared=np.array([0.2, 0.5]))
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
 SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "rounds": 9, "right": None, "same": "a", "other": "", "words": "Words."}
-CALLS = ratio.curves(sums.RunnerUps(*np.array([[2], [1], [20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
+CALLS = ratio.curves(sums.RunnerUps(*np.array([[20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
 COUNTED = {"runnerUps": 3, "above": [0] * ratio.REACH + [1, 2] + [3] * (ratio.REACH - 1)}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
 READINGS = {
@@ -248,29 +248,26 @@ def test_a_runs_own_letters_by_hand():
 def test_prices_are_those_of_decoding_at_the_strict_end():
     run = toy_run(dial=0.9)
     run = mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (1, 3, 6))[0])
-    found = sums.prices(run)
-    assert [price.gamma for price in found] == [1, 3, 6]
-    for price in found:
-        settings = replace(run.settings, gamma=price.gamma)
+    found, prices = sums.strict_runs(run), rollback.picture(run, ()).figure["prices"]
+    assert list(found) == [price["gamma"] for price in prices] == [1, 3, 6]
+    for price, (gamma, strict) in zip(prices, found.items(), strict=True):
+        settings = replace(run.settings, gamma=gamma)
         ending = Ending(frozenset({0}), settings.max_new_tokens)
         rounds = list(walk(ToySpeculator(settings), rule_named("strict"), None, PROMPT, ending))
-        assert price.passes == len(rounds) and price.tokens == sum(len(r.token_ids) for r in rounds)
-        assert price.kept == sum(r.kept for r in rounds)
-        assert price.kept + price.rolled_back == sum(len(r.speculation) for r in rounds)
-        assert 0 <= price.wasted <= 1
-        assert sums.strict_run(run, price.gamma).token_ids == tuple(t for r in rounds for t in r.token_ids)
+        assert price["passes"] == len(rounds) and price["kept"] == sum(r.kept for r in rounds)
+        assert price["kept"] + price["lost"] == sum(len(r.speculation) for r in rounds)
+        assert strict.token_ids == tuple(t for r in rounds for t in r.token_ids)
+        assert rollback.strict_text(run, {"drafted": gamma}).token_ids == strict.token_ids
+    assert rollback.strict_text(run, {}).settings.gamma == 6
 
 
 def test_a_small_share_of_wasted_drafts_is_some_and_without_a_strict_text_there_is_no_price():
-    for lost, of, share in ((1, 300, "0.333"), (7, 100, "7"), (0, 0, "0")):
-        assert heading(sums.Price(3, 9, 4, of - lost, lost)).endswith(
-            f", {share} % of drafted tokens rolled back (exact)"
-        )
-    assert sums.prices(toy_run(dial=0.7)) == ()
-    with pytest.raises(BadInput, match="no dial map"):
-        sums.strict_run(toy_run(dial=0.7))
     strict = toy_run(rule="strict")
-    assert sums.strict_run(strict) is strict and len(sums.prices(strict)) == 1
+    for lost, of, share in ((1, 300, "0.333"), (7, 100, "7"), (0, 0, "0")):
+        numbers = replace(summary(strict), drafted=of, rolled_back=lost)
+        assert rollback.heading(3, numbers).endswith(f", {share} % of drafted tokens rolled back (exact)")
+    assert sums.strict_runs(toy_run(dial=0.7)) == {} and rollback.picture(toy_run(dial=0.7), ()) is None
+    assert sums.strict_runs(strict) == {6: strict} and rollback.strict_text(strict, {}) is strict
 
 
 def test_the_areas_are_those_of_the_full_laws():
@@ -309,7 +306,7 @@ def test_close_calls_and_their_ratios_by_hand():
     spec = make_speculation(target, target[:2], [1, 1])
     run = toy_run()
     calls = sums.close_calls(replace(run, rounds=(replace(run.rounds[0], speculation=spec),)))
-    assert calls.z1.tolist() == pytest.approx([3, 20]) and calls.tokens.tolist() == [1, 1]
+    assert calls.z1.tolist() == pytest.approx([3, 20]) and calls.positions.tolist() == [1, 0]
     assert calls.ratio(0.0) == pytest.approx([2.9 / 3, 0.85]) and calls.ratio(10.0)[1] == pytest.approx(0.9)
     assert calls.odds == pytest.approx([np.exp(-0.1), np.exp(-3)])
     low = calls.ratio(np.array([-3.0, -25.0]))

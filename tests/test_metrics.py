@@ -1,13 +1,14 @@
 """The numbers of a run: a small one worked out by hand, and agreement with what real walks recorded."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from mars_viz.analysis.branching import Choices, child_chances, choices, tree_tokens
+from mars_viz.analysis.branching import chances, child_chances, choices, tree_tokens
 from mars_viz.analysis.metrics import Basis, judged_rounds, positions, speed, summary
 from mars_viz.errors import BadInput
 from mars_viz.exploration import mapped, shown
@@ -150,8 +151,8 @@ def test_the_lesson_of_trees_begins_at_the_runs_own_choices():
     run = toy_run()
     assert "no drafter's second choice" not in trees.LESSON.lacks(run)
     assert "3" in trees.LESSON.lacks(toy_run(rule="rejection-sampling", temperature=1.0))
-    assert [knob.start for knob in trees.dials(Choices(100, 62, 19))][:2] == [0.6, 0.5]
-    assert trees.dials(Choices(4, 4, 0))[1].start == 0.0 and np.isnan(choices(replace(run, rounds=())).alpha)
+    assert [knob.start for knob in trees.dials(Counter({0: 62, 1: 19, -1: 19}))][:2] == [0.6, 0.5]
+    assert trees.dials(Counter({0: 4}))[1].start == 0.0 and chances(choices(replace(run, rounds=()))) == (0, 0)
 
 
 LONG_TREES = {"tree": "dynamic:depth=4,topk=3", "gamma": 10, "dial": 0.9, "vocabulary": 300, "model_seed": 15}
@@ -170,11 +171,11 @@ def test_a_runs_choices_and_chances_of_children_by_hand(how):
                 best = int(spec.top_ids[row, 0])
                 ranks[listed.index(best) if best in listed else 10] += 1
     found = choices(run)
-    assert found == Choices(places, ranks[0], ranks[1]) and found.second > 0
-    assert (found.alpha, found.rescued) == (ranks[0] / places, ranks[1] / (places - ranks[0]))
+    assert (found.total(), found[0], found[1]) == (places, ranks[0], ranks[1]) and found[1] > 0
+    assert chances(found) == (ranks[0] / places, ranks[1] / (places - ranks[0]))
     shares = sorted((count / places for count in ranks[:10] if count >= 0.01 * places), reverse=True)
     accept, used = child_chances(run)
     assert used == places >= 20 and accept == pytest.approx(tuple(shares), abs=5.1e-4)
     short = replace(run, rounds=run.rounds[:3])
-    assert child_chances(short) == ((), choices(short).places)
+    assert child_chances(short) == ((), choices(short).total())
     assert not child_chances(toy_run(temperature=0.8, max_new_tokens=60))[0]

@@ -104,7 +104,7 @@ def test_what_the_rules_say_of_a_run_is_shared_by_tabs_and_forgotten(
     gc.collect()
     assert gone() is None and shared_panel(run).run is run
     one, other = RulesPageState(), RulesPageState()
-    one.known["a"] = (run, {})
+    one.known["a"] = (run.provenance, {})
     assert other.panel_of("a", run) is RulesPageState().panel_of("a", run) is not one.panel_of("a", run)
 
 

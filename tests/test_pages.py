@@ -275,18 +275,16 @@ def test_what_cannot_be_read_is_a_complaint_and_pins_nothing() -> None:
 
 def test_a_pin_that_the_run_does_not_have_says_so_and_goes() -> None:
     plain, whole, strict = toy_run(rule="mars", dial=0.9, gamma=4), mapped_run(), toy_run(rule="strict", gamma=4)
-    for run, pin, fragment in (
-        (plain, PinnedSetting(0.9, 2), "no rounds with γ = 2"),
-        (plain, PinnedSetting(1.5, 4), "θ goes from"),
-        (plain, PinnedSetting(None, 4), "a value of θ is missing"),
-        (plain, PinnedToken(10**6, PinnedSetting(0.9, 4)), "it has only"),
-        (whole, PinnedToken(1, PinnedSetting(0.9, 9)), "no rounds with γ = 9"),
-        (strict, PinnedSetting(0.9, 4), "no dial"),
+    for run, pin in (
+        *((plain, PinnedSetting(*at)) for at in ((0.9, 2), (1.5, 4), (None, 4))),
+        (plain, PinnedToken(10**6, PinnedSetting(0.9, 4))),
+        (whole, PinnedToken(1, PinnedSetting(0.9, 9))),
+        (strict, PinnedSetting(0.9, 4)),
     ):
         opened = fitted(View("a", **{"pin_token" if isinstance(pin, PinnedToken) else "pin_dial": pin}), run)
         assert opened.view == View("a")
         (complaint,) = opened.complaints
-        assert fragment in complaint
+        assert "unpinned" in complaint
     kept = View("a", pin_token=PinnedToken(3, PinnedSetting(0.8, 4)), pin_dial=PinnedSetting(0.5, 4))
     for view, run in ((kept, plain), (View("a", pin_dial=PinnedSetting(0.9, 2)), whole)):
         assert fitted(view, run) == links.Opened(view), "maps have other draft lengths"

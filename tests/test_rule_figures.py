@@ -310,7 +310,7 @@ def test_laws_within_the_lists_are_exact_and_beyond_them_close(vocabulary: int, 
 def test_means_are_weighted_by_the_chance_to_reach_the_depth() -> None:
     run = toy_run(temperature=1.0, gamma=3, vocabulary=16)
     found, laws = branching(node_laws(run), 2), node_laws(run)
-    assert found.depths.tolist() == [1, 2, 3] and found.nodes == len(laws.p)
+    assert found.depths.tolist() == [1, 2, 3] and len(found.laws.p) == len(laws.p)
     accepted, arrived = np.zeros(3), np.zeros(3)
     place = 0
     for round_ in run.rounds:

@@ -22,7 +22,7 @@ from mars_viz.ui import runs as runs_page
 from mars_viz.ui.compare.page_state import Across
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import SAVED
-from mars_viz.ui.runs import RunsPageState, RunsView, Whose
+from mars_viz.ui.runs import RunsPageState, RunsView
 from mars_viz.ui.session import KEY, Session
 from tests import tabs
 from tests.factories import toy_run
@@ -125,7 +125,7 @@ def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
     assert rows(again) == ["live-1", "live-2", "live-3"]
     assert "no number" in notes(opened(temperature="warm")) and "none of" in notes(opened(sort="nope"))
     assert len(rows(tabs.opened("pages/live.py", view=SAVED))) == 3  # an old link
-    view = RunsView("a", "b c", "mars", "eagle3", "trees", 0.5, ("x", "y z"), Whose.MINE, Order.TAU)
+    view = RunsView("a", "b c", "mars", "eagle3", "trees", 0.5, ("x", "y z"), "mine", Order.TAU)
     assert from_parameters(RunsView, to_parameters(view)).view == view and to_parameters(RunsView()) == {}
 
 
@@ -193,11 +193,11 @@ def test_who_may_change_runs_is_shown_and_enforced(store, monkeypatch, setting, 
     assert button.disabled == (not may) and fragment in captions(listed) + button.help.replace("\\", "")
     state, run = RunsPageState(), store.find(name)
     state.tag_runs([run], ["a"], [])
-    state.attempt(runs_page.item_of(run), lambda: store.rename(name, "Bear"))
+    state.attempt([runs_page.item_of(run)], lambda item: store.rename(item.name, "Bear"))
     found = store.find(name)
     assert (found.heading, found.tags) == (("Bear", ("a",)) if may else ("Fox", ()))
-    state.delete_runs([run])
-    assert [entry.name for entry in store.list()] == ([] if may else [name]) and bool(state.notices) == (not may)
+    state.delete([runs_page.item_of(run)])
+    assert [entry.name for entry in store.list()] == ([] if may else [name]) and bool(state.refused) == (not may)
 
 
 def test_only_the_browser_that_made_a_run_restores_it_and_an_unknown_one_stays(store, monkeypatch):
@@ -208,8 +208,10 @@ def test_only_the_browser_that_made_a_run_restores_it_and_an_unknown_one_stays(s
     for browser in ("mine", "other"):
         monkeypatch.setattr(visitors, "mark", lambda browser=browser: browser)
         assert rows(opened(**{"from": "mine"})) == ([mine] if browser == "mine" else [])
-        state.delete_runs([run, store.find(unknown)])
-        assert "not known which browser" in state.notices[0] and [entry.name for entry in store.list()] == [unknown]
+        state.delete(map(runs_page.item_of, [run, store.find(unknown)]))
+        assert "not known which browser" in [*state.refused.values()][-1] and [
+            entry.name for entry in store.list()
+        ] == [unknown]
     state.restore([runs_page.item_of(run)])
     assert [entry.name for entry in store.list()] == [unknown] and state.refused
 

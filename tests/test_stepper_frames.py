@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mars_viz.components import stepper
-from mars_viz.components.stepper import Jump, Mark, Stage, playback, playback_payload
+from mars_viz.components.stepper import Mark, Stage, playback, playback_payload
 from mars_viz.records import Decision, Outcome, Round
 from mars_viz.rules import rule_named, settle
 from tests.factories import make_speculation, toy_run
@@ -66,11 +66,11 @@ def test_the_frames_are_those_of_decoding_and_jumps_lead_to_them(settings):
             assert following.target_cache < frame.target_cache
             assert ("both caches" in words(following).lower()) is (following.drafter_cache < frame.drafter_cache)
     outcomes, at = [outcome for r in run.rounds for outcome in r.outcomes], rule_named(run.settings.rule).dial
-    counts = [len(played.places(jump)) for jump in (Jump.REJECTION, Jump.RELAXED, Jump.ROUND)]
+    counts = [len(played.places(jump)) for jump in ("rejection", "relaxed", "round")]
     assert counts == [outcomes.count(Outcome.REJECTED), outcomes.count(Outcome.RELAXED), len(run.rounds)]
     complete = [index for index, r in enumerate(run.rounds) if r.emission is not None]
     paths = {i: [path(run.rounds[i], dial) for dial in (at.strict, run.settings.dial)] for i in complete if at}
-    diverging = [played.frames[place] for place in played.places(Jump.DIVERGENCE)]
+    diverging = [played.frames[place] for place in played.places("divergence")]
     assert [f.round for f in diverging if f.round in complete] == [i for i, (one, two) in paths.items() if one != two]
     # before a round the last certain token is unread; the drafter reads all drafts but the last, the target all
     for frame in played.frames[1:-1]:
@@ -101,8 +101,8 @@ def one_round(laws, tokens, parents, *, rule="strict", dial=None):
 def test_trees_are_judged_branch_by_branch():
     run = one_round([[10.0, 9.8, 0, 0], [0, 0, 10, 0], [0, 0, 0, 10]], [1, 2], [-1, 0], rule="mars", dial=0.9)
     played = playback(run)
-    (place,) = played.places(Jump.RELAXED)
-    assert (place,) == played.places(Jump.DIVERGENCE)
+    (place,) = played.places("relaxed")
+    assert (place,) == played.places("divergence")
     said = words(played.frames[place])
     assert said.startswith("<1>") and "strict stops here and writes <0>" in said
     assert "z2/z1 = 0.980 is above θ = 0.90" in said
@@ -117,7 +117,7 @@ def test_trees_are_judged_branch_by_branch():
     assert commit.target_cache == 3 and commit.drafter_cache == 3  # nothing of the first path was kept
     for drafted, parts in (
         ([1], ("<1> is rejected", "target's cache drops it", "drafter's did not hold it")),
-        ([1, 2], ("its siblings are rejected", "2 drafted tokens are discarded", "target's cache keeps the path")),
+        ([1, 2], ("its siblings are rejected", "2 drafted tokens discarded", "target's cache keeps the path")),
     ):
         frames = playback(one_round([[0, 1, 2, 9]] * (len(drafted) + 1), drafted, [-1] * len(drafted))).frames
         (text,) = (words(frame) for frame in frames if frame.stage is Stage.ROLL_BACK)

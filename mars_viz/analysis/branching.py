@@ -69,13 +69,9 @@ def _refused(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     if k == 1:
         return left
     residual = _share(rest, left[..., None])[..., None, :]  # after a refusal, the same whichever token that was of
-    if k == 2:  # the innermost arrays are the largest; the residual has nothing on the refused token, so q may keep it
-        scale = _share(np.ones_like(q), 1 - q)[..., None]
-        further = np.maximum(residual - q[..., None, :] * scale, 0).sum(-1)
-    else:
-        others = q[..., None, :] * (1 - np.eye(q.shape[-1]))  # [..., M, M]; q without the refused token
-        others = _share(others, others.sum(-1, keepdims=True))
-        further = _refused(np.broadcast_to(residual, others.shape), others, k - 1)
+    others = q[..., None, :] * (1 - np.eye(q.shape[-1]))  # [..., M, M]; q without the refused token
+    others = _share(others, others.sum(-1, keepdims=True))
+    further = _refused(np.broadcast_to(residual, others.shape), others, k - 1)
     return np.where(q.any(-1), (np.maximum(q - p, 0) * further).sum(-1), 1)
 
 
@@ -134,14 +130,12 @@ class NodeLaws:
 class Branching:
     """The effect of k children at each depth: means over recorded prefixes, weighted by the chance to reach them."""
 
+    laws: NodeLaws
     children: int  # k
     depths: np.ndarray  # int64 [D]; places in a block, from 1
     reached: np.ndarray  # float64 [D]; the share of blocks in which rejection sampling reaches the depth
     alone: np.ndarray  # float64 [D]; acceptance of one child by every rule except the naive one
     acceptance: Mapping[str, np.ndarray]  # float64 [D]; acceptance of k children by the names of `SOLVERS`
-    left_p: float  # as in `NodeLaws`
-    left_q: float  # as in `NodeLaws`
-    nodes: int  # number of recorded prefixes used
 
     def gains(self, name: str) -> np.ndarray:
         """Return the additional tokens per block that a branch at only this depth keeps there, float64 [D]."""
@@ -211,14 +205,12 @@ def branching(laws: NodeLaws, children: int) -> Branching:
     at = laws.depths[None] == depths[:, None]  # [D, n]
     weights = _share(at * laws.reached, (at * laws.reached).sum(-1, keepdims=True))
     return Branching(
+        laws=laws,
         children=children,
         depths=depths,
         reached=(at * laws.reached).sum(-1) / at.sum(-1),
         alone=weights @ with_replacement(laws.p, laws.q, 1),
         acceptance={name: weights @ solver(laws.p, laws.q, children) for name, solver in SOLVERS.items()},
-        left_p=laws.left_p,
-        left_q=laws.left_q,
-        nodes=len(laws.depths),
     )
 
 
@@ -237,30 +229,16 @@ _FEWEST = 20  # minimum number of places for reliable chances
 _RAREST = 0.01  # children with a lower chance are left out
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Rank of the target's best token among the drafter's, at the verified places."""
-
-    places: int  # number of places
-    first: int  # how often it was the drafter's first choice
-    second: int  # how often it was the second choice
-
-    @property
-    def alpha(self) -> float:
-        """Share of places with the first choice. NaN without places."""
-        return self.first / self.places if self.places else np.nan
-
-    @property
-    def rescued(self) -> float:
-        """Share with the second choice among the other places. NaN without any."""
-        missed = self.places - self.first
-        return self.second / missed if missed else np.nan
+def choices(run: Run, most: int | None = None) -> Counter[int]:
+    """Count the ranks, from 0, of the target's best token in the drafter's list, -1 if it is not listed: at the rows on
+    the path taken whose draft has a recorded law, in at most this many rounds."""
+    return Counter(rank for round_ in run.rounds[:most] for rank in _ranks(round_))
 
 
-def choices(run: Run) -> Choices:
-    """Count the choices of a run: rows on the path taken whose draft has a recorded law."""
-    ranks = Counter(rank for round_ in run.rounds for rank in _ranks(round_))
-    return Choices(ranks.total(), ranks[0], ranks[1])
+def chances(ranks: Counter[int]) -> tuple[float, float]:
+    """Return the share of places with the drafter's first choice, and that of the second among the others; 0 without
+    places."""
+    return ranks[0] / max(1, ranks.total()), ranks[1] / max(1, ranks.total() - ranks[0])
 
 
 def child_chances(run: Run) -> tuple[tuple[float, ...], int]:
@@ -270,7 +248,7 @@ def child_chances(run: Run) -> tuple[tuple[float, ...], int]:
     In a greedy decode by the strict rule these are the chances that a node's children are kept, from which static trees
     are built. There are none above temperature 0, at which other tokens may be kept, and for too few places.
     """
-    ranks = Counter(rank for round_ in run.rounds[:_ROUNDS] for rank in _ranks(round_))
+    ranks = choices(run, _ROUNDS)
     places = ranks.total()
     if run.settings.temperature or places < _FEWEST:
         return (), places

@@ -7,11 +7,12 @@ area.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.errors import BadInput, EvidenceError
+from mars_viz.errors import BadInput
 from mars_viz.records import Outcome
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
@@ -49,7 +50,6 @@ class Gain:
     because a pass over γ + 1 positions is used for a plain one. Time for evidence and records is excluded, as in the
     formula. NaN without timings."""
     draft_step: float  # median seconds of a drafted token; for trees, of a level
-    target_pass: float  # median seconds of the target's pass over a block and one more position
 
     @property
     def timed(self) -> bool:
@@ -78,7 +78,6 @@ def gain(run: Run) -> Gain:
         tau=run.tau,
         speed_up=tokens * verify / spent if spent else np.nan,
         draft_step=step,
-        target_pass=verify,
     )
 
 
@@ -180,14 +179,12 @@ def _drawn(mass: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
 class RunnerUps:
     """Positions at which the drafter proposed the target's second choice, closest first."""
 
-    tokens: np.ndarray  # int64 [M]; the drafted runner-up
-    best: np.ndarray  # int64 [M]; the target's best token
     z1: np.ndarray  # float64 [M]; the best token's raw logit
     z2: np.ndarray  # float64 [M]; the runner-up's raw logit
     positions: np.ndarray  # int64 [M]; index among the run's drafted positions
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.positions)
 
     @property
     def odds(self) -> np.ndarray:
@@ -208,51 +205,17 @@ def close_calls(run: Run) -> RunnerUps:
     at = np.flatnonzero(trace.second[rows] == trace.tokens)
     z1, z2 = trace.best[rows[at]].astype(np.float64).T
     order = np.argsort(z1 - z2, kind="stable")
-    at = at[order]
-    best = trace.speculations.whole.top_ids[rows[at], 0]
-    return RunnerUps(trace.tokens[at].astype(np.int64), best.astype(np.int64), z1[order], z2[order], at)
+    return RunnerUps(z1[order], z2[order], at[order])
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """The complete text at the rule's strict end, at one block length."""
-
-    gamma: int  # tokens drafted per block
-    tokens: int  # tokens of the text
-    passes: int  # target passes
-    kept: int  # number of drafted tokens in the text
-    rolled_back: int  # number of drafted tokens that are not in the text
-
-    @property
-    def wasted(self) -> float:
-        """Share of the drafted tokens that was rolled back. NaN if none was drafted."""
-        drafted = self.kept + self.rolled_back
-        return self.rolled_back / drafted if drafted else float("nan")
-
-
-def strict_run(run: Run, gamma: int | None = None) -> Run:
-    """Return the run at its rule's strict end, at this block length (None: its own). Raises BadInput if neither the run
-    nor its map contains that text."""
-    gamma, dial = run.settings.gamma if gamma is None else gamma, rule_named(run.settings.rule).dial
-    strict = None if dial is None else dial.strict
-    if gamma == run.settings.gamma and run.settings.dial == strict:
-        return run
-    if strict is None or run.dial_map is None:
-        raise EvidenceError(
-            "This run carries no dial map with the strict text. Choose another, or map it: mars-viz map."
-        )
-    return run.dial_map.at(strict, gamma)
-
-
-def prices(run: Run) -> tuple[Price, ...]:
-    """Return the price for each block length with a known strict text, ascending."""
-    gammas = {run.settings.gamma, *(run.dial_map.span.gammas if run.dial_map is not None else ())}
-    known_prices = []
-    for gamma in sorted(gammas):
-        try:
-            strict = strict_run(run, gamma)
-        except BadInput:
-            continue
-        kept, lost = (int(np.sum([getattr(r, name) for r in strict.rounds])) for name in ("kept", "rolled_back"))
-        known_prices.append(Price(gamma, len(strict.token_ids), len(strict.rounds), kept, lost))
-    return tuple(known_prices)
+def strict_runs(run: Run) -> dict[int, Run]:
+    """Return the run at its rule's strict end for each block length at which that text is known, ascending."""
+    dial = rule_named(run.settings.rule).dial
+    strict, runs = None if dial is None else dial.strict, dict[int, Run]()
+    if run.settings.dial == strict:
+        runs[run.settings.gamma] = run
+    if run.dial_map is not None and strict is not None:
+        for gamma in run.dial_map.span.gammas:
+            with suppress(BadInput):  # the map does not reach the strict end
+                runs.setdefault(gamma, run.dial_map.at(strict, gamma))
+    return dict(sorted(runs.items()))

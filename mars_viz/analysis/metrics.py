@@ -15,7 +15,7 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.documents import Facts, Section
+from mars_viz.documents import BASES, Facts, Section
 from mars_viz.options import described, options_of
 from mars_viz.records import Outcome, Round, emitted
 from mars_viz.rules import Rule, Scale, rule_named
@@ -85,11 +85,7 @@ class Basis(Enum):
     @property
     def words(self) -> str:
         """A line for figures."""
-        return {
-            Basis.EXACT: "Exact: these are the decisions of this very text.",
-            Basis.BLOCK_LOCAL: "Block-local: each round is judged on the recorded text before it, not on the text "
-            "that would follow.",
-        }[self]
+        return BASES[self.value]
 
 
 @dataclass(frozen=True, slots=True)

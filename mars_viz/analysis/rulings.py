@@ -51,7 +51,6 @@ class Ruling:
     basis: Basis  # exact if no recorded decision changes: the rule would have written this text
     keeps: np.ndarray  # bool [P]; its verdict on each position, whether or not its own walk reaches it
     reached: np.ndarray  # bool [P]; True if its walk reaches the position, because all before it in the block are kept
-    kept: np.ndarray  # bool [P]; reached, kept, and not cut off by the end of the text
 
     @property
     def rule(self) -> Rule:
@@ -86,7 +85,6 @@ def ruling(opinion: Judgement, dial: float | None = None) -> Ruling:
         basis=basis(trace, text),
         keeps=opinion.verdicts.keeps(np.nan if at is None else at),
         reached=(trace.parents < 0) | text.kept[parents],  # the parent is the prefix, or kept
-        kept=trace.in_text(text),
     )
 
 
@@ -113,11 +111,6 @@ class Agreement:
     keepers: np.ndarray  # int64 [P]; number of rules that keep the position
     disputed: np.ndarray
     """bool [P]; some rule keeps the position and some other rejects it, and at least one of them reaches it."""
-
-    def against(self, ruling: Ruling) -> np.ndarray:
-        """Return the number of verdicts of each rule that differ from those of `ruling`, int64 [R]."""
-        keeps = self.says != Say.REJECTS
-        return np.count_nonzero(keeps != ruling.keeps, axis=1)
 
 
 def agreement(rulings: Sequence[Ruling], positions: int) -> Agreement:
@@ -185,17 +178,8 @@ def _cut(place: np.ndarray, at: np.ndarray, loose: np.ndarray, dial: float) -> t
     return int(wrong[cut]), -likeness, value
 
 
-@dataclass(frozen=True, slots=True)
-class Equivalent:
-    """The setting of a rule that comes closest to a set of kept positions."""
-
-    rule: Rule
-    dial: float | None
-    """A short value between `low` and `high`; None for a rule without a dial, or whose dial moves no verdict here."""
-    low: float  # smallest dial value with the same verdicts on this run. NaN without a value.
-    high: float  # dial value at which the verdicts change again; at the dial's end, just above it. NaN without a value.
-    differing: int  # number of verdicts that still differ
-    positions: int  # number of positions compared
+Equivalent = tuple[float | None, int]
+"""A short dial value, None if the rule's dial moves no verdict of the run, and the number of verdicts that differ."""
 
 
 def equivalent(opinion: Judgement, like: Ruling) -> Equivalent:
@@ -203,8 +187,7 @@ def equivalent(opinion: Judgement, like: Ruling) -> Equivalent:
     close settings, the one closest to the rule's strict end."""
     rule, verdicts, target = opinion.rule, opinion.verdicts, like.keeps
     if rule.dial is None or np.isnan(verdicts.breakpoints).all():
-        differing = int(np.count_nonzero(verdicts.keeps(math.nan) != target))
-        return Equivalent(rule, None, math.nan, math.nan, differing, len(target))
+        return None, int(np.count_nonzero(verdicts.keeps(math.nan) != target))
     at, differing_after = _differing(verdicts, target)
     lows = np.unique(np.concatenate([[rule.dial.low], at[(at > rule.dial.low) & (at <= rule.dial.high)]]))
     counts = differing_after[np.searchsorted(at, lows, side="right")]
@@ -213,8 +196,7 @@ def equivalent(opinion: Judgement, like: Ruling) -> Equivalent:
     low = float(lows[chosen])
     high = float(lows[chosen + 1]) if chosen + 1 < len(lows) else math.nextafter(rule.dial.high, math.inf)
     same = like.dial if like.rule.dial == rule.dial else None
-    value = short_value(rule.dial, low, high, same)
-    return Equivalent(rule, value, low, high, int(counts[chosen]), len(target))
+    return rounded(rule.dial, low, high, same), int(counts[chosen])
 
 
 def _differing(verdicts: Verdicts, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +215,7 @@ def _differing(verdicts: Verdicts, wanted: np.ndarray) -> tuple[np.ndarray, np.n
     return at[order], first.sum() + np.concatenate([[0], np.cumsum(change[order])])
 
 
-def short_value(dial: Dial, low: float, high: float, liked: float | None = None) -> float:
+def rounded(dial: Dial, low: float, high: float, liked: float | None = None) -> float:
     """Return a value with low <= value < high that is short to write. Prefers `liked`, then the dial's default, if they
     are in the range."""
     for value in (liked, dial.default):
@@ -245,24 +227,6 @@ def short_value(dial: Dial, low: float, high: float, liked: float | None = None)
             if low <= near < high and dial.low <= near <= dial.high:
                 return near
     return low
-
-
-@dataclass(frozen=True, slots=True)
-class Shifted:
-    """The effect of a shift on one rule's verdicts."""
-
-    ruling: Ruling  # before the shift
-    changed: np.ndarray  # bool [P]; the shift reverses the verdict on the position
-
-    @property
-    def keeps(self) -> np.ndarray:
-        """bool [P]; the verdicts after the shift."""
-        return self.ruling.keeps ^ self.changed
-
-    @property
-    def count(self) -> int:
-        """Number of verdicts that change."""
-        return int(np.count_nonzero(self.changed))
 
 
 def shifted(speculation: Speculation, c: float) -> Speculation:
@@ -281,12 +245,10 @@ def moved(run: Run, c: float) -> Speculations:
     return Speculations.of([shifted(each, c) for each in run.trace.speculations])
 
 
-def compared(ruling: Ruling, c: float, after: Speculations | None = None) -> Shifted:
-    """Return the changes of the ruling's verdicts, at the same dial value, after `c` is added to every logit. `after`
-    is the result of `moved` for their run; pass it to share it between several rules."""
-    after = after or moved(ruling.opinion.run, c)
-    verdicts = ruling.rule.judge_all(after)
-    return Shifted(ruling, verdicts.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)
+def changed(ruling: Ruling, after: Speculations) -> np.ndarray:
+    """Return the positions at which the ruling's verdict changes, at the same dial value, on the run's speculations
+    after `moved`, bool [P]."""
+    return ruling.rule.judge_all(after).keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +319,7 @@ class AllRules:
         self.local_row = lru_cache(_REMEMBERED)(lambda name, dial: rule_row(self.ruling(name, dial), self.drafted))
         self.walk = lru_cache(_REMEMBERED)(self._walk)
         self.row = lru_cache(_REMEMBERED)(self._row)
-        self.shifted = lru_cache(_REMEMBERED)(lambda name, dial, c: compared(self.ruling(name, dial), c, after(c)))
+        self.shifted = lru_cache(_REMEMBERED)(lambda name, dial, c: changed(self.ruling(name, dial), after(c)))
         self.branching = lru_cache(MOST_CHILDREN)(lambda children: branching(laws(), children))
 
     @property

@@ -7,26 +7,21 @@ import plotly.graph_objects as go
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import positions
 from mars_viz.errors import EvidenceError, SettingError
-from mars_viz.exploration import checked_gamma, shown
+from mars_viz.exploration import shown
 from mars_viz.figures.along_the_dial import QUANTITIES, heat_map, ratio_histogram, round_bars, savings, two_logits
 from mars_viz.figures.style import DARK, LIGHT, Theme, spoken_title
-from mars_viz.rules import rule_named
 from mars_viz.run import Run
-
-ALONG_THE_DIAL = (ratio_histogram, two_logits, round_bars, savings)
-"""Figures of Explore that follow its dial, in order; functions of (positions, theme)."""
 
 __all__ = ["ALONG_THE_DIAL", "DARK", "LIGHT", "Theme", "plotted", "plotted_map", "spoken_title"]
 
 FIGURES = {"ratios": ratio_histogram, "margins": two_logits, "rounds": round_bars, "savings": savings}
-"""Figures of a run by name."""
+"""Figures of a run that follow the dial, by name; functions of (positions, theme)."""
+ALONG_THE_DIAL = tuple(FIGURES.values())
 
 
 def plotted(run: Run, what: str, dial: float | None, gamma: int | None, dark: bool) -> go.Figure:
-    """Return one of `FIGURES` at this setting; None is the run's own value. Raises BadInput for a dial value out of
-    range, and for a block length that neither the run nor its map contains."""
-    at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
-    return FIGURES[what](positions(*shown(run, at, checked_gamma(run, gamma))), DARK if dark else LIGHT)
+    """Return one of `FIGURES` at this setting, as in `exploration.shown`."""
+    return FIGURES[what](positions(*shown(run, dial, gamma)), DARK if dark else LIGHT)
 
 
 def plotted_map(run: Run, quantity: str, dark: bool) -> go.Figure:

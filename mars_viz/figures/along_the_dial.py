@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,7 +12,18 @@ import plotly.graph_objects as go
 from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up, round_times, speed_up_interval
 from mars_viz.analysis.metrics import Course, Positions
 from mars_viz.costs import Costs
-from mars_viz.figures.style import DIAL_MARK, Entry, Theme, add_dial_line, add_note, blank, say_empty, whole_ticks
+from mars_viz.figures.style import (
+    DIAL_MARK,
+    Entry,
+    Theme,
+    add_dial_line,
+    add_note,
+    add_points,
+    add_text,
+    blank,
+    say_empty,
+    whole_ticks,
+)
 from mars_viz.records import Outcome
 from mars_viz.rules import Scale
 from mars_viz.run import Run
@@ -47,16 +57,8 @@ def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
     edges = np.linspace(max(0.0, np.floor(low * 20) / 20), 1.0, BINS + 1)
     for entry, chosen in stacks:
         counts, _ = np.histogram(positions.ratio[chosen & shown], edges)
-        figure.add_bar(
-            x=(edges[:-1] + edges[1:]) / 2,
-            y=counts,
-            width=np.diff(edges),
-            marker_color=entry.colour,
-            marker_line_width=0,
-            name=entry.words,
-            hovertemplate="z2/z1 near %{x:.3f}: %{y} tokens<extra>" + entry.words + "</extra>",
-        )
-    figure.update_layout(barmode="stack")
+        hover = "z2/z1 near %{x:.3f}: %{y} tokens"
+        _add_bars(figure, entry, (edges[:-1] + edges[1:]) / 2, counts, np.diff(edges), hover)
     tallest = float(np.sum([bar.y for bar in figure.data], axis=0).max())
     figure.update_yaxes(range=[0, 1.18 * tallest])  # space for the dial's label
     whole_ticks(figure, tallest)
@@ -64,6 +66,13 @@ def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
     if positions.rule.dial is not None and dial is not None:
         add_dial_line(figure, positions.rule.dial.symbol, dial, theme)
     return figure
+
+
+def _add_bars(
+    figure: go.Figure, entry: Entry, x: np.ndarray, y: np.ndarray, width: np.ndarray | float, hover: str
+) -> None:
+    looks = {"marker_color": entry.colour, "marker_line_width": 0, "name": entry.words}
+    figure.add_bar(x=x, y=y, width=width, hovertemplate=f"{hover}<extra>{entry.words}</extra>", **looks)
 
 
 def _ratio_title(positions: Positions, rejected: np.ndarray) -> str:
@@ -76,13 +85,10 @@ def _ratio_title(positions: Positions, rejected: np.ndarray) -> str:
     if dial is not None and at is not None:
         close = rejected & (positions.ratio > at)
         among, runners = int(np.count_nonzero(close)), int(np.count_nonzero(close & positions.runner_up))
-        return (
-            f"{number(among)} of {counted(count, 'strict rejection')} {'lies' if among == 1 else 'lie'} above"
-            f" {setting(dial.symbol, at)}; in {number(runners)} the draft is the runner-up"
-        )
+        above = f"{number(among)} of {counted(count, 'strict rejection')} above {setting(dial.symbol, at)}"
+        return f"{above}; in {number(runners)} the draft is the runner-up"
     among = int(np.count_nonzero(rejected & (positions.ratio > 0.9)))
-    where = "sits" if among == 1 else "sit"
-    return f"{number(among)} of {counted(count, 'rejection')} {where} where z2/z1 is above 0.90"
+    return f"In {number(among)} of {counted(count, 'rejection')} z2/z1 is above 0.90"
 
 
 MOST_BARS = 120  # rounds beyond which a bar is the mean of several
@@ -106,16 +112,8 @@ def round_bars(positions: Positions, theme: Theme) -> go.Figure:
     starts = np.arange(0, positions.rounds, gathered)
     for entry, counts in stacks:
         bars = np.add.reduceat(counts, starts) / np.diff([*starts, len(counts)])  # the last group may be smaller
-        figure.add_bar(
-            x=1 + gathered * np.arange(len(bars)) + (gathered - 1) / 2,
-            y=bars,
-            width=0.85 * gathered,
-            marker_color=entry.colour,
-            marker_line_width=0,
-            name=entry.words,
-            hovertemplate="round %{x}: %{y:.3~g}<extra>" + entry.words + "</extra>",
-        )
-    figure.update_layout(barmode="stack")
+        x = 1 + gathered * np.arange(len(bars)) + (gathered - 1) / 2
+        _add_bars(figure, entry, x, bars, 0.85 * gathered, "round %{x}: %{y:.3~g}")
     if positions.rounds <= 10:
         figure.update_xaxes(dtick=1)
     return figure
@@ -169,15 +167,8 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
         hovertemplate=f"after {across} %{{x}}: %{{y}} spared<extra></extra>",
         name="spared",
     )
-    figure.add_annotation(
-        x=x[-1],
-        y=y[-1],
-        text=number(int(y[-1])),
-        showarrow=False,
-        xanchor="right",
-        yanchor="top" if y[-1] < 0 else "bottom",
-        font={"color": theme.relaxed, "size": 13},
-    )
+    anchors = {"xanchor": "right", "yanchor": "top" if y[-1] < 0 else "bottom"}
+    add_text(figure, number(int(y[-1])), theme.relaxed, x=x[-1], y=y[-1], **anchors)
     low, high = float(y.min()), float(y.max())
     margin = ROOM * max(high - low, 5)  # for the number
     figure.update_yaxes(range=[low - margin if low else 0, high + margin if high or not low else 0])
@@ -197,22 +188,14 @@ def _savings_title(positions: Positions, total: np.ndarray) -> str:
         return "No round yet"
     if dial is None or positions.dial is None:
         return f"{positions.rule.title} has no dial: nothing is relaxed, nothing spared"
-    at, spared = setting(dial.symbol, positions.dial), int(total[-1])
+    at, spared, lengths = setting(dial.symbol, positions.dial), int(total[-1]), ""
     if spared == 0:
         return f"At {at} no drafted token is spared against strict"
-    if (courses := positions.courses) is not None:  # compared with strict's own text, of perhaps another length
-        ours, theirs = (int(written[-1]) for written, _ in courses)
-        drafts = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} draft{'' if abs(spared) == 1 else 's'}"
+    if positions.courses is not None:  # compared with strict's own text, of perhaps another length
+        ours, theirs = (int(written[-1]) for written, _ in positions.courses)
         lengths = "" if ours == theirs else f", in {counted(ours, 'token')}, not {number(theirs)}"
-        return f"At {at} {drafts} rolled back than by strict{lengths}"
-    if spared < 0:
-        return f"At {at} the rule rolls back {counted(-spared, 'drafted token')} that strict would keep"
-    return f"At {at} relaxing spares {counted(spared, 'drafted token')} that strict rolls back"
-
-
-MANY = 3_000  # points above which a trace is drawn by WebGL
-TOO_MANY = 20_000  # points above which they are binned
-CELLS = 120  # bins along each axis
+    drafts = counted(abs(spared), "fewer draft" if spared > 0 else "more draft")
+    return f"At {at} {drafts} rolled back than by strict{lengths}"
 
 
 def two_logits(positions: Positions, theme: Theme) -> go.Figure:
@@ -231,30 +214,14 @@ def two_logits(positions: Positions, theme: Theme) -> go.Figure:
     shown = np.isfinite(positions.z1) & np.isfinite(positions.z2)
     if not shown.any():
         return say_empty(figure, "No drafted token to show yet.", theme)
+    extra = np.stack([positions.round_index + 1, positions.ratio], axis=1)
+    hover = "z1 %{x:.2f}, z2 %{y:.2f}, ratio %{customdata[1]:.3f}, round %{customdata[0]}"
     for entry, outcome, symbol, size in groups:
-        chosen = positions.are(outcome) & shown
-        marker = {"color": entry.colour, "symbol": symbol, "size": size}
-        figure.add_trace(_points(positions, chosen, marker, entry.words))
+        at = positions.are(outcome) & shown
+        add_points(figure, positions.z1[at], positions.z2[at], entry, symbol, size, extra[at], hover)
     if positions.scale is not None and positions.dial is not None:
         _add_boundary(figure, positions.z1[shown], positions.z2[shown], positions.scale, positions.dial, theme)
     return figure
-
-
-def _points(positions: Positions, chosen: np.ndarray, marker: dict[str, Any], name: str) -> go.Scatter | go.Scattergl:
-    x, y = positions.z1[chosen], positions.z2[chosen]
-    if len(x) > TOO_MANY:  # centres and counts of the non-empty bins
-        bins, *edges = np.histogram2d(x, y, CELLS)
-        cells = np.nonzero(bins)
-        x, y = (((each[:-1] + each[1:]) / 2)[at] for each, at in zip(edges, cells, strict=True))
-        counts = bins[cells]
-        marker = {**marker, "opacity": 0.25 + 0.75 * np.sqrt(counts / counts.max())}
-        extra, hover = counts[:, None], "about %{customdata[0]} tokens near z1 %{x:.2f}, z2 %{y:.2f}"
-    else:
-        extra = np.stack([positions.round_index[chosen] + 1, positions.ratio[chosen]], axis=1)
-        hover = "z1 %{x:.2f}, z2 %{y:.2f}, ratio %{customdata[1]:.3f}, round %{customdata[0]}"
-    kind = go.Scattergl if len(x) > MANY else go.Scatter
-    template = f"{hover}<extra>{name}</extra>"
-    return kind(x=x, y=y, mode="markers", marker=marker, name=name, customdata=extra, hovertemplate=template)
 
 
 def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, scale: Scale, dial: float, theme: Theme) -> None:
@@ -278,17 +245,8 @@ def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, scale: Scal
         hovertemplate=f"{words}<extra>the rule's boundary</extra>",
     )
     beyond = " (below)" if heights[1] < low - pad else ""
-    figure.add_annotation(
-        text=f"{words}{beyond}",
-        x=0.02,
-        xref="paper",
-        xanchor="left",
-        y=0.99,
-        yref="paper",
-        yanchor="top",
-        showarrow=False,
-        font={"color": theme.dial, "size": 12},
-    )
+    place = {"x": 0.02, "xref": "paper", "xanchor": "left", "y": 0.99, "yref": "paper", "yanchor": "top"}
+    add_text(figure, f"{words}{beyond}", theme.dial, **place)
 
 
 def _logits_title(positions: Positions) -> str:

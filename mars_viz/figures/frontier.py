@@ -15,6 +15,7 @@ from mars_viz.figures.style import (
     Entry,
     Theme,
     add_dial_line,
+    add_text,
     blank,
     error_bars,
     faded,
@@ -72,8 +73,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         )
     at, label = first.near(paths[0].marked), exact_setting(paths[0].symbol, paths[0].marked)
     x, y = 100 * first.accuracy.estimate[at], first.speed_up.estimate[at]
-    style = {"yshift": 14, "showarrow": False, "font": {"color": theme.dial, "size": 12}}
-    figure.add_annotation(x=x, y=y, text=label, name=DIAL_MARK, **style)
+    add_text(figure, label, theme.dial, x=x, y=y, yshift=14, name=DIAL_MARK)
     _set_ranges(figure, paths, limit, theme)
     marks = [Entry("◆", theme.dial, "chosen setting")]
     if any(bool(np.ptp(corners, axis=1).all(axis=-1).any()) for corners in bands):
@@ -87,17 +87,8 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH, [marks[:2], marks[2:], *([each] for each in names)])
     if limit is not None and first.paired:
         figure.add_vline(x=-limit, line={"color": theme.rejected, "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            text=f"{number(limit)} lost",
-            x=-limit,
-            y=0,
-            yref="paper",
-            yanchor="bottom",
-            xanchor="right",
-            xshift=-3,
-            showarrow=False,
-            font={"color": theme.rejected, "size": 12},
-        )
+        at_limit = {"x": -limit, "xanchor": "right", "xshift": -3, "y": 0, "yref": "paper", "yanchor": "bottom"}
+        add_text(figure, f"{number(limit)} lost", theme.rejected, **at_limit)
     return figure
 
 

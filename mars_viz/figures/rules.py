@@ -12,8 +12,7 @@ from mars_viz.analysis.branching import Branching
 from mars_viz.analysis.metrics import FlatPositions
 from mars_viz.analysis.rulings import Agreement, Boundary, Ruling, Say
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.along_the_dial import CELLS, MANY, TOO_MANY
-from mars_viz.figures.style import HEIGHT, Entry, Theme, blank, faded, path_looks, say_empty, set_wide_title
+from mars_viz.figures.style import HEIGHT, Entry, Theme, add_points, blank, faded, path_looks, say_empty, set_wide_title
 from mars_viz.run import Piece
 from mars_viz.words import counted, number, setting, token_label
 
@@ -21,8 +20,6 @@ ROW = 19  # height of a rule's row in pixels
 NAMED = 90  # most positions for which each tick shows a token; with more, ticks show round numbers
 TICKS = 30  # most round numbers on the axis
 OPACITIES = {Say.KEEPS: (0.6, 0.2), Say.RELAXES: (1.0, 0.3), Say.REJECTS: (0.5, 0.14)}  # reached and not reached
-_WORDS = {Say.KEEPS: "keeps", Say.RELAXES: "keeps, relaxed", Say.REJECTS: "rejects"}
-_MARKS = {Say.KEEPS: "", Say.RELAXES: "◆", Say.REJECTS: "×"}
 
 
 def agreement_matrix(
@@ -70,7 +67,7 @@ def agreement_matrix(
         showscale=False,
         xgap=1 if len(shown) <= 2 * NAMED else 0,
         ygap=1,
-        text=np.array([_MARKS[say] for say in Say])[verdicts] if named else None,
+        text=np.array(["", "◆", "×"])[verdicts] if named else None,
         texttemplate="%{text}" if named else None,
         customdata=_hover(agreed, drafted, pieces, shown),
         hovertemplate="%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
@@ -105,7 +102,7 @@ def agreement_matrix(
 
 def _hover(agreed: Agreement, drafted: FlatPositions, pieces: Mapping[int, Piece], shown: np.ndarray) -> np.ndarray:
     """Return object [R, C, 2]; verdict and position of each cell in words."""
-    verdicts = np.array([_WORDS[say] for say in Say], object)[agreed.says[:, shown]]
+    verdicts = np.array(["keeps", "keeps, relaxed", "rejects"], object)[agreed.says[:, shown]]
     verdicts = np.where(agreed.reached[:, shown], verdicts, verdicts + " (not reached)")
     positions = [
         f"“{token_label(pieces[int(drafted.tokens[at])].text, 40)}”, round {drafted.round_index[at] + 1}, draft "
@@ -183,13 +180,19 @@ def decision_plane(
     if chosen is not None:
         verdicts = np.where(chosen.keeps, np.where(chosen.relaxes, Say.RELAXES, Say.KEEPS), Say.REJECTS)
     always = fixed & (verdicts == Say.REJECTS)
+    extra = np.stack([drafted.round_index + 1, drafted.depth, drafted.rank, drafted.p, drafted.ratio], axis=1)
+    hover = (
+        f"margin %{{x:.3f}}, {upward.value} %{{y:.3g}}<br>round %{{customdata[0]}}, draft %{{customdata[1]}}<br>"
+        "rank %{customdata[2]}, p(x) %{customdata[3]:.3g}, ratio %{customdata[4]:.3f}"
+    )
+    log = upward is Upward.SHARE
     for entry, say, symbol, size in groups:
-        chosen_ones = np.flatnonzero(drawn & (always if say is None else (verdicts == say) & ~always))
-        _add_points(figure, drafted, up, chosen_ones, entry, symbol, size, upward.value)
+        at = drawn & (always if say is None else (verdicts == say) & ~always)
+        add_points(figure, drafted.margin[at], up[at], entry, symbol, size, extra[at], hover, log=log)
     for line, (colour, dash, _) in zip(boundaries, looks, strict=True):
         draw = figure.add_vline if line.upright else figure.add_hline
         draw(line.value, line={"color": colour, "width": 2, "dash": dash})
-    log, upright = upward is Upward.SHARE, [line.value for line in boundaries if line.upright]
+    upright = [line.value for line in boundaries if line.upright]
     right, low, high, beyond = _ranges(drafted, up, drawn, upright, log=log)
     figure.update_xaxes(range=[-0.03 * right, right])
     if beyond:
@@ -203,37 +206,6 @@ def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
     if chosen is None or chosen.rule.dial is None:
         return np.zeros(positions, bool)
     return np.isnan(chosen.opinion.verdicts.breakpoints)
-
-
-def _add_points(
-    figure: go.Figure,
-    drafted: FlatPositions,
-    up: np.ndarray,
-    chosen: np.ndarray,
-    entry: Entry,
-    symbol: str,
-    size: int,
-    quantity: str,
-) -> None:
-    """Add the marks of the `chosen` positions. If there are many, each cell has one."""
-    add = figure.add_scattergl if len(chosen) > MANY else figure.add_scatter
-    if len(chosen) > TOO_MANY:
-        sides = np.stack([drafted.margin[chosen], np.log(np.abs(up[chosen]) + SMALLEST)], axis=1)
-        spread = np.ptp(sides, axis=0)
-        grid = np.floor((sides - sides.min(axis=0)) / np.where(spread, spread, 1.0) * CELLS).astype(np.int64)
-        chosen = chosen[np.unique(grid, axis=0, return_index=True)[1]]
-    extra = np.stack([drafted.round_index + 1, drafted.depth, drafted.rank, drafted.p, drafted.ratio], axis=1)[chosen]
-    add(
-        x=drafted.margin[chosen],
-        y=up[chosen],
-        mode="markers",
-        marker={"color": entry.colour, "symbol": symbol, "size": size},
-        name=entry.words,
-        customdata=extra,
-        hovertemplate=f"margin %{{x:.3f}}, {quantity} %{{y:.3g}}<br>round %{{customdata[0]}}, draft "
-        "%{customdata[1]}<br>rank %{customdata[2]}, p(x) %{customdata[3]:.3g}, ratio %{customdata[4]:.3f}"
-        f"<extra>{entry.words}</extra>",
-    )
 
 
 def _ranges(

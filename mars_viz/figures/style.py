@@ -81,6 +81,7 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
         "hoverlabel": {"font": {"size": 13}},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.muted, "activecolor": theme.ink},
         "bargap": 0.06,
+        "barmode": "stack",
         "xaxis": xaxis,
         "yaxis": yaxis,
     }
@@ -152,22 +153,16 @@ def key_words(key: Sequence[Entry]) -> str:
     )
 
 
+def add_text(figure: go.Figure, markup: str, colour: str | None, **place: Any) -> None:
+    """Add a text, which is markup, at a position in Plotly's words."""
+    figure.add_annotation(text=markup, showarrow=False, font={"color": colour, "size": 12}, **place)
+
+
 def add_note(figure: go.Figure, words: str, *, markup: bool = False, up: int = 6) -> None:
     """Add a line `up` pixels above the plot, in place of a key; plain text unless `markup`."""
-    figure.add_annotation(
-        text=words if markup else escaped(words),
-        x=0,
-        xref="paper",
-        xanchor="left",
-        y=1,
-        yref="paper",
-        yanchor="bottom",
-        showarrow=False,
-        font={"size": 12},
-        align="left",
-        xshift=2 - LEFT,
-        yshift=up,
-    )
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"}
+    shift = {"align": "left", "xshift": 2 - LEFT, "yshift": up}
+    add_text(figure, words if markup else escaped(words), None, **place, **shift)
 
 
 def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *, above: bool = False) -> None:
@@ -178,17 +173,44 @@ def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *,
     figure.add_vline(x=value, line={"color": theme.dial, "width": 2}, name=DIAL_MARK)
     low, high = figure.layout.xaxis.range
     roomy_left = value > (low + high) / 2
-    figure.add_annotation(
-        text=escaped(setting(symbol, value)),
-        x=value,
-        y=1,
-        yref="paper",
-        yanchor="bottom" if above else "top",
-        xanchor="right" if roomy_left else "left",
-        xshift=-4 if roomy_left else 4,
-        showarrow=False,
-        font={"color": theme.dial, "size": 12},
-        name=DIAL_MARK,
+    place = {"x": value, "y": 1, "yref": "paper", "yanchor": "bottom" if above else "top"}
+    side = {"xanchor": "right", "xshift": -4} if roomy_left else {"xanchor": "left", "xshift": 4}
+    add_text(figure, escaped(setting(symbol, value)), theme.dial, **place, **side, name=DIAL_MARK)
+
+
+MANY = 3_000  # points above which a trace is drawn by WebGL
+TOO_MANY = 20_000  # points above which they are thinned
+CELLS = 120  # cells along each axis
+
+
+def add_points(
+    figure: go.Figure,
+    x: np.ndarray,
+    y: np.ndarray,
+    entry: Entry,
+    symbol: str,
+    size: int,
+    extra: np.ndarray,
+    hover: str,
+    *,
+    log: bool = False,
+) -> None:
+    """Add marks with these `extra` values for the hover. Of very many, each cell has one; `log` for a logarithmic y."""
+    add = figure.add_scattergl if len(x) > MANY else figure.add_scatter
+    if len(x) > TOO_MANY:
+        sides = np.stack([x, np.log(y) if log else y], axis=1)
+        spread = np.ptp(sides, axis=0)
+        cells = np.floor((sides - sides.min(axis=0)) / np.where(spread, spread, 1.0) * CELLS)
+        chosen = np.unique(cells, axis=0, return_index=True)[1]
+        x, y, extra = x[chosen], y[chosen], extra[chosen]
+    add(
+        x=x,
+        y=y,
+        mode="markers",
+        marker={"color": entry.colour, "symbol": symbol, "size": size},
+        name=entry.words,
+        customdata=extra,
+        hovertemplate=f"{hover}<extra>{entry.words}</extra>",
     )
 
 
@@ -208,9 +230,7 @@ def whole_ticks(figure: go.Figure, largest: float) -> None:
 
 def say_empty(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
     """Show a sentence in place of marks, and return the figure."""
-    figure.add_annotation(
-        text=escaped(words), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"color": theme.muted}
-    )
+    add_text(figure, escaped(words), theme.muted, x=0.5, y=0.5, xref="paper", yref="paper")
     figure.update_xaxes(showticklabels=False, range=[0, 1])
     figure.update_yaxes(showticklabels=False, range=[0, 1])
     return figure

@@ -137,14 +137,9 @@ def token_bars(run: Run, *, most: int = 96) -> str:
 def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -> str:
     """Return the text at a setting, every token with its outcome, as a standalone SVG on white.
 
-    None is the run's own dial value or block length. If the dial map does not contain the setting, the recorded blocks
-    are judged at it, and the caption is marked block-local. Raises BadInput for a dial value out of range, and for a
-    block length that neither the run nor its map contains.
+    The setting is as in `exploration.shown`. The caption names recorded blocks that are judged at it.
     """
-    rule = rule_named(run.settings.rule)
-    gamma = checked_gamma(run, gamma)
-    at = rule.checked_dial(run.settings.dial if dial is None else dial)
-    at_setting, _ = shown(run, at, gamma)
+    rule, gamma, (at_setting, at) = rule_named(run.settings.rule), checked_gamma(run, gamma), shown(run, dial, gamma)
     body, height = _laid_out(_tokens(run, judged_rounds(at_setting, at)))
     exact = at_setting is not run or at == rule.checked_dial(run.settings.dial)
     length = f"{length_name(run.settings.tree)} = {gamma if exact else run.settings.gamma}"

@@ -44,21 +44,16 @@ def offer_pin(place: DeltaGenerator, session: Session) -> None:
         "Unpin this run" if pinned else "Pin this run",
         key="pin-run",
         width="stretch",
-        on_click=_unpin if pinned else _pin,
-        args=(session,),
+        on_click=_pin,
+        args=(session, None if pinned else Choice(view.run, view.dial, view.gamma)),
         help="A pinned run is shown next to the one that you open after it, each with its own dials",
     )
     if pinned:
         place.caption("Pinned: open another run, and this one is shown next to it.")
 
 
-def _pin(session: Session) -> None:
-    view = session.view
-    session.view = replace(view, pin_run=Choice(view.run, view.dial, view.gamma))
-
-
-def _unpin(session: Session) -> None:
-    session.view = replace(session.view, pin_run=None)
+def _pin(session: Session, run: Choice | None) -> None:
+    session.view = replace(session.view, pin_run=run)
 
 
 def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
@@ -66,14 +61,10 @@ def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
     pinned = session.view.pin_run
     if pinned is None or pinned.run == session.view.run:
         return None
-    if not catalog.has(pinned.run):
-        session.notices.append("The pinned run is not here any more, so it is unpinned; pin another one.")
-        _unpin(session)
-        return None
     run, problem = catalog.tried(pinned.run)
     if run is None:
         session.notices.append(f"The pinned run is unpinned, for it cannot be read: {problem}")
-        _unpin(session)
+        _pin(session, None)
         return None
     fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
     session.notices.extend(f"The pinned run: {complaint}" for complaint in fitting.complaints)
@@ -88,7 +79,7 @@ def pinned_columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, Delt
     if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
         _compare_pinned(session)
     if row.button("Unpin the run", key="pinned-unpin", help="Show the other run alone again"):
-        _unpin(session)
+        _pin(session, None)
         st.rerun()
     left, right = st.columns(2, gap="medium")
     return left, right
@@ -292,7 +283,7 @@ def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCa
     recorded, dial, gamma, threshold_map = run, state.dial, state.gamma, whole_threshold_map(run)
     if view.cuts and dial is not None and threshold_map is not None:
         run, dial, gamma = threshold_map.at(dial), run.settings.dial, None
-    on_screen, _ = shown(run, dial, gamma or run.settings.gamma)
+    on_screen, _ = shown(run, dial, gamma)
     text, models = tab_jobs.follow_up(session, on_screen)
     if text:
         history = on_screen.conversation
@@ -306,7 +297,7 @@ def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCa
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:
-            after_the_text(session, run, dial, gamma or run.settings.gamma)
+            draw(session, run, dial, gamma or run.settings.gamma)
 
 
 def followed(session: Session, run: Run) -> ExplorerState:
@@ -345,32 +336,21 @@ def which_dial(session: Session, run: Run) -> None:
         False: "Rule" if rule_dial is None else f"Rule: {rule_dial.symbol}",
         True: f"Draft length: {threshold_map.axis.symbol} of {threshold_map.axis.title}",
     }
-    cuts = st.segmented_control(
-        "The slider turns",
-        list(turned),
-        default=session.view.cuts,
-        key=f"turned-{session.view.run}",
-        format_func=lambda each: markdown(turned[each]),
-        required=True,
-        help="The rule's dial, or the threshold at which drafting stops",
-    )
+    key, how = f"turned-{session.view.run}", "The rule's dial, or the threshold at which drafting stops"
+    cuts = theme.choice("The slider turns", turned, key, turned.__getitem__, default=session.view.cuts, help=how)
     if cuts != session.view.cuts:
-        session.view = replace(
-            session.view, cuts=cuts, dial=None, selected=None, gamma=None, pin_token=None, pin_dial=None
-        )
+        view = session.view
+        session.view = links.View(view.run, overlay=view.overlay, cuts=cuts, pin_run=view.pin_run)
 
 
 @faults.fragment
-def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -> None:
-    """Draw the figures. In a new tab they wait until the browser shows the text; see `first_painted`."""
+def draw(session: Session, run: Run, dial: float | None, gamma: int) -> None:
+    """Draw the figures at this dial value, and the map of all settings. In a new tab they wait until the browser shows
+    the text; see `first_painted`."""
     if run.rounds and not session.shows_text:
         session.shows_text = first_painted(".explorer .t", key="text-painted")
-    if session.shows_text or not run.rounds:
-        draw(run, dial, gamma)
-
-
-def draw(run: Run, dial: float | None, gamma: int) -> None:
-    """Draw the figures at this dial value, and the map of all settings."""
+    if run.rounds and not session.shows_text:
+        return
     at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
     st.caption(markdown(at.words))
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
@@ -380,18 +360,11 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
 
     if run.dial_map is not None:
         choices = {quantity.label: quantity for quantity in QUANTITIES}
-        chosen = st.segmented_control(
-            "All settings by",
-            list(choices),
-            default=next(iter(choices)),
-            key="quantity",
-            format_func=lambda label: markdown(label),
-            required=True,
-        )
+        chosen = theme.choice("All settings by", choices, "quantity")
         grid, costs = map_grid(run.dial_map), tab_jobs.shared_worker().models.status.costs
         figure = heat_map(grid, run, choices[chosen], colours, dial=dial, gamma=gamma, costs=costs)
         chart(figure, "heat-map", of=name)
-        if choices[chosen].basis == "modelled" and (models := tab_jobs.models_for(current_session(), run)):
+        if choices[chosen].basis == "modelled" and (models := tab_jobs.models_for(session, run)):
             if costs is not None and run.settings.drafts_trees and costs.tree != run.settings.tree:
                 costs = None
             why = disturbance(costs) if costs is not None else "Modelled from this run's own timings."

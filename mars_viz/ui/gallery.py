@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from importlib.resources import files
 from itertools import islice
 
@@ -44,20 +45,6 @@ LOOSE = 0.8  # the value of θ to which the animated dial on the start page goes
 MOST = 6  # Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read.
 
 
-ELSEWHERE = (
-    ("pages/tune.py", "Tune", "Which threshold is safe? A whole prompt set, graded at every setting, with intervals."),
-    ("pages/live.py", "Live", "Decode while you watch, with the built-in pair of models or your own."),
-    ("pages/runs.py", "Runs", "Every run here: find, tag and compare them, and see how each is made again."),
-    ("pages/compare.py", "Compare", "Two texts side by side: where they first differ, and by how much."),
-    (
-        "pages/rules.py",
-        "Rules",
-        f"{len(RULES)} verification rules on one run: what each keeps, and at which threshold.",
-    ),
-)
-"""Pages without a card: file, name and description."""
-
-
 @dataclass(frozen=True, slots=True)
 class Card:
     """Card for something that can be opened."""
@@ -67,11 +54,6 @@ class Card:
     line: str  # description, or the error
     fact: str  # provenance or a number in words; may be empty
     picture: str  # SVG made from the item's data; empty if it cannot be opened
-
-    @property
-    def opens(self) -> bool:
-        """True if the item can be opened."""
-        return bool(self.picture)
 
     @property
     def html(self) -> Html:
@@ -220,16 +202,14 @@ def _first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
     if lesson is not None:
         _teach(session, lesson)
     if opens:
-        session.land(run_id)
-        session.view = replace(session.view, dial=state.dial, selected=state.selected)
-        st.switch_page("pages/explore.py")
+        _open(session, run_id, dial=state.dial, selected=state.selected)
 
 
 def _runs(session: Session, catalog: RunCatalogue) -> None:
 
     def row(kind: str, title: str, cards: Iterable[Card]) -> None:
         theme.section(title)
-        _in_cards(kind, cards, "Open", lambda name: _see(session, name))
+        _in_cards(kind, cards, "Open", partial(_open, session))
 
     if catalog.samples:
         row("runs", "Sample runs", run_cards(catalog, filter(catalog.samples.__contains__, catalog.recorded)))
@@ -248,12 +228,13 @@ def _in_cards(kind: str, cards: Iterable[Card], verb: str, opened: Callable[[str
         for card in cards:
             with st.container(border=True):
                 theme.show(card.html)
-                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.opens):
+                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.picture):
                     opened(card.name)
 
 
-def _see(session: Session, run_id: str) -> None:
+def _open(session: Session, run_id: str, **parts: object) -> None:
     session.land(run_id)
+    session.view = replace(session.view, **parts)  # type: ignore[arg-type]
     st.switch_page("pages/explore.py")
 
 
@@ -274,8 +255,15 @@ def _more() -> None:
                 live_desk().shown = card.name
                 st.session_state[NEXT] = RACES
                 st.switch_page("pages/live.py")
+    pages = {
+        "Tune": "Which threshold is safe? A whole prompt set, graded at every setting, with intervals.",
+        "Live": "Decode while you watch, with the built-in pair of models or your own.",
+        "Runs": "Every run here: find, tag and compare them, and see how each is made again.",
+        "Compare": "Two texts side by side: where they first differ, and by how much.",
+        "Rules": f"{len(RULES)} verification rules on one run: what each keeps, and at which threshold.",
+    }
     with right if card is not None else st.container():
-        for page, name, line in ELSEWHERE:
+        for name, line in pages.items():
             left, right = st.columns([1.4, 6.6], vertical_alignment="center")
-            left.page_link(page, label=markdown(name))
+            left.page_link(f"pages/{name.lower()}.py", label=name)
             right.caption(markdown(line))

@@ -5,9 +5,8 @@ The form is in a popover with a key per item, so it closes after a change and ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -55,39 +54,38 @@ class ItemsState(PageState):
         """Stop showing a deleted item."""
         raise NotImplementedError
 
-    def attempt(self, item: Item, change: Callable[[], object]) -> bool:
-        """Apply a change if this browser may, close the popover and return True. An error is shown in the popover,
-        which stays open."""
+    def attempt(self, items: Iterable[Item], change: Callable[[Item], object]) -> list[Item]:
+        """Apply a change to each item that this browser may change, close their popovers and return them. Errors of
+        others are in `refused`, and their popovers stay open."""
         self.notices.clear()
         self.refused.clear()
-        try:
-            item.store.makers.check(item.name, visitors.mark())
-            change()
-        except BadInput as error:
-            self.refused[item.key] = str(error)
-            return False
-        st.session_state[f"change-{item.key}"] = False
-        return True
+        changed = []
+        for item in items:
+            try:
+                item.store.makers.check(item.name, visitors.mark())
+                change(item)
+            except BadInput as error:
+                self.refused[item.key] = str(error)
+            else:
+                st.session_state[f"change-{item.key}"] = False
+                changed.append(item)
+        return changed
 
     def rename(self, item: Item) -> None:
         """Apply the title in the item's form."""
         title = str(st.session_state[f"title-{item.key}"])
-        self.attempt(item, lambda: item.store.rename(item.name, title, item.heading))
+        self.attempt([item], lambda _: item.store.rename(item.name, title, item.heading))
 
-    def delete(self, item: Item) -> None:
-        """Move the item to the bin."""
-        if self.attempt(item, lambda: item.store.delete(item.name)):
+    def delete(self, items: Iterable[Item]) -> None:
+        """Move items to the bin."""
+        for item in self.attempt(items, lambda each: each.store.delete(each.name)):
             self.forget(item.name)
             self.deleted.add(item.key)
 
-    def restore(self, items: Sequence[Item]) -> None:
+    def restore(self, items: Iterable[Item]) -> None:
         """Restore items from the bin."""
-        refused: dict[str, str] = {}
-        for item in items:
-            if self.attempt(item, partial(item.store.restore, item.name)):
-                self.deleted.discard(item.key)
-            refused |= self.refused
-        self.refused = refused
+        restored = self.attempt(items, lambda each: each.store.restore(each.name))
+        self.deleted.difference_update(item.key for item in restored)
 
 
 def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
@@ -105,7 +103,9 @@ def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
             "Rename", key=f"rename-{item.key}", on_click=state.rename, args=(item,), width="stretch",
             disabled=not item.readable, help="Changes the title; links stay as they are",
         )  # fmt: skip
-        right.button("Delete", key=f"delete-{item.key}", on_click=state.delete, args=(item,), width="stretch", help=BIN)
+        right.button(
+            "Delete", key=f"delete-{item.key}", on_click=state.delete, args=([item],), width="stretch", help=BIN
+        )
 
 
 def draw_deleted(state: ItemsState, items: Sequence[Item]) -> None:

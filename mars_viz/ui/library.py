@@ -126,16 +126,12 @@ class RunCatalogue:
         return frozenset(run_id for run_id, entry in self.recorded.items() if entry.origin is RunOrigin.SAMPLE)
 
     @property
-    def listed(self) -> dict[str, ListedRun]:
-        """All runs by id: the tab's own, newest first, then the recorded ones."""
-        return {run_id: of_tab(run_id, run) for run_id, run in reversed(list(self.own.items()))} | dict(self.recorded)
-
-    @property
     def labels(self) -> dict[str, str]:
-        """Unique label of each run by id, in the order of `listed`."""
+        """Unique label of each run by id: the tab's own runs, newest first, then the recorded ones."""
+        own = {run_id: of_tab(run_id, run) for run_id, run in reversed(list(self.own.items()))}
         facts = {
             run_id: f"{run_id} (cannot be read)" if entry.facts is None or entry.error else entry.facts
-            for run_id, entry in self.listed.items()
+            for run_id, entry in (own | dict(self.recorded)).items()
         }
         labels = labels_of(facts)
         for run_id in self.own:

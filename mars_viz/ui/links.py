@@ -179,33 +179,23 @@ def fitted(view: View, run: Run) -> Opened[View]:
             f"The link asks for {run.settings.draft_of(gamma)}, which is not mapped for this run; its own is shown."
         )
         gamma = None
-    slots = int(run.trace.lengths.sum()) + len(run.rounds)
-    if selected is not None and selected >= slots and run.dial_map is None and not cuts:
+    slots = math.inf if run.dial_map is not None or cuts else int(run.trace.lengths.sum()) + len(run.rounds)
+    if selected is not None and selected >= slots:
         complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
         selected = None
     token, setting = view.pin_token, view.pin_dial
-    if setting is not None and (wrong := _unpinned(setting, run, cuts, bounds)):
-        complaints.append(f"The pinned setting is none of this run's, so it is unpinned: {wrong}.")
+    if setting is not None and not _has(run, setting, cuts, bounds):
+        complaints.append("The pinned setting is none of this run's, so it is unpinned.")
         setting = None
-    if token is not None:
-        wrong = _unpinned(token.at, run, cuts, bounds)
-        if not wrong and token.slot >= slots and run.dial_map is None and not cuts:
-            wrong = f"it has only {slots}"
-        if wrong:
-            complaints.append(f"The pinned token is none of this run's, so it is unpinned: {wrong}.")
-            token = None
+    if token is not None and not (_has(run, token.at, cuts, bounds) and token.slot < slots):
+        complaints.append("The pinned token is none of this run's, so it is unpinned.")
+        token = None
     view = replace(view, selected=selected, gamma=gamma, pin_token=token, pin_dial=setting)
     return Opened(view, tuple(complaints))
 
 
-def _unpinned(at: PinnedSetting, run: Run, cuts: bool, bounds: DialRange | None) -> str:
-    """Return why the run has no such setting, as half a sentence; empty if it has."""
+def _has(run: Run, at: PinnedSetting, cuts: bool, bounds: DialRange | None) -> bool:
+    """Return True if the run has this setting."""
     lengths = {run.settings.gamma} | (set() if cuts or run.dial_map is None else set(run.dial_map.span.gammas))
-    if at.gamma not in lengths:
-        return f"it has no rounds with {run.settings.draft_of(at.gamma)}"
-    if bounds is None:
-        return "" if at.dial is None else "its rule has no dial"
-    symbol, low, high = bounds
-    if at.dial is None:
-        return f"a value of {symbol} is missing"
-    return "" if low <= at.dial <= high else f"{symbol} goes from {low:g} to {high:g}"
+    on_dial = at.dial is None if bounds is None else at.dial is not None and bounds[1] <= at.dial <= bounds[2]
+    return at.gamma in lengths and on_dial

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,6 @@ from mars_viz.analysis.rulings import (
     Equivalent,
     RuleRow,
     Ruling,
-    Shifted,
     agreement,
     boundary,
     own_dial,
@@ -41,7 +40,7 @@ from mars_viz.options import clipped
 from mars_viz.recording import Walking
 from mars_viz.report import file_name
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
-from mars_viz.run import Run
+from mars_viz.run import Provenance, Run
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.documents import draw, sentence
@@ -54,29 +53,20 @@ from mars_viz.ui.theme import chart
 from mars_viz.walk import Answer, Prefix
 from mars_viz.words import counted, number, setting
 
-BRANCHES = (
-    "Every rule here is lossless. Naive: the target's own sample is among the children. Recursive: children are tried "
-    "in turn, p becoming the residual after each refusal. k-SEQ: SpecTr's. Best possible: what no rule for i.i.d. "
-    "children surpasses; distinct ones may. A mean is over the positions of a depth, each weighed by the chance that "
-    "rejection sampling gets there; a branch pays most where that chance times what is kept more is largest. For the "
-    "built-in pair the means came out at most .03 below those of the whole laws."
-)
 NEAREST = 3  # maximum number of equivalents in a sentence
 
 
 def compared_with_strict(row: RuleRow, strict: RuleRow, walked: bool) -> str:
-    """Compare a rule with its strict end, like 'MARS at θ = 0.90: 28 target passes (strict 37), τ = 4.57 (strict 3.46),
+    """Compare a rule with its strict end, like 'MARS at θ = 0.90: 28 rounds (strict 37), τ = 4.57 (strict 3.46),
     …'. The figures are from the texts of both if these were decoded, otherwise from the recorded text."""
-    tau = f"τ = {number(row.tau)}{_versus(row.tau, strict.tau)}"
-    if not walked:
-        kept = f"{number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')} kept"
-        return f"{row.rule.at(row.dial)} on the recorded text: {tau}, {kept}{_versus(row.kept, strict.kept)}."
-    parts = [f"{number(row.rounds)} target pass{'es' * (row.rounds != 1)}{_versus(row.rounds, strict.rounds)}", tau]
+    parts = [f"τ = {number(row.tau)}{_versus(row.tau, strict.tau)}"]
     back = f"{counted(row.rolled_back, 'drafted token')} rolled back"
     parts.append(back + _versus(row.rolled_back, strict.rolled_back))
+    if not walked:
+        return f"{row.rule.at(row.dial)} on the recorded text: {', '.join(parts)}."
+    parts.insert(0, counted(row.rounds, "round") + _versus(row.rounds, strict.rounds))
     if row.dial != strict.dial:
-        place = row.first_difference
-        same = "the same text as strict"
+        place, same = row.first_difference, "the same text as strict"
         parts.append(same if place is None else f"first difference from strict at token {number(place + 1)}")
     return f"{row.rule.at(row.dial)}: {', '.join(parts)}."
 
@@ -85,63 +75,36 @@ def _versus(value: float, strict: float) -> str:
     return "" if number(value) == number(strict) else f" (strict {number(strict)})"
 
 
-def nearest_settings(rule: Rule, dial: float | None, equivalents: Mapping[str, Equivalent]) -> str:
-    """Return the settings of other rules with the most similar verdicts, the closest first."""
-    dialled = [one for one in equivalents.values() if one.dial is not None]
-    nearest = sorted(dialled, key=lambda one: one.differing)[:NEAREST]
-    if not nearest:
-        return ""
+def nearest_settings(chosen: str, equivalents: Mapping[str, Equivalent], positions: int) -> str:
+    """Return the settings of other rules with the verdicts most similar to those of the chosen rule, which is in words,
+    the closest first."""
+    dialled = [(name, one) for name, one in equivalents.items() if one[0] is not None]
     parts = []
-    for one in nearest:
-        differ = f"{number(one.differing)} of {counted(one.positions, 'verdict')} differ"
-        parts.append(f"{one.rule.at(one.dial)} ({differ if one.differing else 'the same verdicts'})")
-    return f"Closest to {rule.at(dial)}: {_listed(parts)}."
+    for name, (dial, differing) in sorted(dialled, key=lambda each: each[1][1])[:NEAREST]:
+        differ = f"{number(differing)} of {counted(positions, 'verdict')} differ"
+        parts.append(f"{rule_named(name).at(dial)} ({differ if differing else 'the same verdicts'})")
+    return f"Closest to {chosen}: {_listed(parts)}." if parts else ""
 
 
-def shift_words(c: float, shifts: Iterable[Shifted]) -> str:
-    """Return the effect of adding `c` to every logit on the rules' verdicts."""
-    changed = sorted((one for one in shifts if one.count), key=lambda one: -one.count)
+def shift_words(c: float, counts: Mapping[str, int]) -> str:
+    """Return the effect of adding `c` to every logit: `counts` has the number of changed verdicts by rule in words."""
+    changed = sorted(((rule, count) for rule, count in counts.items() if count), key=lambda each: -each[1])
     amount = f"{number(abs(c))} {'to' if c >= 0 else 'from'}"
     begin = f"{'Adding' if c >= 0 else 'Subtracting'} {amount} every logit changes no probability"
     if not changed:
         return begin + " and, here, no verdict."
-    parts = [f"{counted(one.count, 'verdict')} of {one.ruling.rule.at(one.ruling.dial)}" for one in changed]
+    parts = [f"{counted(count, 'verdict')} of {rule}" for rule, count in changed]
     return begin + f", but {_listed(parts)}."
 
 
 def undrawn(rulings: Sequence[Ruling], lines: Sequence[Boundary | None]) -> str:
-    """Return which rules have no boundary in the plane, and why; empty if all have one."""
-    without = [ruling for ruling, line in zip(rulings, lines, strict=True) if line is None]
-    return f"No line for {_listed([_why_undrawn(ruling) for ruling in without])}." if without else ""
-
-
-def _why_undrawn(ruling: Ruling) -> str:
-    decided = ~np.isnan(ruling.opinion.verdicts.breakpoints)
-    if not decided.any():
-        return f"{ruling.rule.title} (no verdict depends on a dial)"
-    which = "all" if (ruling.keeps & decided).any() else "none"
-    return f"{ruling.rule.at(ruling.dial)} (keeps {which} of the {number(int(decided.sum()))} its dial decides)"
+    """Return which rules have no boundary in the plane; empty if all have one."""
+    without = [ruling.rule.at(ruling.dial) for ruling, line in zip(rulings, lines, strict=True) if line is None]
+    return f"No line for {_listed(without)}: the dial divides no drafts here." if without else ""
 
 
 def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
-
-
-_HELP = {
-    "dial": "The chosen rule at the dial above, the run's own rule at the recorded value, the others as chosen above",
-    "basis": "Exact: counted on the text that the rule itself writes after this prompt. Block-local: each "
-    "round of the recorded text judged by the rule",
-    "τ": "Acceptance length: tokens emitted per round, correction or bonus included",
-    "rolled back": "Drafted tokens that are not kept",
-    "relaxed": "Kept tokens that the rule's strict end rejects",
-    "first difference": "Exact: the first token, from 1, that is not that of the text at the rule's strict end. "
-    "Block-local: the first that the strict end, after the same recorded prefix, would write otherwise",
-    "worst rank kept": "The target's rank of the least likely drafted token that was kept; 1 is its best",
-    "least p(x)/p1 kept": "The smallest probability of a kept token, relative to the target's best",
-    "matched at": "The dial value whose verdicts differ least from those of the chosen rule",
-    "still differ": "Verdicts that differ from the chosen rule's even there",
-    "shift changes": "Verdicts that change when the constant above is added to every logit",
-}
 
 
 def rule_frame(panel: AllRules, names: Sequence[str], dials: Mapping[str, float | None]) -> pd.DataFrame:
@@ -170,16 +133,14 @@ def _line(panel: AllRules, name: str, dials: Mapping[str, float | None]) -> dict
 
 
 def likeness_frame(
-    dials: Mapping[str, float | None], matched: Mapping[str, Equivalent], shifted: Mapping[str, Shifted]
+    dials: Mapping[str, float | None], matched: Mapping[str, Equivalent], shifted: Mapping[str, int]
 ) -> pd.DataFrame:
     """Return a table that compares the rules' verdicts on the recorded positions."""
     lines = []
     for name, changed in shifted.items():
-        rule, match = rule_named(name), matched.get(name)
-        line: dict[str, object] = {"rule": rule.title, "dial": _setting(rule, dials[name])}
-        line["matched at"] = "" if match is None else _setting(rule, match.dial)
-        line |= {"still differ": None if match is None else match.differing, "shift changes": changed.count}
-        lines.append(line)
+        rule, (dial, differing) = rule_named(name), matched.get(name, (None, None))
+        line = {"rule": rule.title, "dial": _setting(rule, dials[name]), "matched at": _setting(rule, dial)}
+        lines.append(line | {"still differ": differing, "shift changes": changed})
     return pd.DataFrame(lines, index=list(shifted))
 
 
@@ -191,21 +152,33 @@ def branch_frame(branching: Branching) -> pd.DataFrame:
 
 def table(frame: pd.DataFrame, chosen: str, title: str) -> None:
     """Draw a table with the chosen rule marked, and why other rules cannot judge the run."""
+    columns = {
+        "dial": "The chosen rule at the dial above, the run's own rule at its value, the others as chosen above",
+        "basis": "Exact: counted on the text that the rule itself writes after this prompt. Block-local: each "
+        "round of the recorded text judged by the rule",
+        "τ": "Acceptance length: tokens emitted per round, correction or bonus included",
+        "rolled back": "Drafted tokens that are not kept",
+        "relaxed": "Kept tokens that the rule's strict end rejects",
+        "first difference": "Exact: the first token, from 1, that is not that of the text at the rule's strict end. "
+        "Block-local: the first that the strict end, after the same recorded prefix, would write otherwise",
+        "worst rank kept": "The target's rank of the least likely drafted token that was kept; 1 is its best",
+        "least p(x)/p1 kept": "The smallest probability of a kept token, relative to the target's best",
+        "matched at": "The dial value whose verdicts differ least from those of the chosen rule",
+        "still differ": "Verdicts that differ from the chosen rule's even there",
+        "shift changes": "Verdicts that change when the constant above is added to every logit",
+    }
     heads = [name for name in frame if name != "reason"]
     records = frame.to_dict("index")
     rows = [
-        ["▸ " * (rule == chosen and name == "rule") + _cell_text(row[name]) for name in heads]
+        ["▸ " * (rule == chosen and name == "rule") + _cell(row[name]) for name in heads]
         for rule, row in records.items()
     ]
     lacking = (f"{row['rule']} cannot judge: {row['reason']}" for row in records.values() if row.get("reason"))
-    draw([Table(heads, rows, title, title, _HELP), *(Sentence(words, small=True) for words in lacking)])
+    draw([Table(heads, rows, title, title, columns), *(Sentence(words, small=True) for words in lacking)])
 
 
-def _cell_text(value: object) -> str:
-    """Return the text of a cell: a dash for a missing number."""
-    if isinstance(value, str):
-        return value
-    return number(float(value)) if isinstance(value, Real) else "–"
+def _cell(value: object) -> str:
+    return value if isinstance(value, str) else number(float(value)) if isinstance(value, Real) else "–"
 
 
 def _setting(rule: Rule, dial: float | None) -> str:
@@ -270,13 +243,6 @@ def fitted(view: RuleView, run: Run) -> Opened[RuleView]:
     return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
-def _alike(one: Run, other: Run) -> bool:
-    """Return True if models, prompt and settings but for the rule are the same, so that answers of walks apply."""
-    models = [(run.provenance.target_revision, run.provenance.drafter_revision) for run in (one, other)]
-    law = [replace(run.settings, rule="", dial=None) for run in (one, other)]
-    return one.prompt_ids == other.prompt_ids and models[0] == models[1] and law[0] == law[1]
-
-
 @dataclass(slots=True)
 class RulesPageState(PageState):
     """State of one tab's Rules page."""
@@ -284,8 +250,8 @@ class RulesPageState(PageState):
     view: RuleView = field(default_factory=RuleView)
     panel: AllRules | None = None  # verdicts of all rules on the last run, cached because they take long
     walking: tuple[str, WalkJob] | None = None  # id of the run and the unfinished walks of this tab
-    known: dict[str, tuple[Run, Mapping[Prefix, Answer]]] = field(default_factory=dict)
-    """Finished walks: the run and the answers at prefixes, by the run's id."""
+    known: dict[str, tuple[Provenance, Mapping[Prefix, Answer]]] = field(default_factory=dict)
+    """Finished walks: the run's provenance and the answers at prefixes, by the run's id."""
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[RuleView]:
         """Return the view of a link. Unreadable parts take their default and add a complaint."""
@@ -302,19 +268,21 @@ class RulesPageState(PageState):
         if shown is not None and not shown.cuts and self.view == RuleView(every=self.view.every):
             self.settle_on(fitted(replace(self.view, dial=shown.dial), run))
 
+    def answers(self, run_id: str, run: Run) -> Mapping[Prefix, Answer] | None:
+        """Return the answers of finished walks from this run's prompt; None if there are none."""
+        provenance, answers = self.known.get(run_id, (None, None))
+        return answers if provenance == run.provenance else None
+
     def panel_of(self, run_id: str, run: Run) -> AllRules:
         """Return the verdicts of all rules on this run."""
         if self.panel is None or self.panel.run is not run:
-            walked = self.known.get(run_id)
-            applies = walked is not None and _alike(walked[0], run)
-            self.panel = AllRules(run, walked[1]) if walked is not None and applies else shared_panel(run)
+            answers = self.answers(run_id, run)
+            self.panel = shared_panel(run) if answers is None else AllRules(run, answers)
         return self.panel
 
     def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:
         """Add the answers of walks from the run's prompt."""
-        walked = self.known.get(run_id)
-        old = walked[1] if walked is not None and _alike(walked[0], run) else {}
-        put_last(self.known, run_id, (run, {**answers, **old}), MOST)
+        put_last(self.known, run_id, (run.provenance, {**answers, **(self.answers(run_id, run) or {})}), MOST)
         self.panel = None
 
 
@@ -373,9 +341,7 @@ def what_is_exact(rows: Iterable[RuleRow]) -> str:
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # rules whose boundaries are drawn by default
 MOST_LINES = 5  # maximum number of boundaries besides that of the chosen rule
 DEFAULT, MATCHED = "defaults", "matched"
-OTHERS_HELP = "Defaults, or for each rule the dial value whose verdicts differ least from the chosen rule's"
 DISPUTED, EVERY = "disputed", "all"
-DISPUTED_HELP = "Disputed: the rules disagree on it"
 
 
 @faults.drawn
@@ -422,7 +388,7 @@ def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None
     matched = {} if chosen is None else panel.equivalents(rule.name, dial)
     # the chosen rule's dial, and the others' own or matched values
     dials = {name: own_dial(panel.run, panel.rules[name]) for name in panel.able}
-    dials |= {name: equivalent.dial for name, equivalent in matched.items() if others == MATCHED} | {rule.name: dial}
+    dials |= {name: at for name, (at, _) in matched.items() if others == MATCHED} | {rule.name: dial}
     listed = page_state.view.listed(panel.rules, panel.run)
     if lacks := panel.opinions[rule.name].lacks:
         theme.note(lacks)
@@ -492,10 +458,8 @@ def _controls(page_state: RulesPageState, panel: AllRules) -> str:
             format="%.0f" if dial.step >= 1 else "%.3f",
             help=f"Strict at {dial.strict:g}, default {dial.default:g}",
         )
-    others = right.segmented_control(
-        "Other rules at", [DEFAULT, MATCHED], default=DEFAULT, required=True, key="lab-others", help=OTHERS_HELP
-    )
-    return str(others)
+    how = "Defaults, or for each rule the dial value whose verdicts differ least from the chosen rule's"
+    return theme.choice("Other rules at", [DEFAULT, MATCHED], "lab-others", place=right, help=how)
 
 
 def _table(
@@ -531,28 +495,17 @@ def _table(
         reason = tab_jobs.why_not_again(session, panel.run) if missing else ""
         with left:
             sentence(" ".join(filter(None, [what_is_exact(rows), reason])))
-        panel_ref = ref(panel)  # weak, because Streamlit never forgets a button's callback
-
-        def decode_every_rule() -> None:
-            if (run_panel := panel_ref()) is not None:
-                start_walks(page_state, session, run_panel.run, run_panel.stands(dials))
-
-        if missing:
-            decode.button(
-                "Decode every rule on this prompt",
-                key="lab-every-rule",
-                disabled=bool(reason),
-                width="stretch",
-                on_click=decode_every_rule,
-                help="Each rule writes its own text after this prompt, with the same seed and settings; its row then "
-                "counts that text",
-            )
+        how = "Each rule writes its own text after this prompt, with the same seed and settings; its row then counts it"
+        key, off = "lab-every-rule", bool(reason)
+        if missing and decode.button("Decode every rule on this prompt", key, how, disabled=off, width="stretch"):
+            start_walks(page_state, session, panel.run, panel.stands(dials))
+            st.rerun()
     chosen = page_state.view.rule_on(panel.run).name
     table(rule_frame(panel, listed, dials), chosen, "Rules in numbers")
 
 
-def _shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
-    return {name: panel.shifted(name, dials[name], c) for name in panel.able}
+def _shifts(panel: AllRules, dials: Mapping[str, float | None], c: float) -> dict[str, int]:
+    return {name: int(np.count_nonzero(panel.shifted(name, dials[name], c))) for name in panel.able}
 
 
 def _equivalents(
@@ -563,12 +516,12 @@ def _equivalents(
     matched: Mapping[str, Equivalent],
 ) -> None:
     theme.section("Which settings are equivalent?")
-    sentence(nearest_settings(rule, dials.get(rule.name), matched))
+    sentence(nearest_settings(rule.at(dials.get(rule.name)), matched, len(panel.drafted)))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
     shifted = _shifts(panel, dials, float(c))
     with right:
-        sentence(shift_words(float(c), shifted.values()))
+        sentence(shift_words(float(c), {panel.rules[name].at(dials[name]): shifted[name] for name in shifted}))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
     if folded.open:
         rows = {name: shifted[name] for name in listed if name in shifted}
@@ -581,8 +534,8 @@ def _matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling
     theme.section("Verdicts, token by token")
     rounds = int(panel.drafted.round_index.max()) + 1
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
-    which = left.segmented_control(
-        "Positions", [DISPUTED, EVERY], default=DISPUTED, required=True, key="lab-positions", help=DISPUTED_HELP
+    which = theme.choice(
+        "Positions", [DISPUTED, EVERY], "lab-positions", place=left, help="Disputed: the rules disagree"
     )
     first, last = 1, rounds
     if rounds > 1:
@@ -609,14 +562,7 @@ def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], cho
     theme.section("Decision boundaries")
     others = [name for name in rulings if panel.rules[name].dial is not None and rulings[name] is not chosen]
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
-    upward = left.segmented_control(
-        "Vertical axis",
-        list(Upward),
-        default=Upward.SHARE,
-        required=True,
-        key="lab-upward",
-        format_func=lambda upward: markdown(upward.value),
-    )
+    upward = theme.choice("Vertical axis", Upward, "lab-upward", lambda upward: upward.value, place=left)
     compared = right.multiselect(
         "Boundaries to compare with",
         others,
@@ -626,7 +572,6 @@ def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], cho
         max_selections=MOST_LINES,
         placeholder="Choose rules",
     )
-    upward = upward or Upward.SHARE
     compared_rulings = ([] if chosen is None else [chosen]) + [rulings[name] for name in compared]
     lines = [boundary(ruling, panel.drafted.margin, upward.of(panel.drafted)) for ruling in compared_rulings]
     figure = decision_plane(panel.drafted, chosen, [line for line in lines if line], upward, theme.figure_theme())
@@ -642,24 +587,23 @@ def _branches(panel: AllRules) -> None:
     if reason := why_not(panel.run):
         sentence(reason)
         return
-    children = st.segmented_control(
-        "Children of a node",
-        range(2, MOST_CHILDREN + 1),
-        default=2,
-        required=True,
-        key="lab-children",
-        format_func=lambda children: f"{children:d}",
-        help="Drafted after the same prefix: i.i.d. ones may be equal, distinct ones are drawn without replacement",
-    )
+    how = "Drafted after the same prefix: i.i.d. ones may be equal, distinct ones are drawn without replacement"
+    children = theme.choice("Children of a node", range(2, MOST_CHILDREN + 1), "lab-children", help=how)
     branching = panel.branching(children)
     chart(branch_acceptance(branching, theme.figure_theme()), "branches", of=file_name(panel.run))
-    target, drafter = round(100 * branching.left_p), round(100 * branching.left_q)
+    target, drafter = round(100 * branching.laws.left_p), round(100 * branching.laws.left_q)
     words = (
-        f"Modelled from {counted(branching.nodes, 'drafted position')} and the recorded best tokens of both laws: "
+        f"Modelled from {counted(len(branching.laws.p), 'drafted position')} and the best tokens of both laws: "
         f"{target} % of the target's mass and {drafter} % of the drafter's lie on others, put together so that one "
         "child's acceptance is the recorded one."
     )
-    st.caption(markdown(words), help=BRANCHES)
+    how = (
+        "Every rule here is lossless. Naive: the target's own sample is among the children. Recursive: children are "
+        "tried in turn. k-SEQ: SpecTr's. Best possible: the bound for i.i.d. children; distinct ones may surpass it. "
+        "A mean is over the positions of a depth, each weighed by the chance that rejection sampling gets there. For "
+        "the built-in pair the means came out at most .03 below those of the whole laws."
+    )
+    st.caption(markdown(words), help=how)
 
 
 def _title(name: str) -> str:

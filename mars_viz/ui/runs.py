@@ -11,11 +11,10 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import pandas as pd
 import streamlit as st
@@ -23,7 +22,7 @@ import streamlit as st
 from mars_viz import default_folders, runlist, samples
 from mars_viz.analysis.metrics import run_facts, speed
 from mars_viz.components.explorer.pins import Choice
-from mars_viz.errors import BadInput, StorageError
+from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.options import clipped
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
@@ -48,16 +47,9 @@ from mars_viz.words import counted, exactly, number
 T = TypeVar("T")
 
 
-class Whose(Enum):
-    """Filter by origin."""
-
-    ALL = "all"
-    SAMPLES = "sample"
-    SAVED = "saved"  # decoded on this server, or copied into the folder
-    MINE = "mine"  # made by this browser, or open in this tab
-
-
-ORIGINS = {Whose.SAMPLES: RunOrigin.SAMPLE, Whose.SAVED: RunOrigin.SAVED}
+WHOSE = {"all": "All", "sample": "Samples", "saved": "Saved here", "mine": "Mine"}
+"""Filters by origin: saved runs were decoded on this server or copied into the folder; one's own were made by this
+browser, or are open in this tab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +65,20 @@ class RunsView:
     tags: tuple[str, ...] = links.parameter(
         "tag", lambda text: tuple(filter(None, map(str.strip, text.split(",")))), ",".join, ()
     )  # runs must have all of these
-    whose: Whose = links.one_of("from", Whose.ALL)
+    whose: str = links.one_of("from", "all", WHOSE)
     order: Order = links.one_of("sort", Order.NEWEST)
 
     @property
     def query(self) -> Query:
-        """The search, except for `Whose.MINE`."""
-        origin, made = ORIGINS.get(self.whose), {"rule": self.rule, "drafter": self.drafter, "tree": self.tree}
+        """The search, except for one's own runs."""
+        origin = RunOrigin(self.whose) if self.whose in ("sample", "saved") else None
+        made = {"rule": self.rule, "drafter": self.drafter, "tree": self.tree}
         return Query(self.words, **made, temperature=self.temperature, tags=self.tags, origin=origin)
 
     @property
     def filters(self) -> int:
         """Number of filters set, without the words."""
-        chosen = (self.rule, self.drafter, self.tree, self.tags, self.whose is not Whose.ALL)
+        chosen = (self.rule, self.drafter, self.tree, self.tags, self.whose != "all")
         return sum(map(bool, chosen)) + (self.temperature is not None)
 
 
@@ -108,35 +101,9 @@ class RunsPageState(ItemsState):
         if name == self.view.run:
             self.view = replace(self.view, run="")
 
-    def delete_runs(self, runs: Sequence[ListedRun]) -> None:
-        """Move the runs to the bin. Refused runs stay, with a notice."""
-        for run in self._each(runs, lambda run: tab_jobs.run_store().delete(run.name), "deleted"):
-            self.forget(run.name)
-            self.deleted.add(item_of(run).key)
-
-    def tag_runs(self, runs: Sequence[ListedRun], add: Sequence[str], remove: Sequence[str]) -> None:
-        """Add and remove tags. Refused runs give a notice."""
-        self._each(runs, lambda run: tab_jobs.run_store().tag(run.name, add, remove), "tagged")
-
-    def _each(self, runs: Sequence[ListedRun], change: Callable[[ListedRun], object], done: str) -> list[ListedRun]:
-        """Apply a change to each run, give a notice of refused ones, and return the others."""
-        self.notices.clear()
-        self.refused.clear()
-        refused: dict[str, str] = {}
-        changed = []
-        for run in runs:
-            try:
-                if reason := refusal(run):
-                    raise StorageError(reason)
-                change(run)
-                changed.append(run)
-            except BadInput as error:
-                refused[run.heading] = str(error)
-        if refused:
-            heading, why = next(iter(refused.items()))
-            others = f", nor {counted(len(refused) - 1, 'other')}" if len(refused) > 1 else ""
-            self.notices.append(f"“{heading}” was not {done}{others}. {why}")
-        return changed
+    def tag_runs(self, runs: Iterable[ListedRun], add: Sequence[str], remove: Sequence[str]) -> None:
+        """Add and remove tags."""
+        self.attempt(map(item_of, runs), lambda item: tab_jobs.run_store().tag(item.name, add, remove))
 
 
 MOST_BYTES = 256 << 20  # maximum size of all runs in one zip, which is created in memory
@@ -200,17 +167,11 @@ def zipped(runs: Sequence[ListedRun], catalog: RunCatalogue) -> bytes:
     return buffer.getvalue()
 
 
-WHO = {
-    MayDelete.MAKER: f"Only the browser that made a run can rename or delete it ({DELETE}=maker).",
-    MayDelete.EVERYBODY: f"Everybody can rename and delete them ({DELETE}=everybody).",
-    MayDelete.NOBODY: f"Nobody can rename or delete them ({DELETE}=nobody).",
-}
-
-
 def whose(folder: Path | None) -> str:
     """Return where runs are saved, and who sees and may change them. `folder` is None if the path must not be shown."""
+    may = {MayDelete.MAKER: "Only the browser that made a run", MayDelete.EVERYBODY: "Everybody"}
     try:
-        who = WHO[who_may_delete()]
+        who = f"{may.get(who_may_delete(), 'Nobody')} can rename or delete it ({DELETE}={who_may_delete().value})."
     except BadInput as error:
         who = str(error)
     where = "on this server" if folder is None else f"in {folder} (MARS_VIZ_RUNS)"
@@ -227,7 +188,6 @@ ORDERS = {
     Order.TOKENS: "Longest first",
     Order.RULE: "By rule and dial",
 }
-WHOSE = {Whose.ALL: "All", Whose.SAMPLES: "Samples", Whose.SAVED: "Saved here", Whose.MINE: "Mine"}
 ANY = "Any"
 SHAPES = {"": ANY, runlist.CHAINS: "Chains", runlist.TREES: "Trees"}
 
@@ -243,14 +203,14 @@ def _finder(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
         state.change(words=words)
     with middle.popover("Filter", width="stretch", key="runs-filter"):
         _filters(state, runs)
-        is_clear = state.view == RunsView(run=state.view.run, order=state.view.order)
-        st.button("Clear all", key="runs-clear", on_click=_clear, args=(state,), disabled=is_clear)
+        clear = RunsView(run=state.view.run, order=state.view.order)
+        st.button("Clear all", key="runs-clear", on_click=_clear, args=(state, clear), disabled=state.view == clear)
     with right:
         _choice(state, "Sort", "order", list(Order), ORDERS.__getitem__, hidden=True)
 
 
 def _filters(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    _choice(state, "From", "whose", list(Whose), WHOSE.__getitem__)
+    _choice(state, "From", "whose", list(WHOSE), WHOSE.__getitem__)
     rules = runlist.values_among(runs, lambda facts: facts.settings.rule)
     _choice(state, "Rule", "rule", ["", *rules], _rule_title)
     drafters = runlist.values_among(runs, lambda facts: facts.provenance.drafter)
@@ -279,10 +239,9 @@ def _choice(
     )  # fmt: skip
 
 
-def _clear(state: RunsPageState) -> None:
+def _clear(state: RunsPageState, clear: RunsView) -> None:
     state.look()
-    state.view = RunsView(run=state.view.run, order=state.view.order)
-    st.session_state["runs-search"] = ""
+    state.view, st.session_state["runs-search"] = clear, ""
 
 
 def _rule_title(name: str) -> str:
@@ -371,7 +330,7 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
     else:
         _finder(state, runs)
         matches = found(runs, state.view.query, state.view.order)
-        if state.view.whose is Whose.MINE:
+        if state.view.whose == "mine":
             matches = made_here(matches)
         filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
         st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
@@ -397,7 +356,11 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], 
         navigation.leave_for("pages/explore.py")
     two = len(picked) == 2 and all(run.opens for run in picked)
     if st.button("Compare", key="runs-compare", disabled=not two, help=None if two else "Tick two rows"):
-        _compare(session, picked)
+        (left, right), comparison = (run.name for run in picked), Comparison.of_tab()
+        session.land(left)
+        comparison.follow(left)
+        comparison.look(across=Across.RUNS, reference=Choice(left), shown=Choice(right), gamma=None)
+        navigation.leave_for("pages/compare.py")
     free, refused = changeable(picked)
     with st.popover("Tag", key="runs-tag", disabled=not free, help=markdown(refused) or None, on_change="rerun"):
         if free:
@@ -405,17 +368,8 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], 
     _download(session, picked)
     st.button(
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
-        help=markdown(refused or BIN), on_click=state.delete_runs, args=(free,),
+        help=markdown(refused or BIN), on_click=state.delete, args=([item_of(run) for run in free],),
     )  # fmt: skip
-
-
-def _compare(session: Session, picked: Sequence[ListedRun]) -> None:
-    left, right = (run.name for run in picked)
-    session.land(left)
-    memory = Comparison.of_tab()
-    memory.follow(left)
-    memory.look(across=Across.RUNS, reference=Choice(left), shown=Choice(right), gamma=None)
-    navigation.leave_for("pages/compare.py")
 
 
 def _tag_form(state: RunsPageState, runs: Sequence[ListedRun], tags: Sequence[str]) -> None:
@@ -441,7 +395,7 @@ def _tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
         state.notices[:] = ["No tag was chosen. Choose or write one under Tag."]
         return
     state.tag_runs(runs, add, remove)
-    if not state.notices:
+    if not state.refused:
         st.session_state["runs-add"] = st.session_state["runs-remove"] = []
         st.session_state["runs-tag"] = False
 
@@ -472,10 +426,17 @@ def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable
     else:
         _numbers(opened)
     _naming(state, run, runs)
+    theme.note(*state.refused.values())
     if opened is not None:
         left, right = st.columns([5.6, 6.4], gap="large")
         with left:
-            _provenance(opened)
+            documents.draw(run_facts(opened))
+            if opened.history.turns:
+                theme.section("Earlier turns")
+                turns = (f"User: {turn.prompt}\n\nAnswer: {turn.answer}" for turn in opened.history.turns)
+                st.code("\n\n".join(turns), language=None, wrap_lines=True)
+            theme.section("Prompt")
+            st.code(opened.prompt, language=None, wrap_lines=True)
         with right:
             _again(run, opened)
 
@@ -492,7 +453,7 @@ def _ways(session: Session, state: RunsPageState, run: ListedRun, opened: Run | 
         )  # fmt: skip
         refused = refusal(run)
         st.button(
-            "Delete", key="run-delete", disabled=bool(refused), on_click=state.delete_runs, args=([run],),
+            "Delete", key="run-delete", disabled=bool(refused), on_click=state.delete, args=([item_of(run)],),
             help=markdown(refused) or BIN,
         )  # fmt: skip
 
@@ -529,30 +490,19 @@ def _naming(state: RunsPageState, run: ListedRun, runs: Iterable[ListedRun]) -> 
             "Save", key="run-save", on_click=_save, args=(state, run, f"run-tags-{key}"), width="stretch",
             help="Saves title and tags; links stay as they are",
         )  # fmt: skip
-    theme.note(state.refused.get(item.key, ""))
 
 
 def _save(state: RunsPageState, run: ListedRun, tags_key: str) -> None:
     item, store = item_of(run), tab_jobs.run_store()
     title, tags = str(st.session_state[f"title-{item.key}"]), list(st.session_state[tags_key])
 
-    def apply() -> None:
+    def apply(item: Item) -> None:
         checked_tags(tags)  # before the title is written, in case the tags are refused
         if title.strip() != (item.title or run.heading):
             store.rename(run.name, title, run.heading)
         store.tag(run.name, tags, [tag for tag in run.tags if tag not in tags])
 
-    state.attempt(item, apply)
-
-
-def _provenance(run: Run) -> None:
-    documents.draw(run_facts(run))
-    if run.history.turns:
-        theme.section("Earlier turns")
-        turns = (f"User: {turn.prompt}\n\nAnswer: {turn.answer}" for turn in run.history.turns)
-        st.code("\n\n".join(turns), language=None, wrap_lines=True)
-    theme.section("Prompt")
-    st.code(run.prompt, language=None, wrap_lines=True)
+    state.attempt([item], apply)
 
 
 def _again(listed: ListedRun, run: Run) -> None:
@@ -571,10 +521,9 @@ def _again(listed: ListedRun, run: Run) -> None:
     if listed.origin is RunOrigin.TAB:
         theme.small("No link opens it: it is in this tab alone. Download it, and open the zip on Explore.")
     else:
-        parts = urlsplit(str(st.context.url or ""))  # as the browser reaches this server
-        origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
-        folder = parts.path.rstrip("/").rpartition("/")[0] if parts.path.rstrip("/").endswith("/runs") else ""
-        st.code(f"{origin}{folder}/explore?run={quote(listed.name, safe='')}", language=None, wrap_lines=True)
+        address = str(st.context.url or "").partition("?")[0].rstrip("/")  # as the browser reaches this page
+        link = f"{address.removesuffix('/runs')}/explore?run={quote(listed.name, safe='')}"
+        st.code(link, language=None, wrap_lines=True)
 
 
 @faults.drawn

@@ -19,6 +19,7 @@ from mars_viz.report import bibtex, file_name, report_html
 from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
+from mars_viz.ui import theme
 from mars_viz.ui.theme import FORMAT, FORMATS
 from mars_viz.words import exact_setting
 
@@ -62,8 +63,7 @@ MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": 
 def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None:
     """Draw Explore's popover. All files are of the run at its current setting."""
     with st.popover("Share"):
-        rule = rule_named(run.settings.rule)
-        at = rule.checked_dial(run.settings.dial if dial is None else dial)
+        rule, at = rule_named(run.settings.rule), shown(run, dial, gamma)[1]
         parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]
         parts.append(run.settings.draft_of(checked_gamma(run, gamma)))
         st.caption(markdown(f"All of {', '.join(parts)}, as shown."))
@@ -77,29 +77,17 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
         table, typed = partial(token_table, run, dial, gamma), "The same table with the types of its columns."
         _button("Table of tokens, CSV", "csv", partial(_contents, csv_table, table), rows, name, "share")
         _button("Table of tokens, Parquet", "parquet", partial(_contents, parquet_table, table), typed, name, "share")
-        st.segmented_control(
-            "A figure's camera button saves",
-            FORMATS,
-            default=FORMATS[0],
-            key=FORMAT,
-            required=True,
-            help="The button appears over a figure under the pointer.",
-        )
+        how = "The button appears over a figure under the pointer."
+        theme.choice("A figure's camera button saves", FORMATS, FORMAT, help=how)
         with st.expander("To cite"):
             st.code(bibtex(run.settings.rule), language="bibtex", wrap_lines=True)
 
 
 def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame:
-    """Return `Run.to_frame` at a setting, with columns for the setting and its basis. None means the run's own value.
-
-    If the run's map lacks the setting, the recorded blocks are judged at it.
-    """
-    gamma = checked_gamma(run, gamma)
-    run_at, dial_at = shown(
-        run, rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial), gamma
-    )
+    """Return `Run.to_frame` at a setting as in `exploration.shown`, with columns for the setting and its basis."""
+    run_at, dial_at = shown(run, dial, gamma)
     frame = replace(run_at, rounds=judged_rounds(run_at, dial_at)).to_frame()
     frame.insert(0, "dial", math.nan if dial_at is None else dial_at)
-    frame.insert(1, "gamma", gamma)
+    frame.insert(1, "gamma", checked_gamma(run, gamma))
     frame.insert(2, "basis", basis(run_at.trace, run_at.trace.settled(dial_at)).value)
     return frame

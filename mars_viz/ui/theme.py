@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
 from mars_viz import figures
-from mars_viz.escapes import Html, html, joined, visible
+from mars_viz.escapes import Html, html, joined, markdown, visible
 from mars_viz.figures import DARK, LIGHT, Theme
 from mars_viz.ui import visitors
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+    from streamlit.delta_generator import DeltaGenerator
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,23 @@ def small(words: str, more: str = "") -> None:
     show(Html(f'<p class="mv-small"{html(hover)}>{html(visitors.told(words))}</p>'))
 
 
+def choice(
+    label: str,
+    options: Iterable[T],
+    key: str,
+    words: Callable[[T], str] = str,
+    *,
+    default: T | None = None,
+    place: DeltaGenerator | None = None,
+    help: str | None = None,
+) -> T:
+    """Draw a row of options and return the chosen one, initially the default or the first."""
+    row, each = st if place is None else place, list(options)
+    how: dict[str, Any] = {"default": each[0] if default is None else default, "required": True, "help": help}
+    chosen: T = row.segmented_control(label, each, key=key, format_func=lambda one: markdown(words(one)), **how)
+    return chosen
+
+
 FORMATS = ("SVG", "PNG")  # formats of the save button, the default first
 FORMAT = "figure-format"  # session key of the format
 
@@ -107,12 +127,7 @@ def chart(figure: Figure, key: str, *, of: str = "", alt: str = "", saves: bool 
     button: dict[str, object] = {"displayModeBar": False}
     if saves:
         button = {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}
-    figure.update_layout(dragmode=False if _by_finger() else None)
-    st.plotly_chart(figure, theme=None, key=key, config=button, alt=visible(alt or figures.spoken_title(figure)))
-
-
-def _by_finger() -> bool:
-    """Return True on a phone or tablet, where dragging over a figure must scroll the page instead of zooming. An iPad
-    that identifies as a Macintosh is not recognized."""
+    # on a phone or tablet, dragging over a figure scrolls the page; an iPad that identifies as a Macintosh is not known
     agent = st.context.headers.get("User-Agent", "")
-    return any(name in agent for name in ("Mobi", "Android", "iPad"))
+    figure.update_layout(dragmode=False if any(name in agent for name in ("Mobi", "Android", "iPad")) else None)
+    st.plotly_chart(figure, theme=None, key=key, config=button, alt=visible(alt or figures.spoken_title(figure)))

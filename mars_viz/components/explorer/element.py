@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import streamlit as st
@@ -31,19 +31,17 @@ _KEPT = 8  # cached payloads, so that a new tab need not wait
 _WINDOWS = 16  # cached windows of evidence, over all runs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedPayload:
+class PackedPayload(NamedTuple):
     """A payload ready to send."""
 
-    id: str
-    head: Any  # the payload without its arrays, as returned by `packed`
+    head: Any  # the payload with its id and without its arrays, as returned by `packed`
     columns: pa.Table  # the arrays, as one column of bytes
 
-    @classmethod
-    def of(cls, payload: Payload) -> PackedPayload:
-        """Pack a payload that has no id yet."""
-        sent = packed(payload)
-        return cls(sent.digest, {"id": sent.digest, **sent.head}, pa.table({"bytes": pa.array(sent.data)}))
+
+def ready(payload: Payload) -> PackedPayload:
+    """Pack a payload that has no id yet."""
+    sent = packed(payload)
+    return PackedPayload({"id": sent.digest, **sent.head}, pa.table({"bytes": pa.array(sent.data)}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,17 +62,13 @@ class RunPayload:
         """
         index = round_index(run, gamma, cuts)
         long = index.slots > WHOLE
-        whole = PackedPayload.of(payload_of(run, gamma, index, evidence=not long))
+        whole = ready(payload_of(run, gamma, index, evidence=not long))
         return cls(run, gamma, index, whole, -(-len(index.rounds) // WINDOW) if long else 0)
 
     @property
     def id(self) -> str:
         """The payload's id."""
-        return self.whole.id
-
-    def window(self, number: int) -> PackedPayload:
-        """Return the evidence of one window of rounds."""
-        return PackedPayload.of(window(self.run, self.gamma, self.index, number))
+        return str(self.whole.head["id"])
 
 
 def cached_payload(run: Run, gamma: int | None = None, cuts: bool = False) -> RunPayload:
@@ -89,7 +83,7 @@ def _payload(_run: Run, identity: int, gamma: int, cuts: bool) -> RunPayload:
 
 @st.cache_resource(max_entries=_WINDOWS, show_spinner=False)
 def _window(_sent: RunPayload, payload_id: str, number: int) -> PackedPayload:
-    return _sent.window(number)
+    return ready(window(_sent.run, _sent.gamma, _sent.index, number))
 
 
 NOTHING_PINNED = Pins()

@@ -19,20 +19,12 @@ class PinnedSetting:
 
     @property
     def key(self) -> str:
-        """The setting in a link: dial and γ.
-
-        >>> PinnedSetting(0.85, 6).key
-        '0.85~6'
-        """
+        """The setting in a link: dial and γ, such as '0.85~6'."""
         return f"{'' if self.dial is None else exactly(self.dial)}{BETWEEN}{self.gamma}"
 
     @classmethod
     def read(cls, key: str) -> PinnedSetting | None:
-        """Parse a key from a link; None if it is invalid.
-
-        >>> PinnedSetting.read("0.85~6")
-        PinnedSetting(dial=0.85, gamma=6)
-        """
+        """Parse a key from a link; None if it is invalid."""
         dial, between, gamma = key.partition(BETWEEN)
         value, length = number_in(dial), whole_in(gamma)
         if not between or length is None or (dial and value is None):

@@ -28,23 +28,6 @@ SHARED = ("mount", "explorer/elements", "explorer/numbers", *(f"race/{name}" for
 ELEMENT = Element("mars_viz_race", SHARED, ("explorer/explorer", "race/race"))
 LOOKS = tuple(outcome.value for outcome in Outcome)
 DIGITS = 6  # significant digits of a ratio in a payload; three are displayed
-COLUMNS = [
-    {"name": "Lane", "help": "How the prompt was decoded"},
-    {
-        "name": "Time, measured",
-        "help": "Wall clock of the middle turn and range of all turns; without the prompt's pass",
-    },
-    {"name": "Tokens/s, measured", "help": "Tokens over the middle turn's time"},
-    {
-        "name": "Over autoregressive, measured",
-        "help": "Its tokens per second over those of the target alone in the same turn: median and range of the turns",
-    },
-    {"name": "Tokens", "help": "Emitted tokens; exact"},
-    {"name": "Target passes", "help": "The prompt's own pass excluded; exact"},
-    {"name": "τ", "help": "Tokens per target pass; exact"},
-    {"name": "Rolled back", "help": "Drafted tokens that were thrown away; exact"},
-    {"name": "Same text", "help": "Whether it is, token for token, what the target writes by itself"},
-]
 
 
 def replay(race: Race, *, key: str, play: bool = False) -> None:
@@ -170,7 +153,19 @@ def _board(race: Race) -> Payload:
         device = visible(short_device(race.strict.provenance.device) or "an unnamed device")
         sentence = f"{rule} was {speeds[0]} times as fast as the target alone and {speeds[1]} times as fast as strict, "
         sentence += f"{basis} on {device}."
-    return {"sentence": sentence, "columns": COLUMNS, "rows": rows}
+    columns = {
+        "Lane": "How the prompt was decoded",
+        "Time, measured": "Wall clock of the middle turn and range of all turns; without the prompt's pass",
+        "Tokens/s, measured": "Tokens over the middle turn's time",
+        "Over autoregressive, measured": "Tokens/s over the target's alone in the same turn: median and range of turns",
+        "Tokens": "Emitted tokens; exact",
+        "Target passes": "The prompt's own pass excluded; exact",
+        "τ": "Tokens per target pass; exact",
+        "Rolled back": "Drafted tokens that were thrown away; exact",
+        "Same text": "Whether it is, token for token, what the target writes by itself",
+    }
+    heads = [{"name": name, "help": help} for name, help in columns.items()]
+    return {"sentence": sentence, "columns": heads, "rows": rows}
 
 
 def _range(low: float, high: float) -> str:

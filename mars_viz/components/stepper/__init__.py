@@ -27,7 +27,7 @@ from mars_viz.components.explorer.payload import identified
 from mars_viz.components.mount import Element, mount
 from mars_viz.components.race import Pieces, ratios
 from mars_viz.components.session_cache import PositionSync, begun, recalled
-from mars_viz.records import Decision, Emission, Outcome, Policy, Round, Speculation
+from mars_viz.records import Decision, Emission, Outcome, Round, Speculation
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.rules.lossless import left_of_p
 from mars_viz.rules.mars import THETA
@@ -63,15 +63,6 @@ class Mark(IntEnum):
     DISCARDED = 5  # discarded without a verdict, or because a sibling was chosen
 
 
-class Jump(Enum):
-    """Kinds of frames to jump to."""
-
-    REJECTION = "rejection"  # a token is rejected
-    RELAXED = "relaxed"  # a token is accepted only because the rule is relaxed
-    DIVERGENCE = "divergence"  # the rule's strict end would decide differently for the first time in the round
-    ROUND = "round"  # a round begins
-
-
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A step of a playback."""
@@ -97,20 +88,18 @@ class Playback:
     frames: tuple[Frame, ...]
     rounds: int  # number of rounds in the frames, at most `MOST_ROUNDS`
 
-    def places(self, jump: Jump) -> tuple[int, ...]:
-        """Return the ascending indices of frames of this kind."""
-        places = []
-        for place, frame in enumerate(self.frames):
-            if jump is Jump.ROUND:
-                fits = frame.stage is Stage.DRAFT or (frame.stage is Stage.VERIFY and not frame.marks)
-            elif jump is Jump.DIVERGENCE:
-                fits = frame.diverges
-            else:
-                mark = Mark.REJECTED if jump is Jump.REJECTION else Mark.RELAXED
-                fits = frame.judged is not None and frame.marks[frame.judged] is mark
-            if fits:
-                places.append(place)
-        return tuple(places)
+    def places(self, jump: str) -> tuple[int, ...]:
+        """Return the ascending indices of frames of this kind, one of `JUMPS`."""
+        return tuple(place for place, frame in enumerate(self.frames) if JUMPS[jump](frame))
+
+
+JUMPS: dict[str, Callable[[Frame], bool]] = {
+    "rejection": lambda frame: frame.judged is not None and frame.marks[frame.judged] is Mark.REJECTED,
+    "relaxed": lambda frame: frame.judged is not None and frame.marks[frame.judged] is Mark.RELAXED,
+    "divergence": lambda frame: frame.diverges,
+    "round": lambda frame: frame.stage is Stage.DRAFT or (frame.stage is Stage.VERIFY and not frame.marks),
+}
+"""Kinds of frames to jump to: by name, whether a frame is one."""
 
 
 def playback(run: Run) -> Playback:
@@ -123,7 +112,9 @@ def _frames(run: Run, shown: int) -> Iterator[Frame]:
     rule = rule_named(run.settings.rule)
     certain = len(run.prompt_ids)
     cached, both = max(0, certain - 1), not has_no_model(run.provenance.drafter)
-    frame = Frame(Stage.START, 0, start_words(run, both), certain, 0, cached, cached if both else None)
+    hold = "Both caches hold" if both else "The target's cache holds"
+    words = f"The prompt has {counted(certain, 'token')}. {hold} all but the last one. Press Play, or → for one step."
+    frame = Frame(Stage.START, 0, (words,), certain, 0, cached, cached if both else None)
     yield frame
     for index, round_ in enumerate(run.rounds[:shown]):
         certain = len(run.prompt_ids) + frame.written
@@ -131,19 +122,18 @@ def _frames(run: Run, shown: int) -> Iterator[Frame]:
         for step in _round_frames(run, rule, round_, begins):
             frame = step
             yield frame
-    words = end_words(run, shown, frame.written)
-    yield replace(frame, stage=Stage.END, words=words, marks=(), emission=None)
+    yield replace(frame, stage=Stage.END, words=_end_words(run, shown, frame.written), marks=(), emission=None)
 
 
 def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
     n, drafted, drafter_cached = frame.certain, len(round_.speculation), frame.drafter_cache is not None
     fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes with drafted children
     if drafted:
-        words = draft_words(frame.round, round_.speculation, looked_up=not drafter_cached)
+        words = _draft_words(frame.round, round_.speculation, looked_up=not drafter_cached)
         cached, marks = n - 1 + len(fed) if drafter_cached else None, (Mark.DRAFTED,) * drafted
         frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=cached)
         yield frame
-    words, marks = verify_words(frame.round, drafted), (Mark.READ,) * drafted
+    words, marks = _verify_words(frame.round, drafted), (Mark.READ,) * drafted
     frame = replace(frame, stage=Stage.VERIFY, words=words, marks=marks, target_cache=n + drafted)
     yield frame
     for judged in _judging(run, rule, round_, frame):
@@ -161,12 +151,11 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     if len(kept) < drafted:
         marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)
         both = None if cached is None or read is None else cached < read
-        words = roll_back_words(round_, both, n + len(kept) - frame.target_cache if tree else None)
+        words = _roll_back_words(round_, both, n + len(kept) - frame.target_cache if tree else None)
         frame = replace(frame, stage=Stage.ROLL_BACK, words=words, marks=marks)
         yield frame
-    written = frame.written + len(round_.token_ids)
-    words = commit_words(round_)
-    yield replace(frame, stage=Stage.COMMIT, words=words, written=written, emission=round_.emission)
+    frame = replace(frame, stage=Stage.COMMIT, written=frame.written + len(round_.token_ids))
+    yield replace(frame, words=_commit_words(round_), emission=round_.emission)
 
 
 def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
@@ -190,9 +179,10 @@ def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Fram
             stops_too = strict.row == ours.row and strict.emitted != ours.emitted and not keeps
             diverges = not diverged and (keeps != (node in strict.kept) or stops_too)
             diverged = diverged or diverges
-            words = judge_words(run, rule, round_, node, keeps, strict if diverges else None)
+            words = _judge_words(run, rule, round_, node, keeps, strict if diverges else None)
             if passed_over and chosen is not None:
-                words = passed_over_words(spec, node, chosen, rule.policy)
+                token, sibling = int(spec.tokens[node]), int(spec.tokens[chosen])
+                words = (token, " would be kept as well, but the rule prefers its sibling ", sibling, ".")
             yield replace(frame, stage=Stage.JUDGE, words=words, marks=tuple(marks), judged=node, diverges=diverges)
             row = node + 1 if keeps else row
 
@@ -210,7 +200,6 @@ def playback_payload(played: Playback) -> Payload:
 
     payload: Payload = {
         "prompt": run.prompt if len(run.prompt) <= PROMPT else "…" + run.prompt[-PROMPT:],
-        "prompt_tokens": len(run.prompt_ids),
         "rounds": [_round(round_, index) for round_ in run.rounds[: played.rounds]],
         "frames": [
             {
@@ -227,7 +216,7 @@ def playback_payload(played: Playback) -> Payload:
             }
             for frame in played.frames
         ],
-        "jumps": {jump.value: played.places(jump) for jump in Jump},
+        "jumps": {jump: played.places(jump) for jump in JUMPS},
     }
     payload["pieces"] = list(pieces)
     return identified(json.loads(json.dumps(payload)))  # tuples become lists, as JSON will make them
@@ -276,14 +265,7 @@ def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
     return memory.where.stands
 
 
-def start_words(run: Run, both: bool) -> Words:
-    """Return the sentence before the first round; `both` is False if only the target has a cache."""
-    prompt, hold = counted(len(run.prompt_ids), "token"), "Both caches hold" if both else "The target's cache holds"
-    return (f"The prompt has {prompt}. {hold} all but the last one. Press Play, or → for one step.",)
-
-
-def draft_words(index: int, speculation: Speculation, *, looked_up: bool) -> Words:
-    """Return the sentence for a draft."""
+def _draft_words(index: int, speculation: Speculation, *, looked_up: bool) -> Words:
     drafted, depth = len(speculation), int(speculation.depths.max(initial=0))
     if speculation.is_tree:
         tree = f"a tree of {counted(drafted, 'token')}, {number(depth)} deep"
@@ -292,17 +274,14 @@ def draft_words(index: int, speculation: Speculation, *, looked_up: bool) -> Wor
     return (f"Round {number(index + 1)}: the drafter proposes {counted(drafted, 'token')}{order}.",)
 
 
-def verify_words(index: int, drafted: int) -> Words:
-    """Return the sentence for the target's pass."""
+def _verify_words(index: int, drafted: int) -> Words:
     if not drafted:
         return (f"Round {number(index + 1)}: there is no room for a draft, so the target scores the last token alone.",)
-    return (
-        f"The target scores all {number(drafted)} in one pass. That gives its own choice at each of "
-        f"{number(drafted + 1)} positions.",
-    )
+    places = f"its own choice at each of {number(drafted + 1)} positions"
+    return (f"The target scores all {number(drafted)} in one pass, which gives {places}.",)
 
 
-def judge_words(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: Decision | None) -> Words:
+def _judge_words(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: Decision | None) -> Words:
     """Return the sentence for a decision on a node; `strict` is the strict end's decision if it differs."""
     spec, token = round_.speculation, int(round_.speculation.tokens[node])
     row = int(spec.judging_rows[node])
@@ -312,48 +291,33 @@ def judge_words(run: Run, rule: Rule, round_: Round, node: int, kept: bool, stri
         why = (*why, f" u alone would have kept it; {rule.title} at this setting does not.")
     if strict is None:
         return (token, *why)
-    if not kept and strict.row != row:
-        return (token, *why, " Divergence: strict keeps it.")
-    if strict.row != row:
-        return (token, *why, " Divergence: strict keeps another draft.")
-    return (token, *why, " Divergence: strict stops here and writes ", strict.emitted, ".")
-
-
-_PREFERS = {
-    Policy.DRAFT_ORDER: "the first kept one is taken",
-    Policy.STRICT_FIRST: "one that strict keeps, too, is taken first",
-    Policy.LONGEST: "the one with the longest kept path is taken",
-}
-
-
-def passed_over_words(spec: Speculation, node: int, wanted: int, policy: Policy) -> Words:
-    """Return the sentence for a node that the rule accepts when a sibling is chosen instead."""
-    token, other = (int(spec.tokens[each]) for each in (node, wanted))
-    return (token, " would be kept as well, but the text goes on with ", other, f": of siblings {_PREFERS[policy]}.")
+    if strict.row == row:
+        return (token, *why, " Divergence: strict stops here and writes ", strict.emitted, ".")
+    return (token, *why, f" Divergence: strict keeps {'another draft' if kept else 'it'}.")
 
 
 def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Words:
-    row, rank = int(spec.judging_rows[node]), int(spec.ranks[node])
-    best = int(spec.top_ids[row, 0])
+    row, rank, verdict = int(spec.judging_rows[node]), int(spec.ranks[node]), "kept." if kept else "rejected."
     if run.settings.temperature == 0 or rule.on_rejection is Emission.ARGMAX:  # by rank at any temperature
         if rank == 1:
-            return (" is the target's own choice" + (": kept." if kept else ", yet it is rejected."),)
-        ending = "th" if 10 <= rank % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
-        ordinal = {2: "second", 3: "third"}.get(rank, f"{number(rank)}{ending}")
-        place = f" is only the target's {ordinal} choice, and its first is "
-        return (place, best, ": kept." if kept else ": rejected.")
+            return (" is the target's own choice: " + verdict,)
+        return (
+            f" is only choice {number(rank)} of the target, and its first is ",
+            int(spec.top_ids[row, 0]),
+            f": {verdict}",
+        )
     p, q = float(spec.p[node]), float(spec.q[node])
     chances = f": the target gives it p = {number(p)}"
     if rule.on_rejection is Emission.SAMPLE:  # the sample decides, without a coin
         sample = int(spec.emissions[row, Emission.SAMPLE])
-        return (f"{chances}, and the target's own sample is ", sample, ": kept." if kept else ": rejected.")
+        return (f"{chances}, and the target's own sample is ", sample, f": {verdict}")
     if spec.sampled:
         chances += f", the drafter gave it q = {number(q)}"
         if spec.is_drawn_tree and rule.chances:
             chance = float(getattr(spec, rule.chances)[node])
-            later = kept and spec.coins[node] > chance
-            verdict = "Kept with a token that was drafted after it." if later else "Kept." if kept else "Rejected."
-            return (f"{chances}; its chance here is {number(chance)}, u = {number(spec.coins[node])}. {verdict}",)
+            if kept and spec.coins[node] > chance:
+                verdict = "kept with a token that was drafted after it."
+            return (f"{chances}; its chance here is {number(chance)}, u = {number(spec.coins[node])}: {verdict}",)
         if spec.is_drawn_tree and spec.siblings[node]:
             if rule.on_rejection is Emission.LOWERED:  # removes the siblings from p but not from q
                 p /= max(float(left_of_p(spec)[node]), p, 1e-12)
@@ -361,70 +325,59 @@ def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Word
                 p, q = float(spec.p_left[node]), float(spec.q_left[node])
             chances += f"; without its siblings before, p = {number(p)} and q = {number(q)} are left"
         chances += f"; p/q = {number(p / q if q else math.inf)}, u = {number(spec.coins[node])}"
-    return (f"{chances}. " + ("Kept." if kept else "Rejected."),)
+    return (f"{chances}: {verdict}",)
 
 
 def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
-    by_sample = rule.on_rejection is Emission.SAMPLE and run.settings.temperature > 0
-    best = int(spec.emissions[row, Emission.SAMPLE] if by_sample else spec.top_ids[row, 0])
     assert rule.dial is not None and run.settings.dial is not None  # relaxing needs a dial
     at = setting(rule.dial.symbol, run.settings.dial)
     if rule.dial == THETA:
         ratio = number(float(spec.ratio[row]))
         return (f" is not what strict verification keeps; {rule.title} keeps it, for z2/z1 = {ratio} is above {at}.",)
-    relaxed = f"), but {rule.title} keeps it at {at}."
+    by_sample = rule.on_rejection is Emission.SAMPLE and run.settings.temperature > 0
+    best = int(spec.emissions[row, Emission.SAMPLE] if by_sample else spec.top_ids[row, 0])
     which = "own sample" if by_sample else "best"
-    return (f" is not what strict verification keeps (the target's {which} is ", best, relaxed)
+    words = f" is not what strict verification keeps (the target's {which} is "
+    return (words, best, f"), but {rule.title} keeps it at {at}.")
 
 
-def roll_back_words(round_: Round, both: bool | None, again: int | None) -> Words:
+def _roll_back_words(round_: Round, both: bool | None, again: int | None) -> Words:
     """Return the sentence for a rollback.
 
     `both` is False if only the target's cache shrinks, because the drafter never reads its last guess, and None if the
     drafter has no cache. `again` counts path tokens of a tree to read again; None for a chain.
     """
-    lost = round_.rolled_back
-    discarded = f"{counted(lost, 'drafted token')} {'is' if lost == 1 else 'are'} discarded"
     if again is not None:
         read = f"Of the path, {counted(again, 'token')} will be read again with the next tree."
         cache = read if again else "The target's cache keeps the path."
     elif both:
         cache = "Both caches drop the entries from there on."
     else:
-        drafters = "" if both is None else f"; the drafter's did not hold {'it' if lost == 1 else 'them'} yet"
-        cache = f"The target's cache drops {'it' if lost == 1 else 'them'}{drafters}."
+        drafters = "" if both is None else "; the drafter's did not hold it yet"
+        cache = (
+            f"The target's cache drops it{drafters}." if round_.rolled_back == 1 else "The target's cache drops them."
+        )
+    lost = f"{counted(round_.rolled_back, 'drafted token')} discarded. {cache}"
     if not round_.stopped_by:
-        return (f"{'The text ends inside the block' if again is None else 'Roll back'}: {discarded}. {cache}",)
+        return (f"{'The text ends inside the block' if again is None else 'Roll back'}: {lost}",)
     rejected = " and its siblings are rejected" if len(round_.stopped_by) > 1 else " is rejected"
-    return ("Roll back: ", int(round_.speculation.tokens[round_.stopped_by[0]]), f"{rejected}; {discarded}. {cache}")
+    return ("Roll back: ", int(round_.speculation.tokens[round_.stopped_by[0]]), f"{rejected}; {lost}")
 
 
-def commit_words(round_: Round) -> Words:
-    """Return the sentence for the tokens that join the text."""
+def _commit_words(round_: Round) -> Words:
     kept, total = counted(round_.kept, "drafted token"), counted(len(round_.token_ids), "token")
     passes = f"{total} for one target pass."
     if round_.emission is None:
-        return (f"{kept} {'is' if round_.kept == 1 else 'are'} appended to the text, which ends here: {passes}",)
-    emitted = round_.token_ids[-1]
-    if round_.emission is Outcome.CORRECTED:
-        first = f"{kept} and the target's own " if round_.kept else "Only the target's own "
-        return (first, emitted, f" {'are' if round_.kept else 'is'} appended to the text: {passes}")
-    if not len(round_.speculation):
-        return ("The target writes ", emitted, f": {passes}")
-    if round_.speculation.is_tree:
-        path = f"A whole path of {counted(round_.kept, 'token')} is kept"
-        return (f"{path}, and the target's pass yields a bonus token, ", emitted, f": {passes}")
-    return (f"All {number(round_.kept)} are kept, and the target's pass yields a bonus token, ", emitted, f": {passes}")
+        return (f"The text takes {kept} and ends here: {passes}",)
+    which = "the target's own" if round_.emission is Outcome.CORRECTED else "a bonus token of the target's pass,"
+    return (f"The text takes {kept} and {which} ", round_.token_ids[-1], f": {passes}")
 
 
-def end_words(run: Run, shown: int, written: int) -> Words:
-    """Return the sentence after the last displayed round."""
+def _end_words(run: Run, shown: int, written: int) -> Words:
     passes = f"{number(shown)} {'pass' if shown == 1 else 'passes'}"
     if shown < len(run.rounds):
         return (f"The playback stops here, and the run goes on: {counted(written, 'token')} in {passes} so far.",)
     if not shown:
         return ("This run has no rounds: nothing was decoded.",)
-    return (
-        f"The text is complete: {counted(written, 'token')} in {passes} of the target, τ = {number(run.tau)} tokens "
-        "per pass.",
-    )
+    tokens = f"{counted(written, 'token')} in {passes} of the target, τ = {number(run.tau)} tokens per pass"
+    return (f"The text is complete: {tokens}.",)

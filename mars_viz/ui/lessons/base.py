@@ -21,25 +21,23 @@ from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.components.stepper import stepper
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.exploration import shown
-from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
 from mars_viz.runfiles.manifest import Manifest
-from mars_viz.ui import faults, links, tab_jobs, theme
+from mars_viz.ui import faults, links, navigation, tab_jobs, theme
 from mars_viz.ui.jobs.models import BackgroundTask, JobState, TaskStep
 from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
-from mars_viz.ui.session import PageState, Session, current_session
+from mars_viz.ui.session import PageState, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.words import number_in, setting
 
 KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")  # the run's dial is not one
 LESSONS = 7  # number of lessons
-OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)  # query parameters that the page writes itself
 
 
 def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
@@ -62,6 +60,7 @@ class LessonView:
         _knobs, lambda knobs: {name: f"{value:.10g}" for name, value in knobs.items()}, default_factory=dict
     )
     """Values of moved controls, by names in KNOBS. The lesson checks their range."""
+    place: str = links.text("place")  # label of the chosen drafted token of lesson 3; empty for the default
 
 
 def fitted(view: LessonView, run: Run) -> Opened[LessonView]:
@@ -99,17 +98,12 @@ class LessonPageState(PageState):
         """Show another run in this lesson."""
         self.notices.clear()
         self.run = self.chosen[self.view.lesson] = run_id
-        self.change(frame=None, dial=None)
+        self.change(frame=None, dial=None, place="")
 
 
 def write_address(page_state: LessonPageState) -> None:
-    """Write the page's own parameters to the address if they changed. Parameters bound to widgets are left alone."""
-    parameters = links.to_parameters(page_state.view, run=page_state.run)
-    for name in OWN:
-        if name in parameters and st.query_params.get(name) != parameters[name]:
-            st.query_params[name] = parameters[name]
-        elif name not in parameters and name in st.query_params:
-            del st.query_params[name]
+    """Write the page's link to the address."""
+    navigation.write_link(links.to_parameters(page_state.view, run=page_state.run))
 
 
 T = TypeVar("T")
@@ -120,7 +114,6 @@ Facts: TypeAlias = Run | Manifest  # provides a run's settings, and whether it h
 class Need:
     """Requirement for a run."""
 
-    words: str  # the requirement, as part of a list after 'a run with'
     missing: str  # why a run without it is unsuitable, as a sentence
     of_facts: Callable[[Facts], bool] = lambda facts: True  # checks the manifest; True if the run may be suitable
     of_records: Callable[[Run], bool] = lambda run: True  # checks the records
@@ -153,23 +146,18 @@ def mapped_gamma(run: Run) -> int:
 
 
 JUDGED = Need(
-    "at least one drafted token judged",
     "No drafted token was judged in this run, so its acceptance rate α is unknown.",
     of_records=lambda run: not math.isnan(gain(run).alpha),
 )
 CHAINS = Need(
-    "drafts that are chains",
-    "This run drafts trees, and this lesson reckons with chains.",
-    lambda facts: not facts.settings.drafts_trees,
+    "This run drafts trees, and this lesson reckons with chains.", lambda facts: not facts.settings.drafts_trees
 )
 GREEDY = Need(
-    "temperature 0",
     "This run is sampled: drafts are kept by chance, which is lesson 3. This lesson is about greedy decoding.",
     lambda facts: facts.settings.temperature == 0,
 )
-ROUNDS = Need("rounds", "This run has no rounds: nothing was drafted.", lambda facts: bool(facts.rounds))
+ROUNDS = Need("This run has no rounds: nothing was drafted.", lambda facts: bool(facts.rounds))
 STRICT_KNOWN = Need(
-    "a known strict text (decoded strictly, or with a dial map)",
     "This run does not say what strict verification would have written: it has no dial map.",
     lambda facts: (
         facts.dial_map is not None
@@ -177,22 +165,17 @@ STRICT_KNOWN = Need(
     ),
 )
 SAMPLED = Need(
-    "temperature above 0",
     "This run is greedy: no token was drawn, so there are no two distributions to compare.",
     lambda facts: facts.settings.temperature > 0,
 )
 UNCUT = Need(
-    "neither top-k nor top-p",
     "This run cut its distributions by top-k or top-p, and the records do not hold what was left.",
     lambda facts: not facts.settings.cuts_distributions,
 )
 BOTH_KNOWN = Need(
-    "a drafting model whose probabilities were recorded",
-    "No drafted position of this run recorded both distributions.",
-    of_records=lambda run: bool(lesson_sums.places(run)),
+    "No drafted position of this run recorded both distributions.", of_records=lambda run: bool(lesson_sums.places(run))
 )
 THETA_DIAL = Need(
-    "a MARS rule whose θ decides",
     "The rule of this run has no ratio threshold θ to move.",
     lambda facts: (
         rule_named(facts.settings.rule).dial == THETA
@@ -200,17 +183,14 @@ THETA_DIAL = Need(
     ),
 )
 RUNNER_UP = Need(
-    "a drafted runner-up of the target",
     "The drafter never proposed the target's second choice in this run, so no ratio decides anything.",
     of_records=lambda run: len(close_calls(run)) > 0,
 )
 SECOND_CHOICE = Need(
-    "a drafting model whose best tokens were recorded",
     "This run recorded no drafter's second choice: its drafter has no distribution, or nothing was drafted.",
-    of_records=lambda run: choices(run).places > 0,
+    of_records=lambda run: choices(run).total() > 0,
 )
 TEXTS = Need(
-    "a dial map of at least two texts",
     "This run has no dial map of two texts or more: what other settings write is unknown, or always the same.",
     lambda facts: facts.dial_map is not None,
     lambda run: run.dial_map is not None and len(run.dial_map.segments_for(mapped_gamma(run))) > 1,
@@ -241,25 +221,6 @@ class LessonAside:
 
 
 @dataclass(frozen=True, slots=True)
-class LessonContext:
-    """Everything that a lesson's functions need to draw it."""
-
-    run: Run
-    run_id: str
-    large: bool  # True for type that is readable from the back row
-    steps_first: bool  # in teacher mode, if a link opened one of the steps
-    session: Session
-    desk: LessonPageState
-    theme: Theme
-    samples: Callable[[], Iterator[Run]]  # yields the readable sample runs when called
-
-    @property
-    def outdated(self) -> bool:
-        """True after the tab has opened another run or changed the size."""
-        return (self.desk.run, self.desk.view.teach) != (self.run_id, self.large)
-
-
-@dataclass(frozen=True, slots=True)
 class Lesson:
     """One lesson of the Learn page."""
 
@@ -272,41 +233,35 @@ class Lesson:
     sample: str  # id of the lesson's sample run
     needs: tuple[Need, ...]  # requirements for other runs
     thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
-    show: Callable[[LessonContext], None] | None = None  # draws the picture and its control; None for `picture`
-    steps: tuple[str, Callable[[LessonContext], None]] | None = None  # expander at the bottom; None: the run's
+    show: Callable[[LessonPageState, Run], None] | None = None  # draws the picture and its control; None for `picture`
     whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
     """Returns the figure of a suitable run, given all other runs, for use without a server; None if it cannot be drawn.
     None for a lesson shown by the explorer."""
     told: Callable[[Run], str] | None = None  # returns the figure's result for a run, as a sentence
-    aside: Callable[..., LessonAside | None] | None = None
+    aside: Callable[..., LessonAside | str | None] | None = None
     """Returns the figure next to it for a run and a theme, and if given for a value of the run's dial, the result of
-    `measured` and the models that it is of. None if there is none."""
-    no_aside: Callable[[Run], str] | None = None  # returns why a run has none, as a sentence; may be empty
+    `measured` and the models that it is of. A sentence if this run cannot have one; None if nothing is measured."""
     measured: tuple[str, str, Callable[[Any], Iterator[TaskStep]]] | None = None
     """Background task for `aside`: its button's label, a sentence during it, and its function of the loaded pair."""
-    played: Callable[[Run], Run | None] | None = None  # returns the run that the stepper plays; None for the run itself
+    played: Callable[[Run, Mapping[str, float]], Run | None] | None = None
+    """Returns the strict text that the stepper plays, given values of moved controls; None for the run itself."""
     caution: Callable[[Run], str] | None = None  # returns a warning about a suitable run, as a sentence; may be empty
 
     def lacks(self, run: Run) -> str:
         """Return why this run is unsuitable, as a sentence; empty if it is suitable."""
         return lacking(run, self.needs)
 
-    @property
-    def wanted(self) -> str:
-        """Requirements for a run, in words."""
-        return ", ".join(need.words for need in self.needs)
-
-    def draw(self, context: LessonContext) -> None:
-        """Draw the picture and its control."""
+    def draw(self, desk: LessonPageState, run: Run, samples: Callable[[], Iterator[Run]]) -> None:
+        """Draw the picture and its control. `samples` yields the readable sample runs."""
         if self.show is not None:
-            self.show(context)
+            self.show(desk, run)
         elif (make := self.picture) is not None:
-            shown = once("learn-picture", context.run, lambda: make(context.run, context.samples()), self.name)
+            shown = once("learn-picture", run, lambda: make(run, samples()), self.name)
             if shown is None:
                 theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
             else:
-                moving(context, shown)
+                moving(desk, shown)
 
 
 def once(key: str, run: Run, make: Callable[[], T], *more: object) -> T:
@@ -318,111 +273,68 @@ def once(key: str, run: Run, make: Callable[[], T], *more: object) -> T:
     return result
 
 
-_STYLE = """
-.mv-lesson h2 { font-size: 1.35rem; font-weight: 650; padding: 0; margin: 0 0 .2rem; }
-.mv-lesson p { font-size: 1.12rem; line-height: 1.5; margin: 0; max-width: 62rem; }
-.mv-lesson p.run { font-size: .9rem; opacity: .75; overflow-wrap: anywhere; }
-@media (min-width: 1001px) { .mv-lesson p.run { display: none; } } /* it stands beside the page's title */
-.mv-caption { font-size: 1rem; font-weight: 600; line-height: 1.4; padding: 0; margin: 0; text-wrap: pretty; }
-"""
-_TEACHER = """
-@media (min-width: 1000px) { :root { font-size: 21px; } }
-.stAppHeader { display: none; }
-.stMainBlockContainer { padding-top: 1.2rem; }
-.mv-head { position: absolute; clip-path: inset(50%); }
-.st-key-place { display: none; } /* a control; the choice stays */
-.mv-lesson p { font-size: 1.02rem; }
-.mv-lesson p.run { display: block; }
-"""
-
-
-def style(*, large: bool) -> None:
-    """Draw the page's style sheet."""
-    theme.show(Html(f"<style>{_STYLE}{_TEACHER if large else ''}</style>"))
-
-
-def heading(number: int, lesson: Lesson, source: str) -> None:
-    """Draw a lesson's title, its point and the run, which is hidden if the page's title shows it."""
-    source_html = Html(f'<p class="run"><bdi>{html(source)}</bdi></p>' if source else "")
-    point = lesson.point.replace(" > ", "\u00a0>\u00a0")
-    title = Html(f"<h2>{number:d} · {html(lesson.title)}</h2>")
-    theme.show(Html(f'<div class="mv-lesson">{html(title)}<p>{html(point)}</p>{html(source_html)}</div>'))
-
-
-def question(lesson: Lesson, key: str) -> None:
-    """Draw the question, with its answer in an expander."""
-    with st.expander(f"**{markdown(lesson.question)}**", key=key):
-        st.markdown(lesson.answer)
-
-
 LARGER = 1.45  # scale of figures in teacher mode
 HEIGHT = 196  # height of a figure in pixels, without its title; a lesson should fit on a screen
 TOP = 10  # pixels above the plot
 KEY = 20  # additional pixels for a legend above the plot
 
 
-def draw(context: LessonContext, figure: Figure, key: str) -> None:
+def draw(desk: LessonPageState, figure: Figure, key: str) -> None:
     """Draw a figure with its title as a heading above it, which may wrap and is also its alternative text."""
     alt = figures.spoken_title(figure)
     unbroken = alt.replace(" = ", UNBROKEN).replace(" %", "\u00a0%")
     theme.show(Html(f'<h3 class="mv-caption">{html(unbroken)}</h3>'))
     # text above the plot, not counting the dial's name inside it
     has_key = any((each.yref, each.y, each.yanchor) == ("paper", 1, "bottom") for each in figure.layout.annotations)
-    layout, scale = figure.layout, LARGER if context.large else 1.0
+    layout, scale = figure.layout, LARGER if desk.view.teach else 1.0
     above = TOP + KEY * has_key
     margin = {"l": scale * layout.margin.l, "t": scale * above, "b": scale * layout.margin.b}
     figure.update_layout(title_text="", height=scale * HEIGHT, font_size=scale * layout.font.size, margin=margin)
-    if context.large:
+    if desk.view.teach:
         figure.update_xaxes(title_font_size=17)
         figure.update_yaxes(title_font_size=17)
         figure.update_annotations(font_size=17)
     chart(figure, key, alt=alt, saves=False)
 
 
-def moving(context: LessonContext, shown: LessonPicture) -> None:
+def moving(desk: LessonPageState, shown: LessonPicture) -> None:
     """Draw the figure, and write the values of moved controls to the address."""
-    view, key = context.desk.view, f"lesson-{shown.kind.value}-{context.run_id}"
+    view, key = desk.view, f"lesson-{shown.kind.value}-{desk.run}"
     position = dict(view.knobs)
     for knob in shown.knobs:
         if knob.name == "dial" and view.dial is not None:
             position["dial"] = min(max(view.dial, knob.low), knob.high)
     values = lesson_figure(
-        shown.kind, shown.knobs, shown.figure, position, key=key, label=shown.label, large=context.large
+        shown.kind, shown.knobs, shown.figure, position, key=key, label=shown.label, large=desk.view.teach
     )
     moved = {knob.name: values[knob.name] for knob in shown.knobs if values[knob.name] != knob.start}
     dial, known = moved.pop("dial", None), {knob.name: position.get(knob.name, knob.start) for knob in shown.knobs}
     if moved != view.knobs:
-        context.desk.change(knobs=moved)
+        desk.change(knobs=moved)
     if values.get("dial") != known.get("dial"):
-        context.desk.change(dial=dial, frame=None)
-    write_address(context.desk)
+        desk.change(dial=dial, frame=None)
+    write_address(desk)
 
 
 POLL = 0.5  # seconds between polls of a task
 
 
-def draw_aside(context: LessonContext, lesson: Lesson, name: str) -> None:
+def draw_aside(desk: LessonPageState, run: Run, lesson: Lesson, name: str) -> None:
     """Draw the figure next to a lesson's own, and the button or the progress of the tab's task that measures it."""
     if lesson.aside is None or lesson.measured is None:
         return
-    if lesson.no_aside is not None and (reason := lesson.no_aside(context.run)):
-        theme.small(reason)
-        return
-    task = context.desk.tasks.get(name)
+    tasks, (label, doing, find) = desk.tasks, lesson.measured
+    task = tasks.get(name)
     measured = None if task is None else task.progress.result
     models = not_built_in(task.choice) if task is not None and measured is not None else ""
-    dial = context.desk.view.dial
-    if (aside := lesson.aside(context.run, context.theme, dial, measured, models or BUILT_IN_PAIR)) is not None:
-        draw(context, aside.figure, name)
+    aside = lesson.aside(run, theme.figure_theme(), desk.view.dial, measured, models or BUILT_IN_PAIR)
+    if isinstance(aside, str):
+        theme.small(aside)
+        return
+    if aside is not None:
+        draw(desk, aside.figure, name)
         theme.small(aside.words, aside.more)
         theme.note(aside.warning)
-    _measuring(context, lesson, name)
-
-
-def _measuring(context: LessonContext, lesson: Lesson, name: str) -> None:
-    assert lesson.measured is not None
-    label, doing, find = lesson.measured
-    task, tasks = context.desk.tasks.get(name), context.desk.tasks
     if task is not None and not task.progress.state.finished:
         faults.fragment(tab_jobs.watch, run_every=POLL)(
             task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
@@ -441,47 +353,39 @@ def _measuring(context: LessonContext, lesson: Lesson, name: str) -> None:
         theme.note(f"{LEFT}; its results until then are shown.")
 
 
-STEP_KEYS = (
-    "Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, x next rejection, k next relaxed keep, d next "
-    "divergence from strict."
-)
-
-
-def watch(context: LessonContext, run: Run, key: str) -> None:
-    """Play a run, and write the stepper's frame to the address."""
-    frame = stepper(run, frame=context.desk.view.frame or 0, key=f"stepper-{key}", large=context.large)
-    if frame or context.desk.view.frame is not None:
-        context.desk.change(frame=frame)
-    write_address(context.desk)
-
-
-def run_caption(context: LessonContext) -> None:
-    """Draw a run_caption about the run, with the keys as its tooltip."""
-    settings = played_run(context)[0].settings
+def run_caption(desk: LessonPageState, run: Run) -> None:
+    """Draw the settings of the run, with the keys of the stepper as a tooltip."""
+    settings = played_run(desk, run)[0].settings
     rule = rule_named(settings.rule).at(settings.dial)
     drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
     words = f"{rule}, {drafts}, temperature {settings.temperature:g}. Exact: the decisions of this text."
-    st.caption(markdown(words), help=STEP_KEYS)
+    keys = (
+        "Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, x next rejection, k next relaxed keep, "
+        "d next divergence from strict."
+    )
+    st.caption(markdown(words), help=keys)
 
 
-def show_steps(context: LessonContext) -> None:
-    """Draw the stepper of the run at the page's dial."""
-    run, complaint = played_run(context)
-    if complaint:
-        theme.note(complaint)
-    watch(context, run, context.run_id)
+def show_steps(desk: LessonPageState, recorded: Run, lesson: Lesson | None = None) -> None:
+    """Draw the stepper of the played run, and write its frame to the address."""
+    run, complaint = played_run(desk, recorded, lesson)
+    theme.note(complaint)
+    key = f"stepper-{desk.run}-{run.settings.gamma}"
+    frame = stepper(run, frame=desk.view.frame or 0, key=key, large=desk.view.teach)
+    if frame or desk.view.frame is not None:
+        desk.change(frame=frame)
+    write_address(desk)
 
 
-STEPS = ("Watch this run step by step", show_steps)
-
-
-def played_run(context: LessonContext) -> tuple[Run, str]:
+def played_run(desk: LessonPageState, run: Run, lesson: Lesson | None = None) -> tuple[Run, str]:
     """Return the run at the page's dial and no message, cached so that the stepper's data need not be computed again.
     If that text is unknown, return the recorded run and a message."""
-    run, dial = context.run, context.desk.view.dial
+    dial, knobs = desk.view.dial, desk.view.knobs
+    if lesson is not None and (played_at := lesson.played) is not None:
+        return once("learn-played", run, lambda: played_at(run, knobs) or run, knobs), ""
     if dial is None or dial == run.settings.dial:
         return run, ""
-    played = once("learn-played", run, lambda: shown(run, dial, run.settings.gamma)[0], dial)
+    played = once("learn-played", run, lambda: shown(run, dial)[0], dial)
     if played is not run:
         return played, ""
     symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # ensured by `fitted`

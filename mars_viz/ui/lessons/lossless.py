@@ -14,7 +14,8 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonContext, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonPageState, LessonPicture
+from mars_viz.ui.session import bound
 from mars_viz.words import number, shown_token
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
@@ -22,17 +23,17 @@ SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().as
 MOST = 40  # maximum number of positions to choose from
 
 
-def show(context: LessonContext) -> None:
+def show(desk: LessonPageState, run: Run) -> None:
     """Draw the choice of a position, its distributions and the simulation."""
-    positions = places(context.run)[:MOST]
-    labels = [_label(context.run, place) for place in positions]
-    if st.session_state.get("place", labels[0]) not in labels:  # of another run
-        del st.session_state["place"]
-    chosen = st.selectbox(
-        "Drafted token", labels, positions.index(_telling(context.run)), key="place", bind="query-params"
+    positions = places(run)[:MOST]
+    labels = [_label(run, place) for place in positions]
+    asked = desk.view.place
+    shown = asked if asked in labels else _label(run, _telling(run))
+    chosen = bound(
+        st.selectbox, "Drafted token", "place", shown, lambda label: desk.change(place=label), options=labels
     )
-    laws = overlap(context.run, positions[labels.index(chosen)])
-    base.moving(context, _pictured(context.run, laws))
+    laws = overlap(run, positions[labels.index(chosen)])
+    base.moving(desk, _pictured(run, laws))
     theme.lead(_finding(laws))
 
 
@@ -53,12 +54,6 @@ def _finding(laws: Overlap) -> str:
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
         "what is written instead (blue) has the same area."
     )
-
-
-def finding_where(run: Run) -> str:
-    """Return `finding` of the most instructive position, with the position's label."""
-    place = _telling(run)
-    return f"At {_label(run, place)}. {_finding(overlap(run, place))}"
 
 
 def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
@@ -131,5 +126,5 @@ LESSON = Lesson(
     show=show,
     thumbnail=thumbnail,
     picture=lambda run, other_runs: _pictured(run, overlap(run, _telling(run))),
-    told=finding_where,
+    told=lambda run: f"At {_label(run, _telling(run))}. {_finding(overlap(run, _telling(run)))}",
 )

@@ -8,19 +8,19 @@ from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.figures.svg import AMBER, QUIET, stacked_bars
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonContext, write_address
+from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonPageState, write_address
 
 _POSITIONS = 64  # maximum number of positions in the thumbnail
 _FLOOR = 0.5  # start of its axis: few ratios are below
 
 
-def _show(context: LessonContext) -> None:
-    key, look = f"learn-explorer-{context.run_id}", Look.LARGE if context.large else Look.LEAN
-    state = explorer(context.run, dial=context.desk.view.dial, overlay="ratio", selected=None, key=key, look=look)
-    moved = None if state.dial == context.run.settings.dial else state.dial
-    if moved != context.desk.view.dial:
-        context.desk.change(dial=moved, frame=None)
-    write_address(context.desk)
+def _show(desk: LessonPageState, run: Run) -> None:
+    key, look = f"learn-explorer-{desk.run}", Look.LARGE if desk.view.teach else Look.LEAN
+    state = explorer(run, dial=desk.view.dial, overlay="ratio", selected=None, key=key, look=look)
+    moved = None if state.dial == run.settings.dial else state.dial
+    if moved != desk.view.dial:
+        desk.change(dial=moved, frame=None)
+    write_address(desk)
 
 
 def thumbnail(run: Run) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
-from mars_viz.analysis.rulings import compared, moved, opinion, own_dial, ruling
+from mars_viz.analysis.rulings import changed, moved, opinion, own_dial, ruling
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import AMBER, BLUE, lines
 from mars_viz.rules import RULES
@@ -39,9 +39,10 @@ def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
     above, changes = [], []
     for c in map(float, range(-REACH, REACH + 1)):
         after = moved(run, c)
-        mars, *others = [compared(each_ruling, c, after) for each_ruling in rulings]
-        above.append(int(np.count_nonzero(mars.keeps[calls.positions])))
-        changes.append([each.count for each in (mars, *others)])
+        reversed_by = [changed(each_ruling, after) for each_ruling in rulings]
+        keeps = rulings[0].keeps ^ reversed_by[0]  # after the shift
+        above.append(int(np.count_nonzero(keeps[calls.positions])))
+        changes.append([int(np.count_nonzero(each)) for each in reversed_by])
     rules = [
         {"name": each.rule.at(each.dial), "changes": list(counts)}
         for each, counts in zip(rulings, zip(*changes, strict=True), strict=True)

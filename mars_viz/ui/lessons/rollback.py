@@ -2,83 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from mars_viz.analysis.lesson_sums import Price, gain, prices, strict_run
+from mars_viz.analysis.lesson_sums import gain, strict_runs
+from mars_viz.analysis.metrics import Summary, summary
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import QUIET, RED, stacked_bars
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonContext, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonPicture
 from mars_viz.words import counted, number
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture | None:
     """Return the figure with the cost of every mapped block length; None if the strict text is unknown."""
-    price_list = prices(run)
-    if not price_list:
+    summaries = {gamma: summary(strict) for gamma, strict in strict_runs(run).items()}
+    if (chosen := strict_text(run, {})) is None:
         return None
-    price_data = [
-        {
-            "gamma": price.gamma,
-            "kept": price.kept,
-            "lost": price.rolled_back,
-            "passes": price.passes,
-            "title": heading(price),
-            "words": _words(price, run),
-        }
-        for price in price_list
+    prices = [
+        {"gamma": gamma, "kept": strict.kept, "lost": strict.rolled_back, "passes": strict.rounds}
+        | {"title": heading(gamma, strict), "words": _words(gamma, strict, run)}
+        for gamma, strict in summaries.items()
     ]
-    gammas = tuple(price.gamma for price in price_list)
-    knob = Knob("drafted", "γ, draft length", _own(run, gammas), stops=gammas)
-    return LessonPicture(
-        Kind.ROLLBACK, (knob,), {"prices": price_data}, "What strict verification keeps and rolls back"
-    )
+    knob = Knob("drafted", "γ, draft length", chosen.settings.gamma, stops=tuple(summaries))
+    return LessonPicture(Kind.ROLLBACK, (knob,), {"prices": prices}, "What strict verification keeps and rolls back")
 
 
-def _strict_steps(context: LessonContext) -> None:
-    run, drafted = context.run, context.desk.view.knobs.get("drafted")
-    gammas = base.once("learn-gammas", run, lambda: tuple(price.gamma for price in prices(run)))
-    if gammas:
-        gamma = int(drafted) if drafted in gammas else _own(run, gammas)
-        strict = base.once("learn-strict", run, lambda: strict_run(run, gamma), gamma)
-        base.watch(context, strict, f"strict-{context.run_id}-{gamma}")
-
-
-def strict_text(run: Run) -> Run | None:
-    """Return the strict run at the run's own block length; None if no strict text is known."""
-    gammas = tuple(price.gamma for price in prices(run))
-    return strict_run(run, _own(run, gammas)) if gammas else None
-
-
-def heading(price: Price) -> str:
+def heading(gamma: int, strict: Summary) -> str:
     """Return the result at one block length."""
     # nine decimals, so that 7 % is not written 7.00 %
-    share = number(round(100 * price.wasted, 9)) if price.kept + price.rolled_back else "0"
+    share = number(round(100 * strict.rolled_back / strict.drafted, 9)) if strict.drafted else "0"
     return (
-        f"γ = {price.gamma}: {number(price.passes)} target {'pass' if price.passes == 1 else 'passes'} for "
-        f"{counted(price.tokens, 'token')}, {share} % of drafted tokens rolled back (exact)"
+        f"γ = {gamma}: {number(strict.rounds)} target {'pass' if strict.rounds == 1 else 'passes'} for "
+        f"{counted(strict.tokens, 'token')}, {share} % of drafted tokens rolled back (exact)"
     )
 
 
-def _words(price: Price, run: Run) -> str:
+def _words(gamma: int, strict: Summary, run: Run) -> str:
     gains, time = gain(run), ""
     if gains.timed:
-        spent = number(1000 * price.rolled_back * gains.draft_step)
+        spent = number(1000 * strict.rolled_back * gains.draft_step)
         time = f": {spent} ms of drafting (modelled: measured step × count)"
     return (
-        f"{counted(price.rolled_back, 'drafted token')} rolled back{time}. A target pass yields "
-        f"{number(price.tokens / price.passes)} tokens on average, of {number(price.gamma + 1)} at most."
+        f"{counted(strict.rolled_back, 'drafted token')} rolled back{time}. A target pass yields "
+        f"{number(strict.tau)} tokens on average, of {number(gamma + 1)} at most."
     )
 
 
-def _own(run: Run, gammas: tuple[int, ...]) -> int:
-    return run.settings.gamma if run.settings.gamma in gammas else gammas[-1]
+def strict_text(run: Run, knobs: Mapping[str, float]) -> Run | None:
+    """Return the strict run at the knob's block length, otherwise at the run's own, otherwise at the longest one; None
+    if no strict text is known."""
+    runs = strict_runs(run)
+    longest = next(reversed(runs.values()), None)
+    return runs.get(int(knobs.get("drafted", 0)), runs.get(run.settings.gamma, longest))
 
 
 def thumbnail(run: Run) -> str:
     """Return bars of accepted and rolled-back tokens at every block length."""
-    return stacked_bars([((price.kept, QUIET), (price.rolled_back, RED)) for price in prices(run)])
+    strict = map(summary, strict_runs(run).values())
+    return stacked_bars([((each.kept, QUIET), (each.rolled_back, RED)) for each in strict])
 
 
 LESSON = Lesson(
@@ -100,7 +82,6 @@ LESSON = Lesson(
     sample="2-story-strict",
     needs=(base.CHAINS, base.GREEDY, base.ROUNDS, base.STRICT_KNOWN),
     thumbnail=thumbnail,
-    steps=("Watch the strict text step by step", _strict_steps),
     picture=picture,
     played=strict_text,
 )

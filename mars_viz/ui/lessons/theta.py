@@ -16,7 +16,6 @@ from mars_viz.figures.engines import accuracy_curve
 from mars_viz.figures.svg import AMBER, RED, lines
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
-from mars_viz.rules import rule_named
 from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
 from mars_viz.samples import recorded_grades
@@ -48,11 +47,13 @@ def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
 
 def _accuracy(
     run: Run, colours: Theme, dial: float | None = None, measured: Any = None, models: str = base.BUILT_IN_PAIR
-) -> LessonAside | None:
+) -> LessonAside | str | None:
     dial_map, graded = run.dial_map, measured or recorded_grades()
     assert dial_map is not None and dial_map.rule.dial is not None  # required by the lesson
     at = _inside(dial_map, dial_map.rule.dial.checked(run.settings.dial if dial is None else dial))
-    if graded is None or dial_map.rule.name != Mars.name or not graded.right.low <= at <= graded.right.high:
+    if dial_map.rule.name != Mars.name:
+        return f"Exercises are graded with {Mars.title} alone."
+    if graded is None or not graded.right.low <= at <= graded.right.high:
         return None
     figure = accuracy_curve(graded.right, graded.exercises, dial_map.rule.dial.symbol, at, colours)
     return LessonAside(figure, f"{models}, {Mars.title}, greedy, on held-out exercises in free wording.")
@@ -126,8 +127,5 @@ LESSON = Lesson(
     thumbnail=thumbnail,
     picture=picture,
     aside=_accuracy,
-    no_aside=lambda run: (
-        "" if rule_named(run.settings.rule).name == Mars.name else f"Exercises are graded with {Mars.title} alone."
-    ),
     measured=(f"Grade {len(FREE_WORDING) * PER_TASK} exercises here", "Decoding held-out exercises …", grade),
 )

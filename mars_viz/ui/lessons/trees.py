@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
 
-from mars_viz.analysis.branching import Choices, choices, tree_tokens
+from mars_viz.analysis.branching import chances, choices, tree_tokens
 from mars_viz.analysis.lesson_sums import expected_tokens, round_cost
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.svg import BLUE, QUIET, lines
@@ -24,9 +25,9 @@ WIDEST = 0.2  # maximum cost of an additional position, in target passes over on
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
     """Return the figure, with the run's own values as initial ones."""
-    drafter_choices = choices(run)
-    figure = {**theory(), "widest": WIDEST, "own": _words(drafter_choices)}
-    return LessonPicture(Kind.BRANCHING, dials(drafter_choices), figure, "Speed-up of trees and of chains")
+    ranks = choices(run)
+    figure = {**theory(), "widest": WIDEST, "own": _words(ranks)}
+    return LessonPicture(Kind.BRANCHING, dials(ranks), figure, "Speed-up of trees and of chains")
 
 
 @cache
@@ -43,11 +44,12 @@ def theory() -> dict[str, list[object]]:
     }
 
 
-def dials(drafter_choices: Choices) -> tuple[Knob, ...]:
+def dials(ranks: Counter[int]) -> tuple[Knob, ...]:
     """Return the controls; α and the second choice start at the run's values, rounded to the steps."""
+    alpha, second = chances(ranks)
     return (
-        Knob("alpha", "α, first choice is right", _nearest(drafter_choices.alpha, ALPHAS), stops=ALPHAS, digits=2),
-        Knob("second", "b, else the second is", _nearest(drafter_choices.rescued, SECONDS), stops=SECONDS, digits=1),
+        Knob("alpha", "α, first choice is right", _nearest(alpha, ALPHAS), stops=ALPHAS, digits=2),
+        Knob("second", "b, else the second is", _nearest(second, SECONDS), stops=SECONDS, digits=1),
         Knob(
             "wider", "v, cost of a further node", measured(), high=WIDEST, step=0.005, digits=3,
             help="In target passes over one position",
@@ -65,11 +67,11 @@ def measured() -> float:
     return min(WIDEST, max(0.0, round(increase, 3)))
 
 
-def _words(drafter_choices: Choices) -> str:
-    missed = drafter_choices.places - drafter_choices.first
+def _words(ranks: Counter[int]) -> str:
+    missed = ranks.total() - ranks[0]
     return (
-        f"In this run the drafter's first choice was the target's token at {number(drafter_choices.first)} of "
-        f"{counted(drafter_choices.places, 'place')}, its second at {number(drafter_choices.second)} of the other "
+        f"In this run the drafter's first choice was the target's token at {number(ranks[0])} of "
+        f"{counted(ranks.total(), 'place')}, its second at {number(ranks[1])} of the other "
         f"{number(missed)} (exact)."
     )
 
@@ -79,14 +81,14 @@ def _short(values: list[float]) -> list[float]:
 
 
 def _nearest(value: float, stops: tuple[float, ...]) -> float:
-    return min(stops, key=lambda stop: abs(stop - (value if np.isfinite(value) else 0.0)))
+    return min(stops, key=lambda stop: abs(stop - value))
 
 
 def thumbnail(run: Run) -> str:
     """Return the tokens per pass of the best tree and of a chain, by number of nodes, for the run's drafter."""
-    drafter_choices, nodes = choices(run), np.arange(1, 25)
-    tree = tree_tokens(drafter_choices.alpha, np.nan_to_num(drafter_choices.rescued), len(nodes))
-    chain = np.array([float(expected_tokens(drafter_choices.alpha, int(n))) for n in nodes])
+    (alpha, second), nodes = chances(choices(run)), np.arange(1, 25)
+    tree = tree_tokens(alpha, second, len(nodes))
+    chain = np.array([float(expected_tokens(alpha, int(n))) for n in nodes])
     x = (nodes - 1) / (len(nodes) - 1)
     return lines([(x, chain, QUIET, False), (x, tree, BLUE, False)], 1.1 * float(tree[-1]))
 
@@ -113,7 +115,7 @@ LESSON = Lesson(
     needs=(GREEDY, SECOND_CHOICE),
     caution=lambda run: (
         f"Only {counted(n, 'place')} of this run say how good its drafter is."
-        if (n := choices(run).places) < 20
+        if (n := choices(run).total()) < 20
         else ""
     ),
     thumbnail=thumbnail,
