@@ -33,7 +33,7 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs.models import models_that_made
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
-from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
+from mars_viz.ui.tune.jobs import Begin, clock_job, sweep_job
 from mars_viz.words import exact_setting
 from mars_viz.writer import write_file
 
@@ -207,7 +207,7 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
         ray = RayRequest(request.ray)
         what = NamedModels(request.choice.arguments, ray.cpus), request.prompts, settings[0], span, folders[0], ray
         make = partial(sweep_on_cluster, *what, chat=request.chat, resume=True)
-    job = SweepJob(labels, make, request.choice, elsewhere=bool(request.ray))
+    job = sweep_job(labels, make, request.choice, elsewhere=bool(request.ray))
     tab_jobs.shared_worker().begin(job, *labels)
     return folders
 
@@ -245,7 +245,7 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
     settings = [each.settings for each in plans.values()]
     make = _sweeping(prompts, settings, plan.span, list(plans), plan.chat)
-    job = SweepJob(labels, make, models_of(entry.path, plan))
+    job = sweep_job(labels, make, models_of(entry.path, plan))
     tab_jobs.shared_worker().begin(job, *labels)
 
 
@@ -257,7 +257,7 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     how: dict[str, Any] = {"repetitions": repetitions, "chat": plan.chat, "costs": result.costs, "over": plan.over}
     make = partial(WallClock, prompts=timed_prompts, settings=plan.at(dial), **how)
     keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
-    job = ClockJob(make, keep, models_of(result.folder, plan))
+    job = clock_job(make, keep, models_of(result.folder, plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
 
 
@@ -269,7 +269,7 @@ def models_of(folder: Path, plan: Plan) -> BackendChoice:
     """Return the models that made a sweep: its job's, if any, because a plan only has a local folder's name."""
     job, made_with = jobs_in(folder.parent).get(folder.name), plan.provenance
     if job is not None:
-        return job.choice
+        return job.progress.choice
     return models_that_made(made_with, current_session().models) or BackendChoice(
         made_with.target, made_with.drafter, dtype=made_with.dtype, folders=visitors.may_name_paths()
     )
