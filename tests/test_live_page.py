@@ -32,6 +32,7 @@ from mars_viz.ui.jobs.decode_job import Decoded, Raced, Ways, race_job
 from mars_viz.ui.jobs.models import Device, Events, Job, JobState, Models, Progress, Rank, Status, TaskStep
 from mars_viz.ui.jobs.worker import Worker
 from tests.factories import toy_run, until
+from tests.sweep_cases import COSTS
 from tests.tab_tools import labels, notes, press, wait
 from tests.tabs import APP, PATIENCE, captions, sent, settled, titles
 from tests.test_pages import Script
@@ -311,6 +312,15 @@ def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, 
     assert RaceStore(folder / "races").list() == []  # the upload that is still there is not read again
     upload(archive)
     assert race().value == "lesson" and stored.is_dir()
+
+
+def test_costs_are_measured_and_shown(folder, monkeypatch):
+    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([(0.5, None), (1.0, COSTS)]))
+    tab = press(opened(drafter="ngram:n=3", controller="svip"), "Measure costs")
+    assert "drafts without probabilities" in notes(tab) and tab_jobs.shared_worker().models.status == Status()
+    tab = wait(press(opened(), "Measure costs"), "Stop")
+    assert "Verifying one more position costs 0.10" in notes(tab) and "Break-even" in notes(tab)
+    assert tab_jobs.shared_worker().models.status.costs == COSTS and "Measure again" in labels(tab)
 
 
 def share(estimate: float, half: float = 0.05) -> Interval:

@@ -330,12 +330,13 @@ def test_jobs_of_all_kinds_run_in_order_with_one_load_and_are_cancelled_at_once_
     asked.worker.submit(count)
     until(lambda: jobs[0].progress.state is JobState.DECODING)
     assert [asked.worker.ahead(job) for job in (*jobs, waiting, count)] == [0, 1, 2, 3]
+    assert asked.worker.unfinished == [*jobs, waiting, count]
     assert jobs[1].progress.state is count.progress.state is JobState.QUEUED
     waiting.cancel()
     assert waiting.progress.state is JobState.CANCELLED and waiting.progress.run is None
     for script, job in zip(scripts, jobs, strict=True):
         script.allow()
-        assert finished(job).run.prompt == job.prompt
+        assert finished(job).run.prompt == job.progress.prompt
     until(lambda: count.progress.state is JobState.DONE)
     assert loads == [1]
 

@@ -6,7 +6,6 @@ import html
 import json
 import os
 import re
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -37,13 +36,13 @@ from mars_viz.ui.classroom.explore_bar import Following
 from mars_viz.ui.classroom.rights import too_many_jobs
 from mars_viz.ui.classroom.server_class import ServerClass
 from mars_viz.ui.jobs.decode_job import Decoded, Ways, decode_job
-from mars_viz.ui.jobs.models import Job, JobState, Models
+from mars_viz.ui.jobs.models import Job, JobState
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.models_form import in_words, permitted
 from mars_viz.ui.session import Session
 from tests.clients import Tab, elsewhere, opened
-from tests.factories import PATIENCE, toy_map, toy_run, until
+from tests.factories import toy_map, toy_run, until
 from tests.served import ROOT, own_environment, running, serving
 from tests.sweep_cases import toy_sweep
 
@@ -302,30 +301,14 @@ def job(tokens: int = 40) -> Job[Decoded]:
 
 
 def test_a_browser_has_so_many_jobs_over_all_of_its_tabs_and_others_are_not_admitted() -> None:
-    mark, limits, loading = ["anna"], ClassLimits(64, 2), threading.Event()
-    worker = Worker(
-        Models(lambda choice, tell: loading.wait(PATIENCE)),
-        visitor=lambda: (mark[0], lambda: True),
-        admit=lambda job, unfinished: too_many_jobs(job, mark[0], unfinished, limits),
-    )
-
-    def submitted(tokens: int = 40) -> Job[Decoded]:
-        worker.submit(made := job(tokens))
-        return made
-
-    first, second = submitted(), submitted()
-    until(lambda: first.progress.state is JobState.LOADING)
-    assert not second.progress.error and "at most 2 jobs that wait or run" in submitted().progress.error
-    mark[:] = ["ben"]
-    assert not (third := submitted()).progress.error
-    second.cancel()
-    mark[:] = ["anna"]
-    assert not (fourth := submitted()).progress.error and "65 new tokens" in submitted(65).progress.error
-    for each in (first, third, fourth):
-        each.cancel()
-    loading.set()
-    until(lambda: not worker.jobs)
-
+    limits, unfinished = ClassLimits(64, 2), [job(), job()]
+    for each in unfinished:
+        each.maker = "anna"
+    assert "at most 2 jobs that wait or run" in too_many_jobs(job(), "anna", unfinished, limits)
+    assert too_many_jobs(job(), "ben", unfinished, limits) == ""
+    unfinished[0].cancel()
+    assert too_many_jobs(job(), "anna", unfinished, limits) == ""
+    assert "65 new tokens" in too_many_jobs(job(65), "carl", [], limits)
     worker = Worker(None, admit=lambda job, unfinished: "Not now.")  # type: ignore[arg-type]
     refused = job()
     worker.submit(refused, "by this name")

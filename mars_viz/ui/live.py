@@ -547,8 +547,15 @@ def view(page_state: LivePageState) -> Show:
     if page_state.job is None:
         return Show.RACE
     st.session_state.setdefault(VIEW, Show.DECODE)
-    how: dict[str, Any] = {"required": True, "label_visibility": "collapsed"}
-    return st.segmented_control("Show", list(Show), format_func=VIEWS.__getitem__, key=VIEW, **how) or Show.DECODE
+    choice = st.segmented_control(
+        "Show",
+        list(Show),
+        format_func=lambda show: markdown(VIEWS[show]),
+        key=VIEW,
+        required=True,
+        label_visibility="collapsed",
+    )
+    return choice or Show.DECODE
 
 
 def ask(page_state: LivePageState) -> DecodeRequest:

@@ -388,7 +388,8 @@ def background(
         if job is not None:
             stopped = result is not None and job.progress.state is JobState.CANCELLED and job.progress.result is None
             theme.note(job.progress.error, "It was stopped before it had a result." if stopped else "")
-    button.button(labels[job is not None], key=key, on_click=start, width="stretch", help=help)
+    label = labels[job is not None]
+    button.button(markdown(label), key=key, on_click=start, width="stretch", help=markdown(help))
     if result is not None and job is not None and job.progress.result is not None:
         result(job.progress.result)
 
