@@ -302,8 +302,7 @@ def job(tokens: int = 40) -> Job[Decoded]:
 
 def test_a_browser_has_so_many_jobs_over_all_of_its_tabs_and_others_are_not_admitted() -> None:
     limits, unfinished = ClassLimits(64, 2), [job(), job()]
-    for each in unfinished:
-        each.maker = "anna"
+    unfinished[0].maker = unfinished[1].maker = "anna"
     assert "at most 2 jobs that wait or run" in too_many_jobs(job(), "anna", unfinished, limits)
     assert too_many_jobs(job(), "ben", unfinished, limits) == ""
     unfinished[0].cancel()

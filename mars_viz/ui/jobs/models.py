@@ -178,11 +178,6 @@ class Models(Generic[Pair]):
     def _set_doing(self, doing: str = "", share: float = 0.0) -> None:
         self._set(replace(self._status, doing=doing, share=share))
 
-    def rest(self) -> None:
-        """Drop the pair after a time without jobs."""
-        if self._status.choice is not None:
-            self.drop()
-
     def pair(self, choice: BackendChoice = BUILT_IN, job: Job[Any] | None = None) -> Pair:
         """Return the pair, loading it if necessary. A long job holds it until its end.
 
@@ -219,7 +214,7 @@ class Models(Generic[Pair]):
                     raise
                 must_drop = True
             if must_drop:  # outside of the handler: the exception keeps the half-loaded models alive
-                self.drop()
+                self.rest()
                 pair = self._load(choice, tell)
             device = self._look(pair)  # may raise; the old pair stays until then
             self._pair = pair
@@ -247,7 +242,7 @@ class Models(Generic[Pair]):
         if self._pair is not None:
             self._set(replace(self._status, device=self._look(self._pair)))
 
-    def drop(self) -> None:
+    def rest(self) -> None:
         """Drop the pair."""
         self._pair = None
         self._set(Status(doing=self._status.doing, share=self._status.share))

@@ -126,7 +126,7 @@ def measure_costs(settings: Settings, keep: Callable[[Costs], object] | None, ba
 
 def unload(models: Models[Any]) -> Events:
     """Drop the models, as the work of a job."""
-    models.drop()
+    models.rest()
     yield {}
     return None
 
