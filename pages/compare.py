@@ -135,8 +135,7 @@ def _controls(session: Session, memory: Comparison, run: Run) -> None:
 
 def _another_rule(session: Session, run: Run) -> None:
     reason = tab_jobs.why_not_again(session, run)
-    prompt, settings = run.prompt, run.settings  # the button must not hold the run
-    chat, history = bool(run.provenance.chat), run.history
+    request, settings = tab_jobs.again(session, run), run.settings  # the button must not hold the run
     left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
     titles = {name: rule.title for name, rule in RULES.items()}
     name = left.selectbox(
@@ -153,7 +152,7 @@ def _another_rule(session: Session, run: Run) -> None:
         width="stretch",
         help=markdown(reason) or "The same prompt and settings otherwise",
         on_click=lambda: tab_jobs.start(
-            session, prompt, lambda: replace(settings, rule=rule.name, dial=dial), chat=chat, history=history
+            session, replace(request, settings=lambda: replace(settings, rule=rule.name, dial=dial))
         ),
     )
 

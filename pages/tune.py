@@ -19,13 +19,14 @@ from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.documents import frame, lead, sentence
+from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tab_jobs import measure_again, watch
+from mars_viz.ui.tab_jobs import measure_costs, watch
 from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests
 from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.detail import turned
-from mars_viz.ui.tune.jobs import SweepJob, duration, going
+from mars_viz.ui.tune.jobs import Sweeping, duration, going
 from mars_viz.words import counted
 
 POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page
@@ -140,15 +141,15 @@ def first_visit(page_state: TunePageState) -> None:
 
 
 @faults.fragment(run_every=POLL)
-def under_way(page_state: TunePageState, job: SweepJob) -> None:
+def under_way(page_state: TunePageState, job: Job[Sweeping]) -> None:
     """Draw the progress of a sweep, with a stop button. The page is redrawn as prompts finish."""
     now = job.progress
     if now.state.finished or page_state.drawn.outdated(page_state.view.sweep, now.finished, time.monotonic()):
         st.rerun()
     stopping = "Stopping after this pass; finished prompts are kept …"
     watch(job, lambda: (now.part, going(now)), keeps="Keeps finished prompts", stopping=stopping)
-    if len(job.labels) > 1:
-        theme.small(f"{len(job.labels)} sweeps run together; a prompt counts once all of them have finished it.")
+    if len(now.labels) > 1:
+        theme.small(f"{len(now.labels)} sweeps run together; a prompt counts once all of them have finished it.")
     for each in now.too_long[:5]:
         theme.small(each)
 
@@ -225,9 +226,9 @@ def costs(sweep: CachedSweep) -> None:
     if why and not sweep.shipped:
         if objection(result.costs):
             why = f"No {'modelled speed-up' if sweep.plan.cut_by else 'speed-up over the target alone'}: {why}"
-        models = sweep_requests.models_of(result.folder, sweep.plan)
+        models, settings = sweep_requests.models_of(result.folder, sweep.plan), sweep.plan.settings
         keep = partial(keep_costs, result.folder)
-        measure_again(f"tune-{result.folder.name}", why, sweep.plan.settings, models, keep)
+        measure_costs(why, lambda: settings, models, keep, name=f"costs-{result.folder}")
 
 
 def beside(catalog: SweepCatalogue, sweep: CachedSweep, view: TuneView) -> dict[str, CachedSweep]:

@@ -17,7 +17,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 
 from tests.clients import PATIENCE, Shown, Tab, opened
 
-_ENDED = re.compile(r"Done: (?P<done>\d+)|You stopped it(?: after (?P<stopped>\d+))?")
+_ENDED = re.compile(r"Done: (?P<done>\d+)|You stopped the decode(?: after (?P<stopped>\d+))?")
 AWAY = 1 / 3  # how often a tab loses its connection between two runs
 IMPATIENCE = 30.0  # seconds after which a person chooses a page again
 TRIES = 5  # before they give up

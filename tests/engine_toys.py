@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, DeviceLost
 from mars_viz.run import Settings
-from mars_viz.ui.jobs.models import Device, Job, JobState, Models, Progress, Rank, Tell
+from mars_viz.ui.jobs.models import TURN, Device, Events, Job, Models, Progress, Rank, Tell
 from tests.factories import ToyRecorder, toy_run
 
 
@@ -58,60 +59,48 @@ class Seen(Progress):
     prepared: int = 0
 
 
-class Look(Job[Seen]):
-    """Says where it is done, and with what."""
-
-    def __init__(self, target: str = "", *, worse: str = "") -> None:
-        super().__init__(Seen(JobState.QUEUED))
-        self.target, self.worse = target, worse
-        self.unread: Any = None
-
-    def work(self, models: Models[Any]) -> None:
-        pair = models.pair(BackendChoice(self.target))
-        found = tuple(name for name in ("streamlit", "torch", "pytest") if name in sys.modules)
-        expendable = int(Path("/proc/self/oom_score_adj").read_text())
-        self.tell(state=JobState.DECODING, pid=os.getpid(), libraries=found, what=pair)
-        self.tell(nice=os.nice(0), expendable=expendable, prepared=len(prepared))
-        match self.worse:
-            case "dies":
-                os._exit(3)
-            case "device":
-                raise DeviceLost("The device does not answer any more (toy). Try again.")
-            case "fault":
-                raise ZeroDivisionError
-            case "dies at its end":
-                self.tell(state=JobState.DONE)
-                os._exit(4)
-            case "unsayable":
-                self.tell(what=[toy_run().rounds, lambda: None])
-        self.tell(state=JobState.DONE)
+def look(target: str = "", *, worse: str = "") -> Job[Seen]:
+    """A job that says where it runs, and with what."""
+    return Job(Seen(), partial(_look, worse), BackendChoice(target))
 
 
-class Wait(Job[Seen]):  # counts until it is stopped
-    def __init__(self) -> None:
-        super().__init__(Seen(JobState.QUEUED))
+def _look(worse: str, pair: Any) -> Events:
+    found = tuple(name for name in ("streamlit", "torch", "pytest") if name in sys.modules)
+    expendable = int(Path("/proc/self/oom_score_adj").read_text())
+    yield {"pid": os.getpid(), "libraries": found, "what": pair}
+    yield {"nice": os.nice(0), "expendable": expendable, "prepared": len(prepared)}
+    match worse:
+        case "device":
+            raise DeviceLost("The device does not answer any more (toy). Try again.")
+        case "fault":
+            raise ZeroDivisionError
+        case "unsayable":
+            yield {"what": [toy_run().rounds, lambda: None]}
+    return None
 
-    def work(self, models: Models[Any]) -> None:
-        steps = 0
-        while not self.stopping:
-            steps += 1
-            self.tell(state=JobState.DECODING, pid=os.getpid(), steps=steps)
-            time.sleep(0.005)
-        self.tell(state=JobState.CANCELLED)
+
+def wait() -> Job[Seen]:
+    """A job that counts until it is stopped."""
+    return Job(Seen(), _wait)
 
 
-class Steps(Job[Seen]):  # takes three steps, and holds what cannot travel in between
-    rank = Rank.LONG
+def _wait(pair: Any) -> Events:
+    for steps in count(1):
+        yield {"pid": os.getpid(), "steps": steps}
+        time.sleep(0.005)
+    return None
 
-    def __init__(self) -> None:
-        super().__init__(Seen(JobState.QUEUED))
 
-    def work(self, models: Models[Any]) -> Iterator[None]:
-        held = models.pair(BackendChoice("long"), holder=self)
-        for step in range(1, 4):
-            time.sleep(0.05)
-            self.tell(state=JobState.DECODING, pid=os.getpid(), steps=step, what=held)
-            yield
+def steps() -> Job[Seen]:
+    """A long job of three steps, which holds what cannot travel in between."""
+    return Job(Seen(), _steps, BackendChoice("long"), Rank.LONG)
+
+
+def _steps(pair: Any) -> Events:
+    for step in range(1, 4):
+        time.sleep(TURN)
+        yield {"pid": os.getpid(), "steps": step, "what": pair}
+    return None
 
 
 class Held(ToyRecorder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ from mars_viz.runstore import RunStore
 from mars_viz.speculators.names import pair_named
 from mars_viz.ui import models_form, tab_jobs
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.decode_job import Ways, decode_job
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.live import LiveView, Show
 from mars_viz.ui.session import KEY
@@ -43,7 +43,7 @@ from tests.sweep_cases import toy_sweep
 from tests.tab_tools import address, keys, labels, notes, press, wait
 from tests.tabs import captions, settled, titles
 from tests.test_explorer_controller import cut_run
-from tests.test_live_page import ToyRacer, folder, held_decode, held_race, opened, show
+from tests.test_live_page import LIVE, ToyRacer, folder, held_decode, held_race, opened, show
 from tests.test_pages import Script, by_itself, decode, picker
 from tests.test_race import toy_race
 from tests.test_threshold_sweep import pair_grid, threshold_sweep
@@ -135,7 +135,7 @@ def test_paths_can_be_drawn_only_above_temperature_0(folder):
     settled(tab.number_input(key="temperature").set_value(0.0).run())
     assert (family().options, family().value) == (["Likeliest", "Static", "Drawn"], "Drawn")
     assert "At temperature 0 nothing is drawn" in notes(press(tab, "Decode now"))
-    assert tab.session_state["mars_viz_live"].waits_for is None
+    assert tab.session_state[LIVE].waits_for is None
 
 
 def test_chances_of_a_static_tree_are_read(folder):
@@ -147,11 +147,11 @@ def test_chances_of_a_static_tree_are_read(folder):
         settled(tab.text_input(key="chances").set_value(chances).run())
         assert "at most 16 chances" in captions(tab) and address(tab) == link, chances
     press(tab, "Decode now")
-    assert "at most 16 chances" in notes(tab) and tab.session_state["mars_viz_live"].waits_for is None
+    assert "at most 16 chances" in notes(tab) and tab.session_state[LIVE].waits_for is None
     settled(tab.segmented_control(key="family").set_value("Likeliest").run())
     assert address(tab) == {"tree": "dynamic:depth=3,topk=4,nodes=6"}
     press(tab, "Decode now")
-    assert tab.session_state["mars_viz_live"].job.settings.tree == "dynamic:depth=3,topk=4"
+    assert tab.session_state[LIVE].job.progress.settings.tree == "dynamic:depth=3,topk=4"
 
 
 def test_chances_default_to_those_of_the_shown_run_or_the_built_in_pair(folder):
@@ -161,7 +161,7 @@ def test_chances_default_to_those_of_the_shown_run_or_the_built_in_pair(folder):
     assert address(tab) == {"tree": "static:accept=0.8-0.12-0.02,depth=6,nodes=16"}
     tab.text_area(key="prompt").set_value("a fox")
     wait(press(tab, "Decode now"))
-    accept, places = child_chances(tab.session_state["mars_viz_live"].decoded)
+    accept, places = child_chances(tab.session_state[LIVE].job.progress.run)
     chances = "-".join(f"{chance:g}" for chance in accept)
     assert accept and address(tab)["tree"] == f"static:accept={chances},depth=6,nodes=16"
     assert f"of {places} places" in captions(tab)
@@ -186,29 +186,29 @@ def test_a_reloaded_tab_finds_its_decode_and_others_are_interrupted_or_missing(f
     tab = opened()
     job = held_decode(tab)
     link = address(settled(tab.run()))
-    other = address(show(tab, "Races"))
+    other = address(show(tab, Show.RACE))
     assert set(link) == {"run"} and other == {"view": "race", "run": link["run"]}
     for each in (other, link):
         again = opened(**each)
-        assert again.session_state["mars_viz_live"].job is job and address(again) == each
+        assert again.session_state[LIVE].job is job and address(again) == each
     assert again.text_area(key="prompt").value == "hold it" and "Cancel" in labels(again)
     Script.held.set()
     wait(again)
     assert [entry.name for entry in RunStore(folder).list()] == [link["run"]]
-    ways = Ways(lambda *_: Script("", job.settings))
-    tab_jobs.shared_worker().name(DecodeJob("gone", job.settings, ways), link["run"])
+    ways = Ways(lambda *_: Script("", job.progress.settings))
+    tab_jobs.shared_worker().name(decode_job("gone", job.progress.settings, ways), link["run"])
     assert tab_jobs.shared_worker().find(link["run"]) is None
     later = opened(**link)
-    assert later.session_state["mars_viz_live"].job is None and "Decoded earlier" in captions(later)
+    assert later.session_state[LIVE].job is not job and "Done: " in progress(later)
     assert later.text_area(key="prompt").value == "hold it" and "Rolled back" in notes(later)
-    assert address(later) == link and address(show(later, "Races")) == {"view": "race"}
+    assert address(later) == link and address(show(later, Show.RACE)) == {"view": "race"}
     store = RunStore(folder)
     journal = store.begin()
     name = journal.folder.name[1 : -len(".journal")]
     journal.write(replace(toy_run(), rounds=toy_run().rounds[:2]))
     assert "by another server" in notes(opened(run=name))
     journal.leave()
-    assert "Decoded earlier" in captions(opened(run=name))
+    assert "Done: " in progress(opened(run=name))
     lost = opened(run="../../etc")
     assert "no run of that name" in notes(lost) and address(lost) == {}
 
@@ -219,13 +219,17 @@ def test_a_reloaded_tab_finds_its_race(folder):
     race = held_race(tab)
     link = address(settled(tab.run()))
     again = opened(**link)
-    assert again.session_state["mars_viz_live"].race is race and "Cancel" in labels(again)
+    assert again.session_state[LIVE].race is race and "Cancel" in labels(again)
     assert set(link) == {"race"} and address(again) == link
     ToyRacer.held.set()
     assert wait(again).selectbox(key="race").value == link["race"] and address(again) == link
     assert opened(view="race", race="one").selectbox(key="race").value == "one"
     lost = opened(view="race", race="../one")
     assert "no race of that name" in notes(lost) and lost.selectbox(key="race").value == "1-story"
+
+
+def progress(tab: AppTest) -> str:
+    return " ".join(found.proto.text for found in tab.get("progress"))
 
 
 explore_folder = test_pages.folder
@@ -257,8 +261,8 @@ class ToyMapper:
 def mapping(explore_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Explore with toys in place of models, and every run kept."""
     ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings), store=RunStore(explore_folder))
-    monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
-    monkeypatch.setattr(tasks, "chart_threshold", ToyMapper)
+    by_threshold = lambda over: replace(ways, chart=partial(ToyMapper, over), over=over)  # noqa: E731
+    monkeypatch.setattr(tab_jobs, "saved_ways", lambda request, over="", **_: by_threshold(over) if over else ways)
     return explore_folder
 
 
@@ -287,7 +291,7 @@ def test_controllers_on_live_and_in_its_links(folder: Path) -> None:
     assert address(tab) == {"controller": "svip:0.5"}
     settled(tab.selectbox(key="controller").select("SpecDec++").run())
     wait(press(tab, "Decode now"))
-    assert tab.session_state["mars_viz_live"].job.settings == Settings(dial=0.9, controller="specdec++:0.7")
+    assert tab.session_state[LIVE].job.progress.settings == Settings(dial=0.9, controller="specdec++:0.7")
     (kept,) = RunStore(folder).list()
     assert kept.facts.draft == "γ 6 cut by SpecDec++ at h = 0.7"
     settled(tab.segmented_control(key="draft").set_value("Tree").run())
@@ -302,7 +306,7 @@ def test_what_does_not_go_with_a_controller_is_refused(folder: Path, tmp_path: P
     ):
         tab = opened(controller="svip", **link)
         assert words in notes(press(tab, label) if label else tab)
-        assert tab.session_state["mars_viz_live"].waits_for is None
+        assert tab.session_state[LIVE].waits_for is None
     with pytest.raises(BadInput, match="race without one"):
         Racing(None, "a", Settings(controller="svip"))  # type: ignore[arg-type]
     for drafter in (None, "layers:exit=4", "eagle3"):

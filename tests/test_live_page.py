@@ -26,15 +26,19 @@ from mars_viz.run import Settings
 from mars_viz.runfiles import RunStatus, write_zip
 from mars_viz.runstore import RunStore
 from mars_viz.ui import live, models_form, navigation, tab_jobs, visitors
+from mars_viz.ui.jobs import models as job_models
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import DecodeJob, Raced, RaceJob, Ways
-from mars_viz.ui.jobs.models import Device, Job, JobState, Models, Progress, Rank, Status, TaskStep
+from mars_viz.ui.jobs.decode_job import Decoded, Raced, Ways, race_job
+from mars_viz.ui.jobs.models import Device, Events, Job, JobState, Models, Progress, Rank, Status, TaskStep
 from mars_viz.ui.jobs.worker import Worker
 from tests.factories import toy_run, until
+from tests.sweep_cases import COSTS
 from tests.tab_tools import labels, notes, press, wait
 from tests.tabs import APP, PATIENCE, captions, sent, settled, titles
 from tests.test_pages import Script
 from tests.test_race import toy_race
+
+LIVE = "mars_viz_LivePageState"  # key of the page's state
 
 
 class ToyRacer:
@@ -66,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     worker = Worker(models)
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(tmp_path))
-    monkeypatch.setattr(tab_jobs, "streamed", lambda chat, history, name: replace(ways, name=name))
+    monkeypatch.setattr(tab_jobs, "saved_ways", lambda request, name, **_: replace(ways, name=name))
     monkeypatch.setattr("mars_viz.ui.live.Racing", lambda *asked, **how: ToyRacer())
     # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
     monkeypatch.setattr(navigation, "through_app", models_form.draw)
@@ -84,23 +88,23 @@ def opened(**parameters: str) -> AppTest:
     return settled(tab.switch_page("pages/live.py").run())
 
 
-def held_decode(tab: AppTest, prompt: str = "hold it") -> DecodeJob:
+def held_decode(tab: AppTest, prompt: str = "hold it") -> Job[Decoded]:
     """A decode that was asked for in this tab, once it is held after its second round."""
     tab.text_area(key="prompt").set_value(prompt)
     press(tab, "Decode now")
-    job: DecodeJob = tab.session_state["mars_viz_live"].job
+    job: Job[Decoded] = tab.session_state[LIVE].job
     until(lambda: job.progress.rounds == 2)
     return job
 
 
-def held_race(tab: AppTest) -> RaceJob:
+def held_race(tab: AppTest) -> Job[Raced]:
     press(tab, "Race now")
-    job: RaceJob = tab.session_state["mars_viz_live"].race
+    job: Job[Raced] = tab.session_state[LIVE].race
     until(lambda: job.progress.step is not None)
     return job
 
 
-def show(tab: AppTest, view: str) -> AppTest:
+def show(tab: AppTest, view: live.Show) -> AppTest:
     tab.session_state["live-view"] = view
     return settled(tab.run())
 
@@ -110,7 +114,7 @@ def test_decodes_stream_are_cancelled_stored_and_open_in_explore(folder):
     job = held_decode(tab, "hold <b>this</b>")
     assert "Cancel" in labels(settled(tab.run()))
     press(tab, "Decode now")
-    assert "One thing at a time" in notes(tab) and tab.session_state["mars_viz_live"].job is job
+    assert "One thing at a time" in notes(tab) and tab.session_state[LIVE].job is job
     assert "<b>this" not in notes(tab)
     Script.held.set()
     wait(tab)
@@ -169,52 +173,52 @@ class Room:
         return made
 
 
-class Sweeps(Job[Progress]):  # keeps its pair between its steps, as a sweep does
-    rank = Rank.LONG
+def sweeps(steps: int = 3, fail: bool = False) -> Job[Progress]:
+    """A job that keeps its pair between its turns, as a sweep does."""
 
-    def __init__(self, steps: int = 3, fail: bool = False) -> None:
-        super().__init__(Progress(JobState.QUEUED))
-        self.count, self.fails = steps, fail
-
-    def work(self, models: Models[Any]) -> Iterator[None]:
-        pair = models.pair(SWEPT, holder=self)
-        for _ in range(self.count):
-            yield
+    def work(pair: Any) -> Events:
+        for _ in range(steps):
+            yield {}
             assert pair == "swept"
-        if self.fails:
+        if fail:
             raise BadInput("It went wrong.")
+        return None
+
+    return Job(Progress(), work, SWEPT, Rank.LONG)
 
 
 SWEPT, OTHER, THIRD = (BackendChoice(name, "x") for name in ("swept", "other", "third"))
 
 
 @pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
-def test_a_pair_that_a_sweep_holds_is_never_loaded_twice_and_goes_with_it(how):
+def test_a_pair_that_a_sweep_holds_is_never_loaded_twice_and_goes_with_it(how, monkeypatch):
+    monkeypatch.setattr(job_models, "TURN", 0.0)
     room = Room(10, swept=5, other=4)
-    models, sweep = room.models, Sweeps(fail=how == "failed")
-    sweep.run(models)
+    models, sweep = room.models, sweeps(fail=how == "failed")
+    models.serve(sweep)
     models.pair(OTHER)
     assert room.names == ["other", "swept"]  # both fit
-    sweep.run(models)
+    models.serve(sweep)
     models.pair(SWEPT)  # a decode with the sweep's pair between two of its steps
     assert (room.names, room.loads, models.status.choice) == (["swept"], 2, SWEPT)
     models.pair(OTHER)
     if how == "cancelled":
         sweep.cancel()
     while not sweep.progress.state.finished:
-        sweep.run(models)
+        models.serve(sweep)
     assert sweep.progress.state.value == how
     assert (room.names, models.status.choice) == (["other"], OTHER)
 
 
-def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable():
+def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable(monkeypatch):
+    monkeypatch.setattr(job_models, "TURN", 0.0)
     room = Room(10, swept=6, other=5, third=4, fourth=3)
-    models, sweep = room.models, Sweeps(steps=9)
-    sweep.run(models)
+    models, sweep = room.models, sweeps(steps=9)
+    models.serve(sweep)
     for _ in range(2):
         with pytest.raises(TooLarge, match="It needs 5, and 4 are free. A sweep that is under way holds swept"):
             models.pair(OTHER)
-        sweep.run(models)
+        models.serve(sweep)
         assert (room.names, models.status.choice, models.pair(SWEPT)) == (["swept"], SWEPT, "swept")
     models.pair(THIRD)
     with pytest.raises(TooLarge, match="sweep"):
@@ -222,11 +226,11 @@ def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable()
     assert room.names == ["swept", "third"]
     with pytest.raises(KeyError):
         models.pair(BackendChoice("broken", "x"))
-    assert models.status.choice == THIRD == models.recent[0]
+    assert models.status.choice == THIRD
     models.pair(BackendChoice("fourth", "x"))  # fits in the place of the third, which nobody needs
     assert room.names == ["fourth", "swept"] and room.loads == 3
     sweep.cancel()
-    sweep.run(models)
+    models.serve(sweep)
     assert models.pair(OTHER) == "other"
 
 
@@ -241,22 +245,22 @@ def test_a_decode_that_fails_shows_its_error_and_loading_stops_when_it_is_cancel
     step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
     share, sentence = live.race_words(step)
     assert sentence == "Race, turn 2 of 5 by the clock: strict, 4 tokens" and share == pytest.approx(7 / 18)
-    job = RaceJob(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
-    job._progress = Raced(JobState.LOADING)
-    job._stop.set()
-    job.run(models)
+    job = race_job(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
+    job.begin()
+    job.cancel()
+    models.serve(job)
     assert (job.progress.state, models.status) == (JobState.CANCELLED, Status())
 
 
 def test_a_waiting_job_has_a_sentence(monkeypatch):
-    job, status = RaceJob(lambda pair: None, "Once", Settings()), Status(doing="Reading", share=0.5)
+    job, status = race_job(lambda pair: None, "Once", Settings()), Status(doing="Reading", share=0.5)
     worker = SimpleNamespace(ahead=lambda job: 2, models=SimpleNamespace(status=status))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     assert tab_jobs.going(job, 0, "Doing", loading="") == (0, "Waiting for 2 other jobs on this server …")
-    job._progress = Raced(JobState.LOADING)
+    job.begin()
     for loading, words in (("", (0.5, "Reading …")), ("Soon", (0, "Soon")), (None, (0, "Doing"))):
         assert tab_jobs.going(job, 0, "Doing", loading=loading) == words
-    job._stop.set()
+    job.cancel()
     assert tab_jobs.going(job, 0, "Doing", stopping="Stopping …") == (0, "Stopping …")
 
 
@@ -275,7 +279,7 @@ def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, 
     monkeypatch.setattr(visitors, "mark", lambda: "mine")
     path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
     archive, stored = zip_of_race(path), folder / "races" / "lesson"
-    tab, race = show(opened(), "Races"), lambda: tab.selectbox(key="race")
+    tab, race = show(opened(), live.Show.RACE), lambda: tab.selectbox(key="race")
 
     def upload(data: bytes) -> None:
         settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", data, "application/zip")).run())
@@ -308,6 +312,15 @@ def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, 
     assert RaceStore(folder / "races").list() == []  # the upload that is still there is not read again
     upload(archive)
     assert race().value == "lesson" and stored.is_dir()
+
+
+def test_costs_are_measured_and_shown(folder, monkeypatch):
+    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([(0.5, None), (1.0, COSTS)]))
+    tab = press(opened(drafter="ngram:n=3", controller="svip"), "Measure costs")
+    assert "drafts without probabilities" in notes(tab) and tab_jobs.shared_worker().models.status == Status()
+    tab = wait(press(opened(), "Measure costs"), "Stop")
+    assert "Verifying one more position costs 0.10" in notes(tab) and "Break-even" in notes(tab)
+    assert tab_jobs.shared_worker().models.status.costs == COSTS and "Measure again" in labels(tab)
 
 
 def share(estimate: float, half: float = 0.05) -> Interval:
@@ -355,7 +368,7 @@ def test_the_figure_draws_both_shares_with_their_intervals():
 def test_a_check_shows_its_progress_and_result(folder, check):
     tab = press(opened(drafter="eagle3"), "Check the head")
     assert "Check the head" not in labels(tab)
-    job = tab.session_state["mars_viz_live"].checking
+    (job,) = tab_jobs.shared_worker().unfinished
     until(lambda: job.progress.result is not None)
     settled(tab.run())
     assert "along 6 texts" in notes(tab) and "Stop" in labels(tab) and len(titles(tab)) == 1
@@ -387,10 +400,3 @@ def test_low_agreement_and_tried_layers_are_reported(folder, check):
     tab = wait(press(tab, "Check again"), "Stop")
     assert "[3] into its config.json in place of" in notes(tab)
     assert [row[2] for row in tab.dataframe[0].value.to_numpy().tolist()] == ["inputs of layer 2", "inputs of layer 3"]
-
-
-def test_models_are_dropped_after_an_idle_time() -> None:
-    worker = Worker(Models(lambda choice, tell: object()), idle=0.05)
-    job = DecodeJob("Once", toy_run().settings, Ways(lambda pair, prompt, settings: Script(prompt, settings)))
-    worker.submit(job)
-    until(lambda: job.progress.state.finished and worker.models.status.choice is None)

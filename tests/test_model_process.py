@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import logging
 import os
 import pickle
@@ -28,14 +27,14 @@ from mars_viz.run import Run, Settings
 from mars_viz.runfiles import RunStatus
 from mars_viz.runstore import RunStore, read
 from mars_viz.ui import live, tab_jobs
-from mars_viz.ui.jobs import decode_job
-from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, WalkJob, Ways, unmapped
-from mars_viz.ui.jobs.model_process import EXPENDABLE, GIVEN_UP, MODEST, ModelProcess, Wire
-from mars_viz.ui.jobs.models import FAULT, Job, JobState, Models, Progress, Status, Tell
-from mars_viz.ui.jobs.worker import LEFT, OrphanReaper, UnloadJob, Worker
+from mars_viz.ui.jobs import decode_job, models, tasks
+from mars_viz.ui.jobs.decode_job import Decoded, Ways, map_job, unmapped, walk_job
+from mars_viz.ui.jobs.model_process import EXPENDABLE, GIVEN_UP, MODEST, ModelProcess, pickled
+from mars_viz.ui.jobs.models import FAULT, LEFT, Job, JobState, Models, Progress, Status, Tell, nothing
+from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
-from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
+from tests.engine_toys import Seen, blind, held, look, steps, toys, wait
 from tests.factories import PATIENCE, ToyRecorder, toy_map, toy_run, until
 from tests.tabs import ROOT
 
@@ -60,33 +59,32 @@ def is_alive(pid: int) -> bool:
 
 def test_the_process_is_prepared_once(engine):
     engine.rest()
-    assert done(engine, Look()).prepared == 0  # a job that comes first loads what it needs
+    assert done(engine, look()).prepared == 0  # a job that comes first loads what it needs
     engine.rest()
     engine.get_ready()
     ready = engine._process
     engine.get_ready()
-    seen = done(engine, Look("bear"))  # what was wrong with it is this job's to say, if it still is
+    seen = done(engine, look("bear"))  # what was wrong with it is this job's to say, if it still is
     assert (seen.state, seen.what, seen.prepared) == (JobState.DONE, "toy bear", 1)
     assert engine._process is ready and engine.status.doing == ""
 
 
 def test_a_job_runs_in_another_process_with_its_progress_and_status_here(engine):
-    seen = done(engine, Look("bear"))
+    seen = done(engine, look("bear"))
     assert (seen.state, seen.what) == (JobState.DONE, "toy bear")
     assert seen.pid != os.getpid() and "streamlit" not in seen.libraries and "torch" not in seen.libraries
     assert (seen.nice, seen.expendable) == (min(19, os.nice(0) + MODEST), EXPENDABLE)  # pages and runs come first
-    assert done(engine, Look("hare")).pid == seen.pid  # one process for all
+    assert done(engine, look("hare")).pid == seen.pid  # one process for all
     assert engine.status.choice == BackendChoice("hare") and engine.status.device.used == len("toy hare")
-    assert engine.recent[:2] == (BackendChoice("hare"), BackendChoice("bear"))
-    refused = done(engine, Look("missing"))
+    refused = done(engine, look("missing"))
     assert (refused.state, refused.error) == (JobState.FAILED, "There is no such toy; take another.")
     assert engine.status.choice == BackendChoice("hare") and engine.status.doing == ""
-    done(engine, UnloadJob())
+    done(engine, Job(Progress(), tasks.unload, None))
     assert engine.status.choice is None and engine.status.device is None
 
 
 def test_jobs_are_cancelled_before_and_while_they_run(engine):
-    worker, job, waits = Worker(engine), Wait(), Wait()
+    worker, job, waits = Worker(engine), wait(), wait()
     worker.submit(job)
     worker.submit(waits)
     until(lambda: job.progress.steps > 3)
@@ -94,13 +92,13 @@ def test_jobs_are_cancelled_before_and_while_they_run(engine):
     assert waits.progress.state is JobState.CANCELLED
     job.cancel()
     until(lambda: job.progress.state is JobState.CANCELLED)
-    late = Wait()
-    late._stop.set()  # cancelled between its turn and its way there
+    late = wait()
+    late.stopping = True  # cancelled between its turn and its way there
     assert done(engine, late).state is JobState.CANCELLED and waits.progress.steps == 0
 
 
 def test_short_jobs_run_between_the_steps_of_long_ones(engine):
-    worker, long, short = Worker(engine), Steps(), Look("hare")
+    worker, long, short = Worker(engine), steps(), look("hare")
     worker.submit(long)
     until(lambda: long.progress.steps)
     worker.submit(short)
@@ -112,32 +110,32 @@ def test_short_jobs_run_between_the_steps_of_long_ones(engine):
 
 
 def test_faults_leave_the_process_and_a_new_one_follows_its_end(engine, caplog, monkeypatch):
-    first = done(engine, Look())
+    first = done(engine, look())
     for worse, what in (("fault", "toy "), ("unsayable", "toy ")):  # the second's result cannot be pickled
-        broken = done(engine, Look(worse=worse))
+        broken = done(engine, look(worse=worse))
         assert (broken.state, broken.error, broken.what) == (JobState.FAILED, FAULT, what)
-    assert done(engine, Look()).pid == first.pid
-    job = Look()
-    job.unread = lambda: None  # a job that cannot be pickled
+    assert done(engine, look()).pid == first.pid
+    job = look()
+    job.work = lambda pair: nothing(pair)  # which cannot be pickled
     with caplog.at_level(logging.CRITICAL):
         assert done(engine, job).error == FAULT
-    lost = done(engine, Look(worse="device"))
+    lost = done(engine, look(worse="device"))
     assert lost.state is JobState.FAILED and lost.error.startswith("The device does not answer")
     assert engine.status == Status() and lost.pid != first.pid
     until(lambda: not is_alive(lost.pid))
     refuse = Mock(side_effect=OSError(12, "Cannot allocate memory"))
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    refused = done(ModelProcess(toys), Look())
+    refused = done(ModelProcess(toys), look())
     assert refused.state is JobState.FAILED and "[Errno 12]" in refused.error
 
 
 def test_a_process_that_dies_between_jobs_costs_none(engine):
-    first, long = done(engine, Look("bear")).pid, Steps()
+    first, long = done(engine, look("bear")).pid, steps()
     engine.serve(long)
     assert not long.progress.state.finished
     os.kill(first, signal.SIGKILL)
     until(lambda: engine._process.poll() is not None)
-    second = done(engine, Look())
+    second = done(engine, look())
     assert (second.state, second.pid != first, second.error) == (JobState.DONE, True, "")
     for _ in range(4):  # begun anew there, since what it had come to went with the first
         engine.serve(long)
@@ -146,13 +144,13 @@ def test_a_process_that_dies_between_jobs_costs_none(engine):
 
 def test_an_idle_process_ends_and_a_job_whose_process_gives_up_fails_once():
     engine = ModelProcess(toys)
-    worker, job, again = Worker(engine, idle=0.05), Look("bear"), Look("bear")
+    worker, job, again = Worker(engine, idle=0.05), look("bear"), look("bear")
     worker.submit(job)
     until(lambda: job.progress.state.finished and not is_alive(job.progress.pid))
     until(lambda: engine.status.choice is None)
     worker.submit(again)
     until(lambda: again.progress.state is JobState.DONE)
-    engine, job = ModelProcess(blind), Steps()
+    engine, job = ModelProcess(blind), steps()
     worker = Worker(engine)
     worker.submit(job)
     until(lambda: job.progress.state.finished)
@@ -163,18 +161,17 @@ def test_an_idle_process_ends_and_a_job_whose_process_gives_up_fails_once():
 def test_a_walk_of_a_stored_run_is_pickled_without_it(tmp_path):
     run = toy_run()
     path, walked = run.save(tmp_path / "run"), []
-    there = pickle.loads(pickle.dumps(WalkJob(run, (), len, path)))
-    there._walk = lambda pair, run, stands: walked.append(run) or iter(())
-    there.run(toys())
-    assert there.progress.state is JobState.DONE and walked[0].token_ids == run.token_ids
-    own = pickle.loads(pickle.dumps(WalkJob(run, (), len)))
-    assert own.asked.token_ids == run.token_ids
+    walk = lambda pair, run, stands: walked.append(run) or iter(())  # noqa: E731
+    for job in (walk_job(run, (), walk, path), walk_job(run, (), walk)):
+        assert (path in job.work.args, run in job.work.args) == (not walked, bool(walked))
+        toys().serve(job)
+        assert job.progress.state is JobState.DONE and walked[-1].token_ids == run.token_ids
 
 
 def test_a_killed_decode_keeps_its_rounds_as_interrupted(tmp_path):
     engine, store = ModelProcess(toys), RunStore(tmp_path)
     worker = Worker(engine)
-    job = DecodeJob("hold", Settings(), Ways(held, store=store))
+    job = decode_job.decode_job("hold", Settings(), Ways(held, store=store))
     worker.submit(job)
     until(lambda: job.progress.so_far is not None and (runs := store.list()) and runs[0].facts and runs[0].facts.tokens)
     assert store.list()[0].standing is RunStatus.GROWING
@@ -192,8 +189,8 @@ def test_the_process_ends_with_its_killed_parent():
 import time
 from mars_viz.ui.jobs.model_process import ModelProcess
 from mars_viz.ui.jobs.worker import Worker
-from tests.engine_toys import Wait, toys
-job = Wait()
+from tests.engine_toys import toys, wait
+job = wait()
 Worker(ModelProcess(toys)).submit(job)
 while not job.progress.pid: time.sleep(0.01)
 print(job.progress.pid, flush=True)
@@ -209,22 +206,14 @@ time.sleep(600)
 def test_a_run_is_sent_by_its_new_rounds():
     run, heard = toy_run(max_new_tokens=60), []
     ways = Ways(lambda *asked: ToyRecorder(run, "grow"))
-    job, here = (DecodeJob("grow", run.settings, ways) for _ in range(2))
-    job.on_news = heard.append
-    job.run(toys())
+    job, here = (decode_job.decode_job("grow", run.settings, ways) for _ in range(2))
+    toys().run(job, lambda **news: heard.append(news))
     news = [each["more"] for each in heard if "more" in each]
     assert sum(len(more.rounds) for more in news) == len(run.rounds) and len(news) > 1
-    stream = io.BytesIO()
     for each in heard:
-        Wire(stream, stream).put(each)
-    other = Wire(io.BytesIO(stream.getvalue()), io.BytesIO())
-    for _ in heard:
-        here.tell(**other.take())
+        here.tell(**pickle.loads(pickled(each)))
     assert here.progress.run.token_ids == run.token_ids and here.progress.text == run.text
     assert [each.outcomes for each in here.progress.run.rounds] == [each.outcomes for each in run.rounds]
-    for ended in (other, Wire(io.BytesIO(stream.getvalue()[:40]), io.BytesIO())):
-        with pytest.raises(EOFError):
-            ended.take()
 
 
 class Gated:
@@ -269,7 +258,7 @@ class Chart(Gated):
             yield Mapped(self.passes, self.passes, 1, self.passes / 3)
 
 
-def finished(job: DecodeJob) -> Decoded:
+def finished(job: Job[Decoded]) -> Decoded:
     until(lambda: job.progress.state.finished)
     return job.progress
 
@@ -282,8 +271,8 @@ class Asked:
         record = lambda pair, prompt, settings: queue.pop(0) if queue else Script(prompt)  # noqa: E731
         self.ways = Ways(record, chart, store)
 
-    def submit(self, prompt: str = "Hello") -> DecodeJob:
-        job = DecodeJob(prompt, Settings(), self.ways)
+    def submit(self, prompt: str = "Hello") -> Job[Decoded]:
+        job = decode_job.decode_job(prompt, Settings(), self.ways)
         self.worker.submit(job)
         return job
 
@@ -334,24 +323,21 @@ def test_cancelling_stops_after_the_round_keeps_it_and_maps_nothing():
 
 
 def test_jobs_of_all_kinds_run_in_order_with_one_load_and_are_cancelled_at_once_in_the_queue():
-    class Count(Job[Progress]):
-        def work(self, models: Models[object]) -> None:
-            self.tell(state=JobState.DONE)
-
     loads: list[int] = []
     scripts = [Script(name, steps=0) for name in "ab"]
     asked = Asked(*scripts, load=lambda: loads.append(1) or object())
     jobs = [asked.submit(name) for name in "ab"]
-    count, waiting = Count(Progress(JobState.QUEUED)), asked.submit("never")
+    waiting, count = asked.submit("never"), Job(Progress(), nothing)
     asked.worker.submit(count)
     until(lambda: jobs[0].progress.state is JobState.DECODING)
     assert [asked.worker.ahead(job) for job in (*jobs, waiting, count)] == [0, 1, 2, 3]
+    assert asked.worker.unfinished == [*jobs, waiting, count]
     assert jobs[1].progress.state is count.progress.state is JobState.QUEUED
     waiting.cancel()
-    assert waiting.progress == Decoded(JobState.CANCELLED)
+    assert waiting.progress.state is JobState.CANCELLED and waiting.progress.run is None
     for script, job in zip(scripts, jobs, strict=True):
         script.allow()
-        assert finished(job).run.prompt == job.prompt
+        assert finished(job).run.prompt == job.progress.prompt
     until(lambda: count.progress.state is JobState.DONE)
     assert loads == [1]
 
@@ -407,7 +393,7 @@ def test_a_run_is_readable_before_its_map_is_complete_and_after_it_is_stopped_or
 
 def test_a_map_stops_after_its_time_is_continued_on_request_and_shown_if_not_stored(tmp_path, monkeypatch):
     monkeypatch.setattr(decode_job, "MAPPING_SECONDS", 0.0)
-    monkeypatch.setattr(decode_job, "TURN", 0.0)
+    monkeypatch.setattr(models, "TURN", 0.0)
     mapped: list[Run] = []
     asked = Asked(chart=lambda pair, run: mapped.append(run) or Chart(run), store=RunStore(tmp_path))
     progress = finished(asked.submit())
@@ -415,7 +401,7 @@ def test_a_map_stops_after_its_time_is_continued_on_request_and_shown_if_not_sto
     kept = read(tmp_path / progress.saved)
     assert kept.dial_map is not None
     monkeypatch.setattr(decode_job, "MAPPING_SECONDS", 60.0)
-    more = DecodeJob.mapping(kept, progress.saved, asked.ways)
+    more = map_job(kept, progress.saved, asked.ways)
     asked.worker.submit(more)
     assert finished(more).exact == 1 and mapped[1] is kept and more.progress.saved == progress.saved
     monkeypatch.setattr(RunStore, "replace", Mock(side_effect=BadInput("The disk is full; make room.")))
@@ -428,7 +414,7 @@ def test_a_map_stops_after_its_time_is_continued_on_request_and_shown_if_not_sto
 
 
 def test_texts_are_decoded_before_maps_go_on(monkeypatch):
-    monkeypatch.setattr(decode_job, "TURN", 0.0)
+    monkeypatch.setattr(models, "TURN", 0.0)
     asked, charts = charting()
     first = asked.submit("first")
     until(lambda: "first" in charts)
@@ -459,7 +445,7 @@ def test_models_are_prepared_only_while_no_job_waits():
     for times in (1, 2):
         worker.expect()
         until(lambda times=times: len(seen) == times and not models.status.doing)
-    job, waiting = (DecodeJob("Hello", Settings(), Ways(lambda *_: script)) for _ in range(2))
+    job, waiting = (decode_job.decode_job("Hello", Settings(), Ways(lambda *_: script)) for _ in range(2))
     worker.submit(job)
     until(lambda: job.progress.state is JobState.DECODING)
     worker.expect()
@@ -473,12 +459,12 @@ class Tab:
     there = True
 
 
-def minded(tab: Tab, grace: float, script: Script, store: RunStore | None = None) -> tuple[Worker, list[DecodeJob]]:
+def minded(tab: Tab, grace: float, script: Script, store: RunStore | None = None) -> tuple[Worker, list[Job[Decoded]]]:
     """A worker for jobs of this session, and two of its jobs."""
     models = Models(lambda choice, tell: object())
-    worker = Worker(models, asker=lambda: lambda: tab.there, attendance=OrphanReaper(grace))
+    worker = Worker(models, visitor=lambda: ("anna", lambda: tab.there), grace=grace)
     ways = Ways(lambda pair, prompt, settings: script, store=store)
-    return worker, [DecodeJob("Hello", Settings(), ways) for _ in range(2)]
+    return worker, [decode_job.decode_job("Hello", Settings(), ways) for _ in range(2)]
 
 
 def test_jobs_whose_session_has_ended_are_cancelled_after_the_grace_and_kept(tmp_path):
@@ -496,10 +482,10 @@ def test_jobs_whose_session_has_ended_are_cancelled_after_the_grace_and_kept(tmp
     assert (progress.state, progress.abandoned) == (JobState.CANCELLED, True)
     assert progress.run is not None and len(read(store.find(progress.saved).path).rounds) == 3
     assert finished(waiting).state is JobState.CANCELLED and not waiting.progress.rounds
-    assert tab_jobs.how_it_ended(progress).startswith(LEFT) and live.decoding(progress, 9, True).startswith(LEFT)
+    assert progress.ending.startswith(LEFT) and live.decoding(progress, True) == progress.ending
     worker, (job, _) = minded(tab, 30.0, script := Script(steps=0))
     worker.submit(job)
-    worker._attendance.look()
+    worker.look()
     assert not job.stopping
     tab.there = True  # within the grace
     script.allow()
@@ -507,19 +493,21 @@ def test_jobs_whose_session_has_ended_are_cancelled_after_the_grace_and_kept(tmp
 
 
 def test_jobs_go_on_while_one_of_their_sessions_is_connected_and_long_ones_without():
-    there = {"teacher": True, "pupil": True}
-    attendance, (_, (job, _)) = OrphanReaper(grace=0.0), minded(Tab(), 0.0, Script())
-    for name in there:
-        attendance.add(job, lambda name=name: there[name])
-    there["pupil"] = False
-    attendance.look()
-    assert not job.stopping
-    there["teacher"] = False
-    until(lambda: attendance.look() or job.stopping)
-    tab = Tab()
-    tab.there = False
-    worker, _ = minded(tab, 0.01, Script())
-    job = Steps()
+    there, here = {"teacher": True, "pupil": True}, []
+    models, script = Models(lambda choice, tell: object()), Script(steps=0)
+    worker = Worker(models, visitor=lambda: (here[0], lambda name=here[0]: there[name]), grace=0.0)
+    job = decode_job.decode_job("Hello", Settings(), Ways(lambda pair, prompt, settings: script))
+    here[:] = ["teacher"]
     worker.submit(job)
+    here[:] = ["pupil"]
+    worker.join(job)
+    there["teacher"] = False
+    worker.look()
+    assert not job.stopping and job.maker == "teacher"
+    there["pupil"] = False
+    until(lambda: worker.look() or job.stopping)
+    script.allow()
+    job = steps()
+    assert worker.begin(job) is job
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.DONE

@@ -71,7 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings))
-    monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
+    monkeypatch.setattr(tab_jobs, "saved_ways", lambda request, **_: ways)
     monkeypatch.setattr(Script, "held", threading.Event())
     yield tmp_path
     Script.held.set()
@@ -159,7 +159,7 @@ def test_a_decoded_run_opens_here_and_if_it_is_stored_elsewhere(folder, monkeypa
     assert not any("a fox" in option for option in picker(other).options) and "a tab that is gone" in notes(other)
     store = RunStore(folder)
     ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings), store=store)
-    monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
+    monkeypatch.setattr(tab_jobs, "saved_ways", lambda request, **_: ways)
     name = wait(decode(tab, "a toad")).query_params["run"]
     assert picker(tab).value == name and load_run(folder / name).prompt == "a toad"
     elsewhere = opened(run=name)

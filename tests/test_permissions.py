@@ -33,10 +33,10 @@ from mars_viz.speculators.names import check_id
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom import door, explore_bar, rights
 from mars_viz.ui.classroom.explore_bar import Following
-from mars_viz.ui.classroom.rights import StudentJobs
-from mars_viz.ui.classroom.server_class import ServerClass, ShownBoard
-from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
-from mars_viz.ui.jobs.models import JobState
+from mars_viz.ui.classroom.rights import too_many_jobs
+from mars_viz.ui.classroom.server_class import ServerClass
+from mars_viz.ui.jobs.decode_job import Decoded, Ways, decode_job
+from mars_viz.ui.jobs.models import Job, JobState
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.models_form import in_words, permitted
@@ -204,16 +204,16 @@ def test_a_teacher_with_the_key_sees_all_a_student_their_own_and_what_is_shown()
         return {name for name, maker in runs.items() if its.sees(mark, name, maker)}
 
     assert seen("teacher") == set(runs) and seen("anna") == {"mine"} and seen(NOBODY) == set()
-    its.board.show(run_with_map(), "Ben's", View("ben's"))
+    its.show(run_with_map(), "Ben's", View("ben's"))
     assert seen("anna") == {"mine", "ben's"} and seen(NOBODY) == {"ben's"}
-    its.board.stop()
+    its.stop()
     assert seen("anna") == {"mine"}
     assert its.fits(its.key) and its.key != ServerClass(ClassLimits()).key
     assert not any(its.fits(key) for key in ("", its.key[:-1], f"{its.key} ", its.key.swapcase(), "\udc80", "é"))
 
 
 def test_each_change_has_a_version_and_what_the_run_lacks_is_refused() -> None:
-    board, run = ShownBoard(), run_with_map()
+    board, run = ServerClass(ClassLimits()), run_with_map()
     versions = [board.version]
     assert board.read() == {"version": versions[0], "run": None}
     board.show(run, "A run", View("it", selected=3))
@@ -272,11 +272,11 @@ def test_only_pages_of_the_server_move_what_is_shown() -> None:
 
 def test_a_student_follows_until_they_choose_for_themselves() -> None:
     for run, follows in (("", True), ("one", True), ("mine", False)):  # the link that the page is opened with
-        board, session, memory = ShownBoard(), Session(view=View(run)), Following()
+        board, session, memory = ServerClass(ClassLimits()), Session(view=View(run)), Following()
         board.show(run_with_map(), "One", View("one", 0.7))
         memory.settle(session, board.shown)
         assert memory.on == follows and session.view == (View("one", 0.7) if follows else View("mine"))
-    board, session, memory = ShownBoard(), Session(), Following()
+    board, session, memory = ServerClass(ClassLimits()), Session(), Following()
 
     def settled(view: View | None = None, shown: str = "") -> View:
         session.view = view or session.view
@@ -295,23 +295,20 @@ def test_a_student_follows_until_they_choose_for_themselves() -> None:
     assert not memory.on and memory.said == explore_bar.MOVED
 
 
-def job(tokens: int = 40) -> DecodeJob:
-    return DecodeJob("Once", replace(toy_run().settings, max_new_tokens=tokens), Ways(lambda *_: pytest.fail("it ran")))
+def job(tokens: int = 40) -> Job[Decoded]:
+    settings = replace(toy_run().settings, max_new_tokens=tokens)
+    return decode_job("Once", settings, Ways(lambda *_: pytest.fail("it ran")))
 
 
 def test_a_browser_has_so_many_jobs_over_all_of_its_tabs_and_others_are_not_admitted() -> None:
-    jobs, limits = StudentJobs(), ClassLimits(64, 2)
-    asked = [job() for _ in range(4)]
-    assert [jobs.why_not(each, "anna", limits) for each in asked[:2]] == ["", ""]
-    assert "at most 2 jobs that wait or run" in jobs.why_not(asked[2], "anna", limits)
-    assert jobs.why_not(asked[3], "ben", limits) == ""
-    asked[0].cancel()
-    assert jobs.why_not(asked[2], "anna", limits) == ""
-    assert "65 new tokens" in jobs.why_not(job(65), "carl", limits)
-    del asked
-    assert [jobs.why_not(each, "anna", limits) for each in (job(), job())] == ["", ""], "what nobody holds is over"
-
-    worker = Worker(None, admit=lambda job: "Not now.")  # type: ignore[arg-type]
+    limits, unfinished = ClassLimits(64, 2), [job(), job()]
+    unfinished[0].maker = unfinished[1].maker = "anna"
+    assert "at most 2 jobs that wait or run" in too_many_jobs(job(), "anna", unfinished, limits)
+    assert too_many_jobs(job(), "ben", unfinished, limits) == ""
+    unfinished[0].cancel()
+    assert too_many_jobs(job(), "anna", unfinished, limits) == ""
+    assert "65 new tokens" in too_many_jobs(job(65), "carl", [], limits)
+    worker = Worker(None, admit=lambda job, unfinished: "Not now.")  # type: ignore[arg-type]
     refused = job()
     worker.submit(refused, "by this name")
     assert refused.progress.state is JobState.FAILED and refused.progress.error == "Not now."

@@ -39,7 +39,7 @@ from mars_viz.sweep.store import open_store
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs.models import JobState, Models
 from mars_viz.ui.tune import sweep_requests
-from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.jobs import sweep_job
 from mars_viz.ui.tune.sweep_requests import SweepRequest
 from tests.ray_toys import ToyModels
 from tests.tables import table_backend
@@ -181,10 +181,11 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
     span, request = RuleDial(rule_named("mars")).span(0.9, None, (6,)), RayRequest("auto", 1)
     what = on_ray.NamedModels(BUILT_IN.arguments), prompts, Settings(max_new_tokens=12), span, folder, request
     make = partial(on_ray.sweep_on_ray, *what, chat=False, resume=True)
-    job = pickle.loads(pickle.dumps(SweepJob({folder: "a sweep"}, make, elsewhere=True)))
+    job = sweep_job({folder: "a sweep"}, make, elsewhere=True)
+    job.work = pickle.loads(pickle.dumps(job.work))
     models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
-    job.begin()
-    list(job.work(models))
+    while not job.progress.state.finished:
+        models.serve(job)
     assert (job.progress.state, job.progress.finished, job.progress.workers) == (JobState.DONE, 2, (2,))
     assert load_sweep(folder).finished == 2
 

@@ -32,7 +32,7 @@ from mars_viz.ui.jobs.models import JobState, Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
 from mars_viz.ui.tune.catalogue import jobs_in, shelf
-from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob
+from mars_viz.ui.tune.jobs import Sweeping, clock_job, sweep_job
 from tests.factories import PATIENCE, until
 from tests.tab_tools import keys, notes
 from tests.tables import table_backend
@@ -209,8 +209,8 @@ def test_unfinished_variants_are_continued_together(empty: Path, own: Worker, mo
     job = jobs_in(empty)[name]
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.DONE, job.progress
-    assert {path.name for path in job.labels} == {name, "vllm-thinking", "vllm-thinking-k=2"}
-    assert len(made[0].folders) == 3 and all(load_sweep(folder).complete for folder in job.labels)
+    assert {path.name for path in job.progress.labels} == {name, "vllm-thinking", "vllm-thinking-k=2"}
+    assert len(made[0].folders) == 3 and all(load_sweep(folder).complete for folder in job.progress.labels)
     assert not load_sweep(empty / "fly-w=2").complete
 
 
@@ -223,8 +223,8 @@ def test_a_grid_in_a_subfolder_is_found(empty: Path) -> None:
     assert set(found.entries) == {"alone", *(f"g/{path.name}" for path in GRID.folders(empty))}
     assert len(found.variants(f"g/{OWN}")) == 3 and len(set(found.labels.values())) == 5
     assert "vLLM relaxed thinking at " in notes(opened(sweep=f"g/{OWN}"))
-    job = SweepJob({empty / "g" / OWN: "a"}, lambda pair: pytest.fail("never begun"))
-    tab_jobs.shared_worker().name(job, job.folder)
+    job = sweep_job({empty / "g" / OWN: "a"}, lambda pair: pytest.fail("never begun"))
+    tab_jobs.shared_worker().name(job, empty / "g" / OWN)
     assert jobs_in(empty) == {f"g/{OWN}": job} and jobs_in(empty / "g") == {OWN: job}
     assert not jobs_in(empty.parent.parent)
 
@@ -237,22 +237,22 @@ def test_a_cancelled_sweep_job_is_resumed_and_a_job_begun_once(tmp_path):
     own, folder, go = worker(), tmp_path / "sweep", threading.Event()
     seen: list[Sweeping] = []
 
-    class Watched(SweepJob):
-        def tell(self, **news: object) -> None:
-            super().tell(**news)
-            seen.append(self.progress)
-            if self.progress.finished == 2:
-                self.cancel()
+    def tell(**news: object) -> None:
+        type(job).tell(job, **news)
+        seen.append(job.progress)
+        if job.progress.finished == 2:
+            job.cancel()
 
-    job = Watched({folder: "toys"}, lambda pair: go.wait(PATIENCE) and toy_sweep(folder, 4, SHORT))
-    other = SweepJob({folder: "toys"}, lambda pair: pytest.fail("begun twice"))
-    assert own.begin(job, *job.labels) is job and own.begin(other, *other.labels) is job
+    job = sweep_job({folder: "toys"}, lambda pair: go.wait(PATIENCE) and toy_sweep(folder, 4, SHORT))
+    job.tell = tell
+    other = sweep_job({folder: "toys"}, lambda pair: pytest.fail("begun twice"))
+    assert own.begin(job, folder) is job and own.begin(other, folder) is job
     go.set()
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.CANCELLED and load_sweep(folder).finished == 2
-    assert seen[0].prompts == 4 and 0 < max(each.part for each in seen) <= 0.75 and job.progress.left > 0
-    again = SweepJob({folder: "toys"}, lambda pair: toy_sweep(folder, 4, SHORT, resume=True))
-    assert own.begin(again, *again.labels) is again and own.names() == {folder: again}
+    assert seen[-1].prompts == 4 and 0 < max(each.part for each in seen) <= 0.75 and job.progress.left > 0
+    again = sweep_job({folder: "toys"}, lambda pair: toy_sweep(folder, 4, SHORT, resume=True))
+    assert own.begin(again, folder) is again and own.names() == {folder: again}
     until(lambda: again.progress.state.finished)
     assert (again.progress.state, again.progress.before, again.progress.finished) == (JobState.DONE, 2, 4)
     assert load_sweep(folder).complete
@@ -262,7 +262,7 @@ def test_a_check_that_cannot_be_saved_is_shown(tmp_path):
     (tmp_path / "checks").write_text("a file where the folder should be")
     clock = MagicMock(progress=(0, 1), check=timing)
     clock.__iter__.return_value = iter([(1, 1)])
-    own, job = worker(), ClockJob(lambda pair: clock, partial(keep_check, tmp_path))
+    own, job = worker(), clock_job(lambda pair: clock, partial(keep_check, tmp_path))
     own.submit(job)
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.DONE and job.progress.check is not None

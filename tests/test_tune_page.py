@@ -41,13 +41,13 @@ from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
 from mars_viz.ui import navigation, tab_jobs, visitors
-from mars_viz.ui.jobs.models import JobState, Models
+from mars_viz.ui.jobs.models import Job, JobState, Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.tune import detail, form, sweep_requests
 from mars_viz.ui.tune.catalogue import KEY, ShownResults, TuneView, jobs_in, sample_sweeps, shelf
 from mars_viz.ui.tune.detail import readings
-from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.jobs import Sweeping, sweep_job
 from mars_viz.words import exactly, number
 from tests import tabs
 from tests.factories import until
@@ -374,8 +374,9 @@ def test_samples_are_listed_last_and_never_changed(tmp_path, monkeypatch, reques
     jobs: list[Any] = []
     monkeypatch.setattr(tab_jobs.shared_worker(), "begin", lambda job, *names: jobs.append(job))
     sweep_requests.check_clock(load_sweep(sample), 0.9, 1, 1)
-    job = pickle.loads(pickle.dumps(jobs[0]))
-    job._keep(timing())
+    job = jobs[0]
+    make, keep = pickle.loads(pickle.dumps(job.work)).args
+    keep(timing())
     job.tell(check=timing())
     monkeypatch.setattr(detail, "_check", lambda *_: job)
     assert len(detail.all_checks(CachedSweep(load_sweep(sample)), 0.9).found) == 1
@@ -387,7 +388,7 @@ def test_samples_are_listed_last_and_never_changed(tmp_path, monkeypatch, reques
 def test_a_growing_sweep_is_redrawn_as_prompts_finish_and_can_be_stopped(empty, monkeypatch):
     going = iter(sweep := toy_sweep(empty / "a", 5))
     next(now for now in going if now.finished == 2)
-    job = SweepJob({empty / "a": "a"}, lambda pair: sweep)
+    job = sweep_job({empty / "a": "a"}, lambda pair: sweep)
     job.tell(state=JobState.DECODING, prompts=5, finished=2)
     tab_jobs.shared_worker().name(job, empty / "a")
     tab = opened(sweep="a")
@@ -453,8 +454,8 @@ def test_a_bad_file_is_named_and_nothing_is_begun(empty, begun):
 
 
 def test_trees_and_the_choice_among_siblings_are_swept(empty, monkeypatch):
-    jobs: list[SweepJob] = []
-    monkeypatch.setattr(Worker, "submit", lambda worker, job: jobs.append(job))
+    jobs: list[Job[Sweeping]] = []
+    monkeypatch.setattr(Worker, "_add", lambda worker, job, names: jobs.append(job))
     tab = opened()
     tab.text_input(key="sweep-folder").set_value("mine")
     settled(tab.multiselect(key="sweep-rules").set_value([]).run())
@@ -470,9 +471,10 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, monkeypatch):
     clicked(settled(tab.number_input(key="sweep-temperature").set_value(0.0).run()), "sweep-begin")
     tree = "tree of 8 nodes, depth 6, branching 4"
     names = [f"MARS, siblings longest, {tree}", f"SGLang, accumulated threshold, {tree}"]
-    assert [job.label.partition(" ·")[0] for job in jobs] == names
-    assert {job.folder.parent for job in jobs} == {empty / "mine"}
-    (settings,) = jobs[0]._make.keywords["settings"]
+    labels = [item for job in jobs for item in job.progress.labels.items()]
+    assert [label.partition(" ·")[0] for _, label in labels] == names
+    assert {folder.parent for folder, _ in labels} == {empty / "mine"}
+    (settings,) = jobs[0].work.args[0].keywords["settings"]
     assert (settings.tree, settings.gamma) == ("dynamic:depth=6,topk=4", 8)
 
 

@@ -262,11 +262,15 @@ def costs(found: Costs) -> list[Block]:
         f"Costs of passes on {found.device} in {found.dtype}, batch size 1, caches of {found.cache_length} positions: "
         f"the lower quartile of {found.repeats} repeats in turn, with its 95 % interval.{quiet}"
     )
-    further = position_cost(found)
-    share = ranged([further.estimate, further.low, further.high])
-    more = f"Verifying one more position costs {share} of a pass over one."
     table = Table(["", "ms"], [[name, _ms(each)] for name, each in rows], "costs")
-    return [Sentence(about_them, "measured"), Sentence(more, "measured"), table]
+    return [Sentence(about_them, "measured"), of_one_position(found), table]
+
+
+def of_one_position(costs: Costs) -> Sentence:
+    """Return what verifying one more position costs."""
+    further = position_cost(costs)
+    share = ranged([further.estimate, further.low, further.high])
+    return Sentence(f"Verifying one more position costs {share} of a pass over one.", "measured")
 
 
 def _ms(cost: Cost) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
@@ -13,8 +13,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import shapes
 from mars_viz.analysis.branching import child_chances
-from mars_viz.backend_choice import BackendChoice
+from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.bounds import LONGEST_DRAFT
+from mars_viz.chat import NO_HISTORY, History
 from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
@@ -300,10 +301,19 @@ def option_field(place: DeltaGenerator, kind: type, name: str, start: Any, prefi
     return each.kind(place.number_input(markdown(each.label), *bounds, key=f"{prefix}{name}", help=markdown(tip)))
 
 
-def checked(
-    notices: list[str], prompt: str, settings: Callable[[], Settings], choice: BackendChoice, *, under_way: bool
-) -> Settings | None:
-    """Return settings that are valid for the models of `choice`, or None after replacing the tab's `notices` with the
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """A form's request to decode a prompt."""
+
+    prompt: str
+    settings: Callable[[], Settings]  # raises BadInput for values out of range
+    choice: BackendChoice = BUILT_IN
+    chat: bool | None = None  # False to skip the target's chat template; None to use it if there is one
+    history: History = NO_HISTORY  # earlier turns of the conversation
+
+
+def checked(notices: list[str], request: DecodeRequest, *, under_way: bool) -> Settings | None:
+    """Return the request's settings if its models can use them, or None after replacing the tab's `notices` with the
     problem.
 
     The form stays enabled while a job runs, because on a busy server the rerun that would enable it may be lost.
@@ -312,14 +322,14 @@ def checked(
     if under_way:
         notices.append("One thing at a time: cancel the running job, or wait until it has ended.")
         return None
-    if not prompt.strip():
+    if not request.prompt.strip():
         notices.append("Write a prompt first; the model continues it.")
         return None
     try:
-        chosen = settings()
+        chosen = request.settings()
         rule_named(chosen.rule).checked_dial(chosen.dial)
         rights.check_tokens(chosen.max_new_tokens)
-        names.pair_named(choice.target, choice.drafter).check(chosen)
+        names.pair_named(request.choice.target, request.choice.drafter).check(chosen)
     except BadInput as error:
         notices.append(str(error))
         return None

@@ -28,9 +28,10 @@ from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, faults, imported, library, links, models_form, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom import explore_bar, rights
 from mars_viz.ui.compare.page_state import Across, Comparison
+from mars_viz.ui.decode_form import DecodeRequest
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.tab_jobs import measure_again, stop_button
+from mars_viz.ui.tab_jobs import measure_costs
 from mars_viz.ui.theme import chart
 
 Beside = tuple[Run, str]  # run shown next to the opened one, and its label
@@ -192,7 +193,7 @@ def prompt(session: Session, run: Run | None) -> None:
         settings = decode_form.settings_fields(shown=run)
     tip = f"Decode this prompt and open what it becomes; it is kept on this server, for {rights.who_sees()}"
     if act.button("Decode", width="stretch", on_click=_close, args=(session,), help=markdown(tip)):
-        tab_jobs.start(session, text, settings, models, chat=chat, history=History(system))
+        tab_jobs.start(session, DecodeRequest(text, settings, models, chat, History(system)))
         st.rerun()
 
 
@@ -238,7 +239,13 @@ def mapping(session: Session, run: Run) -> None:
     """Draw the progress of the run's incomplete dial map, with buttons to stop or continue it."""
     tab_jobs.find_map(session)
     if session.filling is not None and session.filling.run_id == session.view.run:
-        faults.fragment(filling, run_every=tab_jobs.pace())(session)
+        job, stopping = session.filling.job, "Stopping the map after this pass …"
+        faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+            job,
+            lambda: (job.progress.exact, tab_jobs.mapped_so_far(job.progress)),
+            keeps="Keeps what was mapped; it can go on later",
+            stopping=stopping,
+        )
     elif reason := tab_jobs.why_not_mapped(session, run):
         words, button = st.columns([6, 1], vertical_alignment="center")
         words.caption(markdown(reason))
@@ -250,16 +257,6 @@ def mapping(session: Session, run: Run) -> None:
         ):
             tab_jobs.go_on_mapping(session, run)
             st.rerun()
-
-
-def filling(session: Session) -> None:
-    """Draw the progress of a running dial map, with a stop button."""
-    if session.filling is None or session.filling.job.progress.state.finished:
-        st.rerun()
-    job = session.filling.job
-    words, button = st.columns([6, 1], vertical_alignment="center")
-    words.caption(markdown(tab_jobs.what_is_mapped(job)))
-    stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
 
 
 @faults.fragment
@@ -284,10 +281,9 @@ def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCa
     if view.cuts and dial is not None and threshold_map is not None:
         run, dial, gamma = threshold_map.at(dial), run.settings.dial, None
     on_screen, _ = shown(run, dial, gamma)
-    text, models = tab_jobs.follow_up(session, on_screen)
-    if text:
-        history = on_screen.conversation
-        tab_jobs.start(session, text, lambda: on_screen.settings, models, chat=True, history=history)
+    request = tab_jobs.follow_up(session, on_screen)
+    if request is not None:
+        tab_jobs.start(session, request)
         st.rerun()
     with st.container(horizontal=True):
         share.offer(run, dial, gamma, state.overlay)
@@ -369,4 +365,5 @@ def draw(session: Session, run: Run, dial: float | None, gamma: int) -> None:
                 costs = None
             why = disturbance(costs) if costs is not None else "Modelled from this run's own timings."
             if why:
-                measure_again("explore", why, replace(run.settings, gamma=max(run.dial_map.span.gammas)), models)
+                settings = replace(run.settings, gamma=max(run.dial_map.span.gammas))
+                measure_costs(why, lambda: settings, models)

@@ -29,8 +29,7 @@ from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
-from mars_viz.ui.live import NEXT, RACES, Replay, course
-from mars_viz.ui.live import current_desk as live_desk
+from mars_viz.ui.live import VIEW, LivePageState, Replay, Show, course
 from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
@@ -252,8 +251,8 @@ def _more() -> None:
         with left.container(border=True):
             theme.show(card.html)
             if st.button("Watch the race", key="race", width="stretch"):
-                live_desk().shown = card.name
-                st.session_state[NEXT] = RACES
+                LivePageState.of_tab().shown = card.name
+                st.session_state[VIEW] = Show.RACE
                 st.switch_page("pages/live.py")
     pages = {
         "Tune": "Which threshold is safe? A whole prompt set, graded at every setting, with intervals.",

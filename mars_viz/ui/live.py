@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import streamlit as st
@@ -17,7 +17,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz import default_folders, samples
 from mars_viz.analysis.checks import HeadCheck
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.chat import NO_HISTORY, History
+from mars_viz.chat import History
 from mars_viz.components.race import growing, replay
 from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.costs import Costs, disturbance, per_token, round_cost
@@ -43,18 +43,18 @@ from mars_viz.runstore import new_name, read
 from mars_viz.shapes import draft_words
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
+from mars_viz.sweep.document import of_one_position
 from mars_viz.ui import decode_form, documents, faults, links, models_form, navigation, share, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.decode_form import LONGEST_SYSTEM
+from mars_viz.ui.decode_form import LONGEST_SYSTEM, DecodeRequest
 from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, draw_lost, popover
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Raced, RaceJob
-from mars_viz.ui.jobs.models import OTHER_DRAFTERS, BackgroundTask, CostsJob, Job, JobState
-from mars_viz.ui.jobs.worker import LEFT
+from mars_viz.ui.jobs.decode_job import Decoded, Raced, decode_job, finished_job, race_job
+from mars_viz.ui.jobs.models import LEFT, OTHER_DRAFTERS, Job, JobState, background_task
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.models_form import in_words
-from mars_viz.ui.session import Session, bound, current_session, remembered
+from mars_viz.ui.session import Session, bound, current_session
 from mars_viz.ui.tab_jobs import stop_button
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number, short_device
@@ -149,85 +149,66 @@ class LiveView:
     )
 
 
-TEXT, RACES = "Live text", "Races"  # labels of the page's views
-NEXT = "live-next"  # key under which the session stores the next view
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Options of a decode or a race that are not in its settings."""
-
-    choice: BackendChoice
-    chat: bool | None  # False to skip the target's chat template; None to use it if there is one
-    history: History = NO_HISTORY  # earlier turns of the conversation
+VIEWS = {Show.DECODE: "Live text", Show.RACE: "Races"}  # labels of the views
+VIEW = "live-view"  # key of the switch between them
 
 
 @dataclass(slots=True)
 class LivePageState(ItemsState):
     """State of one tab's Live page."""
 
-    job: DecodeJob | None = None
-    run: str = ""  # name of that decode, which identifies it, or of a saved run from the link
-    recalled: Run | None = None  # the saved run from the link, if no job of this tab made it
-    race: RaceJob | None = None
-    racing: str = ""  # Name of the unfinished race. `shown` stays, because a race may fail.
-    measuring: CostsJob | None = None
-    checking: BackgroundTask | None = None
-    shown: str = ""  # folder name of the chosen or last race; empty for the recorded example
-    link: LiveView = field(default_factory=LiveView)
+    view: LiveView = field(default_factory=LiveView)
     """Values of the forms, initially from the link. The forms are filled from it on each visit, because Streamlit drops
     their values while another page is open."""
+    job: Job[Decoded] | None = None
+    run: str = ""  # name of that decode, which identifies it
+    race: Job[Raced] | None = None
+    racing: str = ""  # Name of the unfinished race. `shown` stays, because a race may fail.
+    shown: str = ""  # folder name of the chosen or last race; empty for the recorded example
     opening: str = decode_form.EXAMPLE  # the last prompt written, initially that of the link's run, if any
     uploaded: str = ""  # uploader's id of the last upload that was read, so that a rerun does not read it again
+
+    names_run: ClassVar[bool] = False
 
     @property
     def waits_for(self) -> Job[Any] | None:
         """The unfinished job of this tab, if any."""
-        jobs = (self.job, self.race, self.measuring, self.checking)
+        jobs = (self.job, self.race)
         return next((job for job in jobs if job is not None and not job.progress.state.finished), None)
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
-        """Open the link if this page is the first of the tab; see `Session.arrive`.
-
-        If the link's job is still running, the tab joins it. Returns True if there was a link to read.
-        """
-        if not session.arrives() or not parameters:
+        """Open the link and return True if this page is the first of the tab. If the link's job is still running, the
+        tab joins it."""
+        if not ItemsState.arrive(self, session, parameters):  # super() does not work in a class with slots
             return False
-        opened = links.from_parameters(LiveView, parameters)
-        self.link = opened.view
-        self.notices[:] = [complaint for complaint in opened.complaints if complaint not in session.models_notices]
-        self.run, self.shown = opened.view.run, opened.view.race
-        if self.run:
-            self._pick_up()
-        if (shown_decode := self.job or self.recalled) is not None:
-            self.opening = shown_decode.prompt
-        racing = tab_jobs.shared_worker().find(self.shown)
-        if isinstance(racing, RaceJob) and rights.owns(racing.maker) and not racing.progress.state.finished:
+        self.notices[:] = [complaint for complaint in self.notices if complaint not in session.models_notices]
+        self.shown = self.view.race
+        if self.view.run:
+            self._pick_up(self.view.run)
+        worker = tab_jobs.shared_worker()
+        racing = worker.find(self.shown)
+        if racing is not None and rights.owns(racing.maker) and isinstance(racing.progress, Raced):
             self.race, self.racing, self.shown = racing, self.shown, ""
-            tab_jobs.shared_worker().join(racing)
+            worker.join(racing)
         return True
 
-    def _pick_up(self) -> None:
-        job = tab_jobs.shared_worker().find(self.run)
-        if isinstance(job, DecodeJob) and rights.owns(job.maker):
-            self.job = job
+    def _pick_up(self, name: str) -> None:
+        """Show the decode of that name, or the saved run as a finished decode."""
+        job = tab_jobs.shared_worker().find(name)
+        if job is not None and rights.owns(job.maker) and isinstance(job.progress, Decoded):
             tab_jobs.shared_worker().join(job)
-            return
-        try:
-            saved = tab_jobs.run_store().find(self.run)
-            if saved.standing is RunStatus.GROWING:
-                why = "The link's run is being decoded by another server; load this page again when it is done."
-                raise SettingError(why)
-            assert saved.path is not None
-            self.recalled = read(saved.path)
-        except BadInput as error:
-            self.notices.append(str(error))
-            self.run = ""
-
-    @property
-    def decoded(self) -> Run | None:
-        """The shown run: the last decode after its end, or a saved run."""
-        return self.recalled if self.job is None else self.job.progress.run
+        else:
+            try:
+                saved = tab_jobs.run_store().find(name)
+                if saved.standing is RunStatus.GROWING:
+                    why = "The link's run is being decoded by another server; load this page again when it is done."
+                    raise SettingError(why)
+                assert saved.path is not None
+                job = finished_job(read(saved.path), name)
+            except BadInput as error:
+                self.notices.append(str(error))
+                return
+        self.job, self.run, self.opening = job, name, job.progress.prompt
 
     def address_of(self, show: Show) -> LiveView:
         """Return the link of a view: its content, and any unfinished job, because a reloaded tab finds its job by the
@@ -237,15 +218,14 @@ class LivePageState(ItemsState):
         run = self.run if decodes or (show is Show.DECODE and not lost) else ""
         shown_race = self.shown if show is Show.RACE else ""
         race = self.racing if self.race is not None else shown_race
-        is_empty = self.job is None and self.recalled is None
-        return replace(self.link, show=Show.DECODE if is_empty else show, run=run, race=race)
+        return replace(self.view, show=Show.DECODE if self.job is None else show, run=run, race=race)
 
-    def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
+    def remember(self, request: DecodeRequest) -> None:
         """Store the forms' values. Settings that cannot be read stay as they were."""
-        self.opening = prompt
+        self.opening = request.prompt
         with suppress(BadInput):
-            self.link = replace(self.link, settings=settings())
-        self.link = replace(self.link, chat=wanted.chat is None, system=wanted.history.system)
+            self.change(settings=request.settings())
+        self.change(chat=request.chat is None, system=request.history.system)
 
     def forget(self, name: str) -> None:
         """Drop a deleted run or race from the link."""
@@ -255,17 +235,17 @@ class LivePageState(ItemsState):
         if name == self.shown:
             self.shown = ""
 
-    def decode(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
+    def decode(self, request: DecodeRequest) -> None:
         """Submit a decode. Invalid values give a notice."""
-        if (chosen := self._checked(prompt, settings, wanted)) is not None:
-            self.run, self.recalled = new_name(), None
-            ways = tab_jobs.streamed(wanted.chat, wanted.history, self.run)
-            self.job = DecodeJob(prompt, chosen, ways, wanted.choice)
+        if (chosen := self._checked(request)) is not None:
+            self.run = new_name()
+            ways = tab_jobs.saved_ways(request, maps=False, name=self.run)
+            self.job = decode_job(request.prompt, chosen, ways, request.choice)
             tab_jobs.shared_worker().submit(self.job, self.run)
 
-    def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> None:
+    def run_race(self, request: DecodeRequest) -> None:
         """Submit a race. Invalid values give a notice."""
-        chosen = self._checked(prompt, settings, wanted)
+        chosen = self._checked(request)
         if chosen is None:
             return
         if rule_named(chosen.rule).dial is None:
@@ -273,23 +253,11 @@ class LivePageState(ItemsState):
         elif chosen.control is not None:
             self.notices.append(BY_THE_CLOCK)
         else:
-            make = partial(Racing, prompt=prompt, settings=chosen, chat=wanted.chat, history=wanted.history)
+            make = partial(Racing, prompt=request.prompt, settings=chosen, chat=request.chat, history=request.history)
             self.racing = new_name("race")
             destination = (default_folders.races(), self.racing, visitors.mark())
-            self.race = RaceJob(make, prompt, chosen, wanted.choice, *destination)
+            self.race = race_job(make, request.prompt, chosen, request.choice, *destination)
             tab_jobs.shared_worker().submit(self.race, self.racing)
-
-    def measure(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
-        """Submit a measurement of the passes' costs."""
-        if (chosen := self._checked("any", settings, wanted)) is not None:
-            self.measuring = CostsJob(partial(tasks.measure, chosen), wanted.choice)
-            tab_jobs.shared_worker().submit(self.measuring)
-
-    def check_head(self, settings: Callable[[], Settings], wanted: Wanted) -> None:
-        """Submit a check of the chosen head."""
-        if self._checked("any", settings, wanted) is not None:
-            self.checking = BackgroundTask(tasks.check_head, wanted.choice)
-            tab_jobs.shared_worker().submit(self.checking)
 
     def bring_race(self, upload: str, data: bytes, name: str) -> bool:
         """Save and show the race of an uploaded zip, or give a notice. Returns False if this `upload` was already read.
@@ -318,14 +286,8 @@ class LivePageState(ItemsState):
                 why = LEFT if over.abandoned else "You stopped the race"
                 self.notices.append(f"{why}; an unfinished race is not saved.")
 
-    def _checked(self, prompt: str, settings: Callable[[], Settings], wanted: Wanted) -> Settings | None:
-        under_way = self.waits_for is not None
-        return decode_form.checked(self.notices, prompt, settings, wanted.choice, under_way=under_way)
-
-
-def current_desk() -> LivePageState:
-    """Return this tab's state."""
-    return remembered("mars_viz_live", LivePageState)
+    def _checked(self, request: DecodeRequest) -> Settings | None:
+        return decode_form.checked(self.notices, request, under_way=self.waits_for is not None)
 
 
 EXAMPLE = "**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours."
@@ -335,16 +297,14 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     """Draw the decode with its numbers, text and cancel button. `busy` is True if a job was running when the page was
     drawn."""
     job = page_state.job
-    if job is None:
-        if page_state.recalled is not None:
-            _recalled(page_state, page_state.recalled)
-        return
+    assert job is not None  # otherwise the races are shown
     progress = job.progress
     state = progress.state
     words, button = st.columns([6, 1], vertical_alignment="center")
-    limit = job.settings.max_new_tokens
-    share = 1.0 if state is JobState.DONE else min(1.0, progress.tokens / limit)  # the text may end before the limit
-    share, sentence = tab_jobs.going(job, share, decoding(progress, limit, job.stopping), loading="")
+    share = 1.0  # the text may end before the limit
+    if state is not JobState.DONE:
+        share = min(share, progress.tokens / progress.settings.max_new_tokens)
+    share, sentence = tab_jobs.going(job, share, decoding(progress, job.stopping), loading="")
     words.progress(share, markdown(sentence))
     if not state.finished:
         stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
@@ -354,27 +314,13 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     run = progress.so_far
     if run is not None or not state.finished:
         theme.numbers(tiles(run))
-        growing(run, job.prompt, job=page_state.run, key="live-stream")
+        growing(run, progress.prompt, job=page_state.run, key="live-stream")
     if progress.run is not None:
-        _follow_up(page_state, progress.run)
+        request = tab_jobs.follow_up(current_session(), progress.run)
+        if request is not None:
+            page_state.decode(request)
+            st.rerun(scope="app")
     released(page_state, busy)
-
-
-def _follow_up(page_state: LivePageState, run: Run) -> None:
-    text, models = tab_jobs.follow_up(current_session(), run)
-    if text:
-        page_state.decode(text, lambda: run.settings, Wanted(models, run.provenance.chat, run.conversation))
-        st.rerun(scope="app")
-
-
-def _recalled(page_state: LivePageState, run: Run) -> None:
-    words, button = st.columns([6, 1], vertical_alignment="center")
-    words.caption(f"Decoded earlier: {counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')}.")
-    if button.button("Explore", width="stretch", help="Open this run in Explore"):
-        explore(page_state.run, run)
-    theme.numbers(tiles(run))
-    growing(run, run.prompt, job=page_state.run, key="live-stream")
-    _follow_up(page_state, run)
 
 
 def released(page_state: LivePageState, busy: bool) -> None:
@@ -456,95 +402,45 @@ def _gone(page_state: LivePageState) -> None:
     draw_bin(page_state, [each for each in items if here != [each]])
 
 
-def _racing(job: RaceJob, name: str) -> None:
+def _racing(job: Job[Raced], name: str) -> None:
     words = "Stopping after this pass …"
     tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race", stopping=words, loading="")
-    lanes_so_far(job.progress.texts, job.prompt, job.settings, job=name, key="race-lanes")
+    lanes_so_far(job.progress.texts, job.progress.prompt, job.progress.settings, job=name, key="race-lanes")
 
 
-def device(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
+def device(request: DecodeRequest) -> None:
     """Draw the costs of passes, and the check of a head."""
     status = tab_jobs.shared_worker().models.status
     with st.expander("Measure these models", expanded=status.device is not None):
         if status.costs is not None:
-            theme.numbers(_cost_tiles(status.costs, status.costs.gamma))
-            if warning := disturbance(status.costs):
-                theme.note(warning)
-        job = page_state.measuring
-        if st.button(
-            "Measure passes" if status.costs is None and job is None else "Measure again",
-            help="Times the passes of the models here; takes a few seconds",
-            key="measure-passes",
-        ):
-            page_state.measure(settings, wanted)
-            st.rerun()
-        if job is not None and job.progress.state.finished:
-            theme.note(job.progress.error)
-        elif job is not None:
-            words = "Measuring what a pass costs, until its interval is small …"
-            faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
-                job, lambda: (job.progress.share, words), key="stop-measuring"
-            )
-        _check_area(page_state, settings, wanted)
+            theme.numbers(_cost_tiles(status.costs))
+            documents.draw([of_one_position(status.costs)])
+            theme.note(disturbance(status.costs))
+        tab_jobs.measure_costs("What does a pass cost on this device?", request.settings, request.choice)
+        _check_area(request.choice)
 
 
 HEAD_CHECK = "Is an EAGLE-3 head accepted less than hoped? A check shows at which depth, and why."
 
 
-def _check_area(page_state: LivePageState, settings: Callable[[], Settings], wanted: Wanted) -> None:
-    choice = _chosen(wanted)
-    job = page_state.checking
-    if job is not None and not job.progress.state.finished:
-        faults.fragment(_checking, run_every=tab_jobs.pace())(job)
-        return
-    if choice is None:
-        built_in = in_words(OTHER_DRAFTERS["its EAGLE-3 head"])
-        theme.small(
-            f"{HEAD_CHECK} Choose “{built_in}” under Models at the top, or name a drafter such as eagle3:HEADDIR there."
-        )
-        return
-    done = job if job is not None and job.choice == choice else None
-    words, button = st.columns([6, 1.6], vertical_alignment="center")
-    with words:
-        theme.small(HEAD_CHECK)
-    if button.button(
-        "Check the head" if done is None else "Check again",
-        key="check-head",
-        help="Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair",
-        width="stretch",
-    ):
-        page_state.check_head(settings, wanted)
-        st.rerun()
-    if done is None:
-        return
-    progress = done.progress
-    if progress.error:
-        theme.note(progress.error)
-    elif progress.state is JobState.CANCELLED and progress.result is None:
-        theme.note("You stopped the check before it had a result. It needs at least three texts.")
-    if progress.result is not None:
-        _results(progress.result)
-
-
-def _chosen(wanted: Wanted) -> BackendChoice | None:
-    """Return the chosen models if an EAGLE-3 head drafts, otherwise None."""
-    choice = wanted.choice
+def _check_area(choice: BackendChoice) -> None:
     with suppress(BadInput):  # the buttons above report it
-        return choice if isinstance(drafter_for(choice.target or None, choice.drafter or None), Eagle3) else None
-    return None
-
-
-def _checking(job: BackgroundTask) -> None:
-    tab_jobs.watch(
-        job,
-        lambda: (job.progress.share, "Checking the head along texts of the target's own …"),
-        keeps="Keeps the results so far",
-        key="stop-check",
-        stopping="Stopping after this text …",
-        loading="",
+        if isinstance(drafter_for(choice.target or None, choice.drafter or None), Eagle3):
+            tab_jobs.background(
+                "check-head",
+                HEAD_CHECK,
+                ("Check the head", "Check again"),
+                "Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair",
+                lambda: background_task(tasks.check_head, choice),
+                "Checking the head along texts of the target's own …",
+                _results,
+                name=f"{choice.models}",  # a result is that of one head
+            )
+            return
+    built_in = in_words(OTHER_DRAFTERS["its EAGLE-3 head"])
+    theme.small(
+        f"{HEAD_CHECK} Choose “{built_in}” under Models at the top, or name a drafter such as eagle3:HEADDIR there."
     )
-    if job.progress.result is not None:
-        _results(job.progress.result)
 
 
 def _results(check: HeadCheck) -> None:
@@ -558,18 +454,14 @@ def _results(check: HeadCheck) -> None:
 LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
 
 
-def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
+def decoding(progress: Decoded, stopping: bool) -> str:
     """Return a sentence about a decode."""
-    if stopping and not progress.state.finished:
+    if progress.state.finished:
+        done = f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
+        return progress.ending or done
+    if stopping:
         return "Stopping after this round …"
-    if progress.state is JobState.DECODING:
-        return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}"
-    after = f" after {counted(progress.tokens, 'token')}" if progress.run else ""
-    if progress.state is JobState.FAILED:
-        return f"The decode failed{after or ' before the first token'}."
-    if progress.state is JobState.CANCELLED:
-        return f"{LEFT if progress.abandoned else 'You stopped it'}{after}."
-    return f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
+    return f"Decoding: {number(progress.tokens)} of at most {counted(progress.settings.max_new_tokens, 'token')}"
 
 
 def race_words(progress: Raced) -> tuple[float, str]:
@@ -601,8 +493,8 @@ def tiles(run: Run | None) -> list[Tile]:
     ]
 
 
-def _cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
-    gamma = min(gamma, costs.gamma)
+def _cost_tiles(costs: Costs) -> list[Tile]:
+    gamma = costs.gamma
     if costs.drafting:
         verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
         drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
@@ -629,37 +521,44 @@ def _cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
 def page() -> None:
     """Draw the page."""
     navigation.through_app()
-    page_state = current_desk()
+    page_state = LivePageState.of_tab()
     if st.query_params.get("view") == SAVED and current_session().arrives():
         st.switch_page("pages/runs.py")
     if page_state.arrive(current_session(), st.query_params.to_dict()):
-        st.session_state["live-view"] = TEXT if page_state.link.show is Show.DECODE else RACES
+        st.session_state[VIEW] = page_state.view.show
     page_state.settle()
     theme.title("Live", "Decode now, and see each round as it is verified")
     busy = page_state.waits_for is not None
-    settings, wanted = ask(page_state)
+    request = ask(page_state)
     theme.note(*page_state.notices)
-    show = Show.DECODE if view(page_state) == TEXT else Show.RACE
+    show = view(page_state)
     if show is Show.DECODE:
         faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(page_state, busy)
     else:
         if busy:
             faults.fragment(released, run_every=tab_jobs.pace())(page_state, busy)
         race(page_state)
-    device(page_state, settings, wanted)
+    device(request)
     navigation.write_link(to_parameters(page_state.address_of(show)))
 
 
-def view(page_state: LivePageState) -> str:
+def view(page_state: LivePageState) -> Show:
     """Draw the switch between the decode and the races, and return the choice; without a decode there is no switch."""
-    if page_state.job is None and page_state.recalled is None:
-        return RACES
-    st.session_state.setdefault("live-view", TEXT)
-    choice = st.segmented_control("Show", [TEXT, RACES], key="live-view", required=True, label_visibility="collapsed")
-    return choice or TEXT
+    if page_state.job is None:
+        return Show.RACE
+    st.session_state.setdefault(VIEW, Show.DECODE)
+    choice = st.segmented_control(
+        "Show",
+        list(Show),
+        format_func=lambda show: markdown(VIEWS[show]),
+        key=VIEW,
+        required=True,
+        label_visibility="collapsed",
+    )
+    return choice or Show.DECODE
 
 
-def ask(page_state: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
+def ask(page_state: LivePageState) -> DecodeRequest:
     """Draw the prompt, its settings and the two buttons.
 
     They stay enabled while a job runs, because on a busy server the rerun that would enable them may be lost.
@@ -669,21 +568,19 @@ def ask(page_state: LivePageState) -> tuple[Callable[[], Settings], Wanted]:
     with left:
         text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=page_state.opening)
         template = tab_jobs.has_template(models)
-        chat, system = decode_form.chat_fields(template, page_state.link.chat, page_state.link.system)
+        chat, system = decode_form.chat_fields(template, page_state.view.chat, page_state.view.system)
     with middle, st.popover("Settings", width="stretch"):
-        settings = decode_form.settings_fields(page_state.link.settings, page_state.decoded)
-    wanted = Wanted(models, chat, History(system))
-    page_state.remember(text, settings, wanted)
+        shown = None if page_state.job is None else page_state.job.progress.run
+        settings = decode_form.settings_fields(page_state.view.settings, shown)
+    request = DecodeRequest(text, settings, models, chat, History(system))
+    page_state.remember(request)
     with right:
         if st.button("Decode now", type="primary", width="stretch", help="Shows each round as soon as it is verified"):
-            page_state.decode(text, settings, wanted)
-            st.session_state[NEXT] = TEXT
+            page_state.decode(request)
+            st.session_state[VIEW] = Show.DECODE
             st.rerun()
         if st.button("Race now", width="stretch", help="Times the target alone, strict and relaxed on the same prompt"):
-            page_state.run_race(text, settings, wanted)
-            st.session_state[NEXT] = RACES
+            page_state.run_race(request)
+            st.session_state[VIEW] = Show.RACE
             st.rerun()
-    following = st.session_state.pop(NEXT, None)
-    if following is not None:
-        st.session_state["live-view"] = following
-    return settings, wanted
+    return request

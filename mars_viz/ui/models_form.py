@@ -4,7 +4,7 @@ unload; its parameters in a link; and the recently loaded models of this and ear
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,8 +22,8 @@ from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_n
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import option_field
-from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, RECENT, Status
-from mars_viz.ui.jobs.worker import LoadJob, UnloadJob
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Job, Progress, Rank, Status, nothing
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import Tile
@@ -95,24 +95,23 @@ def permitted(choice: BackendChoice) -> BackendChoice:
     return replace(choice, drafter=drafted_by, folders=folders)
 
 
+RECENT = 6  # number of remembered choices
 RECENT_FILE = ".recent-models.json"
 LONGEST_STORED = 4096  # maximum length of a name; longer names are not from this program
 
 
-def recent_models(loaded: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
-    """Return recently loaded models, newest first: those of this server, then those of earlier ones. Updates the
+def recent_models(loaded: BackendChoice | None) -> tuple[BackendChoice, ...]:
+    """Return the recently loaded models of this and earlier servers, newest first. Adds the loaded ones, also to the
     file."""
     path = default_folders.runs() / RECENT_FILE
     remembered = _remembered(path)
-    listed_anyway = (BUILT_IN, CHAT, *OTHER_DRAFTERS.values())
-    fresh = [choice for choice in loaded if choice not in listed_anyway]
-    every = [*fresh, *(choice for choice in remembered if choice not in fresh)][:RECENT]
-    if every != remembered:
-        remembered[:] = every
+    listed_anyway = (BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), *remembered[:1])
+    if loaded is not None and loaded not in listed_anyway:
+        remembered[:] = [loaded, *(choice for choice in remembered if choice != loaded)][:RECENT]
         with suppress(OSError, BadInput):  # without a writable disk, only this server remembers them
             make_folder(path.parent)
-            write_file(path, json.dumps([asdict(choice) for choice in every]).encode())
-    return tuple(every)
+            write_file(path, json.dumps([asdict(choice) for choice in remembered]).encode())
+    return tuple(remembered)
 
 
 @st.cache_resource(show_spinner=False)
@@ -158,6 +157,7 @@ def draw() -> None:
     """Draw the choice. A new tab begins with the models of its link, or with the server's default."""
     session = current_session()
     _arrive(session)
+    recent = recent_models(tab_jobs.shared_worker().models.status.choice)
     parameters = models_written(session.models, session.begun)
     for name in (*NAMES, *_WHERE):  # also on pages that write nothing else
         if st.query_params.get(name) != parameters.get(name):
@@ -172,9 +172,9 @@ def draw() -> None:
         session.models_notices.clear()
         with area:
             if not rights.is_student():
-                _choose(session)
+                _choose(session, recent)
             loading = session.models_job is not None and not session.models_job.progress.state.finished
-            faults.fragment(_loaded, run_every=tab_jobs.pace() if loading else None)(session)
+            faults.fragment(_loaded, run_every=tab_jobs.pace() if loading else None)(session, loading)
     theme.note(*session.models_notices)
 
 
@@ -192,11 +192,10 @@ def _arrive(session: Session) -> None:
         session.models = models_in_link(st.query_params.to_dict(), initial, session.models_notices)
 
 
-def _choose(session: Session) -> None:
+def _choose(session: Session, recent: Iterable[BackendChoice]) -> None:
     """Draw the fields. A valid choice takes effect at once; the models are loaded when needed."""
-    worker, paths = tab_jobs.shared_worker(), visitors.may_name_paths()
-    now = session.models
-    recent = [choice for choice in recent_models(worker.models.recent) if paths or not choice.folders]
+    paths, now = visitors.may_name_paths(), session.models
+    recent = [choice for choice in recent if paths or not choice.folders]
     pairs = (session.begun, BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), now, *recent)
     choices = {in_words(each): each for each in pairs}
     selected = str(
@@ -224,49 +223,48 @@ def _choose(session: Session) -> None:
             chosen = permitted(chosen)
             chosen = checked_choice(chosen) if chosen.folders else chosen
     except BadInput as error:
-        theme.note(visitors.told(str(error)))
+        theme.note(str(error))
         return
     if chosen != now:
         session.models = chosen
         st.rerun()
 
 
-def _loaded(session: Session) -> None:
-    """Draw the status of the models, the progress of loading, and the buttons."""
+def _loaded(session: Session, loading: bool) -> None:
+    """Draw the status of the models, the progress of loading, and the buttons. `loading` is True if the models were
+    being loaded or dropped when the page was drawn."""
     worker = tab_jobs.shared_worker()
     job, status = session.models_job, worker.models.status
     if job is not None and not job.progress.state.finished:
-        if isinstance(job, UnloadJob):
+        if job.choice is None:
             st.caption("Unloading the models, once the jobs before it are done …")
             return
         share, words = tab_jobs.going(job, status.share, f"{status.doing or 'Loading'} …")
         progress_bar(job, share, words, "Stop", key="stop-loading")
         return
-    if job is not None:
-        session.models_job = None
-        session.models_error = job.progress.error
+    if loading:
         st.rerun(scope="app")
-    if session.models_error:
-        theme.note(visitors.told(session.models_error))
+    if job is not None:
+        theme.note(job.progress.error)
     _status(session, status)
     if rights.is_student():
         st.caption("In a class the models are the server's: other ones would be loaded in place of everybody's.")
         return
     load, unload, save = st.columns(3)
     loaded = status.choice == session.models.models
-    new_job: LoadJob | UnloadJob | None = None
+    new_job: Job[Progress] | None = None
     if load.button(
         "Load", key="load-models", width="stretch", disabled=loaded, help="Loads them now; a decode loads them too"
     ):
-        new_job = LoadJob(session.models)
+        new_job = Job(Progress(), nothing, session.models)
     none = status.choice is None
     if unload.button("Unload", key="unload-models", width="stretch", disabled=none, help="Frees their memory"):
-        new_job = UnloadJob()
+        new_job = Job(Progress(), tasks.unload, None, Rank.LONG)  # sweeps finish first
     toml = (lambda: backend_toml(session.models), "backend.toml", "application/toml")
     save.download_button("Save", *toml, on_click="ignore", key="save-models", width="stretch", help=SAVE_HELP)
     if new_job is not None:
-        session.models_job, session.models_error = new_job, ""
-        worker.submit(new_job)
+        session.models_job = new_job
+        worker.begin(new_job)
         st.rerun(scope="app")
 
 

@@ -44,9 +44,8 @@ from mars_viz.run import Provenance, Run
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.documents import draw, sentence
-from mars_viz.ui.jobs.decode_job import Walked, WalkJob
-from mars_viz.ui.jobs.models import JobState
-from mars_viz.ui.jobs.worker import LEFT
+from mars_viz.ui.jobs.decode_job import Walked, walk_job
+from mars_viz.ui.jobs.models import LEFT, Job, JobState
 from mars_viz.ui.links import Opened, View
 from mars_viz.ui.session import PageState, Session, bound, current_session
 from mars_viz.ui.theme import chart
@@ -249,7 +248,7 @@ class RulesPageState(PageState):
 
     view: RuleView = field(default_factory=RuleView)
     panel: AllRules | None = None  # verdicts of all rules on the last run, cached because they take long
-    walking: tuple[str, WalkJob] | None = None  # id of the run and the unfinished walks of this tab
+    walking: tuple[str, Job[Walked]] | None = None  # id of the run and the unfinished walks of this tab
     known: dict[str, tuple[Provenance, Mapping[Prefix, Answer]]] = field(default_factory=dict)
     """Finished walks: the run's provenance and the answers at prefixes, by the run's id."""
 
@@ -293,7 +292,7 @@ def start_walks(page_state: RulesPageState, session: Session, run: Run, stands: 
     page_state.notices.clear()
     run_id, catalog = session.view.run, library.shelf(session)
     path = catalog.recorded[run_id].path if run_id in catalog.recorded and run_id not in catalog.own else None
-    job = WalkJob(run, stands, Walking, path, tab_jobs.models_for(session, run) or BUILT_IN)
+    job = walk_job(run, stands, Walking, path, tab_jobs.models_for(session, run) or BUILT_IN)
     page_state.walking = run_id, job
     tab_jobs.shared_worker().submit(job)
 
@@ -304,8 +303,8 @@ def settle_walks(page_state: RulesPageState) -> None:
         return
     (run_id, job), page_state.walking = page_state.walking, None
     progress = job.progress
-    if progress.together is not None:
-        page_state.learn(run_id, job.asked, progress.together.answers)
+    if progress.run is not None and progress.together is not None:
+        page_state.learn(run_id, progress.run, progress.together.answers)
     page_state.notices.clear()
     if progress.state is JobState.FAILED:
         page_state.notices.append(progress.error)

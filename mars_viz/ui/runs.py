@@ -40,7 +40,7 @@ from mars_viz.ui.compare.page_state import Across, Comparison
 from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted, draw_lost
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.live import current_desk, tiles
+from mars_viz.ui.live import LivePageState, tiles
 from mars_viz.ui.session import PageState, Session, bound, current_session
 from mars_viz.words import counted, exactly, number
 
@@ -97,7 +97,7 @@ class RunsPageState(ItemsState):
 
     def forget(self, name: str) -> None:
         """Stop showing a deleted run, here and on Live."""
-        current_desk().forget(name)
+        LivePageState.of_tab().forget(name)
         if name == self.view.run:
             self.view = replace(self.view, run="")
 

@@ -12,7 +12,7 @@ import streamlit as st
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.options import clipped
 from mars_viz.run import Run
-from mars_viz.ui.jobs.decode_job import DecodeJob
+from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.links import Opened, View, fitted, from_parameters
 
@@ -26,7 +26,7 @@ class Filling:
     """Run of this tab whose dial map is being made."""
 
     run_id: str
-    job: DecodeJob  # job whose text is complete
+    job: Job[Decoded]  # job whose text is complete
     then: View | None = None  # view to open when the map is complete, if the tab still shows this run
 
 
@@ -35,7 +35,7 @@ class Session:
     """State of one tab."""
 
     runs: dict[str, Run] = field(default_factory=dict)  # runs decoded or uploaded in this tab, by id, oldest first
-    job: DecodeJob | None = None
+    job: Job[Decoded] | None = None
     then: View | None = None  # view of the decoded run to open when its map is complete, if any
     filling: Filling | None = None
     view: View = field(default_factory=View)
@@ -49,8 +49,7 @@ class Session:
     models: BackendChoice = BUILT_IN  # models of all pages of this tab
     begun: BackendChoice = BUILT_IN  # default models of this server
     chose: bool = False  # True after the models of the tab's first link were read
-    models_job: Job[Any] | None = None
-    models_error: str = ""  # error of the last loading, if any
+    models_job: Job[Any] | None = None  # the last job that loads or drops models
     models_notices: list[str] = field(default_factory=list)  # shown until the choice of models is opened
     shows_text: bool = False  # True after the browser has shown a run's text; the figures wait for it
 

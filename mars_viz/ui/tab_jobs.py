@@ -18,10 +18,11 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
-from mars_viz.chat import CUT_OFF, NO_HISTORY, History
+from mars_viz.chat import CUT_OFF
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.costs import Costs
 from mars_viz.demo import SMOLLM2
+from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
@@ -31,11 +32,12 @@ from mars_viz.speculators import names
 from mars_viz.speculators.names import pair_named
 from mars_viz.ui import decode_form, faults, theme, visitors
 from mars_viz.ui.classroom import rights
+from mars_viz.ui.decode_form import DecodeRequest
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import MAPPING_SECONDS, Decoded, DecodeJob, Ways
+from mars_viz.ui.jobs.decode_job import MAPPING_SECONDS, Decoded, Ways, decode_job, map_job, unmapped
 from mars_viz.ui.jobs.model_process import ModelProcess
-from mars_viz.ui.jobs.models import CostsJob, Job, JobState, models_that_made
-from mars_viz.ui.jobs.worker import LEFT, Wanted, Worker
+from mars_viz.ui.jobs.models import Job, JobState, Report, models_that_made, nothing
+from mars_viz.ui.jobs.worker import Visitor, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
 from mars_viz.words import counted, number
@@ -47,11 +49,11 @@ LOOKS = 10.0  # maximum polls per second of all tabs together
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
     """Return the server's worker."""
-    return Worker(ModelProcess(tasks.models), asker=asker, admit=rights.why_no_job)
+    return Worker(ModelProcess(tasks.models), visitor=visitor, admit=rights.why_no_job)
 
 
-def asker() -> Wanted:
-    """Return a function that checks whether the script's session is connected.
+def visitor() -> Visitor:
+    """Return the mark of the script's browser, and a function that checks whether its session is connected.
 
     After a lost connection a tab can rejoin its session within two minutes, by Streamlit's default.
     """
@@ -59,9 +61,9 @@ def asker() -> Wanted:
 
     context = get_script_run_ctx(suppress_warning=True)
     if context is None or not runtime.exists():
-        return lambda: True
+        return visitors.mark(), lambda: True
     session, server = context.session_id, runtime.get_instance()
-    return lambda: server.is_active_session(session)
+    return visitors.mark(), lambda: server.is_active_session(session)
 
 
 def pace() -> float:
@@ -69,24 +71,13 @@ def pace() -> float:
     return max(OFTEN, shared_worker().jobs / LOOKS)
 
 
-def explored() -> Ways:
-    """Return how Explore decodes: every run is saved, and its dial is mapped."""
-    return Ways(Recording, tasks.chart, _store(default_folders.runs()), new_name(), visitors.mark())
-
-
-def mapped_over(over: str) -> Ways:
-    """Return `explored` with the map of the named controller's threshold, or of the dial if `over` is empty."""
-    ways = explored()
-    return replace(ways, chart=partial(tasks.chart_threshold, over), over=over) if over else ways
-
-
-def streamed(chat: bool | None, history: History, name: str) -> Ways:
-    """Return how Live decodes: every run is saved under `name`, and nothing is mapped, to keep the queue short.
-
-    `chat` and `history` are as in `mars_viz.record`.
-    """
-    record = partial(Recording, chat=chat, history=history)
-    return Ways(record, store=_store(default_folders.runs()), name=name, maker=visitors.mark())
+def saved_ways(request: DecodeRequest, *, over: str = "", maps: bool = True, name: str = "") -> Ways:
+    """Return how a requested decode is recorded, saved and mapped. The map is that of the named controller's threshold
+    if `over` is given, otherwise of the dial; without `maps` there is none. `name` is that of the saved run, if it is
+    not a new one."""
+    chart = partial(tasks.chart_threshold, over) if over else tasks.chart if maps else unmapped
+    record = partial(Recording, chat=request.chat, history=request.history)
+    return Ways(record, chart, _store(default_folders.runs()), name or new_name(), visitors.mark(), over)
 
 
 def run_store() -> RunStore:
@@ -99,31 +90,17 @@ def _store(folder: Path) -> RunStore:
     return RunStore(folder)
 
 
-def start(
-    session: Session,
-    prompt: str,
-    settings: Callable[[], Settings],
-    choice: BackendChoice = BUILT_IN,
-    *,
-    over: str = "",
-    then: View | None = None,
-    chat: bool | None = None,
-    history: History = NO_HISTORY,
-) -> None:
-    """Submit a decode with the models of `choice`, mapped as in `mapped_over`. Invalid settings or a second decode give
-    a notice.
-
-    `then` is the view to open when the map is complete. `chat` and `history` are as in `mars_viz.record`.
-    """
+def start(session: Session, request: DecodeRequest, *, over: str = "", then: View | None = None) -> None:
+    """Submit a decode, mapped as in `saved_ways`. Invalid settings or a second decode give a notice. `then` is the view
+    to open when the map is complete."""
     is_decoding = session.job is not None and not session.job.progress.state.readable
-    chosen = decode_form.checked(session.notices, prompt, settings, choice, under_way=is_decoding)
+    chosen = decode_form.checked(session.notices, request, under_way=is_decoding)
     if chosen is None:
         return
     if session.filling is not None:
         session.filling.job.cancel()
-    ways = mapped_over(over)
-    ways = replace(ways, record=partial(ways.record, chat=chat, history=history))
-    session.job, session.then = DecodeJob(prompt, chosen, ways, choice), then
+    ways = saved_ways(request, over=over)
+    session.job, session.then = decode_job(request.prompt, chosen, ways, request.choice), then
     shared_worker().submit(session.job)
 
 
@@ -142,16 +119,16 @@ def has_template(choice: BackendChoice) -> bool | None:
     return names.has_template(choice.target) if may_read else None
 
 
-def follow_up(session: Session, run: Run) -> tuple[str, BackendChoice]:
-    """Draw the field for the next turn of the run's conversation, if possible. Returns the written text, which may be
-    empty, and the models for it."""
+def follow_up(session: Session, run: Run) -> DecodeRequest | None:
+    """Draw the field for the next turn of the run's conversation, if possible. Returns the request that was written."""
     models = models_for(session, run)
     if models is None or not run.provenance.chat or not run.prompt or not run.rounds:
-        return "", BUILT_IN
+        return None
     place = st.container()  # otherwise Streamlit pins the field to the window
     if not run.ended:
         place.caption(CUT_OFF)
-    return place.chat_input("Continue the conversation", key="follow-up") or "", models
+    text = place.chat_input("Continue the conversation", key="follow-up")
+    return DecodeRequest(text, lambda: run.settings, models, True, run.conversation) if text else None
 
 
 def _map_of(run_id: str) -> tuple[str, ...]:
@@ -162,9 +139,7 @@ def find_map(session: Session) -> None:
     """Join the job that maps the shown run, if there is one."""
     run_id = session.view.run
     job = shared_worker().find(_map_of(run_id))
-    if not isinstance(job, DecodeJob) or job.progress.state.finished:
-        return
-    if session.filling is not None and session.filling.job is job:
+    if job is None or job.progress.state.finished or (session.filling is not None and session.filling.job is job):
         return
     shared_worker().join(job)
     session.filling = Filling(run_id, job)
@@ -194,8 +169,8 @@ def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
     run_id, store = session.view.run, run_store()
     is_saved = run_id not in session.runs and (store.folder / run_id).is_dir()
     saved = run_id if is_saved and rights.owns(store.makers.of(run_id)) else ""
-    over = over if run.map is None else run.map.span.over or over
-    job = DecodeJob.mapping(run, saved, mapped_over(over), models_for(session, run) or BUILT_IN)
+    over, request = over if run.map is None else run.map.span.over or over, again(session, run)
+    job = map_job(run, saved, saved_ways(request, over=over), request.choice)
     session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)
     shared_worker().submit(job, _map_of(run_id))
 
@@ -230,7 +205,7 @@ def map_threshold(session: Session, run: Run, name: str) -> None:
     control, settings = run.settings.control, replace(run.settings, controller=NONE)
     is_same = control is not None and control.controller.name == name
     then = View(dial=control.threshold if is_same and control is not None else None, cuts=True)
-    _decode_again(session, run, settings, over=name, then=then)
+    start(session, again(session, run, settings), over=name, then=then)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
@@ -243,12 +218,13 @@ def start_again(session: Session, run: Run, dial: float | None, gamma: int | Non
         chosen = run.map.axis.apply(run.settings, dial)
     else:
         chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    _decode_again(session, run, chosen)
+    start(session, again(session, run, chosen))
 
 
-def _decode_again(session: Session, run: Run, settings: Settings, **how: Any) -> None:
-    models, chat = models_for(session, run) or BUILT_IN, bool(run.provenance.chat)
-    start(session, run.prompt, lambda: settings, models, chat=chat, history=run.history, **how)
+def again(session: Session, run: Run, settings: Settings | None = None) -> DecodeRequest:
+    """Return the request to decode the run's prompt with these settings, by default its own."""
+    models, chosen = models_for(session, run) or BUILT_IN, settings or run.settings
+    return DecodeRequest(run.prompt, lambda: chosen, models, bool(run.provenance.chat), run.history)
 
 
 def why_not_again(session: Session, run: Run) -> str:
@@ -280,7 +256,8 @@ def settle(session: Session) -> None:
             shared_worker().name(job, _map_of(run_id))
         if not progress.state.finished or (then is not None and progress.state is JobState.DONE):
             session.filling = Filling(run_id, job, then and replace(then, run=run_id))
-    session.notices[:] = filter(None, [how_it_ended(progress), progress.unsaved])
+    error = progress.error if session.filling is None else ""  # otherwise `fill_in` reports it
+    session.notices[:] = filter(None, [progress.ending, error, progress.unsaved])
     fill_in(session)
 
 
@@ -299,26 +276,13 @@ def fill_in(session: Session) -> None:
     session.notices.extend(filter(None, [progress.error]))
 
 
-def how_it_ended(progress: Decoded) -> str:
-    """Return a sentence about an ended job; empty if it succeeded."""
-    if progress.state is JobState.FAILED:
-        return f"{progress.error} The tokens decoded before are shown below." if progress.run else progress.error
-    if progress.state is JobState.CANCELLED:
-        kept = f"after {counted(progress.tokens, 'token')}; they are kept below" if progress.run else "before a token"
-        return f"{LEFT if progress.abandoned else 'You stopped the decode'} {kept}."
-    return ""
-
-
-def what_is_mapped(job: DecodeJob) -> str:
-    """Return a sentence about an unfinished map of the dial, or of the threshold of the job's controller."""
-    progress, over, ahead = job.progress, job.over, shared_worker().ahead(job)
-    if job.stopping:
-        return "Stopping the map after this pass …"
-    if progress.state is JobState.QUEUED and ahead:
-        return f"Dial map: waiting for {counted(ahead, 'other job')} on this server …"
+def mapped_so_far(progress: Decoded) -> str:
+    """Return a sentence about an unfinished map of the dial, or of a controller's threshold."""
     still = f" {counted(progress.open, 'text')} still open." if progress.open else ""
-    if over:
-        return f"{_share(progress.exact, CONTROLLERS[over].dial.symbol)}{still} Its slider waits for all of it."
+    if progress.over:
+        return (
+            f"{_share(progress.exact, CONTROLLERS[progress.over].dial.symbol)}{still} Its slider waits for all of it."
+        )
     return f"{_share(progress.exact)}{still} Elsewhere blocks are judged on the recorded text."
 
 
@@ -327,7 +291,8 @@ def _share(share: float, symbol: str = "") -> str:
     return f"{label}: {number(100 * share)} % of all settings known."
 
 
-POLL = 0.5  # seconds between polls of a measurement
+POLL = 0.5  # minimum seconds between polls of a background task
+KEEPS = "Keeps the results so far"
 FIRST_LOADS = "Loading the models; only the first decode with them waits for this …"
 
 
@@ -378,40 +343,75 @@ def _decoding(session: Session) -> None:
         others="other decode",
     )
     progress_bar(job, share, words, keeps="Keeps what was decoded")
-    theme.live_text(job.prompt, progress.text)
+    theme.live_text(progress.prompt, progress.text)
 
 
-def measure_again(
-    key: str, why: str, settings: Settings, choice: BackendChoice, keep: Callable[[Costs], object] | None = None
+def background(
+    key: str,
+    why: str,
+    labels: tuple[str, str],
+    help: str,
+    make: Callable[[], Job[Report]],
+    doing: str,
+    result: Callable[[Any], None] | None = None,
+    name: str = "",
 ) -> None:
-    """Draw the reason for measuring costs and the button that starts it with these models and settings. `keep` stores
-    the costs. `key` is unique on the page."""
-    name = f"costs-job-{key}"
-    job: CostsJob | None = st.session_state.get(name)
+    """Draw the button that starts a background task of this tab, with the reason for it, or the task's progress.
+
+    `labels` are those of the first start and of others. `make` makes the job and may raise BadInput. `result` draws the
+    latest result, also while the task runs. `key` is unique on the page, and `name` that of the task, if it is another.
+    """
+    name = f"task-{name or key}"
+    job: Job[Report] | None = st.session_state.get(name)
+
+    def progress(job: Job[Report]) -> None:
+        keeps, stopping = "" if result is None else KEEPS, "Stopping after this step …"
+        watch(job, lambda: (job.progress.share, doing), keeps=keeps, key=f"stop-{key}", stopping=stopping)
+        if result is not None and job.progress.result is not None:
+            result(job.progress.result)
+
     if job is not None and not job.progress.state.finished:
-        faults.fragment(watch, run_every=POLL)(
-            job, lambda: (job.progress.share, "Measuring what a pass costs …"), key=f"stop-{key}"
-        )
+        faults.fragment(progress, run_every=max(POLL, pace()))(job)
         return
 
     def start() -> None:
-        new_job = CostsJob(partial(tasks.measure, settings), choice, keep)
-        st.session_state[name] = new_job
-        shared_worker().submit(new_job)
+        try:
+            st.session_state[name] = new_job = make()
+        except BadInput as error:
+            st.session_state[name] = Job(Report(JobState.FAILED, str(error)), nothing)
+        else:
+            shared_worker().submit(new_job)
 
     words, button = st.columns([6, 1.4], vertical_alignment="center")
     with words:
         theme.small(why)
-        if job is not None and job.progress.error:
-            theme.note(job.progress.error)
-    first = job is None or job.progress.state is JobState.DONE
-    button.button(
-        "Measure costs" if first else "Measure again",
-        key=f"measure-{key}",
-        on_click=start,
-        width="stretch",
-        help="Some seconds: what a pass costs here, until its interval is small",
-    )
+        if job is not None:
+            stopped = result is not None and job.progress.state is JobState.CANCELLED and job.progress.result is None
+            theme.note(job.progress.error, "It was stopped before it had a result." if stopped else "")
+    label = labels[job is not None]
+    button.button(markdown(label), key=key, on_click=start, width="stretch", help=markdown(help))
+    if result is not None and job is not None and job.progress.result is not None:
+        result(job.progress.result)
+
+
+def measure_costs(
+    why: str,
+    settings: Callable[[], Settings],
+    choice: BackendChoice,
+    keep: Callable[[Costs], object] | None = None,
+    name: str = "",
+) -> None:
+    """Draw the reason for measuring costs and the button that starts it with these models and settings. `keep` stores
+    the costs. `settings` may raise BadInput. `name` is that of the task, if there are several on the page."""
+
+    def job() -> Job[Report]:
+        chosen = settings()
+        pair_named(choice.target, choice.drafter).check(chosen)
+        return Job(Report(), partial(tasks.measure_costs, chosen, keep), choice)
+
+    labels, doing = ("Measure costs", "Measure again"), "Measuring what a pass costs …"
+    tip = "Some seconds: what a pass costs here, until its interval is small"
+    background("measure-costs", why, labels, tip, job, doing, name=name)
 
 
 def watch(

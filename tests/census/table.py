@@ -329,7 +329,7 @@ LIVE = listed(
     textbox(PROMPT, "Prompt", ITSELF),
     away("Decode now", "link run", MAIN),
     away("Race now", MAIN),
-    button("Measure passes", "answer [data-testid=stExpander] .mv-numbers | Measure again"),
+    button("Measure costs", "answer [data-testid=stExpander] .mv-numbers | Measure again"),
     button("Check the head", "seen .js-plotly-plot"),
     button("Measure again | Stop | Cancel", MAIN, fleeting=True),
     radio("Show › *", "link view", MAIN, leaves=True),

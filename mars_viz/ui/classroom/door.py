@@ -95,9 +95,9 @@ async def shown(request: Request) -> Response:
         return _refused(403, why)
     if request.method == "POST":
         return await _moved(classroom, mark, request)
-    if request.query_params.get("since") == classroom.board.version:
+    if request.query_params.get("since") == classroom.version:
         return Response(None, 204, _NO_STORE)
-    return JSONResponse(classroom.board.read(), 200, _NO_STORE)
+    return JSONResponse(classroom.read(), 200, _NO_STORE)
 
 
 async def _moved(classroom: ServerClass, mark: str, request: Request) -> Response:
@@ -111,7 +111,7 @@ async def _moved(classroom: ServerClass, mark: str, request: Request) -> Respons
         if len(body) > LARGEST:
             return _refused(413, f"This message has more than {LARGEST} bytes. Load the page again.")
     try:
-        classroom.board.move(view_in(body))
+        classroom.move(view_in(body))
     except BadInput as error:
         return _refused(400, str(error))
     return Response(None, 204, _NO_STORE)

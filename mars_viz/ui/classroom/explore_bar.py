@@ -76,7 +76,7 @@ def following() -> Following:
 
 def shown_in(classroom: ServerClass, catalog: RunCatalogue) -> ShownRun | None:
     """Return the shown run, or None if it is no longer in the catalog."""
-    shown = classroom.board.shown
+    shown = classroom.shown
     return shown if shown is not None and catalog.has(shown.view.run) else None
 
 
@@ -99,7 +99,7 @@ def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogu
     view, teaches = session.view, rights.is_teacher()
     here = shown is not None and shown.view.run == view.run
     if teaches and here:
-        classroom.board.renew(run, view.cuts)
+        classroom.renew(run, view.cuts)
     row = place.container(horizontal=True, vertical_alignment="center", key="class-bar")
     if teaches:
         if not here:
@@ -108,7 +108,7 @@ def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogu
                 "Show to the class", key="class-show", on_click=show, help="Every student who follows sees this run"
             )
         if shown is not None:
-            stop = classroom.board.stop
+            stop = classroom.stop
             row.button("Stop showing", key="class-stop", on_click=stop, help="The class is shown nothing")
         other = f"The class sees “{shown.title}”." if shown is not None else NOTHING_SHOWN
         row.caption(markdown(IN_STEP if here else other))
@@ -135,7 +135,7 @@ def _show(classroom: ServerClass, session: Session, run: Run, catalog: RunCatalo
     except BadInput as error:
         session.notices[:] = [str(error)]
     else:
-        classroom.board.show(run, title, session.view)
+        classroom.show(run, title, session.view)
     following().renew()
 
 

@@ -3,10 +3,9 @@ everything."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from mars_viz.errors import SettingError
 from mars_viz.permissions import ClassLimits
@@ -89,40 +88,25 @@ def check_tokens(tokens: int) -> None:
         raise SettingError(too_many_tokens(tokens, classroom))
 
 
-class StudentJobs:
-    """Counts the admitted, unfinished jobs of each browser."""
-
-    def __init__(self) -> None:
-        self._marks: WeakKeyDictionary[Job[Any], str] = WeakKeyDictionary()
-        self._lock = Lock()
-
-    def why_not(self, job: Job[Any], mark: str, limits: ClassLimits) -> str:
-        """Return why the browser may not run the job now; empty if it may. Cancelled jobs don't count."""
-        if job.new_tokens > limits.tokens:
-            return too_many_tokens(job.new_tokens, limits)
-        with self._lock:
-            unfinished = sum(
-                mark == whose and not (other.progress.state.finished or other.stopping)
-                for other, whose in self._marks.items()
-            )
-            if unfinished < limits.jobs:
-                self._marks[job] = mark
-                return ""
-        if not mark:
-            return (
-                "Browsers that send no cookie share one place in this classroom's queue, and it is taken. Allow "
-                "cookies here, and load the page again."
-            )
-        return (
-            f"In this classroom a browser has at most {counted(limits.jobs, 'job')} that wait or run at once, over all "
-            "of its tabs. Wait until one of yours has ended, or stop it."
-        )
-
-
-_student_jobs = StudentJobs()
-
-
-def why_no_job(job: Job[Any]) -> str:
-    """Return why the running script's browser may not run the job now; empty if it may."""
+def why_no_job(job: Job[Any], unfinished: Sequence[Job[Any]]) -> str:
+    """Return why the running script's browser may not run the job now, given all unfinished jobs; empty if it may."""
     allowed = limits()
-    return "" if allowed is None else _student_jobs.why_not(job, visitors.mark(), allowed)
+    return "" if allowed is None else too_many_jobs(job, visitors.mark(), unfinished, allowed)
+
+
+def too_many_jobs(job: Job[Any], mark: str, unfinished: Sequence[Job[Any]], limits: ClassLimits) -> str:
+    """Return why a student's browser with this mark may not run the job; empty if it may. Cancelled jobs don't
+    count."""
+    if job.new_tokens > limits.tokens:
+        return too_many_tokens(job.new_tokens, limits)
+    if sum(other.maker == mark and not other.stopping for other in unfinished) < limits.jobs:
+        return ""
+    if not mark:
+        return (
+            "Browsers that send no cookie share one place in this classroom's queue, and it is taken. Allow "
+            "cookies here, and load the page again."
+        )
+    return (
+        f"In this classroom a browser has at most {counted(limits.jobs, 'job')} that wait or run at once, over all "
+        "of its tabs. Wait until one of yours has ended, or stop it."
+    )

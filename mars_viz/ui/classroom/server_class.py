@@ -1,6 +1,6 @@
 """The server's class: its limits, the teacher's key and browsers, and the shown run with the teacher's position.
 
-Held in memory, one per server. Each change of the position gives a new version. Thread-safe.
+Held in memory, one per server. Each change of the position gives a new version.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, replace
 from functools import cache
-from threading import Lock
 from typing import Any
 
 from mars_viz.components.explorer.element import recorded_at
@@ -40,36 +39,35 @@ class ShownRun:
         }
 
 
-class ShownBoard:
-    """Holds the shown run, if any."""
+_BYTES = 24  # of a key
 
-    def __init__(self) -> None:
-        """Draw a random prefix for the versions, so that those of two servers differ."""
-        self._epoch, self._count = secrets.token_hex(4), 0
-        self._shown: ShownRun | None = None
-        self._lock = Lock()
+
+class ServerClass:
+    """One class, from the start of the server to its end, and the run that it is shown."""
+
+    def __init__(self, limits: ClassLimits) -> None:
+        self.limits = limits
+        self.key = secrets.token_urlsafe(_BYTES)  # secret in the teacher's link
+        self._teachers: frozenset[str] = frozenset()
+        self._set(None)
+
+    def _set(self, shown: ShownRun | None) -> None:
+        self._board = secrets.token_hex(8), shown  # one assignment, because other threads read it
 
     @property
     def shown(self) -> ShownRun | None:
         """The shown run, if any."""
-        return self._shown
-
-    @property
-    def run_id(self) -> str:
-        """The run's id; empty if nothing is shown."""
-        shown = self._shown
-        return "" if shown is None else shown.view.run
+        return self._board[1]
 
     @property
     def version(self) -> str:
-        """Changes with each update."""
-        return f"{self._epoch}.{self._count}"
+        """Changes with each update, and differs between servers."""
+        return self._board[0]
 
     def read(self) -> dict[str, Any]:
         """Return the version and the position at one moment."""
-        with self._lock:
-            position = {"run": None} if self._shown is None else self._shown.position
-            return {"version": self.version, **position}
+        version, shown = self._board
+        return {"version": version, **({"run": None} if shown is None else shown.position)}
 
     def show(self, run: Run, title: str, view: View) -> None:
         """Show a run at the position of this view, without the teacher's pins."""
@@ -82,7 +80,7 @@ class ShownBoard:
 
     def renew(self, run: Run, cuts: bool) -> None:
         """Update the shown run after it gained a map or its slider was switched to another threshold."""
-        shown = self._shown
+        shown = self.shown
         if shown is None or (shown.run is run and shown.view.cuts == cuts):
             return
         dial = shown.view.dial if shown.view.cuts == cuts else None
@@ -90,7 +88,7 @@ class ShownBoard:
 
     def move(self, view: View) -> None:
         """Move to the teacher's new position. Raises SettingError for another run or an invalid position."""
-        shown = self._shown
+        shown = self.shown
         if shown is None or (view.run, view.cuts) != (shown.view.run, shown.view.cuts):
             raise SettingError("The class is shown another run by now. Load the page again.")
         opened = fitted(view, shown.run)
@@ -99,32 +97,13 @@ class ShownBoard:
         if opened.view != shown.view:
             self._set(replace(shown, view=opened.view))
 
-    def _set(self, shown: ShownRun | None) -> None:
-        with self._lock:
-            self._shown, self._count = shown, self._count + 1
-
-
-_BYTES = 24  # of a key
-
-
-class ServerClass:
-    """One class, from the start of the server to its end."""
-
-    def __init__(self, limits: ClassLimits) -> None:
-        self.limits = limits
-        self.key = secrets.token_urlsafe(_BYTES)  # secret in the teacher's link
-        self.board = ShownBoard()
-        self._teachers: frozenset[str] = frozenset()
-        self._lock = Lock()
-
     def fits(self, key: str) -> bool:
         """Return True for the teacher's key, in constant time."""
         return secrets.compare_digest(key.encode("utf-8", "replace"), self.key.encode())
 
     def let_in(self, mark: str) -> None:
         """Make the browser with this mark a teacher's."""
-        with self._lock:
-            self._teachers |= {mark} - {""}
+        self._teachers |= {mark} - {""}
 
     def is_teacher(self, mark: str) -> bool:
         """Return True if the browser has opened the teacher's link since the server started."""
@@ -132,7 +111,8 @@ class ServerClass:
 
     def sees(self, mark: str, name: str, maker: str) -> bool:
         """Return True if the browser with this mark made the run or race, is shown it, or is a teacher's."""
-        return (bool(mark) and maker == mark) or name == self.board.run_id or self.is_teacher(mark)
+        is_shown = self.shown is not None and name == self.shown.view.run
+        return (bool(mark) and maker == mark) or is_shown or self.is_teacher(mark)
 
 
 @cache
@@ -149,5 +129,5 @@ def server_class() -> ServerClass | None:
 def class_view(run_id: str | None = None) -> View | None:
     """Return the shown view. None if nothing is shown, if it is a run other than `run_id`, or without a classroom."""
     classroom = server_class()
-    shown = None if classroom is None else classroom.board.shown
+    shown = None if classroom is None else classroom.shown
     return None if shown is None or run_id not in (None, shown.view.run) else shown.view

@@ -1,1 +1,1 @@
-"""The server's background worker, the model process and the job classes."""
+"""The server's background worker, the model process and the jobs."""

@@ -6,13 +6,14 @@ The functions that record, map, race and walk are arguments.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput, MarsVizError
@@ -20,7 +21,8 @@ from mars_viz.exploration import Stand, Together, mapped
 from mars_viz.race import RECORDED, Race, RaceStep, RaceStore, RaceTexts
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name, read
-from mars_viz.ui.jobs.models import Job, JobState, Models, P, Progress, Rank, Throttle
+from mars_viz.ui.jobs.models import LEFT, Events, Interrupted, Job, JobState, Progress, Rank, Throttle, nothing
+from mars_viz.words import counted
 
 if TYPE_CHECKING:
     from mars_viz.race import Racing
@@ -30,16 +32,17 @@ if TYPE_CHECKING:
 MAPPING_SECONDS = 120.0
 """Working time after which the job stops a map, because sweeps wait behind it. A map may be resumed any number of
 times."""
-TURN = 0.25  # seconds of mapping after which waiting decodes run first
 
-_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Progress):
-    """Snapshot of a decode's progress."""
+    """Snapshot of a decode's progress. Updates of `so_far` are sent as `more`, its new parts."""
 
+    prompt: str = ""
+    settings: Settings = Settings()
+    over: str = ""  # name of the controller whose threshold is mapped; empty for the rule's dial
     tokens: int = 0
     rounds: int = 0
     so_far: Run | None = None  # the rounds so far, updated less often than `rounds`
@@ -49,10 +52,22 @@ class Decoded(Progress):
     exact: float = 0.0  # share of the dial's range with a known text, over all draft lengths
     open: int = 0  # number of texts of other settings still being decoded
 
+    def after(self, *, more: Run | None = None, **news: Any) -> Self:
+        """Append new parts to the run."""
+        return replace(self, **({"so_far": grown(self.so_far, more)} | news))
+
     @property
     def run(self) -> Run | None:
         """The run, after it has ended or was cancelled; None if no round was decoded."""
-        return self.so_far if self.complete else None
+        return self.so_far if self.complete or self.state.finished else None
+
+    @property
+    def ending(self) -> str:
+        """How the decode was cut short, in a sentence; empty if it was not."""
+        after = f"after {counted(self.tokens, 'token')}" if self.run else "before the first token"
+        if self.state is JobState.CANCELLED:
+            return f"{LEFT if self.abandoned else 'You stopped the decode'} {after}."
+        return f"The decode failed {after}." if self.state is JobState.FAILED else ""
 
     @property
     def tau(self) -> float:
@@ -94,24 +109,6 @@ def grown(before: Any, more: Any) -> Any:
     return replace(more, pieces={**before.pieces, **more.pieces}) if isinstance(more, Run) else more
 
 
-class GrowingJob(Job[P]):
-    """Job of one session, whose snapshot has a field that grows. Only its new parts are sent, as `more`."""
-
-    private: ClassVar[bool] = True
-    grows: ClassVar[str]  # name of the field
-
-    def tell_more(self, now: Any, **news: object) -> None:
-        """Update the growing field to `now`, and other fields."""
-        self.tell(more=since(getattr(self.progress, self.grows), now), **news)
-
-    def after(self, news: Mapping[str, Any]) -> P:
-        """Append the new parts."""
-        if "more" in news:
-            more = grown(getattr(self.progress, self.grows), news["more"])
-            news = {name: value for name, value in news.items() if name != "more"} | {self.grows: more}
-        return super().after(news)
-
-
 def unmapped(pair: Any, run: Run) -> None:
     """Return None: `chart` for decodes without a map."""
 
@@ -128,105 +125,79 @@ class Ways:
     over: str = ""  # name of the controller whose threshold is mapped; empty to map the rule's dial
 
 
-class DecodeJob(GrowingJob[Decoded]):
-    """Decodes one prompt, then maps the run's dial. Waiting decodes run before the map."""
+def decode_job(prompt: str, settings: Settings, ways: Ways, choice: BackendChoice = BUILT_IN) -> Job[Decoded]:
+    """Return a job that decodes one prompt with the models of `choice`, then maps the run's dial. Waiting decodes run
+    before the map."""
+    progress = Decoded(prompt=prompt, settings=settings, over=ways.over)
+    work = partial(_decode, prompt, settings, ways)
+    return Job(progress, work, choice, new_tokens=settings.max_new_tokens)
 
-    grows = "so_far"
 
-    def __init__(self, prompt: str, settings: Settings, ways: Ways, choice: BackendChoice = BUILT_IN) -> None:
-        """`choice` selects the models."""
-        super().__init__(Decoded(JobState.QUEUED))
-        self.prompt, self.settings, self.choice = prompt, settings, choice
-        self.new_tokens = settings.max_new_tokens
-        self.over = ways.over  # name of the controller whose threshold is mapped; empty for the rule's dial
-        self.maker = ways.maker  # mark of the browser that started the run
-        self._ways = ways
+def finished_job(run: Run, saved: str) -> Job[Decoded]:
+    """Return the finished job of a saved run, for display."""
+    progress = Decoded(JobState.DONE, prompt=run.prompt, settings=run.settings, so_far=run, saved=saved)
+    return Job(replace(progress, tokens=len(run.token_ids), rounds=len(run.rounds)), nothing)
 
-    @classmethod
-    def mapping(cls, run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> DecodeJob:
-        """Return a job that only maps `run`, resuming its map. `saved` is the run's name in the store, if it has
-        one."""
-        job = cls(run.prompt, run.settings, ways, choice)
-        job._progress = replace(job.progress, so_far=run, complete=True, saved=saved)
-        return job
 
-    @property
-    def rank(self) -> Rank:
-        """SHORT while decoding, MAP afterwards."""
-        return Rank.SHORT if self.progress.run is None else Rank.MAP
+def map_job(run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> Job[Decoded]:
+    """Return a job that only maps `run`, resuming its map. `saved` is the run's name in the store, if it has one."""
+    how: dict[str, Any] = {"prompt": run.prompt, "settings": run.settings, "over": ways.over}
+    progress = Decoded(**how, so_far=run, complete=True, saved=saved)
+    work, tokens = partial(_map, run, saved, ways), run.settings.max_new_tokens
+    return Job(progress, work, choice, Rank.MAP, new_tokens=tokens)
 
-    def work(self, models: Models[Any]) -> Iterator[None]:
-        """Decode to the end of the text, then map in turns."""
-        pair = models.pair(self.choice, lambda: self.stopping)
-        run = self._decoded(pair) if self.progress.run is None else self.progress.run
-        mapper = None if run is None or self.stopping else self._ways.chart(pair, run)
-        if run is not None and mapper is not None:
-            self.tell(state=JobState.MAPPING)
-            yield
-            yield from self._map(run, mapper)
 
-    def fail(self, error: str) -> None:
-        """End the job as FAILED, but keep the decoded rounds."""
-        try:
-            self.tell(complete=True)
-        except Exception:  # the first error may have been in this very update
-            _log.exception("The progress of a failed decode could not be reported.")
-        super().fail(error)
-
-    def _decoded(self, pair: Any) -> Run | None:
-        """Decode to the end of the text, and save the run while it grows. Return None if cancelled."""
-        recorder = self._ways.record(pair, self.prompt, self.settings)
-        keeping = Keeping(self._ways.store, self._ways.name, self._ways.maker)
-        try:
-            self.tell(state=JobState.DECODING)
-            rounds, looks, writes = 0, Throttle(), Throttle()
-            for rounds, _ in enumerate(() if self.stopping else recorder, start=1):
-                self.tell(tokens=len(recorder.token_ids), rounds=rounds)
-                if self.stopping:
-                    break
+def _decode(prompt: str, settings: Settings, ways: Ways, pair: Any) -> Events:
+    """Decode to the end of the text, save the run while it grows, and map it unless cancelled."""
+    recorder = ways.record(pair, prompt, settings)
+    keeping = Keeping(ways.store, ways.name, ways.maker)
+    told: Run | None = None
+    rounds, looks, writes, stopped = 0, Throttle(), Throttle(), True
+    try:
+        with suppress(Interrupted):  # completed rounds are kept
+            for rounds, _ in enumerate(recorder, start=1):
+                yield {"tokens": len(recorder.token_ids), "rounds": rounds}
                 if looks.due:
                     with looks:
-                        self.tell_more(recorder.run())
-                if writes.due and self.progress.so_far is not None:
+                        before, told = told, recorder.run()
+                        yield {"more": since(before, told)}
+                if writes.due and told is not None:
                     with writes:
-                        keeping.write(self.progress.so_far)
-            run = recorder.run() if rounds else None
-            if run is not None:
-                keeping.finish(run)
-                self.tell_more(run, complete=True)
-            self.tell(saved=keeping.name, unsaved=keeping.error)
-            return None if self.stopping else run
-        finally:
-            keeping.leave()
+                        keeping.write(told)
+            stopped = False
+        if not rounds:
+            return None
+        run = recorder.run()
+        keeping.finish(run)
+        yield {"more": since(told, run), "complete": True, "saved": keeping.name, "unsaved": keeping.error}
+    finally:
+        keeping.leave()
+    return None if stopped else (yield from _map(run, keeping.name, ways, pair))
 
-    def _map(self, run: Run, mapper: Mapper) -> Iterator[None]:
-        """Map in turns of TURN seconds; each step is a batched pass. If the map ends, is cancelled or fails, or has
-        used MAPPING_SECONDS, keep the run with the map so far: in the store, or as progress if the run is not
-        stored."""
-        spent, began = 0.0, time.monotonic()
-        try:
-            steps = iter(mapper)
-            while not self.stopping and (step := next(steps, None)) is not None:
-                self.tell(exact=step.exact, open=step.open)
-                turn = time.monotonic() - began
-                if turn >= TURN:
-                    spent += turn
-                    if spent >= MAPPING_SECONDS and not self.stopping:
-                        break
-                    yield
-                    began = time.monotonic()
-            mapped_run = mapped(run, mapper.map())
-            if self._ways.store is None or not self.progress.saved:
-                self.tell(so_far=mapped_run)
-            else:
-                try:
-                    self._ways.store.replace(self.progress.saved, mapped_run)
-                except MarsVizError:
-                    self.tell(so_far=mapped_run)
-                    raise
-            self.tell(state=JobState.DONE)
-        except MarsVizError as error:
-            self.tell(state=JobState.DONE, error=str(error))
+
+def _map(run: Run, saved: str, ways: Ways, pair: Any) -> Events:
+    """Map a run's dial; each step is a batched pass. If the map ends, is cancelled or fails, or has used
+    MAPPING_SECONDS, keep the run with the map so far: in the store, or as progress if the run is not stored."""
+    if (mapper := ways.chart(pair, run)) is None:
+        return None
+    news: dict[str, Any] = {"state": JobState.DONE}
+    try:
+        with suppress(Interrupted):
+            yield {"state": JobState.MAPPING}
+            spent, began = 0.0, time.monotonic()
+            for step in mapper:
+                spent += time.monotonic() - began
+                yield {"exact": step.exact, "open": step.open}
+                if spent >= MAPPING_SECONDS:
+                    break
+                began = time.monotonic()  # without the turns of other jobs
+        news["so_far"] = mapped(run, mapper.map())
+        if ways.store is not None and saved:
+            ways.store.replace(saved, news["so_far"])
+            del news["so_far"]
+    except MarsVizError as error:
+        news["error"] = str(error)
+    return news
 
 
 class Keeping:
@@ -263,59 +234,54 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Raced(Progress):
-    """Snapshot of a race's progress."""
+    """Snapshot of a race's progress. Updates of `texts` are sent as `more`, their new parts."""
 
+    prompt: str = ""
+    settings: Settings = Settings()
     step: RaceStep | None = None
     texts: RaceTexts = RaceTexts()  # the lanes' texts so far, updated less often than `step`
     race: Race | None = None
     saved: str = ""  # name of the saved race's folder
     unsaved: str = ""  # why the race could not be saved, in a sentence
 
+    def after(self, *, more: RaceTexts | None = None, **news: Any) -> Self:
+        """Append new parts to the texts."""
+        return replace(self, texts=grown(self.texts, more), **news)
 
-class RaceJob(GrowingJob[Raced]):
-    """Decodes one race."""
 
-    grows = "texts"
+def race_job(
+    make: Callable[[Any], Racing],
+    prompt: str,
+    settings: Settings,
+    choice: BackendChoice = BUILT_IN,
+    folder: Path | None = None,
+    name: str = "",
+    maker: str = "",
+) -> Job[Raced]:
+    """Return a job that decodes one race. `make` makes the racer from a pair. `prompt` and `settings` are for display.
+    The race is saved in `folder`, if given, under `name` or a new name, with the browser's mark `maker`."""
+    work = partial(_race, make, folder, name or new_name("race"), maker)
+    progress = Raced(prompt=prompt, settings=settings)
+    return Job(progress, work, choice, new_tokens=settings.max_new_tokens)
 
-    def __init__(
-        self,
-        make: Callable[[Any], Racing],
-        prompt: str,
-        settings: Settings,
-        choice: BackendChoice = BUILT_IN,
-        folder: Path | None = None,
-        name: str = "",
-        maker: str = "",
-    ) -> None:
-        """`make` makes the racer from a pair. `prompt` and `settings` are for display. The race is saved in `folder`,
-        if given, under `name` or a new name, with the browser's mark `maker`."""
-        super().__init__(Raced(JobState.QUEUED))
-        self.choice, self.prompt, self.settings = choice, prompt, settings
-        self._make, self._folder, self._name, self.maker = make, folder, name, maker
-        self.new_tokens = settings.max_new_tokens
 
-    def work(self, models: Models[Any]) -> None:
-        """Race to the end. A cancelled race is discarded."""
-        racer = self._make(models.pair(self.choice, lambda: self.stopping))
-        self.tell(state=JobState.DECODING)
-        looks, complete = Throttle(), False
-        for step in () if self.stopping else racer:
-            self.tell(step=step)
-            if self.stopping:
-                break
-            if not complete and (looks.due or step.turn != RECORDED):
-                complete = step.turn != RECORDED  # the texts are complete
-                with looks:
-                    self.tell_more(racer.texts())
-        if self.stopping:
-            return
-        race, saved, unsaved = racer.race(), "", ""
-        if self._folder is not None:
-            try:
-                saved = RaceStore(self._folder).save(race, self._name or new_name("race"), self.maker)
-            except BadInput as error:
-                unsaved = f"The race is not saved: {error}"
-        self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
+def _race(make: Callable[[Any], Racing], folder: Path | None, name: str, maker: str, pair: Any) -> Events:
+    """Race to the end. A cancelled race is discarded."""
+    racer, looks, told, complete = make(pair), Throttle(), RaceTexts(), False
+    for step in racer:
+        yield {"step": step}
+        if not complete and (looks.due or step.turn != RECORDED):
+            complete = step.turn != RECORDED  # the texts are complete
+            with looks:
+                before, told = told, racer.texts()
+                yield {"more": since(before, told)}
+    race, saved, unsaved = racer.race(), "", ""
+    if folder is not None:
+        try:
+            saved = RaceStore(folder).save(race, name, maker)
+        except BadInput as error:
+            unsaved = f"The race is not saved: {error}"
+    return {"race": race, "saved": saved, "unsaved": unsaved}
 
 
 Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]  # each step is a batched pass
@@ -323,40 +289,35 @@ Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]  # each step is
 
 @dataclass(frozen=True, slots=True)
 class Walked(Progress):
-    """Snapshot of the walks' progress."""
+    """Snapshot of the walks' progress. Updates of `together` are sent as `more`, its new parts."""
 
+    run: Run | None = None  # the run from whose prompt the rules walk
     together: Together | None = None  # the walks so far; None before the first pass
 
+    def after(self, *, more: Together | None = None, **news: Any) -> Self:
+        """Append new parts to the walks."""
+        return replace(self, together=grown(self.together, more), **news)
 
-class WalkJob(GrowingJob[Walked]):
-    """Walks several rules from one run."""
 
-    grows = "together"
+def walk_job(
+    run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: BackendChoice = BUILT_IN
+) -> Job[Walked]:
+    """Return a job that walks several rules from one run with the models of `choice`. `path` is the run's saved file,
+    if any: it is read from there, because a run with its map is large."""
+    work = partial(_walk, path or run, stands, walk)
+    return Job(Walked(run=run), work, choice, new_tokens=run.settings.max_new_tokens)
 
-    def __init__(
-        self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: BackendChoice = BUILT_IN
-    ) -> None:
-        """`walk` makes the walks with the models of `choice`. `path` is the run's saved file, if any."""
-        super().__init__(Walked(JobState.QUEUED))
-        self.asked, self.stands, self.choice = run, stands, choice
-        self._walk, self._path = walk, path
-        self.new_tokens = run.settings.max_new_tokens
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out a saved run: with its map it is large, and `work` reads it from its file."""
-        return super().__getstate__() | ({} if self._path is None else {"asked": None})
-
-    def work(self, models: Models[Any]) -> None:
-        """Walk to the end or until cancelled; completed rounds are kept."""
-        pair = models.pair(self.choice, lambda: self.stopping)
-        run = read(self._path) if self.asked is None and self._path is not None else self.asked
-        self.tell(state=JobState.DECODING)
-        looks, together = Throttle(), None
-        for together in () if self.stopping else self._walk(pair, run, self.stands):
+def _walk(source: Run | Path, stands: Sequence[Stand], walk: Walk, pair: Any) -> Events:
+    """Walk to the end or until cancelled; completed rounds are kept."""
+    run, looks = read(source) if isinstance(source, Path) else source, Throttle()
+    told: Together | None = None
+    together: Together | None = None
+    with suppress(Interrupted):
+        for together in walk(pair, run, stands):
+            more = None
             if looks.due:
                 with looks:
-                    self.tell_more(together)
-            if self.stopping:
-                break
-        if together is not None:
-            self.tell_more(together)
+                    more, told = since(told, together), together
+            yield {"more": more}
+    return {"more": since(told, together)}

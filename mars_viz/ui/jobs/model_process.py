@@ -1,18 +1,18 @@
 """Runs jobs and their models in a separate process.
 
 Pages don't compete with a decode for the interpreter, and the server survives if the process is killed. The process
-runs this module as its main program, until its standard input is closed. It imports no Streamlit, and no torch until a
-pair is loaded. `multiprocessing` is not used: its children import the parent's main module, which is the page under
-Streamlit.
+runs this module as its main program, until the connection is closed. It imports no Streamlit, and no torch until a pair
+is loaded. It is not started by `multiprocessing`, whose children import the parent's main module, which is the page
+under Streamlit.
 
-Requests are ("ready",) to import the model libraries, ("do", number, job) to run a job, or a step of it if `job` is
-None, and ("stop", number) to cancel a job at once. Answers are ("news", changed fields of the job's snapshot),
-("models", status, recent models) after each change, and ("over", whether the process ends) at the end of a step.
+Requests are ("ready",) to import the model libraries, ("begin", number, work, choice, rank) to hand over a job, ("run",
+number) to run it, or a turn of it, and ("stop", number) to cancel it at once. Answers are ("news", changed fields of
+the job's progress), ("models", status) after each change, and ("over", whether the process ends) at the
+end of a run or a turn.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import pickle
@@ -26,15 +26,15 @@ from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from io import BytesIO
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
-from mars_viz.backend_choice import BackendChoice
 from mars_viz.records import Round, Speculation
 from mars_viz.run import Run
 from mars_viz.terminal import shown_logs, shown_streams
-from mars_viz.ui.jobs.models import FAULT, Job, Models, Status
+from mars_viz.ui.jobs.models import FAULT, Job, JobState, Models, Progress, Status
 
 PROGRAM = "mars_viz.ui.jobs.model_process"
 GIVEN_UP = (
@@ -46,33 +46,6 @@ PATIENCE = 5.0  # seconds that the process has to end by itself before it is kil
 _log = logging.getLogger(__name__)
 
 
-class Wire:
-    """One end of a pair of pipes that carry pickles. Any thread may send; one thread receives.
-
-    Only for trusted processes: unpickling runs arbitrary code.
-    """
-
-    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-        """Use two streams, which must be binary and buffered."""
-        self._incoming, self._outgoing = incoming, outgoing
-        self._lock = threading.Lock()
-
-    def put(self, message: object) -> None:
-        """Send a message. Raises OSError if the other end is closed. If pickling fails, nothing has been sent."""
-        written = BytesIO()
-        _Pickler(written, pickle.HIGHEST_PROTOCOL).dump(message)
-        with self._lock:
-            self._outgoing.write(written.getbuffer())
-            self._outgoing.flush()
-
-    def take(self) -> Any:
-        """Wait for the next message. Raises EOFError if the other end is closed."""
-        try:
-            return pickle.load(self._incoming)
-        except pickle.UnpicklingError as error:  # cut off in the middle
-            raise EOFError("The other end has closed the pipe.") from error
-
-
 class _Pickler(pickle.Pickler):
     """Pickles records by their fields, without cached properties or shared columns."""
 
@@ -81,32 +54,33 @@ class _Pickler(pickle.Pickler):
         return NotImplemented if kind is None else (kind, tuple(getattr(thing, field.name) for field in fields(kind)))
 
 
+def pickled(message: object) -> bytes:
+    """Return the message in the form that is sent."""
+    stream = BytesIO()
+    _Pickler(stream, pickle.HIGHEST_PROTOCOL).dump(message)
+    return stream.getvalue()
+
+
 class ModelProcess:
     """Runs jobs in another process, which is started at the first job and restarted whenever it has ended."""
 
     def __init__(self, make: Callable[[], Models[Any]]) -> None:
         """`make` creates the models in the other process; it must be picklable, such as a module's function."""
         self._make = make
-        self._numbers = itertools.count()
         self._process: subprocess.Popen[bytes] | None = None
-        self._wire: Wire | None = None
-        self._numbers_by_job: WeakKeyDictionary[Job[Any], int] = WeakKeyDictionary()
-        self._status = Status()
-        self.recent: tuple[BackendChoice, ...] = ()  # recently loaded models, newest first
-
-    @property
-    def status(self) -> Status:
-        """The latest snapshot of loaded and loading models."""
-        return self._status
+        self._sending = threading.Lock()
+        self._begun: set[int] = set()  # numbers of unfinished jobs that the process has
+        self.status = Status()  # latest snapshot of loaded and loading models
 
     def get_ready(self) -> None:
         """Start the process, if it is not running, and have it import its libraries. Raises OSError if it does not
         start."""
-        if self._running() is None:
-            self._start().put(("ready",))
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+            self._put("ready")
 
     def serve(self, job: Job[Any]) -> None:
-        """Run a job, or a step of a long one, and apply its updates to `job` here."""
+        """Run a job, or a turn of a long one, and apply its updates to `job` here."""
         if not job.begin():
             return
         trouble = ""
@@ -120,63 +94,69 @@ class ModelProcess:
             _log.exception("A job could not be handed over.")
             self.rest()
             trouble = FAULT
-        if trouble and not job.progress.state.finished:
-            job.fail(trouble)
         if job.progress.state.finished:
-            job.let_go()
+            self._begun.discard(job.number)
+        elif trouble:
+            job.fail(trouble)
 
     def rest(self) -> None:
         """End the process, which frees the memory of its models."""
         process, self._process = self._process, None
-        self._numbers_by_job.clear()
-        self._status = Status()
+        self._begun.clear()
+        self.status = Status()
         if process is not None:
-            _end(process)
+            self._end(process)
 
     def _serve(self, job: Job[Any]) -> bool:
         """Return False if the process ends afterwards."""
-        wire = self._running() or self._start()
-        number = self._numbers_by_job.get(job)
-        if number is None:
-            number = self._numbers_by_job[job] = next(self._numbers)
-            wire.put(("do", number, job))
-            job.on_cancel = partial(_stop, wire, number)
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        if job.number not in self._begun:
+            self._put("begin", job.number, job.work, job.choice, job.rank)
+            self._begun.add(job.number)
+            job.on_cancel = partial(self._stop, job.number)
             if job.stopping:  # cancelled before the process knew the job
-                _stop(wire, number)
-        else:
-            wire.put(("do", number, None))
+                self._stop(job.number)
+        self._put("run", job.number)
         while True:
-            match wire.take():
+            match pickle.loads(self._connection.recv_bytes()):
                 case "news", news:
                     job.tell(**news)
-                case "models", status, recent:
-                    self._status, self.recent = status, recent
+                case "models", status:
+                    self.status = status
                 case "over", last:
                     return not last
 
-    def _running(self) -> Wire | None:
-        return None if self._process is None or self._process.poll() is not None else self._wire
+    def _put(self, *message: object) -> None:
+        """Send a message. Raises OSError if the process has ended. If pickling fails, nothing has been sent."""
+        data = pickled(message)
+        with self._sending:
+            self._connection.send_bytes(data)
 
-    def _start(self) -> Wire:
+    def _stop(self, number: int) -> None:
+        with suppress(OSError):  # the process and the job have ended
+            self._put("stop", number)
+
+    def _start(self) -> None:
         self.rest()
         package = Path(__file__).resolve().parents[3]
         paths = filter(None, [str(package), *sys.path, os.environ.get("PYTHONPATH")])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"},
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._wire = Wire(self._process.stdout, self._process.stdin)
-        self._wire.put(self._make)
-        return self._wire
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", PROGRAM, f"{theirs.fileno()}"],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # printed output goes to standard error
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"},
+            )
+        self._put(self._make)
 
     def _ended(self, error: EOFError | OSError) -> str:
         """Clean up after the process has ended unexpectedly; return a sentence with the reason and the remedy."""
         if self._process is None:
             return f"The process that runs the models could not be started ({error}). Free some memory, and try again."
-        code = _end(self._process)
+        code = self._end(self._process)
         self.rest()
         how = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return (
@@ -184,23 +164,14 @@ class ModelProcess:
             "ends again, ask for fewer tokens or smaller models, and see the server's log."
         )
 
-
-def _end(process: subprocess.Popen[bytes]) -> int:
-    """Close the pipes, which ends the process, and return its exit code."""
-    for stream in (process.stdin, process.stdout):
-        assert stream is not None
-        with suppress(OSError):  # flushing to a process that has ended
-            stream.close()
-    try:
-        return process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
-
-
-def _stop(wire: Wire, number: int) -> None:
-    with suppress(OSError, ValueError):  # the process and the job have ended
-        wire.put(("stop", number))
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
+        """Close the connection, which ends the process, and return its exit code."""
+        self._connection.close()
+        try:
+            return process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
 
 
 MODEST = 5  # niceness of the model process, so that pages stay responsive
@@ -208,58 +179,50 @@ EXPENDABLE = 500  # linux's oom_score_adj of this process: it is killed before t
 
 
 def main() -> None:
-    """Serve the parent process until it closes the pipe."""
+    """Serve the parent process until it closes the connection."""
     shown_logs()
-    with shown_streams():
-        _serve(_wire())
-
-
-def _serve(wire: Wire) -> None:
-    models: Models[Any] = wire.take()()
-    models.on_status = lambda status, recent: wire.put(("models", status, recent))
-    requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-    jobs: dict[int, Job[Any]] = {}
-    threading.Thread(target=_listen, args=(wire, requests, jobs), daemon=True).start()
-    while True:
-        number = requests.get()
-        if number is None:
-            models.get_ready()
-            continue
-        job = jobs[number]
-        job.on_news = lambda news: wire.put(("news", dict(news)))
-        last = False
-        try:
-            models.serve(job)
-        except Exception:  # the device does not respond; a new process may be able to use it
-            sys.excepthook(*sys.exc_info())
-            last = True
-        if job.progress.state.finished:
-            del jobs[number]
-        del job
-        wire.put(("over", last))
-        if last:
-            os._exit(1)  # skip cleanup on the device
-
-
-def _wire() -> Wire:
-    """Return a wire over the standard streams. Printed output goes to standard error instead."""
-    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which ends this process
     with suppress(AttributeError, OSError):  # no such system call
         os.nice(MODEST)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(EXPENDABLE), "ascii")
-    return Wire(incoming, outgoing)
+    with shown_streams():
+        _serve(Connection(int(sys.argv[1])))
 
 
-def _listen(wire: Wire, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
+def _serve(connection: Connection) -> None:
+    def put(*message: object) -> None:
+        connection.send_bytes(pickled(message))
+
+    (make,) = pickle.loads(connection.recv_bytes())
+    models: Models[Any] = make()
+    models.on_status = partial(put, "models")
+    requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    jobs: dict[int, Job[Any]] = {}
+    threading.Thread(target=_listen, args=(connection, requests, jobs), daemon=True).start()
+    while True:
+        number = requests.get()
+        if number is None:
+            models.get_ready()
+            continue
+        last = False
+        try:
+            models.run(jobs[number], lambda **news: put("news", news))
+        except Exception:  # the device does not respond; a new process may be able to use it
+            sys.excepthook(*sys.exc_info())
+            last = True
+        if jobs[number].steps is None:
+            del jobs[number]
+        put("over", last)
+        if last:
+            os._exit(1)  # skip cleanup on the device
+
+
+def _listen(connection: Connection, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
     try:
         while True:
-            _handle(wire.take(), requests, jobs)
-    except EOFError:
+            _handle(pickle.loads(connection.recv_bytes()), requests, jobs)
+    except (EOFError, OSError):  # the parent has closed the connection, or has ended
         os._exit(0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -271,9 +234,9 @@ def _handle(message: tuple[Any, ...], requests: queue.SimpleQueue[int | None], j
     match message:
         case ("ready",):
             requests.put(None)
-        case "do", number, job:
-            if job is not None:
-                jobs[number] = job
+        case "begin", number, *arguments:
+            jobs[number] = Job(Progress(JobState.LOADING), *arguments)
+        case "run", number:
             requests.put(number)
         case "stop", number:
             job_to_stop = jobs.get(number)  # a single lookup, because the job may end at any time

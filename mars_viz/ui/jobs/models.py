@@ -1,8 +1,9 @@
-"""The loaded pair of models, and the base classes of jobs that use it.
+"""Jobs, and the loaded pair of models that runs them.
 
-The function that loads a pair is an argument, so this module imports no torch. A long job keeps its pair between its
-steps. If a short job then needs another pair, both stay loaded if both fit. Only the worker's thread loads and drops
-pairs; any thread may read the status.
+A job is a generator function with its arguments. It runs in the model process and yields changes of the job's progress,
+which pages poll. The function that loads a pair is an argument, so this module imports no torch. A long job keeps its
+pair between its turns. If a short job then needs another pair, both stay loaded if both fit. Only the worker's thread
+loads and drops pairs; any thread may read the status.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, ClassVar, Generic, TypeVar
+from itertools import count
+from typing import Any, Generic, Self, TypeVar
 
 from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
@@ -31,7 +33,7 @@ Tell = Callable[[str, float], None]  # receives a description of the current ste
 
 
 class Interrupted(MarsVizError):
-    """Loading was cancelled."""
+    """The job was cancelled. Raised in its generator after an event."""
 
 
 OTHER_DRAFTERS = {
@@ -69,9 +71,6 @@ def at_hand(made_with: Provenance) -> BackendChoice | None:
         return None if target else BUILT_IN
     drafter = drafter_told(made_with.drafter)
     return None if drafter is None or drafter.source else BackendChoice(target, made_with.drafter)
-
-
-RECENT = 6  # number of remembered choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +112,10 @@ class Models(Generic[Pair]):
         frees memory after a pair was dropped. `prepare` does the part of `load` that is the same for all pairs, and
         raises the same errors."""
         self._load, self._look, self._release, self._prepare = load, look, release, prepare
-        self.on_status: Callable[[Status, tuple[BackendChoice, ...]], None] = lambda status, recent: None
+        self.on_status: Callable[[Status], None] = lambda status: None
         self._pair: Pair | None = None
         self._status = Status()
-        self._loan: tuple[object, BackendChoice, Pair] | None = None  # a long job, its models and their pair
-        self.recent: tuple[BackendChoice, ...] = ()  # recently loaded models, newest first
+        self._loan: tuple[Job[Any], BackendChoice, Pair] | None = None  # a long job, its models and their pair
 
     @property
     def status(self) -> Status:
@@ -126,11 +124,49 @@ class Models(Generic[Pair]):
 
     def _set(self, status: Status) -> None:
         self._status = status
-        self.on_status(status, self.recent)
+        self.on_status(status)
 
-    def serve(self, job: Any) -> None:
-        """Run a job, or a step of a long one. Raises the job's DeviceLost."""
-        job.run(self)
+    def serve(self, job: Job[Any]) -> None:
+        """Run a job that was submitted in this process, as `run` does."""
+        if job.begin():
+            self.run(job, job.tell)
+
+    def run(self, job: Job[Any], tell: Callable[..., None]) -> None:
+        """Run a job to its end, or for a turn of TURN seconds while its rank is not SHORT. `tell` receives the changed
+        fields of its progress, the final state last.
+
+        Exceptions end the job and are not raised, except DeviceLost: the process cannot use its device again.
+        """
+        began, ended = time.monotonic(), True
+        try:
+            if job.steps is None:
+                job.steps = job.work(self if job.choice is None else self.pair(job.choice, job))
+                tell(state=JobState.DECODING)
+            while not (news := job.advance()).get("state", JobState.DECODING).finished:
+                tell(**news)
+                if news.get("state") is JobState.MAPPING:
+                    job.rank = Rank.MAP
+                if job.rank is not Rank.SHORT and time.monotonic() - began >= TURN:
+                    ended = False
+                    break
+            else:
+                if isinstance(news.get("costs"), Costs):
+                    self._set(replace(self._status, costs=news["costs"]))
+                tell(**news)
+        except Interrupted:
+            tell(state=JobState.CANCELLED)
+        except MarsVizError as error:
+            tell(state=JobState.FAILED, error=str(error))
+            if isinstance(error, DeviceLost):
+                raise
+        except Exception:
+            _log.exception("A job failed.")
+            tell(state=JobState.FAILED, error=FAULT)
+        if ended:
+            job.steps = None  # dropping the generator drops the objects that it holds
+            if self._loan is not None and self._loan[0] is job:
+                self._loan = None
+                self._release()
         self.look()
 
     def get_ready(self) -> None:
@@ -142,19 +178,12 @@ class Models(Generic[Pair]):
     def _set_doing(self, doing: str = "", share: float = 0.0) -> None:
         self._set(replace(self._status, doing=doing, share=share))
 
-    def rest(self) -> None:
-        """Drop the pair after a time without jobs."""
-        if self._status.choice is not None:
-            self.drop()
-
-    def pair(
-        self, choice: BackendChoice = BUILT_IN, stopping: Callable[[], bool] = lambda: False, holder: object = None
-    ) -> Pair:
-        """Return the pair, loading it if necessary.
+    def pair(self, choice: BackendChoice = BUILT_IN, job: Job[Any] | None = None) -> Pair:
+        """Return the pair, loading it if necessary. A long job holds it until its end.
 
         If both pairs do not fit, the old one is dropped first, but only if the new one then fits and no long job holds
-        the old one. After any other failure the old pair stays. Raises what `load` raises, and Interrupted if
-        `stopping()` becomes true. A long job passes itself as `holder` and calls `given_back` at its end.
+        the old one. After any other failure the old pair stays. Raises what `load` raises, and Interrupted if the job
+        is cancelled.
         """
         choice = choice.models
         if self._pair is not None and self._status.choice == choice:
@@ -165,20 +194,14 @@ class Models(Generic[Pair]):
             self._set(Status(choice, device))
             self._release()
         else:
-            pair = self._loaded(choice, stopping)
-        if holder is not None:
-            self._loan = (holder, choice, pair)
+            pair = self._loaded(choice, job)
+        if job is not None and job.rank is Rank.LONG:
+            self._loan = (job, choice, pair)
         return pair
 
-    def given_back(self, holder: object) -> None:
-        """Release the pair of a long job that has ended."""
-        if self._loan is not None and self._loan[0] is holder:
-            self._loan = None
-            self._release()
-
-    def _loaded(self, choice: BackendChoice, stopping: Callable[[], bool]) -> Pair:
+    def _loaded(self, choice: BackendChoice, job: Job[Any] | None) -> Pair:
         def tell(doing: str, share: float) -> None:
-            if stopping():
+            if job is not None and job.stopping:
                 raise Interrupted("The loading was stopped.")
             self._set_doing(doing, share)
 
@@ -191,10 +214,9 @@ class Models(Generic[Pair]):
                     raise
                 must_drop = True
             if must_drop:  # outside of the handler: the exception keeps the half-loaded models alive
-                self.drop()
+                self.rest()
                 pair = self._load(choice, tell)
             device = self._look(pair)  # may raise; the old pair stays until then
-            self.recent = (choice, *(other for other in self.recent if other != choice))[:RECENT]
             self._pair = pair
             self._set(Status(choice, device))
         finally:
@@ -220,20 +242,18 @@ class Models(Generic[Pair]):
         if self._pair is not None:
             self._set(replace(self._status, device=self._look(self._pair)))
 
-    def measured(self, costs: Costs) -> None:
-        """Add the measured costs of the pair's passes to the status."""
-        self._set(replace(self._status, costs=costs))
-
-    def drop(self) -> None:
+    def rest(self) -> None:
         """Drop the pair."""
         self._pair = None
         self._set(Status(doing=self._status.doing, share=self._status.share))
         self._release()
 
 
+LEFT = "This page was away for more than a minute, so its job was stopped"
 FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
 
 LOOK_EVERY = 0.25  # minimum seconds between two updates of a snapshot, or two writes to disk
+TURN = 0.25  # seconds of a map or a sweep after which waiting decodes run first
 
 _log = logging.getLogger(__name__)
 
@@ -270,147 +290,127 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Snapshot of a job; each class of jobs adds its own fields."""
+    """Snapshot of a job; each kind of job adds its own fields, which its generator updates."""
 
-    state: JobState
+    state: JobState = JobState.QUEUED
     error: str = ""  # error message for the user, if the job failed
     abandoned: bool = False  # True if the job was stopped because its browser session had ended
 
+    def after(self, **news: Any) -> Self:
+        """Return the snapshot with changed fields. Subclasses override it to append partial updates to growing
+        fields."""
+        return replace(self, **news)
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Progress):
+    """Snapshot of a background task's progress."""
+
+    share: float = 0.0  # finished share of the work, from 0 to 1
+    result: Any = None  # latest result; None before the first
+    costs: Costs | None = None  # measured costs of the pair's passes, which all sessions share
+
 
 P = TypeVar("P", bound=Progress)
+News = Mapping[str, Any]  # changed fields of a job's progress
+Events = Generator[News, None, News | None]
+"""The events of a job. After each, jobs of higher priority may run. A cancelled job gets `Interrupted`, which it may
+catch to finish early. The returned fields may include another final state than DONE or CANCELLED."""
+Work = Callable[[Any], Events]  # takes the pair, or the `Models` if the job chooses no pair
+
+_numbers = count(1)
 
 
-class Job(ABC, Generic[P]):
-    """One unit of work that uses models, run by a `Worker`.
+class Job(Generic[P]):
+    """A generator function with its arguments, which a `Worker` runs, and its progress."""
 
-    Subclasses implement `work`. Must be picklable: jobs run in the model process.
-    """
-
-    private: ClassVar[bool] = False
-    """True if only the session that submitted the job uses the result: the job is then cancelled soon after that
-    session ends. Other jobs continue, because any tab can find them."""
-    remembered: ClassVar[bool] = False  # True if tabs can still find the job by name after it has ended
-
-    def __init__(self, progress: P) -> None:
-        self._progress = progress
-        self.number = 0  # order of submission to the worker; 0 before that
-        self._steps: Iterator[None] | None = None  # the rest of `work`, between two steps
-        self._begin()
-
-    def _begin(self) -> None:
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self.on_news: Callable[[Mapping[str, object]], None] = _ignore  # called in the job's process
+    def __init__(
+        self,
+        progress: P,
+        work: Work,
+        choice: BackendChoice | None = BUILT_IN,
+        rank: Rank = Rank.SHORT,
+        *,
+        new_tokens: int = 0,
+    ) -> None:
+        """`work` must be picklable: it runs in the model process, with the pair of `choice`. `new_tokens` is the
+        maximum number of tokens per text that the user requested, if any."""
+        self.progress, self.work, self.choice, self.rank = progress, work, choice, rank
+        self.new_tokens = new_tokens
+        self.maker = ""  # mark of the browser that submitted the job
+        self.number = next(_numbers)  # order of creation
+        self.stopping = False  # True after `cancel`
         self.on_cancel: Callable[[], None] = _ignore  # passes `cancel` on to the process that runs the job
+        self.wanted: list[Callable[[], bool]] = []  # each checks whether a session that waits for the job is connected
+        self.seen = 0.0  # when one of them was last connected
+        self.steps: Events | None = None  # in the process that runs the job
+        self.interrupted = False  # True after the steps were told that the job is cancelled
+        self._lock = threading.RLock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the fields that belong to this process."""
-        local = ("_stop", "_lock", "on_news", "on_cancel")
-        return {name: value for name, value in vars(self).items() if name not in local}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state)
-        self._begin()
-
-    new_tokens: int = 0  # maximum number of tokens per text that the user requested; 0 if there is no such setting
-
-    @property
-    def rank(self) -> Rank:
-        """Priority in the queue."""
-        return Rank.SHORT
-
-    @abstractmethod
-    def work(self, models: Models[Any]) -> Iterator[None] | None:
-        """Do the work, starting in the state LOADING. Unless it sets a final state, it ends as CANCELLED if it was
-        stopped, otherwise as DONE.
-
-        Get a pair from `models`, check `stopping` between steps and report progress with `tell`. An exception ends the
-        job as FAILED, with the message of a MarsVizError. In a generator, jobs of higher priority run after each yield;
-        a job that yields gets its pair with itself as `holder`.
-        """
-
-    @property
-    def progress(self) -> P:
-        """The latest snapshot."""
-        return self._progress
-
-    @property
-    def stopping(self) -> bool:
-        """True after `cancel`."""
-        return self._stop.is_set()
-
-    def cancel(self) -> None:
-        """Stop the job: at once if it is queued, otherwise after the current step."""
-        self._stop.set()
+    def begin(self) -> bool:
+        """Leave the queue; return False if the job has ended."""
         with self._lock:
-            if self._progress.state is JobState.QUEUED:
-                self._progress = replace(self._progress, state=JobState.CANCELLED)
-        self.on_cancel()
+            if self.progress.state is JobState.QUEUED:
+                self.progress = replace(self.progress, state=JobState.LOADING)
+        return not self.progress.state.finished
 
-    def abandon(self) -> None:
-        """Cancel the job because its browser session has ended."""
-        self.tell(abandoned=True)
-        self.cancel()
-
-    def tell(self, **news: object) -> None:
-        """Update fields of the snapshot."""
+    def tell(self, **news: Any) -> None:
+        """Update fields of the progress."""
         with self._lock:
-            self._progress = self.after(news)
-        self.on_news(news)
+            self.progress = self.progress.after(**news)
+        if self.progress.state is JobState.MAPPING:
+            self.rank = Rank.MAP
+        if self.progress.state.finished:
+            self.work, self.on_cancel = nothing, _ignore  # the worker may keep the job, but not its arguments
 
-    def after(self, news: Mapping[str, Any]) -> P:
-        """Return the snapshot with `news` applied. Subclasses override it to append partial updates to growing
-        fields."""
-        return replace(self._progress, **news)
+    def advance(self) -> News:
+        """Take the next step. The news of the last one have a final state. Raises the step's errors, and Interrupted if
+        the job was cancelled."""
+        assert self.steps is not None
+        try:
+            if self.stopping and not self.interrupted:
+                self.interrupted = True
+                return self.steps.throw(Interrupted("The job was cancelled."))
+            return next(self.steps)
+        except StopIteration as end:
+            return {"state": JobState.CANCELLED if self.stopping else JobState.DONE, **(end.value or {})}
 
     def fail(self, error: str) -> None:
         """End the job as FAILED with this message."""
         self.tell(state=JobState.FAILED, error=error)
 
-    def begin(self) -> bool:
-        """Leave the queue; return False if the job was cancelled there."""
+    def cancel(self) -> None:
+        """Stop the job: at once if it is queued, otherwise after the current step."""
+        self.stopping = True
         with self._lock:
-            if self._progress.state is JobState.QUEUED:
-                self._progress = replace(self._progress, state=JobState.LOADING)
-        if self._progress.state.finished:
-            self.let_go()
-        return not self._progress.state.finished
-
-    def run(self, models: Models[Any]) -> None:
-        """Do the work, unless the job was cancelled in the queue.
-
-        Exceptions end the job and are not raised, except DeviceLost: the process cannot use its device again.
-        """
-        if not self.begin():
-            return
-        try:
-            if self._steps is None:
-                self._steps = iter(self.work(models) or ())
-            is_cut_short = self.stopping and self.rank is Rank.LONG  # which saves its results in each step
-            if (is_cut_short or next(self._steps, True)) and not self._progress.state.finished:
-                self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
-        except Interrupted:
-            self.tell(state=JobState.CANCELLED)
-        except MarsVizError as error:
-            self.fail(str(error))
-            if isinstance(error, DeviceLost):
-                raise
-        except Exception:
-            _log.exception("A job failed.")
-            self.fail(FAULT)
-        finally:
-            if self._progress.state.finished:
-                self._steps = None  # dropping the generator drops the objects that it holds
-                models.given_back(self)
-                self.let_go()
-
-    def let_go(self) -> None:
-        """Drop references that only `work` needs."""
-        self.on_cancel = _ignore
+            if self.progress.state is JobState.QUEUED:
+                self.tell(state=JobState.CANCELLED)
+        self.on_cancel()
 
 
-def _ignore(*news: object) -> None:
+def _ignore() -> None:
     """No-op callback."""
+
+
+def nothing(pair: Any) -> Events:
+    """Do nothing: the work of a job that only loads its pair, or has ended."""
+    yield {}
+    return None
+
+
+TaskStep = tuple[float, Any]  # finished share of a background task, from 0 to 1, and its latest result
+
+
+def background_task(find: Callable[[Any], Iterator[TaskStep]], choice: BackendChoice = BUILT_IN) -> Job[Report]:
+    """Return a job that runs a function step by step; `find` takes the loaded pair, and its last step has the final
+    result. A cancelled job keeps its latest result."""
+    return Job(Report(), partial(_reported, find), choice)
+
+
+def _reported(find: Callable[[Any], Iterator[TaskStep]], pair: Any) -> Events:
+    for share, result in find(pair):
+        yield {"share": share, "result": result}
+    return None
 
 
 class Throttle:
@@ -430,59 +430,3 @@ class Throttle:
     def __exit__(self, *problem: object) -> None:
         now = time.monotonic()
         self._next_time = now + max(LOOK_EVERY, 10 * (now - self._began))
-
-
-TaskStep = tuple[float, Any]  # finished share of a background task, from 0 to 1, and its latest result
-
-
-@dataclass(frozen=True, slots=True)
-class Report(Progress):
-    """Snapshot of a background task's progress."""
-
-    share: float = 0.0  # finished share of the work, from 0 to 1
-    result: Any = None  # latest result; None before the first
-
-
-class BackgroundTask(Job[Report]):
-    """Job that runs a function step by step. A cancelled job keeps its latest result."""
-
-    private: ClassVar[bool] = True
-
-    def __init__(self, find: Callable[[Any], Iterator[TaskStep]], choice: BackendChoice = BUILT_IN) -> None:
-        """`find` takes the loaded pair and yields steps; the last step has the final result."""
-        super().__init__(Report(JobState.QUEUED))
-        self.choice = choice
-        self._find = find
-
-    def work(self, models: Models[Any]) -> None:
-        """Run the function until it ends or the job is cancelled."""
-        pair = models.pair(self.choice, lambda: self.stopping)
-        self.tell(state=JobState.DECODING)
-        for share, result in () if self.stopping else self._find(pair):
-            self.tell(share=share, result=result)
-            if self.stopping:
-                break
-
-
-class CostsJob(BackgroundTask):
-    """Job that measures the cost of the pair's passes. All sessions share the result."""
-
-    private: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        measure: Callable[[Any], Iterator[TaskStep]],
-        choice: BackendChoice = BUILT_IN,
-        keep: Callable[[Costs], object] | None = None,
-    ) -> None:
-        """`keep` stores the costs, and may raise BadInput."""
-        super().__init__(measure, choice)
-        self._keep = keep
-
-    def work(self, models: Models[Any]) -> None:
-        """Measure the costs, store them with the models, and pass them to `keep`."""
-        super().work(models)
-        if not self.stopping:
-            models.measured(self.progress.result)
-            if self._keep is not None:
-                self._keep(self.progress.result)

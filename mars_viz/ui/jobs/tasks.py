@@ -6,7 +6,7 @@ They import the model libraries inside, so that pages never import these.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from mars_viz.analysis.intervals import Steps, combined
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.axis import RuleDial, Span, axis_of
 from mars_viz.backend_choice import BackendChoice
+from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
 from mars_viz.errors import ModelError
@@ -27,7 +28,7 @@ from mars_viz.recording import Mapping
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.samples import GradedExercises
-from mars_viz.ui.jobs.models import Device, Models, TaskStep, Tell
+from mars_viz.ui.jobs.models import Device, Events, Models, TaskStep, Tell
 
 PER_TASK = 20  # number of exercises graded per built-in task in free wording
 LOW = 0.5  # smallest θ of the maps used for grading
@@ -113,6 +114,23 @@ def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
     for share in measuring:
         yield share, None
     yield 1.0, measuring.costs()
+
+
+def measure_costs(settings: Settings, keep: Callable[[Costs], object] | None, backend: Any) -> Events:
+    """Measure the cost of passes as the work of a job. `keep` stores the costs, and may raise BadInput."""
+    costs: Costs | None = None
+    for share, costs in measure(settings, backend):
+        yield {"share": share, "costs": costs}
+    if keep is not None and costs is not None:
+        keep(costs)
+    return {"costs": costs}
+
+
+def unload(models: Models[Any]) -> Events:
+    """Drop the models, as the work of a job."""
+    models.rest()
+    yield {}
+    return None
 
 
 def check_head(backend: Any) -> Iterator[TaskStep]:

@@ -9,95 +9,90 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Hashable
-from itertools import count
+from bisect import insort
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
-from mars_viz.backend_choice import BackendChoice
 from mars_viz.ui.jobs.model_process import ModelProcess
-from mars_viz.ui.jobs.models import Job, JobState, Models, Progress, Rank
+from mars_viz.ui.jobs.models import Job, Models
 
 IDLE = 900.0  # seconds without a job after which the models are dropped
 
-Wanted = Callable[[], bool]  # True while the session that submitted the job is connected; called from any thread
+Visitor = tuple[str, Callable[[], bool]]
+"""The mark of a browser, and a function that returns True while its session is connected, called from any thread."""
 
-Admit = Callable[[Job[Any]], str]  # returns why the job is refused, in a sentence; empty if it may run
+Admit = Callable[[Job[Any], Sequence[Job[Any]]], str]
+"""Returns why the job is refused, in a sentence, given the unfinished jobs; empty if it may run."""
 
 GRACE = 60.0
 """Seconds that a session may be disconnected before its jobs are cancelled. A page that is reloaded in this time keeps
 its session."""
-LEFT = "This page was away for more than a minute, so its job was stopped"
-LOOKS = 12  # number of attendance checks per grace period
+LOOKS = 12  # number of checks of the sessions per grace period
 
 _log = logging.getLogger(__name__)
 
 
-class UnloadJob(Job[Progress]):
-    """Drops the models, after all earlier jobs, including sweeps."""
-
-    rank = Rank.LONG  # so that sweeps finish first
-
-    def __init__(self) -> None:
-        super().__init__(Progress(JobState.QUEUED))
-
-    def work(self, models: Models[Any]) -> None:
-        """Drop the models."""
-        models.drop()
-
-
-class LoadJob(Job[Progress]):
-    """Loads models before the first decode."""
-
-    def __init__(self, choice: BackendChoice) -> None:
-        super().__init__(Progress(JobState.QUEUED))
-        self.choice = choice
-
-    def work(self, models: Models[Any]) -> None:
-        """Load the models."""
-        models.pair(self.choice, lambda: self.stopping)
-
-
 class Worker:
-    """Owns the host of the models and the thread that uses it. One worker serves all sessions of a server. It keeps
-    finished jobs only if they are `remembered`."""
+    """Owns the host of the models and the thread that uses it. One worker serves all sessions of a server."""
 
     def __init__(
         self,
         models: Models[Any] | ModelProcess,
         idle: float = IDLE,
-        asker: Callable[[], Wanted] | None = None,
-        attendance: OrphanReaper | None = None,
+        visitor: Callable[[], Visitor] | None = None,
         admit: Admit | None = None,
+        grace: float = GRACE,
     ) -> None:
         """Create an idle worker, which drops the models after `idle` seconds without a job. A `ModelProcess` holds them
         in another process.
 
-        `asker` is called in the session that submits a private job; it returns a function that checks whether that
-        session is connected. Without `asker`, no job is cancelled. `admit` is called for each submitted job; a refused
-        job fails with the message that `admit` returns.
+        `visitor` is called in the session that submits a job. Without it, no job is cancelled. `admit` is called for
+        each submitted job; a refused job fails with the message that `admit` returns.
         """
         self.models = models
-        self._asker, self._attendance, self._admit = asker, attendance or OrphanReaper(), admit
-        self._idle = idle
-        self._waiting: deque[Job[Any]] = deque()
-        self._numbers = count(1)
-        self._running = self._expected = False
+        self._visitor, self._admit = visitor, admit
+        self._idle, self._grace = idle, grace
+        self._waiting: list[Job[Any]] = []
+        self._running: Job[Any] | None = None
+        self._expected = False
         self._news = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._started = False
         self._named: WeakValueDictionary[Hashable, Job[Any]] = WeakValueDictionary()
-        self._remembered: dict[Hashable, Job[Any]] = {}
+        self._remembered: dict[Hashable, Job[Any]] = {}  # keeps these jobs after their end
+
+    def submit(self, job: Job[Any], *names: Hashable) -> None:
+        """Add a job of the current session to the queue and return at once. It is cancelled soon after the session has
+        ended. The names replace those of older jobs."""
+        self._add(job, names)
+        if not job.progress.state.finished:
+            self.join(job)
 
     def begin(self, job: Job[Any], *names: Hashable) -> Job[Any]:
-        """Submit a job, unless an unfinished job already has one of the names. Return the job that runs."""
+        """Add a job that continues without its session, and can be found by its names after its end, unless an
+        unfinished job already has one of them. Return the job that runs."""
         with self._news:
             for running in filter(None, map(self.find, names)):
                 if not running.progress.state.finished:
                     return running
-            self._name(job, names)
-        self.submit(job)
-        return job
+            self._add(job, names)
+            self._remembered |= dict.fromkeys(names, job)
+            return job
+
+    def _add(self, job: Job[Any], names: Sequence[Hashable]) -> None:
+        with self._news:
+            if self._admit is not None and (refused := self._admit(job, self.unfinished)):
+                job.fail(refused)
+                return
+            if self._visitor is not None:
+                job.maker = self._visitor()[0]
+            for name in names:
+                self.name(job, name)
+            self._queue(job)
+            self._wake()
+
+    def _queue(self, job: Job[Any]) -> None:
+        insort(self._waiting, job, key=lambda other: (other.rank, other.number))
 
     def find(self, name: Hashable) -> Job[Any] | None:
         """Return the job of that name, or None if there is none or it has ended and been collected."""
@@ -118,26 +113,14 @@ class Worker:
     def name(self, job: Job[Any], name: Hashable) -> None:
         """Give the job an additional name, which may have belonged to another job."""
         with self._news:
-            self._name(job, (name,))
-
-    def _name(self, job: Job[Any], names: Collection[Hashable]) -> None:
-        for name in names:
-            self._named.pop(name, None)  # keeps the newest last
+            self.forget(name)  # keeps the newest last
             self._named[name] = job
-            if job.remembered:
-                self._remembered[name] = job
 
-    def submit(self, job: Job[Any], *names: Hashable) -> None:
-        """Add a job to the queue and return at once. The names replace those of older jobs."""
-        if self._admit is not None and (refused := self._admit(job)):
-            job.fail(refused)
-            return
-        self.join(job)
-        with self._news:
-            self._name(job, names)
-            job.number = next(self._numbers)
-            self._waiting.append(job)
-            self._wake()
+    def join(self, job: Job[Any]) -> None:
+        """Add the current session to those that wait for the job. The job continues while any of them is connected."""
+        if self._visitor is not None:
+            job.seen = time.monotonic()
+            job.wanted.append(self._visitor()[1])
 
     def expect(self) -> None:
         """Prepare the models for a job, if no job is running."""
@@ -146,103 +129,64 @@ class Worker:
             self._wake()
 
     def _wake(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="model-worker", daemon=True)
-            self._thread.start()
+        if not self._started:
+            self._started = True
+            for target in (self._serve, *(() if self._visitor is None else (self._watch,))):
+                threading.Thread(target=target, name="model-worker", daemon=True).start()
         self._news.notify()
 
-    def join(self, job: Job[Any]) -> None:
-        """Add the current session to those that wait for the job. The job continues while any of them is connected."""
-        if job.private and self._asker is not None:
-            self._attendance.add(job, self._asker())
+    @property
+    def unfinished(self) -> list[Job[Any]]:
+        """The running job and the waiting ones, in order."""
+        with self._news:
+            return [*filter(None, [self._running]), *self._waiting]
+
+    @property
+    def jobs(self) -> int:
+        """Number of waiting and running jobs."""
+        return len(self.unfinished)
 
     def ahead(self, job: Job[Any]) -> int:
         """Return the number of jobs ahead of this one; 0 if it is not waiting."""
         with self._news:
             if job not in self._waiting:
                 return 0
-            earlier = list(self._waiting)[: self._waiting.index(job)]
-            return sum(not other.stopping for other in earlier) + self._running
-
-    @property
-    def jobs(self) -> int:
-        """Number of waiting and running jobs."""
-        with self._news:
-            return len(self._waiting) + self._running
+            earlier = self._waiting[: self._waiting.index(job)]
+            return sum(not other.stopping for other in earlier) + (self._running is not None)
 
     def _serve(self) -> None:
         while True:
             with self._news:
                 self._news.wait_for(lambda: self._waiting or self._expected, self._idle)
-                job = self._waiting.popleft() if self._waiting else None
-                self._running, expected, self._expected = job is not None, self._expected, False
-            if job is None:  # without the lock, so that sessions need not wait
-                try:
-                    if expected:
-                        self.models.get_ready()
-                    else:
-                        self.models.rest()
-                except Exception:  # the thread serves other jobs too
-                    _log.exception("The models could be neither let go nor made ready.")
-                continue
-            try:
-                self.models.serve(job)
+                job = self._running = self._waiting.pop(0) if self._waiting else None
+                expected, self._expected = self._expected, False
+            try:  # without the lock, so that sessions need not wait
+                if job is not None:
+                    self.models.serve(job)
+                elif expected:
+                    self.models.get_ready()
+                else:
+                    self.models.rest()
             except Exception:  # the device does not respond; the thread serves other jobs too
-                _log.exception("The device does not answer.")
-            if not job.progress.state.finished:  # queue it again, so that long jobs finish one after the other
-                with self._news:
-                    self._waiting = deque(sorted([*self._waiting, job], key=lambda other: (other.rank, other.number)))
-            del job  # finished jobs must be collectable
+                _log.exception("The models cannot be used.")
             with self._news:
-                self._running = False
-
-
-class OrphanReaper:
-    """Cancels private jobs `GRACE` seconds after their session was last connected. Holds only weak references to
-    jobs."""
-
-    def __init__(self, grace: float = GRACE) -> None:
-        self._grace = grace
-        self._askers: WeakKeyDictionary[Job[Any], tuple[Wanted, ...]] = WeakKeyDictionary()
-        self._seen: WeakKeyDictionary[Job[Any], float] = WeakKeyDictionary()  # when a session was last connected
-        self._lock = threading.Condition()
-        self._thread: threading.Thread | None = None
-
-    def add(self, job: Job[Any], wanted: Wanted) -> None:
-        """Watch a job until it ends. If several sessions wait for it, one connected session is enough."""
-        with self._lock:
-            self._askers[job] = (*self._askers.get(job, ()), wanted)
-            self._seen[job] = time.monotonic()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="job-attendance", daemon=True)
-                self._thread.start()
-            self._lock.notify()
-
-    def look(self) -> None:
-        """Check which sessions are connected, and cancel jobs that have none."""
-        now = time.monotonic()
-        with self._lock:
-            askers = dict(self._askers)
-        for job, wanted in askers.items():
-            if job.progress.state.finished:
-                with self._lock:
-                    self._askers.pop(job, None)
-            elif any(map(_is_connected, wanted)):
-                self._seen[job] = now
-            elif now - self._seen[job] > self._grace:
-                job.abandon()
+                self._running = None
+                if job is not None and not job.progress.state.finished:  # long jobs finish one after the other
+                    self._queue(job)
+            del job  # finished jobs must be collectable
 
     def _watch(self) -> None:
         while True:
-            with self._lock:
-                self._lock.wait_for(lambda: bool(self._askers))
             time.sleep(self._grace / LOOKS)
             self.look()
 
-
-def _is_connected(wanted: Wanted) -> bool:
-    try:
-        return wanted()
-    except Exception:  # keep the job; the next check may succeed
-        _log.exception("It could not be seen who is there.")
-        return True
+    def look(self) -> None:
+        """Check which sessions are connected, and cancel the jobs whose sessions were away for longer than the
+        grace period."""
+        now = time.monotonic()
+        for job in self.unfinished:
+            if any(wanted() for wanted in job.wanted):
+                job.seen = now
+            elif job.wanted and now - job.seen > self._grace:
+                job.tell(abandoned=True)
+                job.cancel()

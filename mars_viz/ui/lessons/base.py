@@ -28,8 +28,7 @@ from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.ui import faults, links, navigation, tab_jobs, theme
-from mars_viz.ui.jobs.models import BackgroundTask, JobState, TaskStep
-from mars_viz.ui.jobs.worker import LEFT
+from mars_viz.ui.jobs.models import LEFT, Job, JobState, Report, TaskStep, background_task
 from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.session import PageState, current_session
@@ -76,7 +75,7 @@ class LessonPageState(PageState):
     view: LessonView = field(default_factory=LessonView)
     run: str = ""  # id of the shown run; empty for none
     chosen: dict[int, str] = field(default_factory=dict)  # by lesson number; other lessons show their samples
-    tasks: dict[str, BackgroundTask] = field(default_factory=dict)  # background tasks of this tab by name
+    tasks: dict[str, Job[Report]] = field(default_factory=dict)  # background tasks of this tab by name
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[LessonView]:
         """Return the view of a link, and choose the link's run for its lesson."""
@@ -326,7 +325,7 @@ def draw_aside(desk: LessonPageState, run: Run, lesson: Lesson, name: str) -> No
     tasks, (label, doing, find) = desk.tasks, lesson.measured
     task = tasks.get(name)
     measured = None if task is None else task.progress.result
-    models = not_built_in(task.choice) if task is not None and measured is not None else ""
+    models = "" if task is None or task.choice is None or measured is None else not_built_in(task.choice)
     aside = lesson.aside(run, theme.figure_theme(), desk.view.dial, measured, models or BUILT_IN_PAIR)
     if isinstance(aside, str):
         theme.small(aside)
@@ -342,7 +341,7 @@ def draw_aside(desk: LessonPageState, run: Run, lesson: Lesson, name: str) -> No
         return
 
     def start() -> None:
-        tasks[name] = BackgroundTask(find, current_session().models)
+        tasks[name] = background_task(find, current_session().models)
         tab_jobs.shared_worker().submit(tasks[name])
 
     words = label + " again" * (task is not None)

@@ -28,10 +28,11 @@ from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import SweepEntry, list_sweeps
 from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.classroom import rights
+from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState
-from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.jobs import Sweeping
 from mars_viz.words import number
 
 KEY = ("accuracy", "accuracy_change", "answer", "answer_strict", "drafted_share", "tau", "length", "looping", "same")
@@ -114,10 +115,9 @@ _KEPT = 6  # maximum number of sweeps in memory
 _SAMPLE = "sample:"  # prefix of the ids of included samples
 
 
-def jobs_in(results: Path) -> dict[str, SweepJob]:
+def jobs_in(results: Path) -> dict[str, Job[Sweeping]]:
     """Return the jobs of sweeps in this results folder or one level below, by the sweep's id, newest last."""
-    named = tab_jobs.shared_worker().names().items()
-    sweeps = ((path, job) for path, job in named if isinstance(path, Path) and isinstance(job, SweepJob))
+    sweeps = ((path, job) for path, job in tab_jobs.shared_worker().names().items() if isinstance(path, Path))
     return {path.relative_to(results).as_posix(): job for path, job in sweeps if results in tuple(path.parents)[:2]}
 
 
@@ -137,7 +137,7 @@ class SweepCatalogue:
     entries: Mapping[str, SweepEntry]
     """Sweeps on disk by id, newest first. The id is the folder's name, with the parent's if it is one level down. Ids
     are only looked up and never opened as paths."""
-    jobs: Mapping[str, SweepJob]  # jobs by the same ids: unfinished, or ended since the server started
+    jobs: Mapping[str, Job[Sweeping]]  # jobs by the same ids: unfinished, or ended since the server started
     error: str = ""  # why the folder cannot be listed; empty if it can
 
     @property
@@ -146,11 +146,11 @@ class SweepCatalogue:
         fresh = {}  # jobs without a folder; failed ones stay with their error, cancelled ones are left out
         for name, job in self.jobs.items():
             if name not in self.entries and (job.progress.error or not job.progress.state.finished):
-                own = (label for folder, label in job.labels.items() if folder.name == PurePosixPath(name).name)
-                fresh[name] = f"{next(own, job.label)} ({'failed' if job.progress.error else 'beginning'})"
+                labels = {folder.name: label for folder, label in job.progress.labels.items()}
+                fresh[name] = f"{labels[PurePosixPath(name).name]} ({'failed' if job.progress.error else 'beginning'})"
         return told_apart(fresh | {name: self._label(entry) for name, entry in self.entries.items()})
 
-    def running(self, name: str) -> SweepJob | None:
+    def running(self, name: str) -> Job[Sweeping] | None:
         """Return the unfinished job of this sweep, if any."""
         job = self.jobs.get(name)
         return None if job is None or job.progress.state.finished else job

@@ -39,10 +39,11 @@ from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.documents import ROW, draw, sentence
 from mars_viz.ui.imported import draw_counts
+from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.catalogue import KEY, LEAST_POINTS, MOST_CONFIDENCE, SweepCatalogue, TunePageState, TuneView
-from mars_viz.ui.tune.jobs import ClockJob
+from mars_viz.ui.tune.jobs import Clocking
 from mars_viz.words import exact_setting, number, times
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
@@ -401,9 +402,8 @@ def clock(sweep: CachedSweep, dial: float) -> None:
             st.rerun()
 
 
-def _check(sweep: CachedSweep, dial: float) -> ClockJob | None:
-    job = tab_jobs.shared_worker().find((sweep.result.folder, dial))
-    return job if isinstance(job, ClockJob) else None
+def _check(sweep: CachedSweep, dial: float) -> Job[Clocking] | None:
+    return tab_jobs.shared_worker().find((sweep.result.folder, dial))
 
 
 def all_checks(sweep: CachedSweep, dial: float) -> Checks:
@@ -414,7 +414,7 @@ def all_checks(sweep: CachedSweep, dial: float) -> Checks:
     return saved
 
 
-def _timing(job: ClockJob) -> tuple[float, str]:
+def _timing(job: Job[Clocking]) -> tuple[float, str]:
     now = job.progress
     if not now.decodes:
         return 0.0, "Loading the models …"

@@ -90,7 +90,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         help="One sweep each, which can be overlaid. Each covers the rule's dial from strict to its other end, or to "
         "the value set below.",
     )
-    variants = [_variants(RULES[name]) for name in rules if RULES[name].fixed]
+    variants = {name: _variants(RULES[name]) for name in rules if RULES[name].fixed}
     with st.expander("Dial range, settings and folder"):
         ranges = st.container()  # above the settings, one of which determines what is swept
         start, tree, policy, controller = draft_fields([RULES[name] for name in rules], "sweep-")
@@ -118,7 +118,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         folder = _folder(results)
 
     def make_request() -> SweepRequest:
-        variant_names = {rule.family: names for each in variants for rule, names in [each()]}
+        variant_names = {family: names() for family, names in variants.items()}
         named = [rule_named(name) for family in rules for name in variant_names.get(family, (family,))]
         names = tuple(decode_form.choosing(rule, policy).name for rule in named)
         chosen, prompt_set = settings(), prompts()
@@ -144,7 +144,7 @@ def _folder(results: Path) -> str:
     )
 
 
-def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
+def _variants(rule: Rule) -> Callable[[], tuple[str, ...]]:
     """Draw the fields of a rule's fixed settings. Returns a function that returns the names of its variants, the chosen
     one first, and raises BadInput for an invalid list."""
     theme.small(f"{rule.title}:")
@@ -157,9 +157,9 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
         for each in rule.fixed
     }
 
-    def names() -> tuple[Rule, tuple[str, ...]]:
+    def names() -> tuple[str, ...]:
         more = [chosen.varied({key: value}).name for key, values in listed.items() for value in values()]
-        return rule, tuple(dict.fromkeys([chosen.name, *more]))
+        return tuple(dict.fromkeys([chosen.name, *more]))
 
     return names
 

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock
-from mars_viz.ui.jobs.models import Job, JobState, Models, Progress, Rank
+from mars_viz.ui.jobs.models import Events, Job, Progress, Rank
 from mars_viz.words import counted, number
 
 Begin = Callable[..., SweepLoop]
@@ -27,6 +28,8 @@ Begin = Callable[..., SweepLoop]
 class Sweeping(Progress):
     """Snapshot of a sweep's progress."""
 
+    labels: Mapping[Path, str] = field(default_factory=dict)  # label of each sweep by its results' folder
+    choice: BackendChoice = BUILT_IN  # models of the sweep
     finished: int = 0  # prompts with results, including those from before this job
     before: int = 0  # prompts finished before this job
     prompts: int = 0  # number of prompts; 0 until the models are loaded
@@ -48,46 +51,32 @@ class Sweeping(Progress):
         return math.nan if done < 1 else (self.prompts - self.finished) * self.seconds / done
 
 
-class SweepJob(Job[Sweeping]):
-    """Runs one sweep or the sweeps of a grid, in steps with other jobs in between. Named by their folders. Finished
-    prompts are saved at once. Continues when its tab is closed; any session can find and stop it."""
+def sweep_job(
+    labels: Mapping[Path, str], make: Begin, choice: BackendChoice = BUILT_IN, *, elsewhere: bool = False
+) -> Job[Sweeping]:
+    """Return a job that runs one sweep or the sweeps of a grid, with other jobs in between. Finished prompts are saved
+    at once.
 
-    remembered: ClassVar[bool] = True
-    rank = Rank.LONG
+    `labels` has the results' folder of each sweep with its label. `make` begins or resumes them with a pair, or
+    without one if `elsewhere`.
+    """
+    work, models = partial(_sweep, make, elsewhere), None if elsewhere else choice
+    return Job(Sweeping(labels=labels, choice=choice), work, models, Rank.LONG)
 
-    def __init__(
-        self, labels: Mapping[Path, str], make: Begin, choice: BackendChoice = BUILT_IN, *, elsewhere: bool = False
-    ) -> None:
-        """`labels` has the results' folder of each sweep with its label. `make` begins or resumes them with a pair, or
-        without one if `elsewhere`."""
-        super().__init__(Sweeping(JobState.QUEUED))
-        self.labels, self.choice = labels, choice
-        self.folder, self.label = next(iter(labels.items()))
-        self._make: Begin | None = make
-        self._elsewhere = elsewhere
 
-    def let_go(self) -> None:
-        """Drop the prompts, because the worker keeps the job."""
-        super().let_go()
-        self._make = None
-
-    def work(self, models: Models[Any]) -> Iterator[None]:
-        """Run the sweep; each step is one batched pass."""
-        pair = () if self._elsewhere else (models.pair(self.choice, lambda: self.stopping, holder=self),)
-        assert self._make is not None  # set until the job ends
-        sweep = self._make(*pair)
-        now = sweep.progress
-        too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
-        counts = {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
-        self.tell(state=JobState.DECODING, too_long=too_long, **counts)
-        spent, began = 0.0, time.perf_counter()
-        for now in sweep:
-            spent += time.perf_counter() - began
-            updates = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
-            self.tell(**updates, seconds=spent)
-            yield
-            began = time.perf_counter()
-        self.tell(state=JobState.DONE)
+def _sweep(make: Begin, elsewhere: bool, pair: Any) -> Events:
+    """Run the sweep; each step is one batched pass."""
+    sweep = make() if elsewhere else make(pair)
+    now = sweep.progress
+    too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
+    yield {"too_long": too_long, "finished": now.finished, "before": now.finished, "prompts": now.prompts}
+    spent, began = 0.0, time.perf_counter()
+    for now in sweep:
+        spent += time.perf_counter() - began
+        counts = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
+        yield {**counts, "seconds": spent}
+        began = time.perf_counter()  # without the turns of other jobs
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,40 +88,25 @@ class Clocking(Progress):
     check: TimingCheck | None = None  # the result; `error` then is the reason if it could not be saved
 
 
-class ClockJob(Job[Clocking]):
-    """Runs a wall-clock check without interruption by other jobs. Named by the sweep's folder and the setting."""
+def clock_job(
+    make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: BackendChoice = BUILT_IN
+) -> Job[Clocking]:
+    """Return a job that runs a wall-clock check without interruption by other jobs. `make` prepares the check with a
+    pair. `keep` saves its result and may raise BadInput."""
+    return Job(Clocking(), partial(_clock, make, keep), choice)
 
-    remembered: ClassVar[bool] = True
 
-    def __init__(
-        self, make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: BackendChoice = BUILT_IN
-    ) -> None:
-        """`make` prepares the check with a pair. `keep` saves its result and may raise BadInput."""
-        super().__init__(Clocking(JobState.QUEUED))
-        self._make: Callable[[Any], WallClock] | None = make
-        self._keep, self._choice = keep, choice
-
-    def let_go(self) -> None:
-        """Drop the prompts, because the worker keeps the job."""
-        super().let_go()
-        self._make = None
-
-    def work(self, models: Models[Any]) -> None:
-        """Run the check to its end."""
-        pair = models.pair(self._choice, lambda: self.stopping)
-        assert self._make is not None  # set until the job ends
-        clock = self._make(pair)
-        self.tell(state=JobState.DECODING, decodes=clock.progress[1])
-        for done, _ in clock:
-            self.tell(done=done)
-            if self.stopping:
-                return
-        check, error = clock.check(), ""
-        try:
-            self._keep(check)
-        except BadInput as refusal:
-            error = str(refusal)
-        self.tell(state=JobState.DONE, check=check, error=error)
+def _clock(make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], pair: Any) -> Events:
+    clock = make(pair)
+    yield {"decodes": clock.progress[1]}
+    for done, _ in clock:
+        yield {"done": done}
+    check, error = clock.check(), ""
+    try:
+        keep(check)
+    except BadInput as refusal:
+        error = str(refusal)
+    return {"check": check, "error": error}
 
 
 def going(now: Sweeping) -> str:

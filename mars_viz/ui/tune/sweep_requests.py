@@ -33,7 +33,7 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs.models import models_that_made
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
-from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
+from mars_viz.ui.tune.jobs import Begin, clock_job, sweep_job
 from mars_viz.words import exact_setting
 from mars_viz.writer import write_file
 
@@ -215,7 +215,7 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
         models = NamedModels(request.choice.arguments, ray.cpus)
         what |= {"models": models, "settings": settings[0], "out": folders[0], "request": ray}
         make = partial(sweep_on_ray, **what, resume=True)
-    job = SweepJob(labels, make, request.choice, elsewhere=bool(request.ray))
+    job = sweep_job(labels, make, request.choice, elsewhere=bool(request.ray))
     tab_jobs.shared_worker().begin(job, *labels)
     return folders
 
@@ -250,7 +250,7 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
         "chat": plan.chat,
     }
     make = partial(sweep_prompts, **what, resume=True)
-    job = SweepJob(labels, make, models_of(entry.path, plan))
+    job = sweep_job(labels, make, models_of(entry.path, plan))
     tab_jobs.shared_worker().begin(job, *labels)
 
 
@@ -259,7 +259,7 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     rights.check_sweeps()
     make = partial(WallClock, **clock_options(result, dial, count, repetitions))
     keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
-    job = ClockJob(make, keep, models_of(result.folder, result.plan))
+    job = clock_job(make, keep, models_of(result.folder, result.plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
 
 
@@ -271,7 +271,7 @@ def models_of(folder: Path, plan: Plan) -> BackendChoice:
     """Return the models that made a sweep: its job's, if any, because a plan only has a local folder's name."""
     job, made_with = jobs_in(folder.parent).get(folder.name), plan.provenance
     if job is not None:
-        return job.choice
+        return job.progress.choice
     return models_that_made(made_with, current_session().models) or BackendChoice(
         made_with.target, made_with.drafter, dtype=made_with.dtype, folders=visitors.may_name_paths()
     )
