@@ -102,7 +102,11 @@ def test_scripts_import_names_that_exist(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / folder))
     for path in (ROOT / folder).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("mars_viz", "tests", "training"):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+                "mars_viz",
+                "tests",
+                "training",
+            ):
                 module = importlib.import_module(node.module)
                 missing = [name.name for name in node.names if not hasattr(module, name.name)]
                 assert not [n for n in missing if not importlib.util.find_spec(f"{node.module}.{n}")], path.name

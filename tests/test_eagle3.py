@@ -53,8 +53,7 @@ from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafter_names import Eagle3, drafter_named
 from mars_viz.speculators.drafters.eagle3_checkpoint import KEY, TargetShape, read_checkpoint
-from mars_viz.speculators.loading import backend_of, load_backend
-from mars_viz.speculators.model_files import Loaded
+from mars_viz.speculators.loading import Loaded, backend_of, load_backend
 from mars_viz.speculators.names import check_names
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.batched import CachePool, RaggedNetwork

@@ -183,7 +183,7 @@ def stored_values(name: str) -> Mapping[Any, int]:
     a GGUF file count as dequantised."""
     if (file := gguf_here(name)) is not None:
         header = header_of(file)
-        return {header.computed: sum(tensor.values for tensor in header.tensors.values())}
+        return {header.computed: sum(tensor.n_elements for tensor in header.tensors.values())}
     with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse
         folder = name if Path(name).exists() else snapshot_download(name, local_files_only=True)
         return get_local_safetensors_metadata(folder).parameter_count

@@ -1,28 +1,30 @@
-"""Names and settings of drafters that are no model by themselves. Imports no model library."""
+"""Kinds of drafters: their names, their settings, and how each is loaded. Imports no model library until then."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from mars_viz.bounds import VOCABULARY, shortened
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.registry import Fixed, Registry, Setting, Words
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import DrafterPart, Site
 
 _LOOKED_FOR = "how many of the text's last tokens are looked for at most"
 _TEXT = Words("text", "FILE", runs_on=True)  # a file's name may contain anything
 
 
 class NamedDrafter:
-    """A drafter that is no model by itself, with its settings as fields."""
+    """A drafter by name, with its settings as fields."""
 
     __slots__ = ()
     family: ClassVar[str]  # first word of its name
-    settings: ClassVar[
-        tuple[Setting, ...]
-    ]  # settings that its name may have, in order; a key is a field, and none is `head`
+    settings: ClassVar[tuple[Setting, ...]] = ()
+    """Settings that its name may have, in order; a key is a field, and none is `head`."""
     keeps_cache: ClassVar[bool] = False  # True if it reads with a model, and so can draft trees
 
     @property
@@ -38,6 +40,28 @@ class NamedDrafter:
     def source(self) -> str:
         """The file, folder or hub id that it is made from; empty if the target suffices."""
         return ""
+
+    def load(self, site: Site) -> DrafterPart:
+        """Load it for a target. Raises BadInput with a remedy."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Model(NamedDrafter):
+    """A model as the drafter. `loading` loads it with the target, since their tokenizers are compared first."""
+
+    model: str = ""  # hub id, folder or GGUF file; empty for the built-in drafter
+    keeps_cache: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """Name as typed."""
+        return self.model
+
+    @property
+    def source(self) -> str:
+        """The model."""
+        return self.model
 
 
 def _written(key: str, value: object) -> str:
@@ -66,6 +90,12 @@ class Ngram(NamedDrafter):
     family: ClassVar[str] = "ngram"
     settings: ClassVar[tuple[Setting, ...]] = (Fixed("n", "n", "longest suffix", 1, 16, 3, _LOOKED_FOR),)
 
+    def load(self, site: Site) -> DrafterPart:
+        """Load it."""
+        from mars_viz.speculators.drafters.text import NgramDrafter
+
+        return site.part(self, lambda _: NgramDrafter(self.n, site.place))
+
 
 class ReadsText(NamedDrafter):
     """A drafter that can be built from existing text."""
@@ -89,6 +119,14 @@ class Suffix(ReadsText):
     family: ClassVar[str] = "suffix"
     settings: ClassVar[tuple[Setting, ...]] = (Fixed("n", "n", "longest suffix", 1, 64, 16, _LOOKED_FOR), _TEXT)
 
+    def load(self, site: Site) -> DrafterPart:
+        """Index its text."""
+        from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore
+
+        tokens, revision = site.read(self.text)
+        before = TextBefore(tokens)
+        return site.part(self, lambda _: SuffixDrafter(self.n, before, site.place), revision)
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -98,6 +136,14 @@ class Trigram(ReadsText):
     text: str = ""
     family: ClassVar[str] = "trigram"
     settings: ClassVar[tuple[Setting, ...]] = (_TEXT,)
+
+    def load(self, site: Site) -> DrafterPart:
+        """Index its text."""
+        from mars_viz.speculators.drafters.text import TextBefore, TrigramDrafter
+
+        tokens, revision = site.read(self.text)
+        before = TextBefore(tokens)
+        return site.part(self, lambda _: TrigramDrafter(before, site.place), revision)
 
 
 def _layers(text: str) -> tuple[int, int]:
@@ -136,6 +182,16 @@ class Layers(NamedDrafter):
             )
         return kept
 
+    def load(self, site: Site) -> DrafterPart:
+        """Share the target's remaining layers."""
+        from mars_viz.speculators.drafters.model import with_layers
+        from mars_viz.speculators.loading import Loaded
+        from mars_viz.speculators.networks.base import layers_of
+
+        model = site.inside(self.name)
+        kept = self.kept(len(layers_of(model)[1]))
+        return Loaded(with_layers(model, kept), self.name, site.target.revision).load(site)
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -151,6 +207,13 @@ class Eagle3(NamedDrafter):
     def source(self) -> str:
         """The checkpoint."""
         return self.head
+
+    def load(self, site: Site) -> DrafterPart:
+        """Read the head."""
+        from mars_viz.speculators.loading import load_head, read_head
+
+        config = site.inside(self.name).config
+        return load_head(read_head(self, site.target.name, config, folders=True), site)
 
 
 @register
@@ -171,14 +234,17 @@ class Trimmed(ReadsText):
 
     @property
     def source(self) -> str:
-        """The file, otherwise the trimmed drafter, if it is a model or made from one."""
-        trimmed = drafter_named(self.of) if self.of else self
-        return self.text or (self.of if trimmed is None else "" if trimmed is self else trimmed.source)
+        """The file, otherwise that of the trimmed drafter."""
+        return self.text or (any_drafter(self.of).source if self.of else "")
+
+    def trim(self, part: DrafterPart) -> DrafterPart:
+        """Return the trimmed drafter under its name in run files, which has no folders."""
+        return replace(part, name=replace(self, of=self.of and part.name).name)
 
 
 def drafter_named(name: str) -> NamedDrafter | None:
-    """Return the drafter named 'ngram', 'ngram:n=3' or 'layers:exit=4'; None for other names. Raises SettingError for
-    invalid settings."""
+    """Return the drafter named 'ngram', 'ngram:n=3' or 'layers:exit=4'; None for names of models. Raises SettingError
+    for invalid settings."""
     if name.partition(":")[0] not in DRAFTERS:
         return None
     kind, values = DRAFTERS.parse(name)
@@ -186,13 +252,18 @@ def drafter_named(name: str) -> NamedDrafter | None:
         raise SettingError(
             f"The drafter {shortened(name)} needs one setting. Write layers:skip=3-5 or layers:exit=4, for instance."
         )
-    trimmed = drafter_named(values["of"]) if "of" in values else None
-    if trimmed is not None and (isinstance(trimmed, Trimmed) or not trimmed.keeps_cache):
+    trimmed = any_drafter(values["of"]) if "of" in values else Model()
+    if isinstance(trimmed, Trimmed) or not trimmed.keeps_cache:
         raise SettingError(
             f"{trimmed.name} has no distribution whose vocabulary could be trimmed; trim a model, layers or an EAGLE-3 "
             "head, such as trimmed:m=1000,of=eagle3."
         )
     return kind(**{key or "head": value for key, value in values.items()})
+
+
+def any_drafter(name: str) -> NamedDrafter:
+    """Return the drafter of this name, which may be a model's. Raises SettingError for invalid settings."""
+    return drafter_named(name) or Model(name)
 
 
 def drafter_told(name: str) -> NamedDrafter | None:

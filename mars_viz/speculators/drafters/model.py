@@ -94,16 +94,9 @@ class ModelDrafter(Drafter):
             return self._tree(prefixes, count)
         ids = self._model.rewind(prefixes)
         uniforms = keyed_uniforms(self._settings, [len(prefix) for prefix in prefixes], count, self._model.device)
-        chain = self._model.chain(ids, count, self._pick, uniforms)
-        if chain is not None:
-            return Draft(*chain, self._vocabulary)
-        tokens, rows = [], []
-        for step in range(count):
-            logits = self._model.logits(ids, rows=1)  # [B, 1, V]
-            ids = self._pick(logits, None if uniforms is None else uniforms[:, step, None])
-            tokens.append(ids)
-            rows.append(logits)
-        return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self._vocabulary)
+        if not count:
+            return Draft(ids[:, :0])
+        return Draft(*self._model.chain(ids, count, self._pick, uniforms), self._vocabulary)
 
     def _tree(self, prefixes: Sequence[Prefix], nodes: int) -> Draft:
         """Return a tree after each prefix; its nodes are not cached."""
