@@ -385,5 +385,5 @@ def test_temperature_trees_and_trimming_are_refused(backends: dict[str, Backend]
             Recording(backends["letters"], STORY, settings)
         with pytest.raises(SettingError, match="by text"):
             backends["letters"].speculator(settings)
-    with pytest.raises(BadInput, match="take it whole"):
+    with pytest.raises(BadInput, match="has another tokenizer"):
         load_backend(TARGET, f"trimmed:m=900,of={letters_in(tmp_path / 'letters', 512)}", device="cpu")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -107,41 +108,34 @@ def record_top_logits(
         raise ModelError(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
     if not all(np.isfinite(each).all() for each in (top.logits, top.drafted) if each is not None):
         raise ModelError(DAMAGED.format(whose="target"))
-    drafted, tokens, records = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
+    width, rows, records = top.ids.shape[-1], draft.spread(vocabulary), []
+    known = torch.full((*top.ids.shape[:2], vocabulary), -torch.inf)
+    known = known.scatter_(-1, torch.from_numpy(top.ids), torch.from_numpy(top.logits)).to(draft.tokens.device)
     for i, start in enumerate(starts):
-        n = len(tokens[i]) if draft.lengths is None else draft.lengths[i]
-        block = {
-            "tokens": tokens[i : i + 1, :n],
-            "listed_ids": top.ids[i : i + 1, : n + 1],
-            "listed_logits": top.logits[i : i + 1, : n + 1],
-        }
-        passes, trees = None if draft.passes is None else draft.passes[i][None], draft.trees and draft.trees.some([i])
-        (record,) = chains = _records(block, settings, (start,), vocabulary, trees, passes)
-        listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
-        columns = {name: array[i : i + 1, :n] for name, array in drafted.items()}
+        n = draft.tokens.shape[1] if draft.lengths is None else draft.lengths[i]
+        block = DraftBatch(
+            (start,),
+            draft.tokens[i : i + 1, :n],
+            None if rows is None else rows[i : i + 1, :n],
+            known[i : i + 1, : n + 1],
+            False,
+            draft.trees and draft.trees.some([i]),
+            None if draft.passes is None else draft.passes[i][None],
+        )
+        (record,) = gather_evidence(block, settings)
+        columns = {name: values for name, values in record.columns.items() if name not in OF_WHOLE_ROWS}
+        columns |= {name: columns[name][:, :width] for name in ("top_ids", "top_logits")}
+        columns["ranks"] = np.where(record.ranks > width, 0, record.ranks)
         if top.drafted is not None:
-            columns["z"] = top.drafted[i : i + 1, :n]
-        columns["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
-        records += _completed(chains, settings, columns)
+            columns["z"] = top.drafted[i, :n]
+        records.append(replace(record, columns=columns))
     return records
 
 
-def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
-    """Return the drafter's values at its tokens, [B, N, ...], by the fields of a Speculation."""
-    x = draft.tokens.unsqueeze(-1)
-    rows = draft.spread(vocabulary)
-    if rows is None:
-        rows = _one_hot(x, torch.empty(0, vocabulary, device=x.device))
-    (logits, ids), law = largest(rows, CANDIDATES if draft.logits is not None else 1), rows.softmax(-1)
-    values = {
-        "q": law.gather(-1, x).squeeze(-1),
-        "q_max": law.amax(-1),
-        "q_entropy": -torch.special.xlogy(law, law).sum(-1),
-        "draft_ids": ids,
-        "draft_logits": logits,
-        "draft_logsumexp": rows.logsumexp(-1),
-    }
-    return {name: array.cpu().numpy() for name, array in values.items()}
+OF_WHOLE_ROWS = frozenset(
+    ("z", "p", "emission_p", "logsumexp", "logsumexp_t", "entropy", "total_variation", "kl_pq", "kl_qp", "js")
+) | {"block_mass"}
+"""Columns that need more of the target's rows than their best tokens."""
 
 
 def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> list[Speculation]:

@@ -366,5 +366,5 @@ def load_head(head: Checkpoint, site: Site) -> DrafterPart:
         normed_output=head.normed_output,
     )
     readings = head.reading, *head.others
-    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, size, settings)  # noqa: E731
+    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, settings)  # noqa: E731
     return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)
