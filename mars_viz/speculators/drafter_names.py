@@ -1,18 +1,15 @@
-"""Kinds of drafters: their names, their settings, and how each is loaded. Imports no model library until then."""
+"""Kinds of drafters: their names and their settings; `loading.load` loads each. Imports no model library."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from mars_viz.bounds import VOCABULARY, shortened
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.registry import Fixed, Registry, Setting, Words
-
-if TYPE_CHECKING:
-    from mars_viz.speculators.loading import DrafterPart, Site
 
 _LOOKED_FOR = "how many of the text's last tokens are looked for at most"
 _TEXT = Words("text", "FILE", runs_on=True)  # a file's name may contain anything
@@ -40,10 +37,6 @@ class NamedDrafter:
     def source(self) -> str:
         """The file, folder or hub id that it is made from; empty if the target suffices."""
         return ""
-
-    def load(self, site: Site) -> DrafterPart:
-        """Load it for a target. Raises BadInput with a remedy."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +83,6 @@ class Ngram(NamedDrafter):
     family: ClassVar[str] = "ngram"
     settings: ClassVar[tuple[Setting, ...]] = (Fixed("n", "n", "longest suffix", 1, 16, 3, _LOOKED_FOR),)
 
-    def load(self, site: Site) -> DrafterPart:
-        """Load it."""
-        from mars_viz.speculators.drafters.text import NgramDrafter
-
-        return site.part(self, lambda _: NgramDrafter(self.n, site.place))
-
 
 class ReadsText(NamedDrafter):
     """A drafter that can be built from existing text."""
@@ -119,14 +106,6 @@ class Suffix(ReadsText):
     family: ClassVar[str] = "suffix"
     settings: ClassVar[tuple[Setting, ...]] = (Fixed("n", "n", "longest suffix", 1, 64, 16, _LOOKED_FOR), _TEXT)
 
-    def load(self, site: Site) -> DrafterPart:
-        """Index its text."""
-        from mars_viz.speculators.drafters.text import SuffixDrafter, TextBefore
-
-        tokens, revision = site.read(self.text)
-        before = TextBefore(tokens)
-        return site.part(self, lambda _: SuffixDrafter(self.n, before, site.place), revision)
-
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -136,14 +115,6 @@ class Trigram(ReadsText):
     text: str = ""
     family: ClassVar[str] = "trigram"
     settings: ClassVar[tuple[Setting, ...]] = (_TEXT,)
-
-    def load(self, site: Site) -> DrafterPart:
-        """Index its text."""
-        from mars_viz.speculators.drafters.text import TextBefore, TrigramDrafter
-
-        tokens, revision = site.read(self.text)
-        before = TextBefore(tokens)
-        return site.part(self, lambda _: TrigramDrafter(before, site.place), revision)
 
 
 def _layers(text: str) -> tuple[int, int]:
@@ -182,16 +153,6 @@ class Layers(NamedDrafter):
             )
         return kept
 
-    def load(self, site: Site) -> DrafterPart:
-        """Share the target's remaining layers."""
-        from mars_viz.speculators.drafters.model import with_layers
-        from mars_viz.speculators.loading import Loaded
-        from mars_viz.speculators.networks.base import layers_of
-
-        model = site.inside(self.name)
-        kept = self.kept(len(layers_of(model)[1]))
-        return Loaded(with_layers(model, kept), self.name, site.target.revision).load(site)
-
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -207,13 +168,6 @@ class Eagle3(NamedDrafter):
     def source(self) -> str:
         """The checkpoint."""
         return self.head
-
-    def load(self, site: Site) -> DrafterPart:
-        """Read the head."""
-        from mars_viz.speculators.loading import load_head, read_head
-
-        config = site.inside(self.name).config
-        return load_head(read_head(self, site.target.name, config, folders=True), site)
 
 
 @register
@@ -236,10 +190,6 @@ class Trimmed(ReadsText):
     def source(self) -> str:
         """The file, otherwise that of the trimmed drafter."""
         return self.text or (any_drafter(self.of).source if self.of else "")
-
-    def trim(self, part: DrafterPart) -> DrafterPart:
-        """Return the trimmed drafter under its name in run files, which has no folders."""
-        return replace(part, name=replace(self, of=self.of and part.name).name)
 
 
 def drafter_named(name: str) -> NamedDrafter | None:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial, singledispatch
 from pathlib import Path, PurePath
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,12 +28,21 @@ from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
-from mars_viz.speculators.drafter_names import Eagle3, Model, NamedDrafter, Trimmed
+from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, ReadsText, Suffix, Trimmed
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
-from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, Readable, most_frequent, with_vocabulary
+from mars_viz.speculators.drafters.model import (
+    Eagle3Drafter,
+    ModelDrafter,
+    Readable,
+    most_frequent,
+    with_layers,
+    with_vocabulary,
+)
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
+from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
 from mars_viz.speculators.threads import fit_cores
@@ -124,17 +135,6 @@ class Loaded:
     tokenizer: PreTrainedTokenizerBase | None = None  # of a drafter that drafts by text
     note: str = ""  # see `Part.note`
 
-    def load(self, site: Site) -> DrafterPart:
-        """Return it as a drafter of the target's tokens that it scores, or of those to keep; with a tokenizer, as one
-        that drafts by text."""
-        if self.tokenizer is not None:
-            return _by_text(self, self.tokenizer, site)
-        model = self.model if site.kept is None else with_vocabulary(self.model, site.kept)
-        passes = opener(model, min(site.size, files.output_size(model)), cuda_graphs=site.cuda_graphs)
-        vocabulary, readable = None if site.kept is None else site.kept.to(model.device), files.readable_ids(model)
-        wider = readable if readable[0] < site.size else None
-        return replace(model_drafter(passes, self.name, self.revision, vocabulary, wider), note=self.note)
-
 
 def _loaded(
     name: str,
@@ -164,10 +164,6 @@ class Site:
     place: torch.device  # where drafted tokens are expected
     cuda_graphs: bool
     kept: Tensor | None = None  # int64, ascending; the tokens that may be drafted; None for all
-
-    def part(self, drafter: NamedDrafter, opened: Callable[[Settings], Drafter], revision: str = "") -> DrafterPart:
-        """Return a drafter without weights; `revision` is its name if it has none."""
-        return Part(drafter.name, opened, revision or drafter.name)
 
     def inside(self, drafter: str) -> PreTrainedModel:
         """Return the target's model for a drafter that reads hidden states. Raises ModelError if it is spread."""
@@ -208,13 +204,15 @@ class Site:
         with the target."""
         site = self
         if trimmed is not None:
-            site = replace(self, size=min([self.size, *map(files.output_size, models)]))
-            kept = most_frequent(site.read(trimmed.text)[0], trimmed.m, site.size, self.ends)
-            site = replace(self, kept=kept)
-        part = load_head(source, site) if isinstance(source, Checkpoint) else source.load(site)
+            outputs = min([self.size, *map(files.output_size, models)])
+            text = [token for token in self.read(trimmed.text)[0] if token < outputs]
+            site = replace(self, kept=most_frequent(text, trimmed.m, outputs, self.ends))
+        part = load(source, site)
+        if trimmed is not None:
+            part = replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
         return Backend(
             target=self.target,
-            drafter=part if trimmed is None else trimmed.trim(part),
+            drafter=part,
             tokenizer=TransformersTokenizer(self.tokenizer, self.target.name),
             vocabulary_size=self.size,
             context=context,
@@ -252,6 +250,49 @@ def backend_of(
 
 def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
+
+
+@singledispatch
+def load(source: Any, site: Site) -> DrafterPart:
+    """Load a drafter for a target. Raises BadInput with a remedy."""
+    raise TypeError(source)
+
+
+@load.register
+def _model(drafter: Loaded, site: Site) -> DrafterPart:
+    """Return a model as a drafter of the target's tokens that it scores, or of those to keep."""
+    if drafter.tokenizer is not None:
+        return _by_text(drafter, drafter.tokenizer, site)
+    model = drafter.model if site.kept is None else with_vocabulary(drafter.model, site.kept)
+    passes = opener(model, min(site.size, files.output_size(model)), cuda_graphs=site.cuda_graphs)
+    vocabulary, readable = None if site.kept is None else site.kept.to(model.device), files.readable_ids(model)
+    wider = readable if readable[0] < site.size else None
+    return replace(model_drafter(passes, drafter.name, drafter.revision, vocabulary, wider), note=drafter.note)
+
+
+@load.register
+def _ngram(drafter: Ngram, site: Site) -> DrafterPart:
+    return Part(drafter.name, lambda _: NgramDrafter(drafter.n, site.place), drafter.name)
+
+
+@load.register
+def _indexed(drafter: ReadsText, site: Site) -> DrafterPart:
+    tokens, revision = site.read(drafter.text)
+    before = TextBefore(tokens)
+    opened = partial(SuffixDrafter, drafter.n) if isinstance(drafter, Suffix) else TrigramDrafter
+    return Part(drafter.name, lambda _: opened(before, site.place), revision or drafter.name)
+
+
+@load.register
+def _layers(drafter: Layers, site: Site) -> DrafterPart:
+    model = site.inside(drafter.name)
+    kept = drafter.kept(len(layers_of(model)[1]))
+    return load(Loaded(with_layers(model, kept), drafter.name, site.target.revision), site)
+
+
+@load.register
+def _eagle3(drafter: Eagle3, site: Site) -> DrafterPart:
+    return load(read_head(drafter, site.target.name, site.inside(drafter.name).config, folders=True), site)
 
 
 def _by_text(drafter: Loaded, own: PreTrainedTokenizerBase, site: Site) -> DrafterPart:
@@ -338,7 +379,8 @@ def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bo
     return replace(read_checkpoint(folder, shape), name=named.name, revision=files.revision_of(str(folder)))
 
 
-def load_head(head: Checkpoint, site: Site) -> DrafterPart:
+@load.register
+def _head(head: Checkpoint, site: Site) -> DrafterPart:
     """Return a head that reads inputs of the target's layers, and shares the tensors that it lacks. It drafts the
     tokens of its vocabulary that the site keeps. Raises SettingError if it has none of them."""
     target, size, kept = site.inside(head.name), site.size, site.kept
