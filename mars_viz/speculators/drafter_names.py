@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import PurePath
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from mars_viz.bounds import VOCABULARY, shortened
 from mars_viz.errors import BadInput, SettingError
@@ -20,14 +21,12 @@ class NamedDrafter:
 
     __slots__ = ()
     family: ClassVar[str]  # first word of its name
-    settings: ClassVar[tuple[Setting, ...]] = ()
-    """Settings that its name may have, in order; a key is a field, and none is `head`."""
     keeps_cache: ClassVar[bool] = False  # True if it reads with a model, and so can draft trees
 
     @property
     def name(self) -> str:
         """Name as typed: 'ngram:n=3'; files without their folder, because run files must not contain local paths."""
-        values = [(each.key, getattr(self, each.key or "head")) for each in self.settings]
+        values = [(each.key, getattr(self, each.key or "head")) for each in settings_of(type(self))]
         written = [
             f"{key}={_written(key, value)}".removeprefix("=") for key, value in values if value not in ("", None)
         ]
@@ -43,18 +42,13 @@ class NamedDrafter:
 class Model(NamedDrafter):
     """A model as the drafter. `loading` loads it with the target, since their tokenizers are compared first."""
 
-    model: str = ""  # hub id, folder or GGUF file; empty for the built-in drafter
+    name: str = ""  # hub id, folder or GGUF file; empty for the built-in drafter
     keeps_cache: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """Name as typed."""
-        return self.model
 
     @property
     def source(self) -> str:
         """The model."""
-        return self.model
+        return self.name
 
 
 def _written(key: str, value: object) -> str:
@@ -63,25 +57,38 @@ def _written(key: str, value: object) -> str:
     return PurePath(str(value)).name if key == "text" else str(value)
 
 
+def setting(each: Setting, default: Any) -> Any:
+    """Return a field for a setting that a drafter's name may have; its key is the field's name, or empty for `head`."""
+    return field(default=default, metadata={"setting": each})
+
+
+def settings_of(drafter: type[Any]) -> list[Setting]:
+    """Return the settings of a kind of drafter, in order."""
+    return [each.metadata["setting"] for each in fields(drafter)]
+
+
 D = TypeVar("D", bound=NamedDrafter)
-DRAFTERS: Registry[type[NamedDrafter]] = Registry("drafter", lambda drafter: drafter.settings)
+DRAFTERS: Registry[type[NamedDrafter]] = Registry("drafter", settings_of)
 """Every kind of drafter by the first word of its name."""
 
 
-def register(drafter: type[D]) -> type[D]:
+def register(family: str) -> Callable[[type[D]], type[D]]:
     """Add a kind of drafter to `DRAFTERS`."""
-    DRAFTERS.register(drafter.family, drafter)
-    return drafter
+
+    def registered(drafter: type[D]) -> type[D]:
+        drafter.family = family
+        DRAFTERS.register(family, drafter)
+        return drafter
+
+    return registered
 
 
-@register
+@register("ngram")
 @dataclass(frozen=True, slots=True)
 class Ngram(NamedDrafter):
     """Prompt lookup as the drafter; see `drafters.ngram`."""
 
-    n: int = 3  # maximum length of the suffix to search
-    family: ClassVar[str] = "ngram"
-    settings: ClassVar[tuple[Setting, ...]] = (Fixed("n", "n", "longest suffix", 1, 16, 3, _LOOKED_FOR),)
+    n: int = setting(Fixed("n", "n", "longest suffix", 1, 16, 3, _LOOKED_FOR), 3)
 
 
 class ReadsText(NamedDrafter):
@@ -96,25 +103,21 @@ class ReadsText(NamedDrafter):
         return self.text
 
 
-@register
+@register("suffix")
 @dataclass(frozen=True, slots=True)
 class Suffix(ReadsText):
     """A suffix index as the drafter; see `drafters.text`."""
 
-    n: int = 16  # maximum length of the suffix to search
-    text: str = ""
-    family: ClassVar[str] = "suffix"
-    settings: ClassVar[tuple[Setting, ...]] = (Fixed("n", "n", "longest suffix", 1, 64, 16, _LOOKED_FOR), _TEXT)
+    n: int = setting(Fixed("n", "n", "longest suffix", 1, 64, 16, _LOOKED_FOR), 16)
+    text: str = setting(_TEXT, "")
 
 
-@register
+@register("trigram")
 @dataclass(frozen=True, slots=True)
 class Trigram(ReadsText):
     """A table of trigrams as the drafter; see `drafters.text`."""
 
-    text: str = ""
-    family: ClassVar[str] = "trigram"
-    settings: ClassVar[tuple[Setting, ...]] = (_TEXT,)
+    text: str = setting(_TEXT, "")
 
 
 def _layers(text: str) -> tuple[int, int]:
@@ -125,17 +128,16 @@ def _layers(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
-@register
+@register("layers")
 @dataclass(frozen=True, slots=True)
 class Layers(NamedDrafter):
     """The target without some layers as the drafter; see `drafters.smaller`."""
 
-    skip: tuple[int, int] | None = None  # the first and the last omitted layer, counted from 0; None if it exits early
-    exit: int | None = None  # number of layers before an early exit
-    family: ClassVar[str] = "layers"
-    settings: ClassVar[tuple[Setting, ...]] = (
-        Words("skip", "3-5", "the layers to leave out, counted from 0, such as 3-5", _layers),
-        Fixed("exit", "exit", "layers", 0, 999, 4, "number of layers before an early exit"),
+    skip: tuple[int, int] | None = setting(
+        Words("skip", "3-5", "the layers to leave out, counted from 0, such as 3-5", _layers), None
+    )  # the first and the last omitted layer; None if it exits early
+    exit: int | None = setting(
+        Fixed("exit", "exit", "layers", 0, 999, 4, "number of layers before an early exit"), None
     )
     keeps_cache: ClassVar[bool] = True
 
@@ -154,14 +156,12 @@ class Layers(NamedDrafter):
         return kept
 
 
-@register
+@register("eagle3")
 @dataclass(frozen=True, slots=True)
 class Eagle3(NamedDrafter):
     """An EAGLE-3 head as the drafter; see `drafters.eagle3`. It needs its target."""
 
-    head: str = ""  # folder or hub id of its checkpoint; empty for the built-in target's
-    family: ClassVar[str] = "eagle3"
-    settings: ClassVar[tuple[Setting, ...]] = (Words("", "HEADDIR"),)
+    head: str = setting(Words("", "HEADDIR"), "")  # folder or hub id of its checkpoint; empty for the target's own
     keeps_cache: ClassVar[bool] = True
 
     @property
@@ -170,20 +170,16 @@ class Eagle3(NamedDrafter):
         return self.head
 
 
-@register
+@register("trimmed")
 @dataclass(frozen=True, slots=True)
 class Trimmed(ReadsText):
     """A drafter that scores only the most frequent tokens, those of its text; see `drafters.smaller`."""
 
-    m: int = 1000  # number of tokens in the vocabulary
-    of: str = ""  # the trimmed drafter; empty for the default one
-    text: str = ""
-    family: ClassVar[str] = "trimmed"
-    settings: ClassVar[tuple[Setting, ...]] = (
-        Fixed("m", "m", "tokens", 1, VOCABULARY, 1000, "tokens of the vocabulary that can be drafted"),
-        Words("of", "eagle3", runs_on=True),
-        _TEXT,
+    m: int = setting(
+        Fixed("m", "m", "tokens", 1, VOCABULARY, 1000, "tokens of the vocabulary that can be drafted"), 1000
     )
+    of: str = setting(Words("of", "eagle3", runs_on=True), "")  # the trimmed drafter; empty for the default one
+    text: str = setting(_TEXT, "")
     keeps_cache: ClassVar[bool] = True
 
     @property

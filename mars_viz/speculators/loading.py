@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial, singledispatch
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
-from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, ReadsText, Suffix, Trimmed
+from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, Suffix, Trigram, Trimmed
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
 from mars_viz.speculators.drafters.model import (
     Eagle3Drafter,
@@ -89,7 +88,7 @@ def load_backend(
     owner = server.root if server else str(target or demo.TARGET)  # of the target's tokenizer and configuration
     to_load = [] if server else [owner]
     if isinstance(drafting, Model):
-        to_load.append(drafting.model or str(demo.DRAFTER))
+        to_load.append(drafting.name or str(demo.DRAFTER))
     spans = ((0.1, 0.7), (0.7, 1.0))
     arrivals = [Arrival(files.short_name(name), span, tell) for name, span in zip(to_load, spans, strict=False)]
     tokenizers = [files.tokenizer_of(name, arrival.bar) for name, arrival in zip(to_load, arrivals, strict=True)]
@@ -119,7 +118,13 @@ def load_backend(
     if server is None:
         return backend_of(tokenizer, loaded[0], source, trimmed=trimmed, cuda_graphs=cuda_graphs)
     size, ends = int(files.config_of(owner).get_text_config().vocab_size), _ends([server.root, *to_load], tokenizer)
-    site = Site(_server_part(check_target(server, tokenizer, size), place), tokenizer, ends, size, place, cuda_graphs)
+    checked = check_target(server, tokenizer, size)
+    name = PurePath(files.short_name(server.model)).name if server.model.startswith("/") else server.model
+    note = "a vLLM server reads a text whole in every round, since it gives a prompt's logits without its cache"
+    part: Part[Callable[[], Target]] = Part(
+        name, lambda: VllmTarget(checked, place), f"vLLM {server.version}", note=note
+    )
+    site = Site(part, tokenizer, ends, size, place, cuda_graphs)
     context = min([server.context - 1, *(files.context_of(each.model) for each in loaded)])  # it writes one more
     processor = f"{files.processor_of(place)}; target on a vLLM server"
     return site.backend(source, trimmed, [each.model for each in loaded], context, "as served", processor)
@@ -252,47 +257,35 @@ def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-@singledispatch
-def load(source: Any, site: Site) -> DrafterPart:
+def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
     """Load a drafter for a target. Raises BadInput with a remedy."""
+    match source:
+        case Loaded(tokenizer=None):
+            model = source.model if site.kept is None else with_vocabulary(source.model, site.kept)
+            passes = opener(model, min(site.size, files.output_size(model)), cuda_graphs=site.cuda_graphs)
+            kept, readable = None if site.kept is None else site.kept.to(model.device), files.readable_ids(model)
+            wider = readable if readable[0] < site.size else None
+            part = model_drafter(passes, source.name, source.revision, kept, wider)
+            return replace(part, note=source.note)
+        case Loaded():
+            return _by_text(source, source.tokenizer, site)
+        case Checkpoint():
+            return _by_head(source, site)
+        case Ngram():
+            return Part(source.name, lambda _: NgramDrafter(source.n, site.place), source.name)
+        case Suffix() | Trigram():
+            tokens, revision = site.read(source.text)
+            before = TextBefore(tokens)
+            indexed = partial(SuffixDrafter, source.n) if isinstance(source, Suffix) else TrigramDrafter
+            return Part(source.name, lambda _: indexed(before, site.place), revision or source.name)
+        case Layers():
+            model = site.inside(source.name)
+            fewer = with_layers(model, source.kept(len(layers_of(model)[1])))
+            return load(Loaded(fewer, source.name, site.target.revision), site)
+        case Eagle3():
+            config = site.inside(source.name).config
+            return _by_head(read_head(source, site.target.name, config, folders=True), site)
     raise TypeError(source)
-
-
-@load.register
-def _model(drafter: Loaded, site: Site) -> DrafterPart:
-    """Return a model as a drafter of the target's tokens that it scores, or of those to keep."""
-    if drafter.tokenizer is not None:
-        return _by_text(drafter, drafter.tokenizer, site)
-    model = drafter.model if site.kept is None else with_vocabulary(drafter.model, site.kept)
-    passes = opener(model, min(site.size, files.output_size(model)), cuda_graphs=site.cuda_graphs)
-    vocabulary, readable = None if site.kept is None else site.kept.to(model.device), files.readable_ids(model)
-    wider = readable if readable[0] < site.size else None
-    return replace(model_drafter(passes, drafter.name, drafter.revision, vocabulary, wider), note=drafter.note)
-
-
-@load.register
-def _ngram(drafter: Ngram, site: Site) -> DrafterPart:
-    return Part(drafter.name, lambda _: NgramDrafter(drafter.n, site.place), drafter.name)
-
-
-@load.register
-def _indexed(drafter: ReadsText, site: Site) -> DrafterPart:
-    tokens, revision = site.read(drafter.text)
-    before = TextBefore(tokens)
-    opened = partial(SuffixDrafter, drafter.n) if isinstance(drafter, Suffix) else TrigramDrafter
-    return Part(drafter.name, lambda _: opened(before, site.place), revision or drafter.name)
-
-
-@load.register
-def _layers(drafter: Layers, site: Site) -> DrafterPart:
-    model = site.inside(drafter.name)
-    kept = drafter.kept(len(layers_of(model)[1]))
-    return load(Loaded(with_layers(model, kept), drafter.name, site.target.revision), site)
-
-
-@load.register
-def _eagle3(drafter: Eagle3, site: Site) -> DrafterPart:
-    return load(read_head(drafter, site.target.name, site.inside(drafter.name).config, folders=True), site)
 
 
 def _by_text(drafter: Loaded, own: PreTrainedTokenizerBase, site: Site) -> DrafterPart:
@@ -329,12 +322,6 @@ def model_drafter(
     """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
     opened = lambda settings: ModelDrafter(passes(), settings, vocabulary, readable)  # noqa: E731
     return Part(name, opened, revision, passes.lack, passes=passes, drafts_trees=True)
-
-
-def _server_part(server: Server, place: torch.device) -> Part[Callable[[], Target]]:
-    name = PurePath(files.short_name(server.model)).name if server.model.startswith("/") else server.model
-    note = "a vLLM server reads a text whole in every round, since it gives a prompt's logits without its cache"
-    return Part(name, lambda: VllmTarget(server, place), f"vLLM {server.version}", note=note)
 
 
 def _served_tokenizer(
@@ -379,8 +366,7 @@ def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bo
     return replace(read_checkpoint(folder, shape), name=named.name, revision=files.revision_of(str(folder)))
 
 
-@load.register
-def _head(head: Checkpoint, site: Site) -> DrafterPart:
+def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
     """Return a head that reads inputs of the target's layers, and shares the tensors that it lacks. It drafts the
     tokens of its vocabulary that the site keeps. Raises SettingError if it has none of them."""
     target, size, kept = site.inside(head.name), site.size, site.kept

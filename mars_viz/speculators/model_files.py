@@ -401,12 +401,11 @@ def is_local(name: str) -> bool:
 
 def revision_of(name: str) -> str:
     """Return a model's commit on the hub, or the start of its weights' SHA-256; may be empty."""
-    folder = Path(name)
-    if (gguf := local_gguf(name)) is None and not folder.exists():
+    if not is_local(name):
         cached = try_to_load_from_cache(*(hub_gguf(name) or (name, "config.json")))  # …/snapshots/<commit>/config.json
         return Path(cached).parent.name if isinstance(cached, str) else ""
-    digest = hashlib.sha256()
-    for file in [gguf] if gguf else sorted(folder.glob("*.safetensors")):
+    digest, gguf = hashlib.sha256(), local_gguf(name)
+    for file in [gguf] if gguf else sorted(Path(name).glob("*.safetensors")):
         with file.open("rb") as weights:
             digest.update(hashlib.file_digest(weights, "sha256").digest())
     return digest.hexdigest()[:12]

@@ -103,7 +103,7 @@ class Pair:
     def models(self) -> list[str]:
         """The names of models to load here, without the built-in ones."""
         whole = self.whole
-        named = (None if self.server else self.target, whole.model if isinstance(whole, Model) else None)
+        named = (None if self.server else self.target, whole.name if isinstance(whole, Model) else None)
         return [str(name) for name in named if name]
 
     @property
@@ -145,8 +145,8 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
             f"{whole.name} reads what happens inside the target, which a server does not tell; take a drafter that is "
             "a model, or ngram:n=3."
         )
-    if isinstance(whole, Model) and whole.model:
-        if server_named(whole.model):
+    if isinstance(whole, Model) and whole.name:
+        if server_named(whole.name):
             raise ModelError("A server can be the target, and drafts nothing; name a drafter of this machine.")
         if target is None:
             raise ModelError("A drafter was given without a target; name both, or neither for the built-in pair.")
@@ -155,8 +155,16 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
             raise SettingError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
     for name in pair.models:
         local_place(name) if folders else check_id(name)
-    if isinstance(whole, Eagle3):
-        _check_head(whole.head, target, folders=folders)
+    head = whole.head if isinstance(whole, Eagle3) else None
+    if head == "" and demo.head_for(None if target is None else str(target)) is None:
+        raise ModelError(
+            "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was trained "
+            f"for {shortened(str(target))}: eagle3:HEADDIR."
+        )
+    if head and not folders:
+        check_id(head)
+    elif head and is_place(head) and not (Path(head) / "config.json").is_file():
+        raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
     if isinstance(named, ReadsText) and named.text:
         if not folders:
             raise SettingError(
@@ -168,19 +176,6 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
                 f"There is no file {shortened(named.text)}. Give the drafter a text file that can be read."
             )
     return pair
-
-
-def _check_head(head: str, target: ModelName, *, folders: bool) -> None:
-    if not head:
-        if demo.head_for(None if target is None else str(target)) is None:
-            raise ModelError(
-                "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was trained"
-                f" for {shortened(str(target))}: eagle3:HEADDIR."
-            )
-    elif not folders:
-        check_id(head)
-    elif is_place(head) and not (Path(head) / "config.json").is_file():
-        raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
 
 
 def check_device_map(target: ModelName, device: str) -> None:
@@ -358,16 +353,6 @@ def _header(file: Path, size: int, _changed: int) -> Header:
     with file.open("rb") as source:
         if source.read(4) != b"GGUF":
             raise ModelError(f"{file} is no GGUF file. Give a GGUF file, a model's folder or its id on the hub.")
-    try:
-        return _parsed(file)
-    except (ValueError, IndexError, KeyError) as error:
-        raise ModelError(
-            f"The GGUF file {file.name} ({size:,} bytes) is cut short, damaged, or in a format that this version of "
-            f"gguf does not know ({error}). Fetch it again, or run: pip install --upgrade gguf"
-        ) from error
-
-
-def _parsed(file: Path) -> Header:
     from gguf import GGUFReader, GGUFValueType
 
     class WithoutArrays(GGUFReader):  # of tokens and merges, which take a second
@@ -375,7 +360,7 @@ def _parsed(file: Path) -> Header:
             if raw_type != GGUFValueType.ARRAY:
                 parts: tuple[int, list[Any], list[int], list[Any]] = super()._get_field_parts(orig_offs, raw_type)
                 return parts
-            data = memoryview(self.data)
+            data: Any = self.data
             (kind, count), at = struct.unpack_from("<IQ", data, orig_offs), orig_offs + 12
             if kind == GGUFValueType.STRING:
                 for _ in range(count):
@@ -386,9 +371,12 @@ def _parsed(file: Path) -> Header:
 
     try:
         reader = WithoutArrays(file)
-    except struct.error as error:
-        raise ValueError("an array is not complete") from error
-    values = {key: field.contents() for key, field in reader.fields.items() if field.types}
+        values = {key: field.contents() for key, field in reader.fields.items() if field.types}
+    except (ValueError, IndexError, KeyError, struct.error) as error:
+        raise ModelError(
+            f"The GGUF file {file.name} ({size:,} bytes) is cut short, damaged, or in a format that this version of "
+            f"gguf does not know ({error}). Fetch it again, or run: pip install --upgrade gguf"
+        ) from error
     if not reader.tensors or not isinstance(values.get("general.architecture"), str):
         raise ModelError("The GGUF file contains no model: an architecture or weights are missing. Name another.")
     return Header(values, {tensor.name: tensor for tensor in reader.tensors})
