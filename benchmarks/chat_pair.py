@@ -91,7 +91,7 @@ def passes(pair: Backend, turns: int) -> dict[str, list[float]]:
 
     def theirs() -> torch.Tensor:
         logits = model(input_ids=ids[:, -1:], past_key_values=cache, logits_to_keep=1).logits[0]
-        cache.crop(LENGTH)
+        cache.crop(-1)
         return logits
 
     ways = {"ours": lambda: network.score(ids[:, -1:], [LENGTH], 1)[0], "transformers": theirs}

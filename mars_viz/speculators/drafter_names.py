@@ -35,7 +35,7 @@ class NamedDrafter:
     @property
     def source(self) -> str:
         """The file, folder or hub id that it is made from; empty if the target suffices."""
-        return ""
+        return str(getattr(self, "text", "") or getattr(self, "head", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,6 @@ class ReadsText(NamedDrafter):
 
     __slots__ = ()
     text: str  # a file with that text; empty for none
-
-    @property
-    def source(self) -> str:
-        """The file with the text."""
-        return self.text
 
 
 @register("suffix")
@@ -163,11 +158,6 @@ class Eagle3(NamedDrafter):
 
     head: str = setting(Words("", "HEADDIR"), "")  # folder or hub id of its checkpoint; empty for the target's own
     keeps_cache: ClassVar[bool] = True
-
-    @property
-    def source(self) -> str:
-        """The checkpoint."""
-        return self.head
 
 
 @register("trimmed")

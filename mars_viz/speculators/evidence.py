@@ -109,6 +109,8 @@ def record_top_logits(
     if not all(np.isfinite(each).all() for each in (top.logits, top.drafted) if each is not None):
         raise ModelError(DAMAGED.format(whose="target"))
     width, rows, records = top.ids.shape[-1], draft.spread(vocabulary), []
+    unknown = {"z", "p", "emission_p", "logsumexp", "logsumexp_t"}  # these need whole rows of the target
+    unknown |= {"entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass"}
     known = torch.full((*top.ids.shape[:2], vocabulary), -torch.inf)
     known = known.scatter_(-1, torch.from_numpy(top.ids), torch.from_numpy(top.logits)).to(draft.tokens.device)
     for i, start in enumerate(starts):
@@ -123,19 +125,13 @@ def record_top_logits(
             None if draft.passes is None else draft.passes[i][None],
         )
         (record,) = gather_evidence(block, settings)
-        columns = {name: values for name, values in record.columns.items() if name not in OF_WHOLE_ROWS}
+        columns = {name: values for name, values in record.columns.items() if name not in unknown}
         columns |= {name: columns[name][:, :width] for name in ("top_ids", "top_logits")}
         columns["ranks"] = np.where(record.ranks > width, 0, record.ranks)
         if top.drafted is not None:
             columns["z"] = top.drafted[i, :n]
         records.append(replace(record, columns=columns))
     return records
-
-
-OF_WHOLE_ROWS = frozenset(
-    ("z", "p", "emission_p", "logsumexp", "logsumexp_t", "entropy", "total_variation", "kl_pq", "kl_qp", "js")
-) | {"block_mass"}
-"""Columns that need more of the target's rows than their best tokens."""
 
 
 def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> list[Speculation]:
@@ -329,7 +325,8 @@ def standing(batches: Sequence[DraftBatch], settings: Settings, *, apart: bool) 
     judged = at_nodes(target, judging, n)
     if batches[0].drafter is None:  # q is 1 at the drafted tokens
         draft_ids, draft_logits = x, torch.zeros_like(x, dtype=logits.dtype)
-        logits, peaks = torch.cat([logits, _one_hot(x, logits)], 1), torch.cat([peaks, draft_logits], 1)
+        certain = torch.full_like(logits[:, :n], LOWEST).scatter_(-1, x, 0.0)
+        logits, peaks = torch.cat([logits, certain], 1), torch.cat([peaks, draft_logits], 1)
     values = {
         "draft_ids": draft_ids,
         "draft_logits": draft_logits,
@@ -353,12 +350,6 @@ def standing(batches: Sequence[DraftBatch], settings: Settings, *, apart: bool) 
         drawn = [one.laws for one in batches if one.laws is not None]
         values |= _divergences(tokens, below, totals, shares, _cat(drawn) if drawn else None, judging)
     return values
-
-
-def _one_hot(x: Tensor, logits: Tensor) -> Tensor:
-    """Return logits [B, N, V] of the law that is 1 at the tokens x [B, N, 1]."""
-    rows = logits.new_full((*x.shape[:2], logits.shape[-1]), LOWEST)
-    return rows.scatter_(-1, x, 0.0)
 
 
 def _divergences(

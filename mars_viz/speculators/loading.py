@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -93,11 +93,17 @@ def load_backend(
     arrivals = [Arrival(files.short_name(name), span, tell) for name, span in zip(to_load, spans, strict=False)]
     tokenizers = [files.tokenizer_of(name, arrival.bar) for name, arrival in zip(to_load, arrivals, strict=True)]
     if server:
-        owner, tokenizer = _served_tokenizer(server, dict(zip(to_load, tokenizers, strict=True)), drafting.name)
-    else:
-        tokenizer = tokenizers[0]
+        with suppress(BadInput):
+            tokenizers.insert(0, files.tokenizer_of(server.root))
+        if not tokenizers:
+            raise ModelError(
+                f"{drafting.name} needs the tokenizer of {server.model}, and {server.root}, the server's own model, is "
+                "not available here; name a drafter that is a model of its family."
+            )
+        owner = owner if len(tokenizers) > len(to_load) else to_load[0]
+    tokenizer = tokenizers[0]
     source: Loaded | Checkpoint | NamedDrafter = drafting
-    apart = files.other_added_tokens(tokenizer, tokenizers[-1]) if isinstance(drafting, Model) else []
+    apart = files.other_added_tokens(tokenizer, tokenizers[-1]) if isinstance(drafting, Model) else ""
     if apart is None and (server or isinstance(pair.drafter, Trimmed)):
         raise ModelError(
             f"{to_load[-1]} has another tokenizer than {owner}, so it can only draft by text, for a target of this "
@@ -108,11 +114,11 @@ def load_backend(
     kind = dtype_of(dtype, place, to_load)
     check_fit(to_load if device_map is None else to_load[1:], place, kind)
     loaded: list[Loaded] = []
-    for name, own, arrival in zip(to_load, tokenizers, arrivals, strict=True):
+    for name, own, arrival in zip(to_load, tokenizers[len(tokenizers) - len(to_load) :], arrivals, strict=True):
         there, spread = (place_of(loaded[0].model), None) if loaded else (place, device_map)
-        loaded.append(_loaded(name, own, there, kind, arrival, spread))
+        loaded.append(_loaded(name, own, partial(files.loaded_model, name, there, kind, arrival, spread)))
     if isinstance(drafting, Model):
-        note = _joined(loaded[-1].note, files.note_of(apart or ()))
+        note = "; ".join(filter(None, (loaded[-1].note, apart)))
         source = replace(loaded[-1], note=note, tokenizer=tokenizers[-1] if apart is None else None)
     trimmed = pair.drafter if isinstance(pair.drafter, Trimmed) else None
     if server is None:
@@ -141,18 +147,11 @@ class Loaded:
     note: str = ""  # see `Part.note`
 
 
-def _loaded(
-    name: str,
-    tokenizer: PreTrainedTokenizerBase,
-    place: torch.device,
-    kind: torch.dtype | str,
-    arrival: Arrival,
-    device_map: DeviceMap | None = None,
-) -> Loaded:
-    """Load a model while its weights are hashed. Raises BadInput if its tokenizer has tokens that it does not score."""
+def _loaded(name: str, tokenizer: PreTrainedTokenizerBase, read: Callable[[], PreTrainedModel]) -> Loaded:
+    """Read a model while its weights are hashed. Raises BadInput if its tokenizer has tokens that it does not score."""
     with ThreadPoolExecutor(1) as background:
         local = background.submit(files.revision_of, name) if files.is_local(name) else None
-        model = files.loaded_model(name, place, kind, arrival, device_map)
+        model = read()
         revision = files.revision_of(name) if local is None else local.result()
     files.check_outputs(name, tokenizer, files.output_size(model))
     return Loaded(model, files.short_name(name), revision, note=files.gguf_note(name, model))
@@ -247,14 +246,10 @@ def backend_of(
     )  # padding alone may be cut off
     ends = files.eos_ids_of(target.model, tokenizer) if eos_ids is None else eos_ids
     part = model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision)
-    part = replace(part, note=_joined(target.note, layout(target.model)))
+    part = replace(part, note="; ".join(filter(None, (target.note, layout(target.model)))))
     site, dtype = Site(part, tokenizer, ends, size, place, cuda_graphs), str(target.model.dtype)
     context, processor = min(map(files.context_of, models)), files.processor_of(place)
     return site.backend(drafter, trimmed, models, context, dtype.removeprefix("torch."), processor)
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
 
 
 def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
@@ -322,21 +317,6 @@ def model_drafter(
     """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
     opened = lambda settings: ModelDrafter(passes(), settings, vocabulary, readable)  # noqa: E731
     return Part(name, opened, revision, passes.lack, passes=passes, drafts_trees=True)
-
-
-def _served_tokenizer(
-    server: Server, others: Mapping[str, PreTrainedTokenizerBase], drafter: str
-) -> tuple[str, PreTrainedTokenizerBase]:
-    """Return the tokenizer of a served model, with its name, or else the drafting model's. Raises ModelError if there
-    is none."""
-    with suppress(BadInput):
-        return server.root, files.tokenizer_of(server.root)
-    for name, tokenizer in others.items():
-        return name, tokenizer
-    raise ModelError(
-        f"{drafter} needs the tokenizer of {server.model}, and {server.root}, the server's own model, is not available "
-        "here; name a drafter that is a model of its family."
-    )
 
 
 def _ends(sources: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -274,14 +274,11 @@ def refusals(name: str, what: str) -> Iterator[None]:
         raise ModelError(reason) from error
 
 
-def config_of(name: str) -> PreTrainedConfig:
-    """Return a model's configuration, before its weights are read."""
+def config_of(name: str, place: Path | None = None) -> PreTrainedConfig:
+    """Return a model's configuration, before its weights are read; `place` is its folder or file if it was fetched."""
     with refusals(name, "configuration"):
-        return _config_at(_place(name))
-
-
-def _config_at(place: Path) -> PreTrainedConfig:
-    return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
+        place = place or _place(name)
+        return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
 
 
 def tokenizer_of(name: str, bars: Callable[..., Any] = _Bar) -> PreTrainedTokenizerBase:
@@ -352,11 +349,11 @@ def check_outputs(name: str, tokenizer: PreTrainedTokenizerBase, outputs: int) -
         )
 
 
-def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> list[str] | None:
-    """Return the added tokens in which a drafter's tokenizer differs from the target's, in words. None if it differs in
-    other tokens as well, or in most: its ids are then not the target's."""
+def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> str | None:
+    """Return a note on the added tokens in which a drafter's tokenizer differs from the target's; may be empty. None if
+    it differs in other tokens as well, or in most: its ids are then not the target's."""
     if target.get_vocab() == drafter.get_vocab():
-        return []
+        return ""
     ours, theirs = _entries(target), _entries(drafter)
     apart = [token_id for token_id in sorted(ours.keys() | theirs.keys()) if ours.get(token_id) != theirs.get(token_id)]
     added = target.added_tokens_decoder.keys() | drafter.added_tokens_decoder.keys()
@@ -364,16 +361,12 @@ def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedToken
         return None
     words = {(True, True): "{1} instead of {0}", (True, False): "{0} missing", (False, True): "{1} added"}
     pairs = [(ours.get(token_id), theirs.get(token_id)) for token_id in apart]
-    return [
+    named = [
         words[own is not None, other is not None].format(shortened(str(own)), shortened(str(other)))
-        for own, other in pairs
+        for own, other in pairs[:NAMED]
     ]
-
-
-def note_of(apart: Sequence[str]) -> str:
-    """Return the result of `other_added_tokens` as a note."""
     more = [f"{len(apart) - NAMED} more"] * (len(apart) > NAMED)
-    return f"its added tokens are not all the target's: {', '.join([*apart[:NAMED], *more])}" if apart else ""
+    return f"its added tokens are not all the target's: {', '.join(named + more)}" if apart else ""
 
 
 def _entries(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
@@ -437,7 +430,15 @@ def loaded_model(
             if device_map is None:
                 model.to(device)
             model.requires_grad_(False)
-            _check_reads_text(name, model)
+            if type(model.config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+                try:
+                    ids = torch.zeros(1, 2, dtype=torch.int64, device=devices.place_of(model))
+                    with torch.inference_mode():
+                        model(input_ids=ids, use_cache=False)
+                except Exception as error:  # whatever it is that misses the image
+                    if devices.lacks_memory(error) or devices.is_gone(error):
+                        raise
+                    raise ModelError(NO_TEXT.format(name=name, kind=model.config.model_type)) from error
             return model
         except Exception as error:
             if devices.lacks_memory(error):
@@ -448,7 +449,7 @@ def loaded_model(
 
 
 def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any) -> PreTrainedModel:
-    config = _config_at(place)
+    config = config_of(name, place)
     what: dict[str, Any] = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
     if place.is_file():
         what = arguments(place, config, dtype)
@@ -472,18 +473,6 @@ def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any)
     if place.is_file():
         scale_rotary(model, place)
     return model
-
-
-def _check_reads_text(name: str, model: PreTrainedModel) -> None:
-    if type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        return
-    try:
-        with torch.inference_mode():
-            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=devices.place_of(model)), use_cache=False)
-    except Exception as error:  # whatever it is that misses the image
-        if devices.lacks_memory(error) or devices.is_gone(error):
-            raise
-        raise ModelError(NO_TEXT.format(name=name, kind=model.config.model_type)) from error
 
 
 def output_size(model: PreTrainedModel) -> int:

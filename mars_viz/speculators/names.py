@@ -264,19 +264,8 @@ class Header(NamedTuple):
 
     values: Mapping[str, Any]  # metadata by key, without the arrays
     tensors: Mapping[str, Any]  # gguf's ReaderTensor by name, whose data are in the file
-
-    @property
-    def quantisation(self) -> str:
-        """The kind in which most of the weights are stored, such as 'Q4_1'."""
-        kinds: Counter[str] = Counter()
-        for tensor in self.tensors.values():
-            kinds[tensor.tensor_type.name] += tensor.n_elements
-        return kinds.most_common(1)[0][0]
-
-    @property
-    def computed(self) -> str:
-        """The dtype that a model has after dequantisation by default: 'F32', 'F16' or 'BF16'."""
-        return self.quantisation if self.quantisation in ("F32", "F16") else "BF16"
+    quantisation: str  # the kind in which most of the weights are stored, such as 'Q4_1'
+    computed: str  # the dtype that a model has after dequantisation by default: 'F32', 'F16' or 'BF16'
 
 
 def local_gguf(name: str) -> Path | None:
@@ -379,4 +368,9 @@ def _header(file: Path, size: int, _changed: int) -> Header:
         ) from error
     if not reader.tensors or not isinstance(values.get("general.architecture"), str):
         raise ModelError("The GGUF file contains no model: an architecture or weights are missing. Name another.")
-    return Header(values, {tensor.name: tensor for tensor in reader.tensors})
+    kinds: Counter[str] = Counter()
+    for tensor in reader.tensors:
+        kinds[tensor.tensor_type.name] += tensor.n_elements
+    ((kind, _),) = kinds.most_common(1)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    return Header(values, tensors, kind, kind if kind in ("F32", "F16") else "BF16")
