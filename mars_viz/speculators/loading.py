@@ -29,14 +29,7 @@ from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spre
 from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, Suffix, Trigram, Trimmed
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
-from mars_viz.speculators.drafters.model import (
-    Eagle3Drafter,
-    ModelDrafter,
-    Readable,
-    most_frequent,
-    with_layers,
-    with_vocabulary,
-)
+from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival
@@ -312,7 +305,11 @@ def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable
 
 
 def model_drafter(
-    passes: Opener, name: str, revision: str = "", vocabulary: Tensor | None = None, readable: Readable = None
+    passes: Opener,
+    name: str,
+    revision: str = "",
+    vocabulary: Tensor | None = None,
+    readable: tuple[int, int] | None = None,
 ) -> DrafterPart:
     """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
     opened = lambda settings: ModelDrafter(passes(), settings, vocabulary, readable)  # noqa: E731

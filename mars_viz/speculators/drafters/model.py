@@ -64,19 +64,19 @@ class Picking:
         return picked if self.vocabulary is None else self.vocabulary[picked]
 
 
-Readable = tuple[int, int] | None
-"""The number of ids that a network can read, and the replacement of other ids; None if it can read all the target's."""
-
-
 class ModelDrafter(Drafter):
     """Drafts greedily at temperature 0, and by keyed draws from its law above. A tree has the likeliest nodes at any
     temperature, unless its shape has drawn paths."""
 
     def __init__(
-        self, network: Network, settings: Settings, vocabulary: Tensor | None = None, readable: Readable = None
+        self,
+        network: Network,
+        settings: Settings,
+        vocabulary: Tensor | None = None,
+        readable: tuple[int, int] | None = None,
     ):
         """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None for the
-        first V'."""
+        first V'. `readable` are the number of ids that it reads, and the replacement of others; None for all."""
         self._model, self._readable = CachedModel(network), readable
         self._settings, self._vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
