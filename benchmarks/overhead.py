@@ -62,9 +62,7 @@ class Bare:
         """How long they take after a prefix of `length` tokens whose last one is unread."""
         began = self._now()
         with torch.inference_mode():
-            if self._drafter.chain(self._tokens[0], [length - 1], len(self._tokens), GREEDY, None, None) is None:
-                for step, token in enumerate(self._tokens):
-                    self._drafter.score(token, [length - 1 + step], 1)
+            self._drafter.chain(self._tokens[0], [length - 1], len(self._tokens), GREEDY, None, None)
             self._target.score(self._block, [length - 1], len(self._tokens) + 1)
         return self._now() - began
 

@@ -55,16 +55,8 @@ def tasks_of(
         for row in range(batch):
             network.score(ids[row : row + 1], [0], 1, [row])
     starts = [length] * batch
-    yield "draft", lambda: drafted(drafter, ids[:, :1], starts, gamma)
+    yield "draft", lambda: drafter.chain(ids[:, :1], starts, gamma, GREEDY, None, None)
     yield "score", lambda: target.score(ids[:, : gamma + 1], starts, gamma + 1)
-
-
-def drafted(network: Network, ids: torch.Tensor, starts: list[int], count: int) -> None:
-    """Draft so many tokens."""
-    if network.chain(ids, starts, count, GREEDY, None, None) is not None:
-        return
-    for step in range(count):
-        ids = GREEDY(network.score(ids, [start + step for start in starts], 1), None)
 
 
 def timed(task: Callable[[], object], device: torch.device) -> float:

@@ -17,8 +17,7 @@ from mars_viz import demo
 from mars_viz.commands.decoding import model_arguments, opened_backend
 from mars_viz.errors import BadInput
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.loading import backend_of
-from mars_viz.speculators.model_files import Loaded
+from mars_viz.speculators.loading import Loaded, backend_of
 
 MEANINGLESS = "Random weights: acceptance, τ and tokens per second mean nothing here; what passes and rounds cost does."
 

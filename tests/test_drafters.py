@@ -26,7 +26,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
-from mars_viz.speculators.drafter_names import Eagle3, Ngram, drafter_named, has_no_model
+from mars_viz.speculators.drafter_names import Eagle3, Model, Ngram, drafter_named, has_no_model
 from mars_viz.speculators.drafters.model import most_frequent, with_layers
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
@@ -199,8 +199,8 @@ def test_a_name_is_written_as_it_is_read() -> None:
         assert drafter is not None and drafter.name == name
         assert has_no_model(name) != name.startswith(("layers", "trimmed"))
     assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")
-    assert drafter_for(None, None) == "" and drafter_for(TARGET, None) == Ngram(3)
-    assert drafter_for(SMOLLM2, None) == Eagle3() and drafter_for(TARGET, DRAFTER) == str(DRAFTER)
+    assert drafter_for(None, None) == Model() and drafter_for(TARGET, None) == Ngram(3)
+    assert drafter_for(SMOLLM2, None) == Eagle3() and drafter_for(TARGET, DRAFTER) == Model(str(DRAFTER))
 
 
 @pytest.mark.parametrize(
@@ -385,5 +385,5 @@ def test_temperature_trees_and_trimming_are_refused(backends: dict[str, Backend]
             Recording(backends["letters"], STORY, settings)
         with pytest.raises(SettingError, match="by text"):
             backends["letters"].speculator(settings)
-    with pytest.raises(BadInput, match="take it whole"):
+    with pytest.raises(BadInput, match="has another tokenizer"):
         load_backend(TARGET, f"trimmed:m=900,of={letters_in(tmp_path / 'letters', 512)}", device="cpu")

@@ -177,7 +177,7 @@ def models_of(options: argparse.Namespace, begun: str = "auto") -> dict[str, Any
     if options.target is not None and options.drafter is None:
         drafter = drafter_for(options.target, None)
         how = "prompt lookup" if isinstance(drafter, Ngram) else "the EAGLE-3 head that comes with the product"
-        note(f"No drafter is named, so {how} drafts ({getattr(drafter, 'name', drafter)}).")
+        note(f"No drafter is named, so {how} drafts ({drafter.name}).")
     named = {"target": options.target, "drafter": options.drafter, "device_map": options.device_map}
     return named | {"device": options.device, "dtype": dtype, "cuda_graphs": options.cuda_graphs}
 

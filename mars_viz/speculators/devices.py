@@ -183,7 +183,7 @@ def stored_values(name: str) -> Mapping[Any, int]:
     a GGUF file count as dequantised."""
     if (file := gguf_here(name)) is not None:
         header = header_of(file)
-        return {header.computed: sum(tensor.values for tensor in header.tensors.values())}
+        return {header.computed: sum(tensor.n_elements for tensor in header.tensors.values())}
     with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse
         folder = name if Path(name).exists() else snapshot_download(name, local_files_only=True)
         return get_local_safetensors_metadata(folder).parameter_count
@@ -208,7 +208,7 @@ def dtype_of(name: str, device: torch.device, models: Sequence[str]) -> torch.dt
 def fastest_on_cpu(stored: Sequence[Mapping[str, int]]) -> torch.dtype:
     """Return the dtype for a pair with these stored values by kind ('BF16'), on a processor with `TILES`. Both models
     get one dtype, so that a run's dtype is unambiguous; bfloat16 only if most of both models is stored in it."""
-    kept = all(values and max(values, key=values.__getitem__) == "BF16" for values in stored)
+    kept = bool(stored) and all(values and max(values, key=values.__getitem__) == "BF16" for values in stored)
     return torch.bfloat16 if kept and sum(stored[0].values()) >= LARGE else torch.float32
 
 

@@ -44,14 +44,6 @@ class Trees:
         draws = self.draws and tuple(self.draws[i] for i in chosen)
         return Trees(tuple(self.parents[i] for i in chosen), tuple(self.budgets[i] for i in chosen), draws)
 
-    def cut(self, lengths: Sequence[int]) -> Trees:
-        """Return the first nodes of each tree."""
-        parents = tuple(each[:n] for each, n in zip(self.parents, lengths, strict=True))
-        budgets = tuple(each[:n] for each, n in zip(self.budgets, lengths, strict=True))
-        return Trees(
-            parents, budgets, self.draws and tuple(each[:n] for each, n in zip(self.draws, lengths, strict=True))
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -84,18 +76,14 @@ class Draft:
 
     def spread(self, vocabulary_size: int) -> Tensor | None:
         """Return the logits [B, N, V] over the target's vocabulary; tokens that cannot be drafted get -inf."""
-        return None if self.logits is None else spread(self.logits, self.vocabulary, vocabulary_size)
-
-
-def spread(logits: Tensor, vocabulary: Tensor | None, vocabulary_size: int) -> Tensor:
-    """Spread logits [..., V'] over the target's vocabulary [..., V]; other tokens get -inf. Without a `vocabulary` the
-    entries are the first V' tokens."""
-    if vocabulary is None:
-        missing = vocabulary_size - logits.shape[-1]
-        return pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits
-    rows = logits.new_full((*logits.shape[:-1], vocabulary_size), -torch.inf)
-    rows[..., vocabulary] = logits
-    return rows
+        if self.logits is None:
+            return None
+        if self.vocabulary is None:
+            missing = vocabulary_size - self.logits.shape[-1]
+            return pad(self.logits, (0, missing), value=-torch.inf) if missing > 0 else self.logits
+        rows = self.logits.new_full((*self.logits.shape[:-1], vocabulary_size), -torch.inf)
+        rows[..., self.vocabulary] = self.logits
+        return rows
 
 
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
-"""Names and settings of drafters that are no model by themselves. Imports no model library."""
+"""Kinds of drafters: their names and their settings; `loading.load` loads each. Imports no model library."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import PurePath
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from mars_viz.bounds import VOCABULARY, shortened
 from mars_viz.errors import BadInput, SettingError
@@ -16,19 +17,16 @@ _TEXT = Words("text", "FILE", runs_on=True)  # a file's name may contain anythin
 
 
 class NamedDrafter:
-    """A drafter that is no model by itself, with its settings as fields."""
+    """A drafter by name, with its settings as fields."""
 
     __slots__ = ()
     family: ClassVar[str]  # first word of its name
-    settings: ClassVar[
-        tuple[Setting, ...]
-    ]  # settings that its name may have, in order; a key is a field, and none is `head`
     keeps_cache: ClassVar[bool] = False  # True if it reads with a model, and so can draft trees
 
     @property
     def name(self) -> str:
         """Name as typed: 'ngram:n=3'; files without their folder, because run files must not contain local paths."""
-        values = [(each.key, getattr(self, each.key or "head")) for each in self.settings]
+        values = [(each.key, getattr(self, each.key or "head")) for each in settings_of(type(self))]
         written = [
             f"{key}={_written(key, value)}".removeprefix("=") for key, value in values if value not in ("", None)
         ]
@@ -37,7 +35,20 @@ class NamedDrafter:
     @property
     def source(self) -> str:
         """The file, folder or hub id that it is made from; empty if the target suffices."""
-        return ""
+        return str(getattr(self, "text", "") or getattr(self, "head", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Model(NamedDrafter):
+    """A model as the drafter. `loading` loads it with the target, since their tokenizers are compared first."""
+
+    name: str = ""  # hub id, folder or GGUF file; empty for the built-in drafter
+    keeps_cache: ClassVar[bool] = True
+
+    @property
+    def source(self) -> str:
+        """The model."""
+        return self.name
 
 
 def _written(key: str, value: object) -> str:
@@ -46,25 +57,38 @@ def _written(key: str, value: object) -> str:
     return PurePath(str(value)).name if key == "text" else str(value)
 
 
+def setting(each: Setting, default: Any) -> Any:
+    """Return a field for a setting that a drafter's name may have; its key is the field's name, or empty for `head`."""
+    return field(default=default, metadata={"setting": each})
+
+
+def settings_of(drafter: type[Any]) -> list[Setting]:
+    """Return the settings of a kind of drafter, in order."""
+    return [each.metadata["setting"] for each in fields(drafter)]
+
+
 D = TypeVar("D", bound=NamedDrafter)
-DRAFTERS: Registry[type[NamedDrafter]] = Registry("drafter", lambda drafter: drafter.settings)
+DRAFTERS: Registry[type[NamedDrafter]] = Registry("drafter", settings_of)
 """Every kind of drafter by the first word of its name."""
 
 
-def register(drafter: type[D]) -> type[D]:
+def register(family: str) -> Callable[[type[D]], type[D]]:
     """Add a kind of drafter to `DRAFTERS`."""
-    DRAFTERS.register(drafter.family, drafter)
-    return drafter
+
+    def registered(drafter: type[D]) -> type[D]:
+        drafter.family = family
+        DRAFTERS.register(family, drafter)
+        return drafter
+
+    return registered
 
 
-@register
+@register("ngram")
 @dataclass(frozen=True, slots=True)
 class Ngram(NamedDrafter):
     """Prompt lookup as the drafter; see `drafters.ngram`."""
 
-    n: int = 3  # maximum length of the suffix to search
-    family: ClassVar[str] = "ngram"
-    settings: ClassVar[tuple[Setting, ...]] = (Fixed("n", "n", "longest suffix", 1, 16, 3, _LOOKED_FOR),)
+    n: int = setting(Fixed("n", "n", "longest suffix", 1, 16, 3, _LOOKED_FOR), 3)
 
 
 class ReadsText(NamedDrafter):
@@ -73,31 +97,22 @@ class ReadsText(NamedDrafter):
     __slots__ = ()
     text: str  # a file with that text; empty for none
 
-    @property
-    def source(self) -> str:
-        """The file with the text."""
-        return self.text
 
-
-@register
+@register("suffix")
 @dataclass(frozen=True, slots=True)
 class Suffix(ReadsText):
     """A suffix index as the drafter; see `drafters.text`."""
 
-    n: int = 16  # maximum length of the suffix to search
-    text: str = ""
-    family: ClassVar[str] = "suffix"
-    settings: ClassVar[tuple[Setting, ...]] = (Fixed("n", "n", "longest suffix", 1, 64, 16, _LOOKED_FOR), _TEXT)
+    n: int = setting(Fixed("n", "n", "longest suffix", 1, 64, 16, _LOOKED_FOR), 16)
+    text: str = setting(_TEXT, "")
 
 
-@register
+@register("trigram")
 @dataclass(frozen=True, slots=True)
 class Trigram(ReadsText):
     """A table of trigrams as the drafter; see `drafters.text`."""
 
-    text: str = ""
-    family: ClassVar[str] = "trigram"
-    settings: ClassVar[tuple[Setting, ...]] = (_TEXT,)
+    text: str = setting(_TEXT, "")
 
 
 def _layers(text: str) -> tuple[int, int]:
@@ -108,17 +123,16 @@ def _layers(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
-@register
+@register("layers")
 @dataclass(frozen=True, slots=True)
 class Layers(NamedDrafter):
     """The target without some layers as the drafter; see `drafters.smaller`."""
 
-    skip: tuple[int, int] | None = None  # the first and the last omitted layer, counted from 0; None if it exits early
-    exit: int | None = None  # number of layers before an early exit
-    family: ClassVar[str] = "layers"
-    settings: ClassVar[tuple[Setting, ...]] = (
-        Words("skip", "3-5", "the layers to leave out, counted from 0, such as 3-5", _layers),
-        Fixed("exit", "exit", "layers", 0, 999, 4, "number of layers before an early exit"),
+    skip: tuple[int, int] | None = setting(
+        Words("skip", "3-5", "the layers to leave out, counted from 0, such as 3-5", _layers), None
+    )  # the first and the last omitted layer; None if it exits early
+    exit: int | None = setting(
+        Fixed("exit", "exit", "layers", 0, 999, 4, "number of layers before an early exit"), None
     )
     keeps_cache: ClassVar[bool] = True
 
@@ -137,48 +151,36 @@ class Layers(NamedDrafter):
         return kept
 
 
-@register
+@register("eagle3")
 @dataclass(frozen=True, slots=True)
 class Eagle3(NamedDrafter):
     """An EAGLE-3 head as the drafter; see `drafters.eagle3`. It needs its target."""
 
-    head: str = ""  # folder or hub id of its checkpoint; empty for the built-in target's
-    family: ClassVar[str] = "eagle3"
-    settings: ClassVar[tuple[Setting, ...]] = (Words("", "HEADDIR"),)
+    head: str = setting(Words("", "HEADDIR"), "")  # folder or hub id of its checkpoint; empty for the target's own
     keeps_cache: ClassVar[bool] = True
 
-    @property
-    def source(self) -> str:
-        """The checkpoint."""
-        return self.head
 
-
-@register
+@register("trimmed")
 @dataclass(frozen=True, slots=True)
 class Trimmed(ReadsText):
     """A drafter that scores only the most frequent tokens, those of its text; see `drafters.smaller`."""
 
-    m: int = 1000  # number of tokens in the vocabulary
-    of: str = ""  # the trimmed drafter; empty for the default one
-    text: str = ""
-    family: ClassVar[str] = "trimmed"
-    settings: ClassVar[tuple[Setting, ...]] = (
-        Fixed("m", "m", "tokens", 1, VOCABULARY, 1000, "tokens of the vocabulary that can be drafted"),
-        Words("of", "eagle3", runs_on=True),
-        _TEXT,
+    m: int = setting(
+        Fixed("m", "m", "tokens", 1, VOCABULARY, 1000, "tokens of the vocabulary that can be drafted"), 1000
     )
+    of: str = setting(Words("of", "eagle3", runs_on=True), "")  # the trimmed drafter; empty for the default one
+    text: str = setting(_TEXT, "")
     keeps_cache: ClassVar[bool] = True
 
     @property
     def source(self) -> str:
-        """The file, otherwise the trimmed drafter, if it is a model or made from one."""
-        trimmed = drafter_named(self.of) if self.of else self
-        return self.text or (self.of if trimmed is None else "" if trimmed is self else trimmed.source)
+        """The file, otherwise that of the trimmed drafter."""
+        return self.text or (any_drafter(self.of).source if self.of else "")
 
 
 def drafter_named(name: str) -> NamedDrafter | None:
-    """Return the drafter named 'ngram', 'ngram:n=3' or 'layers:exit=4'; None for other names. Raises SettingError for
-    invalid settings."""
+    """Return the drafter named 'ngram', 'ngram:n=3' or 'layers:exit=4'; None for names of models. Raises SettingError
+    for invalid settings."""
     if name.partition(":")[0] not in DRAFTERS:
         return None
     kind, values = DRAFTERS.parse(name)
@@ -186,13 +188,18 @@ def drafter_named(name: str) -> NamedDrafter | None:
         raise SettingError(
             f"The drafter {shortened(name)} needs one setting. Write layers:skip=3-5 or layers:exit=4, for instance."
         )
-    trimmed = drafter_named(values["of"]) if "of" in values else None
-    if trimmed is not None and (isinstance(trimmed, Trimmed) or not trimmed.keeps_cache):
+    trimmed = any_drafter(values["of"]) if "of" in values else Model()
+    if isinstance(trimmed, Trimmed) or not trimmed.keeps_cache:
         raise SettingError(
             f"{trimmed.name} has no distribution whose vocabulary could be trimmed; trim a model, layers or an EAGLE-3 "
             "head, such as trimmed:m=1000,of=eagle3."
         )
     return kind(**{key or "head": value for key, value in values.items()})
+
+
+def any_drafter(name: str) -> NamedDrafter:
+    """Return the drafter of this name, which may be a model's. Raises SettingError for invalid settings."""
+    return drafter_named(name) or Model(name)
 
 
 def drafter_told(name: str) -> NamedDrafter | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +21,7 @@ from mars_viz.randomness import Purpose, position_uniforms, round_uniforms, tree
 from mars_viz.records import CANDIDATES, COLUMNS, EMITTED, Emission, Speculation, chain
 from mars_viz.run import Settings
 from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, TopLogits, Trees, at_nodes
-from mars_viz.speculators.sampling import Largest, best, draw, largest, law, on_device, ranks, settled, to_host, wide
+from mars_viz.speculators.sampling import best, draw, largest, law, on_device, ranks, to_host, wide
 from mars_viz.speculators.tree_laws import TREE_COLUMNS, refused_in_turn, tree_columns, tree_residuals
 from mars_viz.trees import depths_of, siblings_of
 
@@ -46,13 +47,11 @@ def gather_evidence(
         if not DIVERGENCES.isdisjoint(needs):
             needs = None
     if waiting is not None and needs is not None and blocks.seats > 1:
-        _decide(blocks, settings, needs, both=True)
         records = _recorded(blocks, settings, needs)
         waiting.take(blocks, records)
         return records
     columns, records = needs if waiting is None else None, []
     for part in blocks.parts():
-        _decide(part, settings, columns, both=columns is None or not TREE_COLUMNS.issuperset(columns))
         records += _recorded(part, settings, columns)
     return records
 
@@ -109,57 +108,41 @@ def record_top_logits(
         raise ModelError(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
     if not all(np.isfinite(each).all() for each in (top.logits, top.drafted) if each is not None):
         raise ModelError(DAMAGED.format(whose="target"))
-    drafted, tokens, records = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
+    width, rows, records = top.ids.shape[-1], draft.spread(vocabulary), []
+    unknown = {"z", "p", "emission_p", "logsumexp", "logsumexp_t"}  # these need whole rows of the target
+    unknown |= {"entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass"}
+    known = torch.full((*top.ids.shape[:2], vocabulary), -torch.inf)
+    known = known.scatter_(-1, torch.from_numpy(top.ids), torch.from_numpy(top.logits)).to(draft.tokens.device)
     for i, start in enumerate(starts):
-        n = len(tokens[i]) if draft.lengths is None else draft.lengths[i]
-        block = {
-            "tokens": tokens[i : i + 1, :n],
-            "listed_ids": top.ids[i : i + 1, : n + 1],
-            "listed_logits": top.logits[i : i + 1, : n + 1],
-        }
-        passes, trees = None if draft.passes is None else draft.passes[i][None], draft.trees and draft.trees.some([i])
-        (record,) = chains = _records(block, settings, (start,), vocabulary, trees, passes)
-        listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
-        columns = {name: array[i : i + 1, :n] for name, array in drafted.items()}
+        n = draft.tokens.shape[1] if draft.lengths is None else draft.lengths[i]
+        block = DraftBatch(
+            (start,),
+            draft.tokens[i : i + 1, :n],
+            None if rows is None else rows[i : i + 1, :n],
+            known[i : i + 1, : n + 1],
+            False,
+            draft.trees and draft.trees.some([i]),
+            None if draft.passes is None else draft.passes[i][None],
+        )
+        (record,) = gather_evidence(block, settings)
+        columns = {name: values for name, values in record.columns.items() if name not in unknown}
+        columns |= {name: columns[name][:, :width] for name in ("top_ids", "top_logits")}
+        columns["ranks"] = np.where(record.ranks > width, 0, record.ranks)
         if top.drafted is not None:
-            columns["z"] = top.drafted[i : i + 1, :n]
-        columns["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
-        records += _completed(chains, settings, columns)
+            columns["z"] = top.drafted[i, :n]
+        records.append(replace(record, columns=columns))
     return records
 
 
-def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
-    """Return the drafter's values at its tokens, [B, N, ...], by the fields of a Speculation."""
-    x = draft.tokens.unsqueeze(-1)
-    rows = draft.spread(vocabulary)
-    if rows is None:
-        rows = _one_hot(x, torch.empty(0, vocabulary, device=x.device))
-    listed, law = largest(rows, CANDIDATES if draft.logits is not None else 1), rows.softmax(-1)
-    values = {
-        "q": law.gather(-1, x).squeeze(-1),
-        "q_max": law.amax(-1),
-        "q_entropy": -torch.special.xlogy(law, law).sum(-1),
-        "draft_ids": listed.ids,
-        "draft_logits": listed.values,
-        "draft_logsumexp": rows.logsumexp(-1),
-    }
-    return {name: array.cpu().numpy() for name, array in values.items()}
-
-
 def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> list[Speculation]:
-    """Return the records of a decided batch, with the columns of `standing` if they are needed."""
-    columns, later = blocks.columns, dict[str, Tensor]()
+    """Return the records of a batch, with the columns of `standing` if they are needed."""
+    _decide(blocks, settings, needs)
+    later = dict[str, Tensor]()
     if needs is None or not TREE_COLUMNS.issuperset(needs):
         later = standing([blocks], settings, apart=needs is None)
-    fetched = to_host(columns | later)
-    if "tied" in fetched and fetched.pop("tied").any():  # first, the order of equal logits is resolved
-        listed = Largest(columns["listed_logits"], columns["listed_ids"], columns.pop("tied"))
-        rows = blocks.target if listed.ids.shape[1] == blocks.target.shape[1] else blocks.logits
-        _list(blocks, settled(rows, listed))
-        return _recorded(blocks, settings, needs)
-    n, peaks = blocks.tokens.shape[1], fetched["listed_logits"][..., 0]
-    largest_of = {"target": peaks[:, : n + 1], "drafter": fetched.get("peaks", peaks[:, n + 1 :])}
-    for whose, logits in largest_of.items():  # NaN and infinity count as largest
+    fetched = to_host(blocks.columns | later)
+    n, peaks = blocks.tokens.shape[1], fetched["listed_logits"][..., 0]  # NaN and infinity count as largest
+    for whose, logits in (("target", peaks[:, : n + 1]), ("drafter", peaks[:, n + 1 :])):
         if not np.isfinite(logits).all():
             raise ModelError(DAMAGED.format(whose=whose))
     records = _records(
@@ -168,40 +151,25 @@ def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | N
     return _completed(records, settings, {name: fetched[name] for name in later}) if later else records
 
 
-def _decide(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None, *, both: bool) -> None:
+def _decide(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> None:
     """Add the columns that all rules use to a batch, and those for trees if needed.
 
-    These are the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64 and float32 [B, R, K], with
-    `tied` if the order of equal ones is open (see `Largest`), and above temperature 0 the draws and their
-    probabilities. Without `both` the lists are the target's [B, N + 1, K], and the drafter has `peaks` [B, N], its
-    largest logits.
+    These are the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64 and float32 [B, R, K], and
+    above temperature 0 the draws and their probabilities.
     """
-    listed = largest(blocks.logits if both else blocks.target, CANDIDATES)
+    logits, ids = largest(blocks.logits, CANDIDATES)
     columns = blocks.columns
-    columns["tokens"] = blocks.tokens
-    if not both and blocks.drafter is not None:
-        columns["peaks"] = blocks.drafter.amax(-1)
+    columns |= {"tokens": blocks.tokens, "listed_ids": ids, "listed_logits": logits}
     if settings.temperature > 0:
-        laws = law(blocks.logits, settings)
+        n, laws = blocks.tokens.shape[1], law(blocks.logits, settings)
         if not blocks.sampled:  # the drafter did not draw: q is 1 at its tokens
-            n = blocks.tokens.shape[1]
             certain = torch.zeros_like(laws[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
             laws = torch.cat([laws[:, : n + 1], certain], 1)
         blocks.laws = laws
         columns |= _draws(blocks, settings, laws)
+        columns["best_q"] = laws[:, n + 1 :].gather(-1, blocks.at_nodes(ids))
         if blocks.trees is not None:
             columns |= tree_columns(blocks, settings, laws, TREE_COLUMNS if needs is None else needs)
-    _list(blocks, listed)
-
-
-def _list(blocks: DraftBatch, listed: Largest) -> None:
-    """Add the best tokens, [B, R, K], and above temperature 0 the drafter's probabilities of the target's."""
-    blocks.columns |= {"listed_ids": listed.ids, "listed_logits": listed.values}
-    if listed.tied is not None:
-        blocks.columns["tied"] = listed.tied
-    if blocks.laws is not None:
-        n = blocks.laws.shape[1] // 2
-        blocks.columns["best_q"] = blocks.laws[:, n + 1 :].gather(-1, blocks.at_nodes(listed.ids))
 
 
 def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
@@ -357,7 +325,8 @@ def standing(batches: Sequence[DraftBatch], settings: Settings, *, apart: bool) 
     judged = at_nodes(target, judging, n)
     if batches[0].drafter is None:  # q is 1 at the drafted tokens
         draft_ids, draft_logits = x, torch.zeros_like(x, dtype=logits.dtype)
-        logits, peaks = torch.cat([logits, _one_hot(x, logits)], 1), torch.cat([peaks, draft_logits], 1)
+        certain = torch.full_like(logits[:, :n], LOWEST).scatter_(-1, x, 0.0)
+        logits, peaks = torch.cat([logits, certain], 1), torch.cat([peaks, draft_logits], 1)
     values = {
         "draft_ids": draft_ids,
         "draft_logits": draft_logits,
@@ -381,12 +350,6 @@ def standing(batches: Sequence[DraftBatch], settings: Settings, *, apart: bool) 
         drawn = [one.laws for one in batches if one.laws is not None]
         values |= _divergences(tokens, below, totals, shares, _cat(drawn) if drawn else None, judging)
     return values
-
-
-def _one_hot(x: Tensor, logits: Tensor) -> Tensor:
-    """Return logits [B, N, V] of the law that is 1 at the tokens x [B, N, 1]."""
-    rows = logits.new_full((*x.shape[:2], logits.shape[-1]), LOWEST)
-    return rows.scatter_(-1, x, 0.0)
 
 
 def _divergences(

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 
 import torch
@@ -25,19 +27,12 @@ from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
-from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix, Trimmed
+from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, Suffix, Trigram, Trimmed
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
-from mars_viz.speculators.drafters.model import (
-    Eagle3Drafter,
-    ModelDrafter,
-    Readable,
-    most_frequent,
-    with_layers,
-    with_vocabulary,
-)
+from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
-from mars_viz.speculators.model_files import Arrival, Loaded
+from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
@@ -76,45 +71,153 @@ def load_backend(
     pair = names.check_names(target, drafter, device=device, dtype=dtype, folders=folders)
     if device_map is not None:
         names.check_device_map(target, device)
-    drafting = pair.whole
-    if pair.server:
-        return _with_server(pair, device, dtype, cuda_graphs=cuda_graphs, tell=tell)
-    model_names = [str(target or demo.TARGET)]
-    if isinstance(drafting, str):
-        model_names.append(drafting or str(demo.DRAFTER))
-    if not folders:
-        for name in pair.models:
-            files.check_no_folder(name)
+    for name in () if folders else pair.models:
+        files.check_no_folder(name)
     place = files.device_named(device)
-    tell("Reading the tokenizers", 0.0)
-    spans = ((0.1, 0.7), (0.7, 1.0))
-    arrivals = [Arrival(files.short_name(name), span, tell) for name, span in zip(model_names, spans, strict=False)]
-    tokenizers = [files.tokenizer_of(name, arrival.bar) for name, arrival in zip(model_names, arrivals, strict=True)]
-    apart = files.other_added_tokens(*tokenizers) if len(model_names) > 1 else []
-    if apart is None and pair.trimmed:
-        raise ModelError(
-            f"{model_names[1]} has another tokenizer than {model_names[0]}, so it drafts by text and has no tokens of "
-            "the target's to be trimmed to; take it whole, or a drafter of the target's family."
-        )
     if place.type == "cpu":
         fit_cores()
-    head = None
-    if isinstance(drafting, Eagle3):
-        head = _read_head(drafting, files.short_name(model_names[0]), files.config_of(model_names[0]), folders)
-    kind = dtype_of(dtype, place, model_names)
-    check_fit(model_names if device_map is None else model_names[1:], place, kind)
+    tell(f"Asking {pair.server}" if pair.server else "Reading the tokenizers", 0.0)
+    server, drafting = Server.at(pair.server) if pair.server else None, pair.whole
+    owner = server.root if server else str(target or demo.TARGET)  # of the target's tokenizer and configuration
+    to_load = [] if server else [owner]
+    if isinstance(drafting, Model):
+        to_load.append(drafting.name or str(demo.DRAFTER))
+    spans = ((0.1, 0.7), (0.7, 1.0))
+    arrivals = [Arrival(files.short_name(name), span, tell) for name, span in zip(to_load, spans, strict=False)]
+    tokenizers = [files.tokenizer_of(name, arrival.bar) for name, arrival in zip(to_load, arrivals, strict=True)]
+    if server:
+        with suppress(BadInput):
+            tokenizers.insert(0, files.tokenizer_of(server.root))
+        if not tokenizers:
+            raise ModelError(
+                f"{drafting.name} needs the tokenizer of {server.model}, and {server.root}, the server's own model, is "
+                "not available here; name a drafter that is a model of its family."
+            )
+        owner = owner if len(tokenizers) > len(to_load) else to_load[0]
+    tokenizer = tokenizers[0]
+    source: Loaded | Checkpoint | NamedDrafter = drafting
+    apart = files.other_added_tokens(tokenizer, tokenizers[-1]) if isinstance(drafting, Model) else ""
+    if apart is None and (server or isinstance(pair.drafter, Trimmed)):
+        raise ModelError(
+            f"{to_load[-1]} has another tokenizer than {owner}, so it can only draft by text, for a target of this "
+            "machine and with its whole vocabulary; take a drafter of the target's family."
+        )
+    if isinstance(drafting, Eagle3):  # refused before the target's weights are read
+        source = read_head(drafting, files.short_name(owner), files.config_of(owner), folders)
+    kind = dtype_of(dtype, place, to_load)
+    check_fit(to_load if device_map is None else to_load[1:], place, kind)
     loaded: list[Loaded] = []
-    for name, tokenizer, arrival in zip(model_names, tokenizers, arrivals, strict=True):
+    for name, own, arrival in zip(to_load, tokenizers[len(tokenizers) - len(to_load) :], arrivals, strict=True):
         there, spread = (place_of(loaded[0].model), None) if loaded else (place, device_map)
-        model = files.loaded_model(name, there, kind, arrival, spread)
-        files.check_outputs(name, tokenizer, files.output_size(model))
-        loaded.append(Loaded(model, files.short_name(name), files.revision_of(name), note=files.gguf_note(name, model)))
-    if apart is None:
-        loaded[1] = replace(loaded[1], tokenizer=tokenizers[1])
-    elif len(loaded) > 1:
-        loaded[1] = replace(loaded[1], note=_joined(loaded[1].note, files.note_of(apart)))
-    drafter_loaded = head or (loaded[1] if isinstance(drafting, str) else drafting)
-    return backend_of(tokenizers[0], loaded[0], drafter_loaded, trimmed=pair.trimmed, cuda_graphs=cuda_graphs)
+        loaded.append(_loaded(name, own, partial(files.loaded_model, name, there, kind, arrival, spread)))
+    if isinstance(drafting, Model):
+        note = "; ".join(filter(None, (loaded[-1].note, apart)))
+        source = replace(loaded[-1], note=note, tokenizer=tokenizers[-1] if apart is None else None)
+    trimmed = pair.drafter if isinstance(pair.drafter, Trimmed) else None
+    if server is None:
+        return backend_of(tokenizer, loaded[0], source, trimmed=trimmed, cuda_graphs=cuda_graphs)
+    size, ends = int(files.config_of(owner).get_text_config().vocab_size), _ends([server.root, *to_load], tokenizer)
+    checked = check_target(server, tokenizer, size)
+    name = PurePath(files.short_name(server.model)).name if server.model.startswith("/") else server.model
+    note = "a vLLM server reads a text whole in every round, since it gives a prompt's logits without its cache"
+    part: Part[Callable[[], Target]] = Part(
+        name, lambda: VllmTarget(checked, place), f"vLLM {server.version}", note=note
+    )
+    site = Site(part, tokenizer, ends, size, place, cuda_graphs)
+    context = min([server.context - 1, *(files.context_of(each.model) for each in loaded)])  # it writes one more
+    processor = f"{files.processor_of(place)}; target on a vLLM server"
+    return site.backend(source, trimmed, [each.model for each in loaded], context, "as served", processor)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A loaded model."""
+
+    model: PreTrainedModel  # on its device
+    name: str  # hub id, or folder name
+    revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
+    tokenizer: PreTrainedTokenizerBase | None = None  # of a drafter that drafts by text
+    note: str = ""  # see `Part.note`
+
+
+def _loaded(name: str, tokenizer: PreTrainedTokenizerBase, read: Callable[[], PreTrainedModel]) -> Loaded:
+    """Read a model while its weights are hashed. Raises BadInput if its tokenizer has tokens that it does not score."""
+    with ThreadPoolExecutor(1) as background:
+        local = background.submit(files.revision_of, name) if files.is_local(name) else None
+        model = read()
+        revision = files.revision_of(name) if local is None else local.result()
+    files.check_outputs(name, tokenizer, files.output_size(model))
+    return Loaded(model, files.short_name(name), revision, note=files.gguf_note(name, model))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The target that a drafter is loaded for."""
+
+    target: Part[Callable[[], Target]]
+    tokenizer: PreTrainedTokenizerBase
+    ends: frozenset[int]  # tokens that end a text
+    size: int  # number of tokens that are scored
+    place: torch.device  # where drafted tokens are expected
+    cuda_graphs: bool
+    kept: Tensor | None = None  # int64, ascending; the tokens that may be drafted; None for all
+
+    def inside(self, drafter: str) -> PreTrainedModel:
+        """Return the target's model for a drafter that reads hidden states. Raises ModelError if it is spread."""
+        if is_spread(self.target.model):
+            raise ModelError(
+                f"{drafter} reads hidden states of the target, which is spread over several devices; take a drafter "
+                "that is a model, or ngram:n=3."
+            )
+        model: PreTrainedModel = self.target.model
+        return model
+
+    def read(self, file: str) -> tuple[list[int], str]:
+        """Return the tokens of a drafter's text, and the start of its SHA-256; nothing without a file. Raises
+        SettingError if it cannot be read."""
+        if not file:
+            return [], ""
+        try:
+            with Path(file).open("rb") as source:
+                data = source.read(LARGEST_TEXT + 1)
+            text = data.decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingError(f"{shortened(file)} cannot be read as text ({error}). Save it as UTF-8.") from error
+        if len(data) > LARGEST_TEXT:
+            raise SettingError(f"{shortened(file)} has more than {LARGEST_TEXT >> 20} MB; give the drafter less text.")
+        tokens = [token for token in self.tokenizer(text, add_special_tokens=False)["input_ids"] if token < self.size]
+        return tokens, hashlib.sha256(data).hexdigest()[:12]
+
+    def backend(
+        self,
+        source: Loaded | Checkpoint | NamedDrafter,
+        trimmed: Trimmed | None,
+        models: Iterable[PreTrainedModel],
+        context: int,
+        dtype: str,
+        processor: str,
+    ) -> Backend:
+        """Load a drafter, limited to the tokens that `trimmed` keeps of those that all `models` score, and return it
+        with the target."""
+        site = self
+        if trimmed is not None:
+            outputs = min([self.size, *map(files.output_size, models)])
+            text = [token for token in self.read(trimmed.text)[0] if token < outputs]
+            site = replace(self, kept=most_frequent(text, trimmed.m, outputs, self.ends))
+        part = load(source, site)
+        if trimmed is not None:
+            part = replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
+        return Backend(
+            target=self.target,
+            drafter=part,
+            tokenizer=TransformersTokenizer(self.tokenizer, self.target.name),
+            vocabulary_size=self.size,
+            context=context,
+            eos_ids=self.ends,
+            dtype=dtype,
+            processor=processor,
+            place=self.place,
+        )
 
 
 def backend_of(
@@ -128,11 +231,6 @@ def backend_of(
 ) -> Backend:
     """Return a backend of loaded models; `eos_ids` None takes the end-of-text tokens of the target's configuration.
     `trimmed` describes a trimmed drafter."""
-    if is_spread(target.model) and isinstance(drafter, Eagle3 | Checkpoint | Layers):
-        raise ModelError(
-            f"{drafter.name} reads hidden states of the target, which is spread over several devices; take a "
-            "drafter that is a model, or ngram:n=3."
-        )
     by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
     outputs, place = [files.output_size(model) for model in models], place_of(target.model)
@@ -140,70 +238,57 @@ def backend_of(
         min(outputs) if files.vocabulary_end(tokenizer) <= min(outputs) else outputs[0]
     )  # padding alone may be cut off
     ends = files.eos_ids_of(target.model, tokenizer) if eos_ids is None else eos_ids
-    kept = None if trimmed is None else _kept_tokens(trimmed, tokenizer, min(outputs), ends)
-    if isinstance(drafter, Eagle3):
-        drafter = _read_head(drafter, target.name, target.model.config, folders=True)
-    if isinstance(drafter, Loaded) and drafter.tokenizer is not None:
-        drafting = _by_text(target, drafter, tokenizer, ends, cuda_graphs=cuda_graphs)
-    elif isinstance(drafter, Checkpoint):
-        drafting = _with_head(target.model, drafter, size, kept)
-    elif not isinstance(drafter, Loaded | Layers):
-        drafting = _without_model(drafter, tokenizer, size, place)
-    else:
-        if isinstance(drafter, Layers):
-            fewer = with_layers(target.model, drafter.kept(len(layers_of(target.model)[1])))
-            drafter = Loaded(fewer, drafter.name, target.revision)
-        drafting = _by_model(drafter, size, kept, cuda_graphs=cuda_graphs)
-    scoring = model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision)
-    return Backend(
-        target=replace(scoring, note=_joined(target.note, layout(target.model))),
-        drafter=_called(drafting, trimmed),
-        tokenizer=TransformersTokenizer(tokenizer, target.name),
-        vocabulary_size=size,
-        context=min(map(files.context_of, models)),
-        eos_ids=ends,
-        dtype=str(target.model.dtype).removeprefix("torch."),
-        processor=files.processor_of(place),
-        place=place,
-    )
+    part = model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision)
+    part = replace(part, note="; ".join(filter(None, (target.note, layout(target.model)))))
+    site, dtype = Site(part, tokenizer, ends, size, place, cuda_graphs), str(target.model.dtype)
+    context, processor = min(map(files.context_of, models)), files.processor_of(place)
+    return site.backend(drafter, trimmed, models, context, dtype.removeprefix("torch."), processor)
 
 
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
+def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
+    """Load a drafter for a target. Raises BadInput with a remedy."""
+    match source:
+        case Loaded(tokenizer=None):
+            model = source.model if site.kept is None else with_vocabulary(source.model, site.kept)
+            passes = opener(model, min(site.size, files.output_size(model)), cuda_graphs=site.cuda_graphs)
+            kept, readable = None if site.kept is None else site.kept.to(model.device), files.readable_ids(model)
+            wider = readable if readable[0] < site.size else None
+            part = model_drafter(passes, source.name, source.revision, kept, wider)
+            return replace(part, note=source.note)
+        case Loaded():
+            return _by_text(source, source.tokenizer, site)
+        case Checkpoint():
+            return _by_head(source, site)
+        case Ngram():
+            return Part(source.name, lambda _: NgramDrafter(source.n, site.place), source.name)
+        case Suffix() | Trigram():
+            tokens, revision = site.read(source.text)
+            before = TextBefore(tokens)
+            indexed = partial(SuffixDrafter, source.n) if isinstance(source, Suffix) else TrigramDrafter
+            return Part(source.name, lambda _: indexed(before, site.place), revision or source.name)
+        case Layers():
+            model = site.inside(source.name)
+            fewer = with_layers(model, source.kept(len(layers_of(model)[1])))
+            return load(Loaded(fewer, source.name, site.target.revision), site)
+        case Eagle3():
+            config = site.inside(source.name).config
+            return _by_head(read_head(source, site.target.name, config, folders=True), site)
+    raise TypeError(source)
 
 
-def _by_model(drafter: Loaded, size: int, kept: Tensor | None, *, cuda_graphs: bool) -> DrafterPart:
-    """Return a model that drafts, of a target's `size` tokens, those that it scores, or those `kept`."""
-    model = drafter.model if kept is None else with_vocabulary(drafter.model, kept)
-    passes = opener(model, min(size, files.output_size(model)), cuda_graphs=cuda_graphs)
-    vocabulary, readable = None if kept is None else kept.to(model.device), files.readable_ids(model)
-    wider = readable if readable[0] < size else None
-    return replace(model_drafter(passes, drafter.name, drafter.revision, vocabulary, wider), note=drafter.note)
-
-
-def _called(part: DrafterPart, trimmed: Trimmed | None) -> DrafterPart:
-    return part if trimmed is None else replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
-
-
-def _by_text(
-    target: Loaded, drafter: Loaded, tokenizer: PreTrainedTokenizerBase, ends: frozenset[int], *, cuda_graphs: bool
-) -> DrafterPart:
-    """Return a drafter with a tokenizer of its own, for a target that ends texts with one of the tokens `ends`."""
-    own = drafter.tokenizer
-    assert own is not None
-    end = tokenizer.eos_token_id if tokenizer.eos_token_id in ends else min(ends, default=None)
+def _by_text(drafter: Loaded, own: PreTrainedTokenizerBase, site: Site) -> DrafterPart:
+    """Return a drafter with a tokenizer of its own."""
+    end = site.tokenizer.eos_token_id if site.tokenizer.eos_token_id in site.ends else min(site.ends, default=None)
     translation = Translation(
-        TransformersTokenizer(tokenizer, target.name),
+        TransformersTokenizer(site.tokenizer, site.target.name),
         TransformersTokenizer(own, drafter.name),
         files.context_of(drafter.model),
         files.eos_ids_of(drafter.model, own),
         end,
-        (files.output_size(target.model), files.readable_ids(drafter.model)[0]),
+        (site.size, files.readable_ids(drafter.model)[0]),
     )
-    passes = opener(
-        drafter.model, min(files.output_size(drafter.model), files.vocabulary_end(own)), cuda_graphs=cuda_graphs
-    )
-    spent = Spent()
+    outputs = min(files.output_size(drafter.model), files.vocabulary_end(own))
+    passes, spent = opener(drafter.model, outputs, cuda_graphs=site.cuda_graphs), Spent()
 
     def lack() -> str:
         spending = f"{spent.passes:,} drafter passes for {spent.tokens:,} drafted tokens so far"
@@ -220,73 +305,20 @@ def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable
 
 
 def model_drafter(
-    passes: Opener, name: str, revision: str = "", vocabulary: Tensor | None = None, readable: Readable = None
+    passes: Opener,
+    name: str,
+    revision: str = "",
+    vocabulary: Tensor | None = None,
+    readable: tuple[int, int] | None = None,
 ) -> DrafterPart:
     """Return a drafter over these forward passes; `vocabulary` and `readable` are those of `ModelDrafter`."""
     opened = lambda settings: ModelDrafter(passes(), settings, vocabulary, readable)  # noqa: E731
     return Part(name, opened, revision, passes.lack, passes=passes, drafts_trees=True)
 
 
-def _with_server(pair: names.Pair, device: str, dtype: str, *, cuda_graphs: bool, tell: Tell) -> Backend:
-    """Return a backend with a vLLM server as target and a local drafter. Raises ModelError if they do not match."""
-    tell(f"Asking {pair.server}", 0.0)
-    drafting, trimmed = pair.whole, pair.trimmed
-    server, place = Server.at(pair.server), files.device_named(device)
-    display_name = PurePath(files.short_name(server.model)).name if server.model.startswith("/") else server.model
-    source, tokenizer = server.root, None
-    with suppress(BadInput):
-        tokenizer = files.tokenizer_of(source)
-    name = source
-    if isinstance(drafting, str):
-        name = drafting or str(demo.DRAFTER)
-        own = files.tokenizer_of(name)
-        if tokenizer is None:
-            source, tokenizer = name, own
-        apart = files.other_added_tokens(tokenizer, own)
-        if apart is None:
-            raise ModelError(f"{name} has another tokenizer than {server.model}; take a drafter of its family.")
-        note = files.note_of(apart)
-    elif tokenizer is None:
-        raise ModelError(
-            f"{drafting.name} needs the tokenizer of {server.model}, and {server.root}, the server's own "
-            "model, is not available here; name a drafter that is a model of its family."
-        )
-    size = int(files.config_of(source).get_text_config().vocab_size)
-    server = check_target(server, tokenizer, size)
-    context, ends = server.context - 1, _ends(server.root, name, tokenizer)  # it writes one more
-    if isinstance(drafting, str):
-        if place.type == "cpu":
-            fit_cores()
-        arrival = Arrival(files.short_name(name), (0.1, 1.0), tell)
-        model = files.loaded_model(name, place, dtype_of(dtype, place, [name]), arrival)
-        files.check_outputs(name, own, files.output_size(model))
-        context = min(context, files.context_of(model))
-        kept = None if trimmed is None else _kept_tokens(trimmed, tokenizer, min(size, files.output_size(model)), ends)
-        drafter = Loaded(model, files.short_name(name), files.revision_of(name), note=note)
-        part = _by_model(drafter, size, kept, cuda_graphs=cuda_graphs)
-    else:
-        part = _without_model(drafting, tokenizer, size, place)
-    return Backend(
-        target=Part(
-            display_name,
-            lambda: VllmTarget(server, place),
-            f"vLLM {server.version}",
-            note="a vLLM server reads a text whole in every round, since it gives a prompt's logits without its cache",
-        ),
-        drafter=_called(part, trimmed),
-        tokenizer=TransformersTokenizer(tokenizer, display_name),
-        vocabulary_size=size,
-        context=context,
-        eos_ids=ends,
-        dtype="as served",
-        processor=f"{files.processor_of(place)}; target on a vLLM server",
-        place=place,
-    )
-
-
-def _ends(root: str, drafter: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the tokens that end a served model's texts, from its own settings if available, or the drafter's."""
-    for name in (root, drafter):
+def _ends(sources: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the tokens that end a served model's texts, from the first of these models with settings here."""
+    for name in sources:
         with suppress(OSError, ValueError):
             configured = GenerationConfig.from_pretrained(name, local_files_only=True).eos_token_id
             ids = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
@@ -294,7 +326,7 @@ def _ends(root: str, drafter: str, tokenizer: PreTrainedTokenizerBase) -> frozen
     return frozenset() if tokenizer.eos_token_id is None else frozenset({int(tokenizer.eos_token_id)})
 
 
-def _read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> Checkpoint:
+def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> Checkpoint:
     """Return the head for the target of this name and configuration. Raises ModelError."""
     if not wanted.head or (folders and names.is_place(wanted.head)):
         folder = Path(wanted.head) if wanted.head else demo.head_for(target) or demo.EAGLE3
@@ -311,9 +343,10 @@ def _read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: b
     return replace(read_checkpoint(folder, shape), name=named.name, revision=files.revision_of(str(folder)))
 
 
-def _with_head(target: PreTrainedModel, head: Checkpoint, size: int, kept: Tensor | None) -> DrafterPart:
+def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
     """Return a head that reads inputs of the target's layers, and shares the tensors that it lacks. It drafts the
-    tokens of its vocabulary that are `kept`, int64 ascending; None for all. Raises SettingError if it has none."""
+    tokens of its vocabulary that the site keeps. Raises SettingError if it has none of them."""
+    target, size, kept = site.inside(head.name), site.size, site.kept
     place = target.device
     own = {name: each.to(place, target.dtype) for name, each in head.tensors.items()}
     shared = {
@@ -338,39 +371,5 @@ def _with_head(target: PreTrainedModel, head: Checkpoint, size: int, kept: Tenso
         normed_output=head.normed_output,
     )
     readings = head.reading, *head.others
-    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, size, settings)  # noqa: E731
+    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, settings)  # noqa: E731
     return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)
-
-
-def _kept_tokens(wanted: Trimmed, tokenizer: PreTrainedTokenizerBase, size: int, ends: Iterable[int]) -> Tensor:
-    """Return the tokens of a trimmed drafter, int64 [m], ascending, out of `size`, those that end a text included.
-    Raises BadInput if its text cannot be read, and for more tokens than there are."""
-    text = _tokens_of(wanted.text, tokenizer, size)[0] if wanted.text else []
-    return most_frequent(text, wanted.m, size, ends)
-
-
-def _without_model(
-    wanted: NamedDrafter, tokenizer: PreTrainedTokenizerBase, size: int, place: torch.device
-) -> DrafterPart:
-    """Return a drafter of text alone for a target of `size` tokens. Raises BadInput if its file cannot be read."""
-    if isinstance(wanted, Ngram):
-        return Part(wanted.name, lambda _: NgramDrafter(wanted.n, place), wanted.name)
-    tokens, revision = _tokens_of(wanted.source, tokenizer, size) if wanted.source else ([], wanted.name)
-    before = TextBefore(tokens)
-    if isinstance(wanted, Suffix):
-        return Part(wanted.name, lambda _: SuffixDrafter(wanted.n, before, place), revision)
-    return Part(wanted.name, lambda _: TrigramDrafter(before, place), revision)
-
-
-def _tokens_of(file: str, tokenizer: PreTrainedTokenizerBase, size: int) -> tuple[list[int], str]:
-    """Return the tokens below `size` of a drafter's text, and the start of its SHA-256. Raises BadInput."""
-    try:
-        with Path(file).open("rb") as source:
-            data = source.read(LARGEST_TEXT + 1)
-        text = data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{shortened(file)} cannot be read as text ({error}). Save it as UTF-8.") from error
-    if len(data) > LARGEST_TEXT:
-        raise SettingError(f"{shortened(file)} has more than {LARGEST_TEXT >> 20} MB; give the drafter less text.")
-    tokens = [token for token in tokenizer(text, add_special_tokens=False)["input_ids"] if token < size]
-    return tokens, hashlib.sha256(data).hexdigest()[:12]

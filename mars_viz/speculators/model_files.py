@@ -12,14 +12,12 @@ import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, list_repo_files, snapshot_download, try_to_load_from_cache
 from transformers import (
@@ -55,7 +53,7 @@ class Arrival:
         are reported; an exception that the function raises ends the loading."""
         self._name, self._span, self._tell = name, span, tell
         self._files: list[_Bar] = []
-        self._share = self._read = 0.0
+        self._share = 0.0  # of this model; never taken back
         self._lock = threading.Lock()
 
     def bar(self, *args: Any, **settings: Any) -> _Bar:
@@ -73,14 +71,13 @@ class Arrival:
         """Report transformers' progress while it reads the weights. For one thread at a time."""
 
         def of_gguf(tensors: Sequence[Any], **settings: Any) -> Iterator[Any]:
-            yield from self._reported(tensors)  # as they are dequantised; they are added to the model afterwards
-            self._read = 1.0
+            return self._reported(tensors)  # as they are dequantised; they are added to the model afterwards
 
         def of_transformers(factory: Callable[..., Any], args: Any, settings: Any) -> Any:
             is_of_weights = bool(args) and hasattr(args[0], "__len__") and settings.get("desc") == "Loading weights"
             return self._reported(args[0]) if is_of_weights else factory(*args, **settings)
 
-        self._report(f"Reading {self._name}", self._begun)
+        self._report("Reading {name}", 0.0)
         before, gguf_loading.tqdm = gguf_loading.tqdm, of_gguf
         hook = transformers_logging.set_tqdm_hook(of_transformers)
         try:
@@ -91,29 +88,22 @@ class Arrival:
 
     def _report(self, doing: str, share: float) -> None:
         first, last = self._span
-        self._tell(doing, first + share * (last - first))
-
-    @property
-    def _begun(self) -> float:
-        return max(self._read, _FETCHING if any(file.n for file in self._files) else 0.0)
+        self._share = max(self._share, share)
+        self._tell(doing.format(name=self._name), first + self._share * (last - first))
 
     def _reported(self, tensors: Sequence[Any]) -> Iterator[Any]:
-        count, begun = len(tensors), self._begun
+        count, begun = len(tensors), self._share
         for done, tensor in enumerate(tensors):
-            share = begun + (1 - begun) * done / count
-            self._report(f"Reading {self._name}: {done} of {count} tensors", share)
+            self._report(f"Reading {{name}}: {done} of {count} tensors", begun + (1 - begun) * done / count)
             yield tensor
 
     def _fetched(self) -> None:
         """Report the largest count: the library counts a byte twice, when it arrives packed and when it is unpacked."""
         with self._lock:
             done, total = max(file.n for file in self._files), max(file.total or 0 for file in self._files)
-            if total:  # a file may be whole before the library knows of the next: a reported share is not taken back
-                self._share = max(self._share, min(1.0, done / total))
-        if total:
-            self._report(
-                f"Fetching {self._name}: {devices.in_words(done)} of {devices.in_words(total)}", _FETCHING * self._share
-            )
+        if total:  # a file may be whole before the library knows of the next
+            share = _FETCHING * min(1.0, done / total)
+            self._report(f"Fetching {{name}}: {devices.in_words(done)} of {devices.in_words(total)}", share)
 
 
 class _Bar:
@@ -185,9 +175,8 @@ def scale_rotary(model: PreTrainedModel, file: Path) -> None:
     """Divide the frequencies by Llama 3's factors, which transformers' reader leaves out."""
     factors = header_of(file).tensors.get("rope_freqs.weight")
     rotary = getattr(model.base_model, "rotary_emb", None)
-    if factors is not None and rotary is not None and rotary.inv_freq.numel() == factors.values:
-        divisors = np.fromfile(file, np.float32, factors.values, offset=factors.start)
-        rotary.inv_freq = rotary.inv_freq / torch.from_numpy(divisors).to(rotary.inv_freq)
+    if factors is not None and rotary is not None and rotary.inv_freq.numel() == factors.n_elements:
+        rotary.inv_freq = rotary.inv_freq / torch.from_numpy(factors.data.copy()).to(rotary.inv_freq)
 
 
 def gguf_note(name: str, model: PreTrainedModel) -> str:
@@ -222,17 +211,6 @@ CONVERT = (
     'python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; '
     "[each.from_pretrained('{name}').save_pretrained('DIR') for each in (M, T)]\""
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A loaded model."""
-
-    model: PreTrainedModel  # on its device
-    name: str  # hub id, or folder name
-    revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
-    tokenizer: PreTrainedTokenizerBase | None = None  # of a drafter that drafts by text
-    note: str = ""  # see `Part.note`
 
 
 def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = _Bar) -> Path:
@@ -296,14 +274,11 @@ def refusals(name: str, what: str) -> Iterator[None]:
         raise ModelError(reason) from error
 
 
-def config_of(name: str) -> PreTrainedConfig:
-    """Return a model's configuration, before its weights are read."""
+def config_of(name: str, place: Path | None = None) -> PreTrainedConfig:
+    """Return a model's configuration, before its weights are read; `place` is its folder or file if it was fetched."""
     with refusals(name, "configuration"):
-        return _config_at(_place(name))
-
-
-def _config_at(place: Path) -> PreTrainedConfig:
-    return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
+        place = place or _place(name)
+        return config_in(place) if place.is_file() else AutoConfig.from_pretrained(place, trust_remote_code=False)
 
 
 def tokenizer_of(name: str, bars: Callable[..., Any] = _Bar) -> PreTrainedTokenizerBase:
@@ -374,31 +349,24 @@ def check_outputs(name: str, tokenizer: PreTrainedTokenizerBase, outputs: int) -
         )
 
 
-def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> list[str] | None:
-    """Return the added tokens in which a drafter's tokenizer differs from the target's, in words. None if it differs in
-    other tokens as well, or in most: its ids are then not the target's."""
+def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> str | None:
+    """Return a note on the added tokens in which a drafter's tokenizer differs from the target's; may be empty. None if
+    it differs in other tokens as well, or in most: its ids are then not the target's."""
     if target.get_vocab() == drafter.get_vocab():
-        return []
+        return ""
     ours, theirs = _entries(target), _entries(drafter)
     apart = [token_id for token_id in sorted(ours.keys() | theirs.keys()) if ours.get(token_id) != theirs.get(token_id)]
     added = target.added_tokens_decoder.keys() | drafter.added_tokens_decoder.keys()
     if not added >= set(apart) or len(apart) > len(ours.keys() & theirs.keys()) // 2:
         return None
-    words = []
-    for own, other in ((ours.get(token_id), theirs.get(token_id)) for token_id in apart):
-        if own is None:
-            words.append(f"{shortened(str(other))} added")
-        else:
-            words.append(
-                f"{shortened(own)} missing" if other is None else f"{shortened(other)} instead of {shortened(own)}"
-            )
-    return words
-
-
-def note_of(apart: Sequence[str]) -> str:
-    """Return the result of `other_added_tokens` as a note."""
+    words = {(True, True): "{1} instead of {0}", (True, False): "{0} missing", (False, True): "{1} added"}
+    pairs = [(ours.get(token_id), theirs.get(token_id)) for token_id in apart]
+    named = [
+        words[own is not None, other is not None].format(shortened(str(own)), shortened(str(other)))
+        for own, other in pairs[:NAMED]
+    ]
     more = [f"{len(apart) - NAMED} more"] * (len(apart) > NAMED)
-    return f"its added tokens are not all the target's: {', '.join([*apart[:NAMED], *more])}" if apart else ""
+    return f"its added tokens are not all the target's: {', '.join(named + more)}" if apart else ""
 
 
 def _entries(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
@@ -419,14 +387,18 @@ def short_name(name: str) -> str:
     return folder.resolve().name if folder.exists() else name
 
 
+def is_local(name: str) -> bool:
+    """Return True for a folder or file of this machine."""
+    return local_gguf(name) is not None or Path(name).exists()
+
+
 def revision_of(name: str) -> str:
     """Return a model's commit on the hub, or the start of its weights' SHA-256; may be empty."""
-    folder = Path(name)
-    if (gguf := local_gguf(name)) is None and not folder.exists():
+    if not is_local(name):
         cached = try_to_load_from_cache(*(hub_gguf(name) or (name, "config.json")))  # …/snapshots/<commit>/config.json
         return Path(cached).parent.name if isinstance(cached, str) else ""
-    digest = hashlib.sha256()
-    for file in [gguf] if gguf else sorted(folder.glob("*.safetensors")):
+    digest, gguf = hashlib.sha256(), local_gguf(name)
+    for file in [gguf] if gguf else sorted(Path(name).glob("*.safetensors")):
         with file.open("rb") as weights:
             digest.update(hashlib.file_digest(weights, "sha256").digest())
     return digest.hexdigest()[:12]
@@ -458,7 +430,15 @@ def loaded_model(
             if device_map is None:
                 model.to(device)
             model.requires_grad_(False)
-            _check_reads_text(name, model)
+            if type(model.config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+                try:
+                    ids = torch.zeros(1, 2, dtype=torch.int64, device=devices.place_of(model))
+                    with torch.inference_mode():
+                        model(input_ids=ids, use_cache=False)
+                except Exception as error:  # whatever it is that misses the image
+                    if devices.lacks_memory(error) or devices.is_gone(error):
+                        raise
+                    raise ModelError(NO_TEXT.format(name=name, kind=model.config.model_type)) from error
             return model
         except Exception as error:
             if devices.lacks_memory(error):
@@ -469,7 +449,7 @@ def loaded_model(
 
 
 def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any) -> PreTrainedModel:
-    config = _config_at(place)
+    config = config_of(name, place)
     what: dict[str, Any] = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
     if place.is_file():
         what = arguments(place, config, dtype)
@@ -493,18 +473,6 @@ def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any)
     if place.is_file():
         scale_rotary(model, place)
     return model
-
-
-def _check_reads_text(name: str, model: PreTrainedModel) -> None:
-    if type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        return
-    try:
-        with torch.inference_mode():
-            model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=devices.place_of(model)), use_cache=False)
-    except Exception as error:  # whatever it is that misses the image
-        if devices.lacks_memory(error) or devices.is_gone(error):
-            raise
-        raise ModelError(NO_TEXT.format(name=name, kind=model.config.model_type)) from error
 
 
 def output_size(model: PreTrainedModel) -> int:

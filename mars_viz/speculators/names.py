@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import re
 import struct
 from collections import Counter
@@ -16,11 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+import numpy as np
 
 from mars_viz import demo
 from mars_viz.bounds import shortened
@@ -31,12 +31,13 @@ from mars_viz.run import Settings
 from mars_viz.speculators.drafter_names import (
     Eagle3,
     Layers,
+    Model,
     NamedDrafter,
     Ngram,
     ReadsText,
     Trimmed,
+    any_drafter,
     chains_alone,
-    drafter_named,
 )
 
 _WORD = r"[A-Za-z0-9][\w.-]*"
@@ -65,12 +66,12 @@ def server_named(name: ModelName) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def drafter_for(target: ModelName, drafter: ModelName) -> NamedDrafter | str:
-    """Return a drafter that is no model by itself, or the drafting model's name, '' for the built-in one. A target
-    without a drafter gets its EAGLE-3 head if one comes with the product, else prompt lookup. Raises BadInput."""
-    if drafter is None:
-        return "" if target is None else Eagle3() if demo.head_for(str(target)) else Ngram()
-    return drafter_named(str(drafter)) or str(drafter)
+def drafter_for(target: ModelName, drafter: ModelName) -> NamedDrafter:
+    """Return the drafter of this name, for None the target's own: of the built-in target the built-in drafter, of
+    another an EAGLE-3 head that comes with the product, else prompt lookup. Raises BadInput."""
+    if drafter is not None:
+        return any_drafter(str(drafter))
+    return Model() if target is None else Eagle3() if demo.head_for(str(target)) else Ngram()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Pair:
     """A target and a drafter by name. Properties raise BadInput for a name that cannot be one of theirs."""
 
     target: ModelName  # None for the built-in one
-    drafter: NamedDrafter | str  # as in `drafter_for`
+    drafter: NamedDrafter
 
     @property
     def server(self) -> str:
@@ -86,34 +87,29 @@ class Pair:
         return server_named(self.target)
 
     @property
-    def trimmed(self) -> Trimmed | None:
-        """The drafter if it trims another one."""
-        return self.drafter if isinstance(self.drafter, Trimmed) else None
-
-    @property
-    def whole(self) -> NamedDrafter | str:
+    def whole(self) -> NamedDrafter:
         """The drafter, or the one that it trims."""
-        trimmed = self.trimmed
-        if trimmed is None:
+        if not isinstance(self.drafter, Trimmed):
             return self.drafter
-        whole = drafter_for(self.target, trimmed.of or None)
+        whole = drafter_for(self.target, self.drafter.of or None)
         if isinstance(whole, Ngram):
             raise SettingError(
-                f"{trimmed.name} does not say which drafter is trimmed; write trimmed:m={trimmed.m},of=MODEL, a hub id "
-                "or a folder."
+                f"{self.drafter.name} does not say which drafter is trimmed; write trimmed:m={self.drafter.m},of=MODEL,"
+                " a hub id or a folder."
             )
         return whole
 
     @property
     def models(self) -> list[str]:
         """The names of models to load here, without the built-in ones."""
-        named = (None if self.server else self.target, self.whole)
-        return [str(name) for name in named if name and not isinstance(name, NamedDrafter)]
+        whole = self.whole
+        named = (None if self.server else self.target, whole.name if isinstance(whole, Model) else None)
+        return [str(name) for name in named if name]
 
     @property
     def never_stopped(self) -> str:
         """The reason why no controller ever stops the drafter, with the remedy; empty if one may."""
-        if not isinstance(self.drafter, NamedDrafter) or self.drafter.keeps_cache:
+        if self.drafter.keeps_cache:
             return ""
         return (
             f"{self.drafter.name} drafts without probabilities, so a draft-length controller would never stop it; take "
@@ -125,7 +121,7 @@ class Pair:
         never stop the drafter."""
         if settings.refused_draft:
             raise SettingError(settings.refused_draft)
-        if settings.drafts_trees and isinstance(self.drafter, NamedDrafter) and not self.drafter.keeps_cache:
+        if settings.drafts_trees and not self.drafter.keeps_cache:
             raise SettingError(chains_alone(self.drafter.name))
         if settings.control is not None and self.never_stopped:
             raise SettingError(self.never_stopped)
@@ -142,8 +138,6 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
     built-in model. Without `folders` only ids on the hub are taken, and no folder is looked for."""
     pair = Pair(target, drafter_for(target, drafter))
     named, whole, server = pair.drafter, pair.whole, pair.server
-    head = whole.head if isinstance(whole, Eagle3) else None
-    model = "" if isinstance(whole, NamedDrafter) else whole
     if server and not folders:
         raise SettingError(NO_SERVER)
     if server and isinstance(whole, Eagle3 | Layers):
@@ -151,15 +145,17 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
             f"{whole.name} reads what happens inside the target, which a server does not tell; take a drafter that is "
             "a model, or ngram:n=3."
         )
-    if server_named(model):
-        raise ModelError("A server can be the target, and drafts nothing; name a drafter of this machine.")
-    if target is None and model:
-        raise ModelError("A drafter was given without a target; name both, or neither for the built-in pair.")
+    if isinstance(whole, Model) and whole.name:
+        if server_named(whole.name):
+            raise ModelError("A server can be the target, and drafts nothing; name a drafter of this machine.")
+        if target is None:
+            raise ModelError("A drafter was given without a target; name both, or neither for the built-in pair.")
     for what, name, known in (("device", device, DEVICES), ("dtype", dtype, DTYPES)):
         if name not in known:
             raise SettingError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
     for name in pair.models:
         local_place(name) if folders else check_id(name)
+    head = whole.head if isinstance(whole, Eagle3) else None
     if head == "" and demo.head_for(None if target is None else str(target)) is None:
         raise ModelError(
             "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was trained "
@@ -261,40 +257,15 @@ def is_place(name: str) -> bool:
 
 ENDING = ".gguf"
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$", re.IGNORECASE)
-_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-_STRING, _ARRAY = 8, 9
-_MOST_DIMENSIONS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """One tensor in the file."""
+class Header(NamedTuple):
+    """Metadata and tensors of a GGUF file."""
 
-    values: int
-    kind: str  # 'Q4_1'
-    start: int  # byte in the file
-    size: int  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Metadata and tensor list of a GGUF file."""
-
-    values: Mapping[str, str | int | float]  # metadata by key, without the arrays
-    tensors: Mapping[str, Tensor]
-
-    @property
-    def quantisation(self) -> str:
-        """The kind in which most of the weights are stored."""
-        kinds: Counter[str] = Counter()
-        for tensor in self.tensors.values():
-            kinds[tensor.kind] += tensor.values
-        return kinds.most_common(1)[0][0]
-
-    @property
-    def computed(self) -> str:
-        """The dtype that a model has after dequantisation by default: 'F32', 'F16' or 'BF16'."""
-        return self.quantisation if self.quantisation in ("F32", "F16") else "BF16"
+    values: Mapping[str, Any]  # metadata by key, without the arrays
+    tensors: Mapping[str, Any]  # gguf's ReaderTensor by name, whose data are in the file
+    quantisation: str  # the kind in which most of the weights are stored, such as 'Q4_1'
+    computed: str  # the dtype that a model has after dequantisation by default: 'F32', 'F16' or 'BF16'
 
 
 def local_gguf(name: str) -> Path | None:
@@ -371,84 +342,35 @@ def _header(file: Path, size: int, _changed: int) -> Header:
     with file.open("rb") as source:
         if source.read(4) != b"GGUF":
             raise ModelError(f"{file} is no GGUF file. Give a GGUF file, a model's folder or its id on the hub.")
-        try:
-            with mmap(source.fileno(), 0, access=ACCESS_READ) as data:
-                header = _Reader(data).header()
-        except (struct.error, UnicodeDecodeError) as error:
-            raise ModelError(_cut_short(file, f"its header is not complete at {size:,} bytes")) from error
-    end = max(tensor.start + tensor.size for tensor in header.tensors.values())
-    if end > size:
-        raise ModelError(_cut_short(file, f"it has {size:,} of {end:,} bytes"))
-    return header
+    from gguf import GGUFReader, GGUFValueType
 
+    class WithoutArrays(GGUFReader):  # of tokens and merges, which take a second
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list[Any], list[int], list[Any]]:
+            if raw_type != GGUFValueType.ARRAY:
+                parts: tuple[int, list[Any], list[int], list[Any]] = super()._get_field_parts(orig_offs, raw_type)
+                return parts
+            data: Any = self.data
+            (kind, count), at = struct.unpack_from("<IQ", data, orig_offs), orig_offs + 12
+            if kind == GGUFValueType.STRING:
+                for _ in range(count):
+                    at += 8 + struct.unpack_from("<Q", data, at)[0]
+            else:
+                at += count * np.dtype(self.gguf_scalar_to_np[kind]).itemsize
+            return at - orig_offs, [], [], []
 
-def _cut_short(file: Path, why: str) -> str:
-    return f"The GGUF file {file.name} is cut short or damaged: {why}. Fetch it again."
-
-
-class _Reader:
-    def __init__(self, data: mmap) -> None:
-        self._data, self._at = data, 4
-
-    def header(self) -> Header:
-        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
-        self._number("<I")  # the version
-        tensor_count, value_count = self._number("<Q"), self._number("<Q")
-        values = {}
-        for _ in range(value_count):
-            key = self._text()
-            if (value := self._value(self._number("<I"))) is not None:
-                values[key] = value
-        found = []
-        for _ in range(tensor_count):
-            name, dimensions = self._text(), self._number("<I")
-            if dimensions > _MOST_DIMENSIONS:
-                raise struct.error("too many dimensions")
-            count = math.prod(self._number("<Q") for _ in range(dimensions))
-            found.append((name, count, self._number("<I"), self._number("<Q")))  # kind, and offset among the weights
-        if not found or not isinstance(values.get("general.architecture"), str):
-            raise ModelError("The GGUF file contains no model: an architecture or weights are missing. Name another.")
-        alignment = int(values.get("general.alignment", 32)) or 32
-        begin = -(-self._at // alignment) * alignment
-        tensors = {}
-        for name, count, kind, offset in found:
-            if kind not in GGML_QUANT_SIZES:
-                raise ModelError(
-                    f"The GGUF file stores {shortened(name)} in a format ({kind}) that this version of gguf does not "
-                    "know. Run: pip install --upgrade gguf, or name a Q4_K_M or Q8_0 file of the model."
-                )
-            block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
-            tensors[name] = Tensor(count, GGMLQuantizationType(kind).name, begin + offset, count // block * size)
-        return Header(values, tensors)
-
-    def _number(self, form: str) -> Any:
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return value
-
-    def _text(self) -> str:
-        length = self._number("<Q")
-        if length > len(self._data) - self._at:
-            raise struct.error("a text reaches beyond the end")
-        self._at += length
-        return bytes(self._data[self._at - length : self._at]).decode()
-
-    def _value(self, kind: int) -> Any:
-        """Return the value, or None for an array, which is skipped."""
-        if kind in _NUMBERS:
-            return self._number(_NUMBERS[kind])
-        if kind == _STRING:
-            return self._text()
-        if kind != _ARRAY:
-            raise struct.error("an unknown kind of value")
-        kind, count = self._number("<I"), self._number("<Q")
-        if kind in _NUMBERS:
-            self._at += count * struct.calcsize(_NUMBERS[kind])
-        elif kind == _STRING:
-            for _ in range(count):
-                length = self._number("<Q")
-                self._at += length
-        else:
-            raise struct.error("an array of an unknown kind")
-        return None
+    try:
+        reader = WithoutArrays(file)
+        values = {key: field.contents() for key, field in reader.fields.items() if field.types}
+    except (ValueError, IndexError, KeyError, struct.error) as error:
+        raise ModelError(
+            f"The GGUF file {file.name} ({size:,} bytes) is cut short, damaged, or in a format that this version of "
+            f"gguf does not know ({error}). Fetch it again, or run: pip install --upgrade gguf"
+        ) from error
+    if not reader.tensors or not isinstance(values.get("general.architecture"), str):
+        raise ModelError("The GGUF file contains no model: an architecture or weights are missing. Name another.")
+    kinds: Counter[str] = Counter()
+    for tensor in reader.tensors:
+        kinds[tensor.tensor_type.name] += tensor.n_elements
+    ((kind, _),) = kinds.most_common(1)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    return Header(values, tensors, kind, kind if kind in ("F32", "F16") else "BF16")

@@ -6,8 +6,6 @@ or a token's rank uses this module. Equal logits are common: in bfloat16, logits
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -78,17 +76,6 @@ COLUMN = 16  # entries searched together; the fastest number for vocabularies of
 SHORT = 1 << 13  # row length up to which one search is faster than two
 
 
-@dataclass(frozen=True, slots=True)
-class Largest:
-    """The first k entries of every row."""
-
-    values: Tensor  # [..., k]; in order
-    ids: Tensor  # int64 [..., k]; their indices in the row
-    tied: Tensor | None = None
-    """bool [..., k]; True if an entry equals the next one, so that the order of equal ones, and their membership in the
-    first k, is open. None if nothing is open."""
-
-
 def best(rows: Tensor) -> Tensor:
     """Return the first entry of rows [..., V], int64 [...]; NumPy's argmax and torch.max give the lowest id of several.
     On a processor NumPy takes a quarter to three quarters of torch.max's time, and torch's argmax more than both."""
@@ -97,37 +84,24 @@ def best(rows: Tensor) -> Tensor:
     return rows.max(-1).indices
 
 
-def largest(rows: Tensor, count: int) -> Largest:
-    """Return the first `count` entries of rows [..., V], or all V; NaN counts as the largest.
-
-    On the CPU nothing is left open. Elsewhere a check for equal entries would wait for the device, so `tied` is checked
-    on the host with all other data, and `settled` does the rest.
-    """
-    values, ids = _search(rows, count + 1)
-    first = Largest(values[..., :count], ids[..., :count])
-    on_cpu = rows.device.type == "cpu"
-    if on_cpu:
+def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return values and int64 ids [..., count] of the first entries of float32 rows [..., V], or of all V; NaN counts
+    as the largest. Never waits for another device than the CPU."""
+    if rows.device.type == "cpu":
+        values, ids = _search(rows, count + 1)
         there = values.numpy()  # NumPy's operations start three times as fast as PyTorch's
         if not (there[..., 1:] == there[..., :-1]).any():
-            return first
-    open_ties = replace(first, tied=values[..., 1:] == values[..., :-1])
-    return settled(rows, open_ties) if on_cpu else open_ties
+            return values[..., :count], ids[..., :count]
+    ids = _search(_distinct(rows), count)[1]
+    return rows.gather(-1, ids), ids
 
 
-def settled(rows: Tensor, found: Largest) -> Largest:
-    """Return the result of `largest` in rows [..., V] with nothing left open."""
-    if found.tied is None:
-        return found
-    flat, ids = rows.reshape(-1, rows.shape[-1]), found.ids.reshape(-1, found.ids.shape[-1]).clone()
-    cut = found.tied[..., -1].flatten().nonzero().squeeze(-1)  # rows with equals of the last entry that are not listed
-    if len(cut):
-        values = found.values.reshape(ids.shape)[cut]
-        places = torch.arange(ids.shape[-1], device=ids.device) - (values != values[:, -1:]).sum(-1, keepdim=True)
-        lowest = _lowest(flat, cut, values[:, -1:], ids.shape[-1])
-        ids[cut] = torch.where(places < 0, ids[cut], lowest.gather(-1, places.clamp_(min=0)))
-    ids = ids.sort(dim=-1).values
-    ordered, order = flat.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
-    return Largest(ordered.view(found.ids.shape), ids.gather(-1, order).view(found.ids.shape))
+def _distinct(rows: Tensor) -> Tensor:
+    """Return int64 keys in the order of the float32 rows, greater for the lower id of equal entries."""
+    inf = torch.inf
+    bits = (rows.nan_to_num(inf, inf, -inf) + 0.0).view(torch.int32)  # 0.0 and -0.0 are equal
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
+    return (ordered << 32) + torch.arange(rows.shape[-1] - 1, -1, -1, device=rows.device)
 
 
 def ranks(rows: Tensor, ids: Tensor, first: Tensor) -> Tensor:
@@ -157,12 +131,6 @@ def _search(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     values, at = picked.flatten(-2).topk(count, -1)
     ids = places.gather(-1, at % count).add_(at.div_(count, rounding_mode="floor"), alpha=columns.shape[-1])
     return values, ids
-
-
-def _lowest(rows: Tensor, at: Tensor, values: Tensor, count: int) -> Tensor:
-    """Return the lowest ids, int64 [M, count], of entries equal to values [M, 1] in the rows at [M] of [R, V]."""
-    falling = torch.arange(rows.shape[-1], 0, -1, dtype=torch.float32, device=rows.device)  # exact up to 2^24
-    return _search((rows[at] == values) * falling, count)[1]
 
 
 def _rank_there(rows: Tensor, ids: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ class CachedModel:
         self.ends = [end + input_ids.shape[1] for end in self.ends]
         return logits
 
-    def chain(self, input_ids: Tensor, count: int, pick: Pick, uniforms: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    def chain(self, input_ids: Tensor, count: int, pick: Pick, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
         """Draft `count` tokens after the ids; see `Network.chain`."""
         return self._network.chain(input_ids, self.ends, count, pick, uniforms, self._rows.slots)
 

@@ -55,21 +55,15 @@ class TransformersTokenizer:
             )
         except Exception as error:  # a template is code of the model's
             reason = " ".join(str(error).split())[:200]
-            if history.system and self._takes(replace(history, system=""), prompt):
-                raise PromptError(
-                    f"{template} takes no system prompt ({reason}). Leave the system prompt out."
-                ) from error
-            raise PromptError(
-                f"{template} cannot format this prompt ({reason}). Switch the chat template off (--no-chat)."
-            ) from error
+            wrong, remedy = "cannot format this prompt", "Switch the chat template off (--no-chat)."
+            with suppress(Exception):
+                without = messages_of(replace(history, system=""), prompt)
+                if history.system and self.library.apply_chat_template(without, tokenize=False):
+                    wrong, remedy = "takes no system prompt", "Leave the system prompt out."
+            raise PromptError(f"{template} {wrong} ({reason}). {remedy}") from error
         if history.system.strip() not in text:
             raise PromptError(f"{template} drops the system prompt. Leave the system prompt out.")
         return ids
-
-    def _takes(self, history: History, prompt: str) -> bool:
-        with suppress(Exception):
-            return bool(self.library.apply_chat_template(messages_of(history, prompt), tokenize=False))
-        return False
 
 
 class TokenizerPieces(dict[int, Piece]):

@@ -17,7 +17,7 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
 from mars_viz.options import changed, clipped, declared
-from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, drafter_named
+from mars_viz.speculators.drafter_names import Eagle3, Model, drafter_named
 from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
@@ -68,7 +68,7 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
                 "there; type its address under Models if you trust it."
             )
         pair = pair_named(target, drafter)
-        if drafter and not target and not isinstance(pair.drafter, NamedDrafter):
+        if drafter and not target and isinstance(pair.drafter, Model):
             raise SettingError("The link names no target of its drafter, so the models stay as they were.")
         choice = permitted(BackendChoice(target, drafter))
     except BadInput as error:
@@ -91,8 +91,7 @@ def permitted(choice: BackendChoice) -> BackendChoice:
         raise SettingError(NO_SERVER)
     for name in () if folders else pair.models:
         check_id(name)
-    drafted_by = pair.drafter if isinstance(pair.drafter, str) else pair.drafter.name
-    return replace(choice, drafter=drafted_by, folders=folders)
+    return replace(choice, drafter=pair.drafter.name, folders=folders)
 
 
 RECENT = 6  # number of remembered choices

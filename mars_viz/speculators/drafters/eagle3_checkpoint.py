@@ -272,13 +272,20 @@ def _rotary(dims: Config, shape: HeadShape, head: str) -> LlamaConfig:
     return config
 
 
+def _entry(dims: Config, name: str, kind: type, head: str) -> Any:
+    """Return a setting of this type, a whole number from 1. Raises ModelError for any other value."""
+    value: Any = dims.get(name)
+    right = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+    if not right or (kind is int and not 0 < value < 1 << 24):
+        raise ModelError(f"The config.json of {head} has no usable {name} ({str(value)[:40]}); mend it.")
+    return value
+
+
 def _flag(config: Config, name: str, head: str) -> bool | None:
     """Return a setting of EAGLE-3.1, which may be in SpecForge's eagle_config; None if it is missing."""
     nested = config.get("eagle_config")
     value = config.get(name, nested.get(name) if isinstance(nested, dict) else None)
-    if value is not None and not isinstance(value, bool):
-        raise ModelError(f"{name} in the config.json of {head} is neither true nor false; mend it.")
-    return value
+    return None if value is None else bool(_entry({name: value}, name, bool, head))
 
 
 def _normed_output(config: Config, layout: str, shapes: Shapes, features: int, head: str) -> bool:
@@ -288,24 +295,19 @@ def _normed_output(config: Config, layout: str, shapes: Shapes, features: int, h
     configured, joint = bool(_flag(config, "fc_norm", head)), "input_norm.weight" in shapes
     named, normed = _flag(config, "norm_before_fc", head), _flag(config, "norm_output", head)
     expected = {f"fc_norm.{i}.weight" for i in range(features)} if configured else set[str]()
-    here, lacks_fc = layout == SAFEAILAB, (norms or joint) and "fc.weight" not in shapes
+    lacks_fc = (norms or joint) and "fc.weight" not in shapes
+    mixed = norms != expected or joint != bool(named) or (norms and joint) or lacks_fc
     _refuse(
         {
-            f"{head} has norms of its features (fc_norm), which SafeAILab's layout does not have; give it in the "
-            "layout that it was saved in, with architectures in its config.json.": here and (configured or norms),
-            f"{head} holds {len(norms)} norms of features, but by its config.json (fc_norm) it has "
-            f"{len(expected) or 'none'}; give config.json and weights of one head.": norms != expected,
-            f"{head} has a norm of all its features (norm_before_fc) and one of each (fc_norm), which exclude each "
-            "other; save the head with the one that it was trained with.": norms and joint,
-            f"{head} {'has' if joint else 'lacks'} input_norm.weight, a norm of all its features, but norm_before_fc "
-            f"in its config.json is {'missing' if named is None else str(named).lower()}; give config.json and weights "
-            f'of one head, or write "norm_before_fc": {str(joint).lower()} if it was trained so.': joint != bool(named),
-            f"{head} has norms for its fc, but no fc.weight; fetch the whole checkpoint.": lacks_fc,
+            f"{head} has norms of its features (fc_norm) or feeds its normed output back (norm_output), which "
+            "SafeAILab's layout does not have; give it in the layout that it was saved in, with architectures in its "
+            "config.json.": layout == SAFEAILAB and (configured or norms or normed),
+            f"{head} holds {len(norms)} norms of single features and {'one' if joint else 'none'} of all, which "
+            "its config.json (fc_norm, norm_before_fc) does not describe, or which lack fc.weight or exclude each "
+            "other; give config.json and weights of one head.": mixed,
             f"norm_output in the config.json of {head} means a norm before lm_head where SpecForge trains, and that "
             "the normed output is fed back where SGLang and vLLM serve. Leave it out if the head was trained on its "
             "output without the norm; else save it in speculators' layout.": normed is not None and layout == SPECFORGE,
-            f"{head} feeds its normed output back (norm_output), which SafeAILab's layout does not have; save it in "
-            "the layout of speculators.": normed and here,
         }
     )
     return bool(normed)
@@ -330,18 +332,13 @@ def _vocabulary(
     ids = offsets.long() + torch.arange(drafted)
     ascending = ids.sort().values
     marked = ascending if kept is None else kept.bool().nonzero().squeeze(-1)
-    outside = bool(((ids < 0) | (ids >= size)).any())
-    plain = kept is not None and torch.equal(marked, offsets.long())
-    what = "leaves the target's vocabulary" if outside else "gives one token twice"
-    _refuse(
-        {
-            f"d2t of {head} holds token ids where offsets are held, id minus place; subtract arange({drafted}).": plain,
-            f"d2t of {head}, offsets of the head's tokens, {what} of {size}; take the target that the head was trained "
-            "for, and d2t as it was saved with it.": outside or len(set(ids.tolist())) < drafted,
-            f"d2t and t2d of {head} name different tokens ({len(marked)} are marked, {drafted} drafted); they were not "
-            "saved together, or never filled in: save the head with both.": not torch.equal(marked, ascending),
-        }
-    )
+    distinct = bool((ascending.diff() > 0).all()) and int(ascending[0]) >= 0 and int(ascending[-1]) < size
+    if not distinct or not torch.equal(marked, ascending):
+        raise ModelError(
+            f"d2t of {head} does not lead to {drafted} different tokens of the target's vocabulary of {size}, or to "
+            f"others than the {len(marked)} that t2d marks. It must hold offsets, id minus place, as saved with t2d: "
+            f"subtract arange({drafted}) if it holds ids, or take the target that the head was trained for."
+        )
     return None if torch.equal(ids, torch.arange(size)) else ids
 
 
@@ -378,16 +375,15 @@ def _reading(config: Config, last_alone: bool, target: TargetShape, head: str) -
             )
     else:
         layers, guess = _usual(count), "its config.json names none, and these are EAGLE-3's own choice"
-    wrong = next((layer for layer in layers if not 0 <= layer <= count), None)
-    conflict, repeated = outer and inner and outer not in (inner, following), len(set(layers)) < len(layers)
+    conflict = outer and inner and outer not in (inner, following)
+    wrong = len(set(layers)) < len(layers) or not all(0 <= layer <= count for layer in layers)
     _refuse(
         {
             f"The config.json of {head} names layers {list(outer)} ({KEY}), but its eagle_config names {list(inner)}; "
             "leave the list out that the head was not trained with.": conflict,
-            f"The config.json of {head} names the layers {list(layers)}; name different ones.": repeated,
-            f"{head} reads the input of layer {wrong}, but {target.name} has {count} layers (0 to {count - 1}, and "
-            f"{count} for the last one's output); take the target that the head was trained for, or name its layers in "
-            f"its config.json ({KEY}).": wrong is not None,
+            f"{head} reads the inputs of layers {list(layers)}, but {target.name} has {count} different layers (0 to "
+            f"{count - 1}, and {count} for the last one's output); take the target that the head was trained for, or "
+            f"name its layers in its config.json ({KEY}).": wrong,
         }
     )
     return Reading(layers, count, guess)
@@ -400,34 +396,22 @@ def _usual(count: int) -> tuple[int, ...]:
 
 def _listed(config: Config, head: str) -> tuple[int, ...]:
     """Return the layers named in the configuration; may be empty."""
-    listed = config.get(KEY, [])
-    if listed is None:
-        return ()
-    if not isinstance(listed, list) or any(isinstance(each, bool) or not isinstance(each, int) for each in listed):
+    listed = [] if config.get(KEY) is None else _entry(config, KEY, list, head)
+    if any(isinstance(each, bool) or not isinstance(each, int) for each in listed):
         raise ModelError(f"{KEY} in the config.json of {head} is no list of whole numbers.")
     return tuple(listed)
 
 
-def _number(dims: Config, name: str, head: str) -> int:
-    number = dims.get(name)
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 1 << 24:
-        raise ModelError(f"The config.json of {head} has no usable {name} ({str(number)[:40]}); mend it.")
-    return number
-
-
 def _shape(dims: Config, config: Config, shapes: Shapes, target: TargetShape, head: str) -> HeadShape:
     """Return the shape by configuration and weights; `dims` is the layer's part. Raises ModelError."""
-    heads = _number(dims, "num_attention_heads", head)
-    groups = _number({"num_key_value_heads": heads, **dims}, "num_key_value_heads", head)
-    layers, activation, epsilon = (
-        dims.get(name, usual)
-        for name, usual in (("num_hidden_layers", 1), ("hidden_act", "silu"), ("rms_norm_eps", 1e-6))
-    )
+    dims = {"num_hidden_layers": 1, "hidden_act": "silu", "rms_norm_eps": 1e-6} | dict(dims)
+    heads = _entry(dims, "num_attention_heads", int, head)
+    groups = _entry({"num_key_value_heads": heads} | dims, "num_key_value_heads", int, head)
+    layers, activation = dims["num_hidden_layers"], dims["hidden_act"]
     own = "lm_head.weight" in shapes
     rows, query_rows = shapes.get("lm_head.weight", (target.vocabulary,))[0], shapes["self_attn.q_proj.weight"][0]
     drafted = config.get("draft_vocab_size")
     differs = isinstance(drafted, int) and drafted != rows
-    unusable = not isinstance(epsilon, float) or not 0 < epsilon < 1
     _refuse(
         {
             f"{head} has {layers} layers; heads of one layer are taken, so take another.": layers != 1,
@@ -437,14 +421,13 @@ def _shape(dims: Config, config: Config, shapes: Shapes, target: TargetShape, he
             f"{head} has no lm_head.weight; fetch the whole checkpoint.": not own and differs,
             f"{head} has {heads} heads of queries and {groups} of keys by its config.json, which its weights do not "
             "fit; mend config.json.": query_rows % heads or heads % groups,
-            f"The config.json of {head} has no usable rms_norm_eps ({str(epsilon)[:40]}); mend it.": unusable,
         }
     )
     return HeadShape(
-        width=_number(dims, "hidden_size", head),
-        inner=_number(dims, "intermediate_size", head),
+        width=_entry(dims, "hidden_size", int, head),
+        inner=_entry(dims, "intermediate_size", int, head),
         heads=Heads(heads, groups, query_rows // heads),
-        epsilon=epsilon,
+        epsilon=_entry(dims, "rms_norm_eps", float, head),
         vocabulary=rows,
     )
 

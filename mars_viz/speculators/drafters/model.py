@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -32,7 +32,7 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import LONGEST_PATH, shape_named
 from mars_viz.speculators.devices import sent
-from mars_viz.speculators.draft import Draft, Drafter, Target, rows_at, spread
+from mars_viz.speculators.draft import Draft, Drafter, Target, rows_at
 from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks import Network
@@ -64,19 +64,19 @@ class Picking:
         return picked if self.vocabulary is None else self.vocabulary[picked]
 
 
-Readable = tuple[int, int] | None
-"""The number of ids that a network can read, and the replacement of other ids; None if it can read all the target's."""
-
-
 class ModelDrafter(Drafter):
     """Drafts greedily at temperature 0, and by keyed draws from its law above. A tree has the likeliest nodes at any
     temperature, unless its shape has drawn paths."""
 
     def __init__(
-        self, network: Network, settings: Settings, vocabulary: Tensor | None = None, readable: Readable = None
+        self,
+        network: Network,
+        settings: Settings,
+        vocabulary: Tensor | None = None,
+        readable: tuple[int, int] | None = None,
     ):
         """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None for the
-        first V'."""
+        first V'. `readable` are the number of ids that it reads, and the replacement of others; None for all."""
         self._model, self._readable = CachedModel(network), readable
         self._settings, self._vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
@@ -94,16 +94,9 @@ class ModelDrafter(Drafter):
             return self._tree(prefixes, count)
         ids = self._model.rewind(prefixes)
         uniforms = keyed_uniforms(self._settings, [len(prefix) for prefix in prefixes], count, self._model.device)
-        chain = self._model.chain(ids, count, self._pick, uniforms)
-        if chain is not None:
-            return Draft(*chain, self._vocabulary)
-        tokens, rows = [], []
-        for step in range(count):
-            logits = self._model.logits(ids, rows=1)  # [B, 1, V]
-            ids = self._pick(logits, None if uniforms is None else uniforms[:, step, None])
-            tokens.append(ids)
-            rows.append(logits)
-        return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self._vocabulary)
+        if not count:
+            return Draft(ids[:, :0])
+        return Draft(*self._model.chain(ids, count, self._pick, uniforms), self._vocabulary)
 
     def _tree(self, prefixes: Sequence[Prefix], nodes: int) -> Draft:
         """Return a tree after each prefix; its nodes are not cached."""
@@ -199,24 +192,19 @@ class Eagle3Drafter(Drafter):
     """Drafts greedily at temperature 0, and by keyed draws from its law above.
 
     A tree has the likeliest nodes at any temperature, unless its shape has drawn paths. A text of n tokens has n - 1
-    rows, the last of which predicts the next token, so nothing is drafted after a single token.
+    rows, the last of which predicts the next token; a text of a single token is read as if it were there twice.
     """
 
     reads_target = True
 
     def __init__(
-        self,
-        network: EagleNetwork,
-        readings: Sequence[Reading],
-        vocabulary: Tensor | None,
-        vocabulary_size: int,
-        settings: Settings,
+        self, network: EagleNetwork, readings: Sequence[Reading], vocabulary: Tensor | None, settings: Settings
     ):
         """Read the first of the target's `readings`, unless `layers` is set before `follow`. `vocabulary`, int64 [Vd],
-        ascending, are the target's ids of the head's tokens, out of `vocabulary_size`; None if they are the same."""
+        ascending, are the target's ids of the head's tokens; None if they are the same."""
         self.readings, self.layers = tuple(readings), readings[0].layers
-        self._network, self.vocabulary, self._size = network, vocabulary, vocabulary_size
-        self._settings, self._pick = settings, Picking.by(settings)
+        self._network, self.vocabulary = network, vocabulary
+        self._settings, self._pick = settings, Picking.by(settings, vocabulary)
         self._shape = shape_named(settings.tree).shape
         self._rows = PrefixRows(network.copy)
         self._target: ModelTarget | None = None
@@ -238,28 +226,22 @@ class Eagle3Drafter(Drafter):
         self._rows.note(prompts)
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Return `count` tokens after each prefix of two tokens or more."""
+        """Return `count` tokens after each prefix."""
         if not count:
             return Draft(torch.zeros(len(prefixes), 0, dtype=torch.int64, device=self.device))
-        drafted = self._draft([prefix if len(prefix) > 1 else prefix * 2 for prefix in prefixes], count)
-        drafted_lengths = drafted.lengths or [count] * len(prefixes)
-        lengths = tuple(n if len(prefix) > 1 else 0 for n, prefix in zip(drafted_lengths, prefixes, strict=True))
-        if all(lengths):
-            return drafted
-        return replace(drafted, lengths=lengths, trees=drafted.trees and drafted.trees.cut(lengths))
-
-    def _draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
+        starts = [len(prefix) for prefix in prefixes]
+        prefixes = [prefix if len(prefix) > 1 else prefix * 2 for prefix in prefixes]
         cached = self._rows.settle(prefixes)
         states = self._read(prefixes, cached, [prefix[:-1] for prefix in prefixes])  # [B, H]
         lengths, slots = [len(prefix) for prefix in prefixes], self._rows.slots
         if not self._shape.is_chain:
-            return self._tree(lengths, states, count)
-        uniforms = keyed_uniforms(self._settings, lengths, count, self.device)
+            return self._tree(starts, lengths, states, count)
+        uniforms = keyed_uniforms(self._settings, starts, count, self.device)
         tokens, rows = [], []
         for step in range(count):
             logits = self._network.logits(states).unsqueeze(1)  # [B, 1, Vd]
             luck = None if uniforms is None else uniforms[:, step, None]
-            ids = self._pick(spread(logits, self.vocabulary, self._size), luck)
+            ids = self._pick(logits, luck)
             tokens.append(ids)
             rows.append(logits)
             if step + 1 < count:
@@ -267,8 +249,9 @@ class Eagle3Drafter(Drafter):
                 states = self._network.read(ids, states.unsqueeze(1), places, slots)[:, 0]
         return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self.vocabulary)
 
-    def _tree(self, lengths: Sequence[int], made: Tensor, nodes: int) -> Draft:
-        """Return trees after prefixes of these lengths, from the layer's output for each last row, [B, H]."""
+    def _tree(self, starts: Sequence[int], lengths: Sequence[int], made: Tensor, nodes: int) -> Draft:
+        """Return trees that begin at `starts`, from the layer's output for the last row of texts of these lengths, [B,
+        H]."""
         begins, states = [length - 1 for length in lengths], made.unsqueeze(1)  # [B, k, H] of the level before
 
         def deeper(level: Level) -> Tensor:
@@ -281,7 +264,7 @@ class Eagle3Drafter(Drafter):
             return self._network.logits(states.flatten(0, 1)).view(b, k, -1)
 
         first = self._network.logits(made)
-        return tree_drafted(first, deeper, self._shape, self._settings, lengths, nodes, self.vocabulary)
+        return tree_drafted(first, deeper, self._shape, self._settings, starts, nodes, self.vocabulary)
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
         """Compute the missing rows of the texts, of which `known` tokens are cached; `read` is the part the target has

@@ -100,9 +100,9 @@ def _planned(shape: Shape, nodes: int, k: int) -> tuple[list[float], ...]:
 def _meet(trees: Sequence[_Growing], logits: Tensor, vocabulary: Tensor | None, planned: list[float] | None) -> None:
     """Add the k likeliest tokens after each of m nodes, by the logits [B, m, V'], as candidates. They are scored as
     `planned`, or by the drafter's law."""
-    likeliest = largest(logits, trees[0].each)
-    ids = (likeliest.ids if vocabulary is None else vocabulary[likeliest.ids]).flatten(1).tolist()
-    shares = logits.log_softmax(-1).gather(-1, likeliest.ids).tolist() if planned is None else [()] * len(ids)
+    likeliest = largest(logits, trees[0].each)[1]
+    ids = (likeliest if vocabulary is None else vocabulary[likeliest]).flatten(1).tolist()
+    shares = logits.log_softmax(-1).gather(-1, likeliest).tolist() if planned is None else [()] * len(ids)
     for tree, tree_ids, these in zip(trees, ids, shares, strict=True):
         tree.meet(tree_ids, planned, these)
 

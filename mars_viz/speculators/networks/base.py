@@ -50,15 +50,20 @@ class Network:
 
     def chain(
         self, tokens: Tensor, starts: Sequence[int], count: int, pick: Pick, uniforms: Tensor | None, slots: Slots
-    ) -> tuple[Tensor, Tensor] | None:
-        """Score the tokens [B, n], pick one after them, score that, and so on until `count` are picked, so that the
-        host need not start every step; None if this network only scores.
+    ) -> tuple[Tensor, Tensor]:
+        """Score the tokens [B, n], pick one after them, score that, and so on until `count` are picked.
 
         Step s passes column s of the uniforms [B, count] to `pick`. Returns the tokens, int64 [B, count], and the raw
         logits, float32 [B, count, V], from which each was picked. Afterwards the cache holds all but the last picked
         token. `starts` and `slots` are as for `score`.
         """
-        return None
+        picked, rows = [], []
+        for step in range(count):
+            rows.append(self.score(tokens, starts, 1, slots))  # [B, 1, V]
+            starts = [start + tokens.shape[1] for start in starts]
+            tokens = pick(rows[-1], None if uniforms is None else uniforms[:, step, None])
+            picked.append(tokens)
+        return torch.cat(picked, 1), torch.cat(rows, 1)
 
 
 class Rows:
