@@ -13,9 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mars_viz.analysis import engines
-from mars_viz.analysis.engine_counts import vllm_metrics
+from mars_viz.analysis.engine_counts import acceptance_records, vllm_metrics
 from mars_viz.analysis.engine_file import read_file
-from mars_viz.analysis.engines import AcceptanceCounts, acceptance_table, position_rates, resampled, synthetic_settings
+from mars_viz.analysis.engines import (
+    AcceptanceCounts,
+    RequestTotals,
+    acceptance_table,
+    position_rates,
+    resampled,
+    synthetic_settings,
+)
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.errors import BadInput
 from mars_viz.exploration import walk
@@ -263,6 +270,13 @@ def test_metrics_are_read_as_written_and_rates_add_up_to_the_length(found):
     assert again.accepted.tolist() == found.accepted[drafts].tolist()
     assert again.drafted.tolist() == found.drafted[drafts].tolist()
     assert vllm_metrics(again) == vllm_metrics(found)
+    written = acceptance_records([found, found])
+    both = read_file(written)
+    assert [engine for engine, _ in both.requests] == ["MARS Viz"] * 2 and "hold counts" in both.unread
+    first, second = (each for _, each in both.requests)
+    assert acceptance_records([first, second]) == written
+    assert (first.accepted.tolist(), first.drafted.tolist()) == (again.accepted.tolist(), again.drafted.tolist())
+    assert (first.name, first.gamma, first.completion_tokens) == (found.name, found.gamma, found.completion_tokens)
     rows = table([found])
     assert rows["specdec_bench"].joint == pytest.approx(rows["vLLM"].unconditional, nan_ok=True)
     if found.drafts:
@@ -270,6 +284,57 @@ def test_metrics_are_read_as_written_and_rates_add_up_to_the_length(found):
         synthetic = synthetic_settings((found,))
         assert list(synthetic.rates) == sorted(synthetic.rates, reverse=True)
         assert 1 + sum(synthetic.rates) == pytest.approx(synthetic.acceptance_length, abs=1e-3)
+
+
+SUMMARY = {  # a record as AIPerf writes it: its histogram is sparse, and unknown fields are left out
+    **{"engine": "vllm", "mean_acceptance_length": 2.2, "draft_acceptance_rate": 0.4, "num_spec_steps": 5},
+    **{"acceptance_histogram": {"0": 2, "1": 1, "2": 1, "3": 1}, "num_accepted_draft_tokens": 6},
+    **{"num_draft_tokens": 15, "num_spec_tokens": 3, "completion_tokens": 12},
+}
+DETAILED = SUMMARY | {"per_step_accepted": [3, 0, 2, 0, 1], "per_step_drafted": [3, 3, 3, 3, 3]}
+UNBOUNDED = {key: value for key, value in SUMMARY.items() if key != "num_spec_tokens"} | {"engine": "sglang"}
+
+
+def test_records_of_aiperf():
+    metrics = {"output_token_count": {"value": 12, "unit": "tokens"}}
+    lines = [
+        {"metadata": {"session_num": n, "x_request_id": f"r{n}"}, "metrics": metrics, "spec_decode_acceptance": each}
+        for n, each in enumerate((SUMMARY, DETAILED, UNBOUNDED, DETAILED | {"num_spec_tokens": None}))
+    ]
+    failed = {"metadata": {"session_num": 4}, "metrics": {}, "error": {"code": 500, "message": "busy"}}
+    found = read_file("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
+    assert found.without == 1 and [engine for engine, _ in found.requests] == ["vLLM", "vLLM", "SGLang", "vLLM"]
+    summary, detailed, sums, unbounded = (each for _, each in found.requests)
+    assert (summary.name, summary.accepted.tolist(), summary.ordered) == ("r0", [0, 0, 1, 2, 3], False)
+    assert detailed.accepted.tolist() == [3, 0, 2, 0, 1] and detailed.prefilled == 1 == unbounded.prefilled
+    assert sums == RequestTotals("r2", 6, 15, 5, None, 12) and unbounded.gamma == 3
+    (line,) = acceptance_records([detailed]).splitlines()
+    assert json.loads(line)["spec_decode_acceptance"] == DETAILED | {"engine": "mars_viz"}
+    assert vllm_counts_of(SUMMARY)[0].accepted.tolist() == [0, 0, 1, 2, 3]  # a record by itself
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"acceptance_histogram": {"0": 3, "1": 1, "2": 1, "3": 1}},
+        {"acceptance_histogram": {"0": 4, "6": 1}},
+        {"acceptance_histogram": {"x": 1}},
+        {"acceptance_histogram": {"0": -1}},
+        {"acceptance_histogram": [2, 1, 1, 1]},
+        {"num_accepted_draft_tokens": 7},
+        {"num_draft_tokens": 5},
+        {"num_spec_tokens": 10**9},
+        {"num_spec_steps": 5.0},
+        {"mean_acceptance_length": None},
+        {"completion_tokens": -1},
+        {"per_step_accepted": [3, 0, 2, 0]},
+        {"per_step_drafted": [3, 3, 3, 3, 4]},
+        {"per_step_drafted": [3, 3, 1, 4, 4], "num_spec_tokens": 4},
+    ],
+)
+def test_contradictory_records_of_aiperf_are_refused(change):
+    with pytest.raises(BadInput, match=r"^The (acceptance )?counts of '?request 1'? .*\. Export them again\.$"):
+        vllm_counts_of(DETAILED | change)
 
 
 STEPS = {"per_step_accepted": [3, 3, 3, 1] + [0] * 39}

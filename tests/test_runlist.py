@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from mars_viz import cli, default_folders, samples
+from mars_viz.analysis.engine_file import read_file
 from mars_viz.run import Provenance, Settings
 from mars_viz.runfiles import ListedRun, Manifest, list_runs, load_run
 from mars_viz.runlist import Order, Query, RunOrigin, found, labels_of, listed_runs
 from mars_viz.runlist.reproduce import ADDRESS, PROMPT_FILE, recipe
 from mars_viz.runlist.search import CHAINS, TREES, of_tab, shapes_among, tags_among
 from mars_viz.runstore import RunStatus, RunStore
+from mars_viz.ui import share
 from tests.factories import toy_run
 
 STORY = samples.RUNS / "1-story-mars"
@@ -216,6 +218,11 @@ def test_the_command_lists_finds_and_shows_runs(store, capsys):
     assert told["again"]["command"] in text and told["summary"]["tau"] == 6.4 and told["id"] == "fox"
     assert "which weights drafted" in said(capsys, "show", "bear")
     assert "mars-viz record" in said(capsys, "show", "2-story-strict"), "samples can be shown"
+    records = read_file(said(capsys, "acceptance", "fox", "2-story-strict")).requests
+    run = load_run(samples.RUNS / "2-story-strict")
+    assert [each.name for _, each in records] == ["fox", "2-story-strict"]
+    assert records[1][1].accepted.tolist() == [len(each.decision.kept) for each in run.rounds]
+    assert json.loads(share.acceptance_record(run, None, None, "a"))["metadata"] == {"x_request_id": "a"}
 
 
 def test_the_command_changes_titles_and_tags_and_deletes_and_restores(store, capsys):

@@ -10,7 +10,8 @@ U+2028, U+2029 and U+0085 as they are. The chunks of a stream (`data:` lines, or
 into one response for each request.
 
 vLLM's per-request metrics are also written here. Their fields are those of `metrics.speculative_decoding` in a
-response, as in the documentation of `--per-request-spec-decode-metrics` (vLLM calls them experimental).
+response, as in the documentation of `--per-request-spec-decode-metrics` (vLLM calls them experimental). So are AIPerf's
+acceptance records, one per line, as `spec_decode_acceptance` of its profile_export.jsonl.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -167,6 +169,7 @@ def _extend(found: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 MAX_STEPS = 5_000_000  # maximum number of steps of all requests of a file; a small histogram can claim any number
+MAX_DRAFT = 4096  # maximum number of tokens of a draft
 DEEPEST = 8  # objects and lists within one another in which an engine's counts are looked for
 _LARGEST = 2**53
 _ONE = {"choices", "timings", "meta_info", "request_perf_metrics"}  # keys of a single response
@@ -189,6 +192,8 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
         if holds is None or engine is None:
             continue
         label = response.get("id") if isinstance(response, dict) else None
+        if isinstance(holds.get("engine"), str) and isinstance(metadata := response.get("metadata"), dict):
+            label = metadata.get("x_request_id")  # of AIPerf
         name = label if label and isinstance(label, str) else f"request {number}"
         try:
             counts = engine[2](response, holds, name)
@@ -233,6 +238,8 @@ def _without(value: Any) -> list[Response]:
 
 
 def _engine_of(value: Mapping[str, Any]) -> tuple[str, Sequence[str], Reader] | None:
+    if isinstance(engine := value.get("engine"), str) and value.get("num_spec_steps") is not None:
+        return _RECORDED.get(engine, engine[:60]), (), _recorded
     return next((each for each in _ENGINES if any(value.get(key) is not None for key in each[1])), None)
 
 
@@ -290,6 +297,30 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     return RequestTotals(name, accepted, drafted, steps or None, completion_tokens=completion)
 
 
+def _recorded(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
+    """Return the counts of AIPerf's `SpecDecodeAcceptanceRecord`: its integers must fit, as AIPerf demands.
+
+    Its histogram is sparse. Sums are returned if neither the longest draft nor the drafts' lengths are known.
+    """
+    histogram = _by_number(holds, "acceptance_histogram")
+    ratios = ("mean_acceptance_length", "draft_acceptance_rate")
+    for key in ratios:
+        _check(type(holds.get(key)) in (int, float) and math.isfinite(holds[key]), f"{key} is no number")
+    longest, drafted = _count(holds, "num_spec_tokens"), _list(holds, "per_step_drafted")
+    total, steps, completion = (_count(holds, key) for key in ("num_draft_tokens", "num_spec_steps", _COMPLETION))
+    gamma = longest
+    if gamma is None:  # the smallest that fits
+        gamma = max([0, *histogram, *(drafted or []), -(-(total or 0) // max(steps or 0, 1))])
+    dense = [histogram.get(depth, 0) for depth in range(min(gamma, MAX_DRAFT) + 1)]
+    metrics = {**holds, **dict.fromkeys(ratios), "acceptance_histogram": dense, "num_spec_tokens": gamma}
+    counts = _vllm_counts(metrics, name, completion)
+    if longest is None and drafted is None:
+        return RequestTotals(name, counts.accepted_total, counts.drafted_total, counts.steps, None, completion)
+    return replace(counts, prefilled=int(holds["engine"] != OWN))
+
+
+OWN = "mars_viz"  # the engine of records written here, whose texts have no token of a prefill
+_RECORDED = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM", OWN: "MARS Viz"}
 Reader = Callable[[Any, Mapping[str, Any], str], Counts]
 _ENGINES: tuple[tuple[str, Sequence[str], Reader], ...] = (
     ("vLLM", ("num_spec_steps",), lambda value, holds, name: vllm_counts(holds, name, _completion(value, holds))),
@@ -313,8 +344,7 @@ def _holding(value: Any, key: str, deep: int = DEEPEST) -> Mapping[str, Any]:
 
 
 def _completion(value: Any, holds: Mapping[str, Any]) -> int | None:
-    within = holds if "completion_tokens" in holds else _holding(value, "completion_tokens")
-    return _count(within, "completion_tokens")
+    return _count(holds if _COMPLETION in holds else _holding(value, _COMPLETION), _COMPLETION)
 
 
 class _Contradiction(Exception):
@@ -322,6 +352,8 @@ class _Contradiction(Exception):
 
 
 _MISFIT = "does not fit the other numbers"
+_COMPLETION = "completion_tokens"
+_BY_LENGTH = "acceptance_histogram_by_draft_length"  # of vLLM after 0.33
 
 
 def _check(condition: Any, otherwise: str) -> None:
@@ -346,6 +378,17 @@ def _list(holds: Mapping[str, Any], *keys: str) -> list[int] | None:
     counts = values is None or (isinstance(values, list) and all(map(_is_count, values)))
     _check(counts, f"{keys[0]} is no list of counts")
     return values
+
+
+def _by_number(holds: Mapping[str, Any], key: str) -> dict[int, Any]:
+    """Return the object under this name, whose keys are numbers, with counts or lists of counts."""
+    found = holds.get(key)
+    fits = isinstance(found, Mapping) and all(
+        number.isdecimal() and len(number) < 5 and (_is_count(each) or _list(found, number))
+        for number, each in found.items()
+    )
+    _check(fits, f"{key} {_MISFIT}")
+    return {int(number): each for number, each in found.items()} if isinstance(found, Mapping) else {}
 
 
 def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
@@ -373,10 +416,26 @@ def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
     return metrics
 
 
+def acceptance_records(requests: Sequence[AcceptanceCounts]) -> str:
+    """Return a line per request: its name, and its counts as AIPerf's `SpecDecodeAcceptanceRecord`.
+
+    Unknown fields are left out, and steps without a draft, as in `vllm_metrics`.
+    """
+    lines = []
+    for counts in requests:
+        metrics = vllm_metrics(counts)
+        histogram = {str(depth): often for depth, often in enumerate(metrics["acceptance_histogram"]) if often}
+        record = {"engine": OWN} | metrics | {"acceptance_histogram": histogram}
+        record |= {} if counts.completion_tokens is None else {_COMPLETION: counts.completion_tokens}
+        line = {"metadata": {"x_request_id": counts.name}, "spec_decode_acceptance": record}
+        lines.append(json.dumps(line, allow_nan=False) + "\n")
+    return "".join(lines)
+
+
 def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
     """Return the counts of a `speculative_decoding` object for a text of `completion` tokens. Raises RunFileError."""
     try:
-        _count({"completion_tokens": completion}, "completion_tokens")
+        _count({_COMPLETION: completion}, _COMPLETION)
         return _vllm_counts(metrics, name, completion)
     except _Contradiction as error:
         remedy = "Export it again with --per-request-spec-decode-metrics detailed."
@@ -388,14 +447,15 @@ def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) 
     sums = [count for key in keys if (count := _count(metrics, key)) is not None]
     _check(len(sums) == len(keys), f"it needs {', '.join(keys)}")
     steps, accepted_total, drafted_total, gamma = sums
-    _check(steps <= MAX_STEPS and gamma <= 4096, f"it has more than {MAX_STEPS:,} steps, or 4,096 tokens in a draft")
+    many = f"it has more than {MAX_STEPS:,} steps, or {MAX_DRAFT:,} tokens in a draft"
+    _check(steps <= MAX_STEPS and gamma <= MAX_DRAFT, many)
     histogram, per_step = _list(metrics, "acceptance_histogram") or [], _list(metrics, "per_step_accepted")
     _check(len(histogram) == gamma + 1 and sum(histogram) == steps, f"acceptance_histogram {_MISFIT}")
-    by_length, drafted = metrics.get("acceptance_histogram_by_draft_length"), None
+    drafted = None
     if per_step is not None:
         accepted, drafted = np.array(per_step, np.int64), _list(metrics, "per_step_drafted")
-    elif by_length is not None:
-        accepted, drafted = _by_draft_length(by_length, steps)
+    elif metrics.get(_BY_LENGTH) is not None:
+        accepted, drafted = _by_draft_length(_by_number(metrics, _BY_LENGTH), steps)
     else:
         accepted = np.repeat(np.arange(gamma + 1), histogram)
     if drafted is None and drafted_total == steps * gamma:
@@ -414,13 +474,10 @@ def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) 
     )
 
 
-def _by_draft_length(found: Any, steps: int) -> tuple[np.ndarray, list[int]]:
+def _by_draft_length(histograms: Mapping[int, Any], steps: int) -> tuple[np.ndarray, list[int]]:
     """Return accepted and drafted tokens of each step from a histogram for each draft length."""
-    problem = f"acceptance_histogram_by_draft_length {_MISFIT}"
-    _check(isinstance(found, Mapping) and all(key.isdecimal() and len(key) < 5 for key in found), problem)
-    histograms = {int(key): _list(found, key) or [] for key in found}
-    fits = all(len(each) == length + 1 for length, each in histograms.items())
-    _check(fits and sum(map(sum, histograms.values())) == steps, problem)
+    fits = all(isinstance(each, list) and len(each) == length + 1 for length, each in histograms.items())
+    _check(fits and sum(map(sum, histograms.values())) == steps, f"{_BY_LENGTH} {_MISFIT}")
     accepted = [np.repeat(np.arange(len(each)), each) for each in histograms.values()]
     drafted = [length for length, each in histograms.items() for _ in range(sum(each))]
     return np.concatenate([np.empty(0, np.int64), *accepted]), drafted

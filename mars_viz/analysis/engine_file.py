@@ -427,6 +427,7 @@ _TELLS = {
     "LM Studio": "LM Studio reports sums alone.",
 }
 """For engines without rounds, the contents of their reports."""
+_RECORD = "AIPerf's acceptance records hold counts, not tokens."
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,10 +492,10 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
         return EngineFile(tuple(sums), scrapes=scrapes, unread="Counters of a server are sums over all requests.")
     counted_requests, without = counts_in(values_in(text), text)
     requests = tuple(request for request, _ in counted_requests)
-    engine = next((engine for engine, _ in requests if engine in _TELLS), "")
+    engine = next((engine for engine, _ in requests if engine != "vLLM"), "")
     if engine:
         refuse_drafts(f"Drafts are joined with vLLM's responses, and these are {engine}'s")
-        return EngineFile(requests, without, unread=_TELLS[engine])
+        return EngineFile(requests, without, unread=_TELLS.get(engine, _RECORD))
     try:
         served = tuple(_served_rounds(counts, value, words) for (_, counts), value in counted_requests)
     except RunFileError as error:

@@ -19,6 +19,7 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, divided, interval
 from mars_viz.errors import RunFileError, SettingError
+from mars_viz.records import Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,16 @@ class AcceptanceCounts:
             or (self.completion_tokens or 0) < 0
         ):
             raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+
+    @classmethod
+    def of_rounds(
+        cls, name: str, rounds: Sequence[Round], gamma: int, completion: int, *, prefilled: int = 0
+    ) -> AcceptanceCounts:
+        """Count these rounds, which draft `gamma` tokens, or trees of more."""
+        accepted = np.array([len(each.decision.kept) for each in rounds], np.int64)
+        drafted = np.array([len(each.speculation) for each in rounds], np.int64)
+        gamma = max([gamma, *drafted.tolist()])
+        return cls(name, accepted, drafted, int(drafted.sum()), gamma, completion, prefilled=prefilled)
 
     @property
     def steps(self) -> int:

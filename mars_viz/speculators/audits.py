@@ -227,10 +227,8 @@ def watched(
             rounds, difference = held_against(backend, settings, number, ids, written)
             drafting = [each for each in rounds[1:] if len(each.speculation)]
             same = len(drafting) if difference is None else max(0, difference.round)
-            drafted = np.array([len(each.speculation) for each in drafting], np.int64)
-            accepted = np.array([len(each.decision.kept) for each in drafting], np.int64)
             count = 1 + sum(len(each.token_ids) for each in rounds[1:])
-            here = AcceptanceCounts("here", accepted, drafted, int(drafted.sum()), settings.gamma, count, prefilled=1)
+            here = AcceptanceCounts.of_rounds("here", drafting, settings.gamma, count, prefilled=1)
             prompt = replace(prompt, here=here, same_rounds=same, rounds=here.steps, difference=difference)
         watch = replace(watch, prompts=(*watch.prompts, prompt))
         yield watch

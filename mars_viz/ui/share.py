@@ -11,6 +11,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from mars_viz.analysis.engine_counts import acceptance_records
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.metrics import basis, judged_rounds
 from mars_viz.escapes import markdown
 from mars_viz.exploration import checked_gamma, shown
@@ -57,6 +59,7 @@ def _button(label: str, ending: str, make: Callable[[], bytes | str], says: str,
 
 
 MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": "text/html", "svg": "image/svg+xml"}
+MIME |= {"jsonl": "application/jsonl"}
 
 
 def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None:
@@ -77,6 +80,9 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
         table, typed = partial(token_table, run, dial, gamma), "The same table with the types of its columns."
         _button("Table of tokens, CSV", "csv", partial(_contents, csv_table, table), rows, name, "share")
         _button("Table of tokens, Parquet", "parquet", partial(_contents, parquet_table, table), typed, name, "share")
+        records = partial(acceptance_record, run, dial, gamma, name)
+        about = "Accepted and drafted tokens of each round, as in AIPerf's profile_export.jsonl."
+        _button("Acceptance record, AIPerf's JSON", "jsonl", records, about, name, "share")
         st.segmented_control(
             "A figure's camera button saves",
             FORMATS,
@@ -94,12 +100,23 @@ def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame
 
     If the run's map lacks the setting, the recorded blocks are judged at it.
     """
-    gamma = checked_gamma(run, gamma)
-    run_at, dial_at = shown(
-        run, rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial), gamma
-    )
+    run_at, dial_at, gamma = _run_at(run, dial, gamma)
     frame = replace(run_at, rounds=judged_rounds(run_at, dial_at)).to_frame()
     frame.insert(0, "dial", math.nan if dial_at is None else dial_at)
     frame.insert(1, "gamma", gamma)
     frame.insert(2, "basis", basis(run_at.trace, run_at.trace.settled(dial_at)).value)
     return frame
+
+
+def acceptance_record(run: Run, dial: float | None, gamma: int | None, name: str) -> str:
+    """Return the run's acceptance at a setting as a line of AIPerf's; see `token_table`."""
+    run_at, dial_at, gamma = _run_at(run, dial, gamma)
+    rounds = list(judged_rounds(run_at, dial_at))
+    count = sum(len(each.token_ids) for each in rounds)
+    return acceptance_records([AcceptanceCounts.of_rounds(name, rounds, gamma, count)])
+
+
+def _run_at(run: Run, dial: float | None, gamma: int | None) -> tuple[Run, float | None, int]:
+    gamma = checked_gamma(run, gamma)
+    dial = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
+    return *shown(run, dial, gamma), gamma
