@@ -272,7 +272,7 @@ def test_metrics_are_read_as_written_and_rates_add_up_to_the_length(found):
     assert vllm_metrics(again) == vllm_metrics(found)
     written = acceptance_records([found, found])
     both = read_file(written)
-    assert [engine for engine, _ in both.requests] == ["MARS Viz"] * 2 and "hold counts" in both.unread
+    assert [engine for engine, _ in both.requests] == ["MARS Viz"] * 2 and "no rounds" in both.unread
     first, second = (each for _, each in both.requests)
     assert acceptance_records([first, second]) == written
     assert (first.accepted.tolist(), first.drafted.tolist()) == (again.accepted.tolist(), again.drafted.tolist())

@@ -30,43 +30,12 @@ from mars_viz.analysis.engines import AcceptanceCounts, Counts, RequestTotals
 from mars_viz.errors import RunFileError
 
 MAX_LISTS = 1_000_000  # lists and objects in a file; each takes twenty times the bytes that write it
-ASK = {
-    "vLLM": "Start vLLM with --per-request-spec-decode-metrics detailed, ask with n = 1 and save the responses, or "
-    "save the text of its /metrics.",
-    "SGLang": "Save SGLang's responses: /generate counts in meta_info, the OpenAI routes in sglext if the request says "
-    "return_spec_tokens_details. Or start it with --enable-metrics and save the text of /metrics.",
-    "llama.cpp": "Save the responses of llama.cpp's server, whose timings have draft_n if anything was drafted, or "
-    "start it with --metrics and save the text of /metrics.",
-    "TensorRT-LLM": "Ask TensorRT-LLM with return_perf_metrics and save the outputs, or save the text of its "
-    "/prometheus/metrics.",
-    "mlx-vlm": "Start mlx-vlm with a draft model and save the responses, whose timings then have draft_rounds.",
-    "LM Studio": "Ask LM Studio's /api/v0 routes with a draft_model and save the responses, whose stats count drafts.",
-    "TGI": "TGI does not report drafted tokens. Serve the models with another engine.",
-    "": "vLLM reports them with --per-request-spec-decode-metrics detailed, SGLang in meta_info, llama.cpp's server "
-    "and mlx-vlm in timings, TensorRT-LLM with return_perf_metrics, LM Studio in stats; the text of /metrics of vLLM, "
-    "SGLang, llama.cpp and TensorRT-LLM is read as well.",
-}
-"""What to ask each engine for; "" for a file of an unknown engine."""
-
-_IN_JSON = {
-    "SGLang": r'"(meta_info|sglext|matched_stop)"\s*:',
-    "mlx-vlm": r'"draft_kind"\s*:',
-    "llama.cpp": r'"timings"\s*:\s*\{|"system_fingerprint"\s*:\s*"b\d+-|"id_slot"\s*:',
-    "TensorRT-LLM": r'"(request_perf_metrics|avg_decoded_tokens_per_iter|ctx_request_id)"\s*:',
-    "LM Studio": r'"stats"\s*:\s*\{[^{}]{0,500}"(tokens_per_second|tokensPerSecond)"',
-    "vLLM": r'"(speculative_decoding|prompt_logprobs|kv_transfer_params)"\s*:|"system_fingerprint"\s*:\s*"vllm',
-}
-_IN_LOGS = {
-    "TensorRT-LLM": r"\[(TensorRT-LLM|TRT-LLM)\]|^(# (HELP|TYPE) )?trtllm_",
-    "SGLang": r"sglang[:./_ ]|(Decode|Prefill) batch\b.{0,200}#(running|new)-",
-    "vLLM": r"SpecDecoding metrics:|Speculative metrics:|\b(INFO|WARNING|ERROR) .{0,200}\[\w+\.py:\d+\]|\bvllm\b",
-    "mlx-vlm": r"mlx[-_]vlm",
-    "LM Studio": r"(?i)lm[ -]?studio",
-    "TGI": r"text[-_]generation[-_](launcher|router|server|inference)|\btgi_",
-    "llama.cpp": r"llamacpp[:_]|llama[-_](server|model|context|perf|kv|cpp)|\bprint_timing\w*:|\bdraft acceptance|"
-    r"\b(slot|srv) +\w+: |\bstatistics +[\w-]+: #calls",
-}
-_SEARCHED = 5_000_000  # characters
+WANTED = (
+    "vLLM reports them with --per-request-spec-decode-metrics detailed if n = 1, SGLang in meta_info or, with "
+    "return_spec_tokens_details, in sglext, llama.cpp's server and mlx-vlm in timings, TensorRT-LLM with "
+    "return_perf_metrics, LM Studio in stats of /api/v0, and AIPerf with --export-level records; the text of /metrics "
+    "of vLLM, SGLang (--enable-metrics), llama.cpp (--metrics) and TensorRT-LLM is read as well. Save one of these."
+)
 _SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 _DONE = object()
 _GROWING = {"content", "tokens", "token_logprobs", "top_logprobs", "token_ids"}  # lists of a choice, chunk after chunk
@@ -88,7 +57,10 @@ def values_in(text: str) -> list[Any]:
             value, place = decoder.raw_decode(text, place)
         except (ValueError, RecursionError) as error:
             if not streamed:
-                raise _not_json(text, place, any(isinstance(value, dict) for value, _ in items)) from error
+                if text[place] in "{[" or any(isinstance(value, dict) for value, _ in items):
+                    line, remedy = text.count("\n", 0, place) + 1, "Remove it, or save the file again."
+                    raise RunFileError(f"Line {line} is no JSON; it may be cut off. {remedy}") from error
+                raise RunFileError(f"The text has no counts of speculative decoding. {WANTED}") from error
             if event and text.startswith("[DONE]", place):
                 items.append((_DONE, True))
             end = text.find("\n", place)  # an event's name, a comment, a header of HTTP, a chunk that was cut off
@@ -106,22 +78,6 @@ def values_in(text: str) -> list[Any]:
 def _after_space(text: str, place: int) -> int:
     match = _SPACE.match(text, place)
     return match.end() if match else place
-
-
-def _not_json(text: str, place: int, begun: bool) -> RunFileError:
-    line = text.count("\n", 0, place) + 1
-    engine = "" if begun else _engine(text, _IN_LOGS)
-    if engine:
-        return RunFileError(f"It is a log or other text of {engine} without counts that can be read. {ASK[engine]}")
-    if begun or text[place] in "{[":
-        return RunFileError(f"Line {line} is no JSON; it may be cut off. Remove it, or save the file again.")
-    return RunFileError(f"Line {line} is no JSON, and no engine's counts are in the text. {ASK['']}")
-
-
-def _engine(text: str, marks: dict[str, str]) -> str:
-    """Return the first engine whose marks are in the text, "" if none are."""
-    head = text[:_SEARCHED]
-    return next((engine for engine, mark in marks.items() if re.search(mark, head, re.MULTILINE)), "")
 
 
 def _merged(found: list[tuple[Any, bool]]) -> list[Any]:
@@ -182,9 +138,9 @@ Response = tuple[Any, Mapping[str, Any] | None]
 """The largest object of a file about one request only, and the object in it with the counts, if it has one."""
 
 
-def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineRequest, Any]], int]:
-    """Return the requests with counts, each with its response, and the number of requests without any. `values` are
-    those of `text`. Raises RunFileError if none has any, and for counts that do not add up."""
+def counts_in(values: Sequence[Any]) -> tuple[list[tuple[EngineRequest, Any]], int]:
+    """Return the requests with counts, each with its response, and the number of requests without any. Raises
+    RunFileError if none has any, and for counts that do not add up."""
     responses = [each for value in values for each in _responses(value, DEEPEST) or [(value, None)]]
     requests, steps = list[tuple[EngineRequest, Any]](), 0
     for number, (response, holds) in enumerate(responses, 1):
@@ -204,10 +160,7 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
         if steps > MAX_STEPS:
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     if not requests:
-        what = "request 1" if len(responses) == 1 else f"all {len(responses)} requests"
-        are_responses = any(response and _without(response) for response, _ in responses)
-        ask = ASK[_engine(text, _IN_JSON if are_responses else _IN_LOGS)]
-        raise RunFileError(f"In {what} there are no counts of speculative decoding. {ask}")
+        raise RunFileError(f"The file has no counts of speculative decoding. {WANTED}")
     return requests, len(responses) - len(requests)
 
 

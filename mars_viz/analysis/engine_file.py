@@ -418,18 +418,6 @@ def _tokens(line: Mapping[str, Any], key: str, number: int, most: int = LONGEST_
     raise RunFileError(f"Line {number} of the log has no {key} that are a list of token ids. Log them with every line.")
 
 
-_TELLS = {
-    "SGLang": "SGLang reports how often a round accepted how many tokens, not in which order, and no raw logits.",
-    "llama.cpp": "llama.cpp's server reports only sums; for an accepted drafted token it writes the probability 1 and "
-    "lists no other (its issue 27972), so no margin can be made of its probabilities.",
-    "mlx-vlm": "mlx-vlm reports sums alone.",
-    "TensorRT-LLM": "TensorRT-LLM reports only sums.",
-    "LM Studio": "LM Studio reports sums alone.",
-}
-"""For engines without rounds, the contents of their reports."""
-_RECORD = "AIPerf's acceptance records hold counts, not tokens."
-
-
 @dataclass(frozen=True, slots=True)
 class EngineFile:
     """Contents of an engine's file."""
@@ -490,12 +478,12 @@ def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] 
     if scrapes:
         refuse_drafts("Drafts are joined with vLLM's responses, and these are counters")
         return EngineFile(tuple(sums), scrapes=scrapes, unread="Counters of a server are sums over all requests.")
-    counted_requests, without = counts_in(values_in(text), text)
+    counted_requests, without = counts_in(values_in(text))
     requests = tuple(request for request, _ in counted_requests)
     engine = next((engine for engine, _ in requests if engine != "vLLM"), "")
     if engine:
         refuse_drafts(f"Drafts are joined with vLLM's responses, and these are {engine}'s")
-        return EngineFile(requests, without, unread=_TELLS.get(engine, _RECORD))
+        return EngineFile(requests, without, unread=f"{engine} reports counts, and no rounds with raw logits.")
     try:
         served = tuple(_served_rounds(counts, value, words) for (_, counts), value in counted_requests)
     except RunFileError as error:
