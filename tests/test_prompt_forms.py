@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from mars_viz.demo import tasks
-from mars_viz.demo.tasks import DIRECTIONS, SLIPS
+from mars_viz.demo.tasks import DIRECTIONS
 from mars_viz.errors import BadInput, PromptError
 from mars_viz.prompts import Turns, builtin_prompts, kinds_named, kinds_of, load_prompts, recognised, to_jsonl
 from mars_viz.prompts import files as files_module
+from training.corpus import SLIPS, learned
 
 USER, ASSISTANT = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -118,10 +119,9 @@ WRONG = [
     (b"data.jsonl\0\0\0\n", "zero bytes"),
     (b"[" * 100_000, "no JSON"),
     (b"question,answer\n1+1?,2\n", "CSV"),
-    (b"\xfd7zXZ\0\0", "an xz file. Unpack it"),
-    (b"PK\x03\x04\n", "a zip file. Unpack it"),
-    (b"PAR1\x15\x04\n", "a Parquet table"),
-    (gzip.compress(gzip.compress(b"a")), "gzip within gzip"),
+    (b"\xfd7zXZ\0\0", "Unpack an archive"),
+    (b"PAR1\x15\x04\0", "write a table as JSONL"),
+    (gzip.compress(gzip.compress(b"a")), "Unpack an archive"),
     (gzip.compress(b"a fox\n" * 9999)[:-9], "cut short"),
     (b"\x1f\x8b not gzip at all", "damaged"),
     (b"[]", "holds no prompt"),
@@ -164,7 +164,6 @@ def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() ->
             made = tasks.make(task, rng)
             found = recognised(made.prompt)
             assert found is not None and (found.category, found.answer) == (task.value, made.answer), made
-            assert tasks.grade(made, made.completion)
             told.add(re.sub(places, "_", made.completion).split(".")[1])
         assert len(told) > 50
 
@@ -172,7 +171,7 @@ def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() ->
 def test_only_what_is_learned_slips_and_as_often_as_is_said() -> None:
     rng, right, count = random.Random(3), 0, 2000
     for _ in range(count):
-        made = tasks.learned(tasks.Task.TURNS, rng)
+        made = learned(tasks.Task.TURNS, rng)
         solved = recognised(made.prompt)
         assert solved is not None and not made.held_out
         right += made.answer == solved.answer

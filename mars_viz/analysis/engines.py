@@ -236,14 +236,6 @@ class Pooling(Enum):
     MEAN = "mean of requests: each counts the same"
 
 
-class ByPosition(Enum):
-    """Reported rates for each position in the block."""
-
-    UNCONDITIONAL = "unconditional"  # relative to all drafts
-    CONDITIONAL_AND_JOINT = "conditional and joint"  # relative to drafts accepted so far, and the products of these
-    NOTHING = "not reported"
-
-
 @dataclass(frozen=True, slots=True)
 class Definition:
     """One engine's or paper's way to count acceptance."""
@@ -258,7 +250,7 @@ class Definition:
     rate: Callable[[Totals], np.ndarray] | None = None  # acceptance rate from sums or means; None if not reported
     rate_formula: str = ""  # in words; empty if not reported
     bonus: str = "in the length only"  # whether the target's own token, correction or bonus, is counted
-    by_position: ByPosition = ByPosition.NOTHING
+    by_position: tuple[str, ...] = ()  # names of the reported rates of each position, as in `EngineRow`
 
 
 DEFINITIONS: tuple[Definition, ...] = (
@@ -271,7 +263,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "A step without a drafted token is no draft.",
         rate=lambda of: divided(of.accepted, of.drafted),
         rate_formula="accepted / drafted tokens",
-        by_position=ByPosition.UNCONDITIONAL,
+        by_position=("unconditional",),
     ),
     Definition(
         "SGLang, scheduler",
@@ -313,7 +305,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "The server's log has it for each request, its statistics for all of them.",
         rate=lambda of: divided(of.accepted, of.drafted),
         rate_formula="accepted / generated drafted tokens",
-        by_position=ByPosition.UNCONDITIONAL,
+        by_position=("unconditional",),
     ),
     Definition(
         "specdec_bench",
@@ -323,7 +315,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "examples/specdec_bench/specdec_bench/metrics/acceptance_rate.py of NVIDIA Model-Optimizer at a2fbac7",
         "Its rates are keyed by emitted tokens, bonus included: its key k is position k - 1 here. It counts streamed "
         "pieces, so the prefill's token is a step of length 1, and the end of text is left out.",
-        by_position=ByPosition.CONDITIONAL_AND_JOINT,
+        by_position=("conditional", "joint"),
     ),
     Definition(
         "SpecForge",
@@ -359,6 +351,7 @@ DEFINITIONS: tuple[Definition, ...] = (
 """Every definition, in the order of the table."""
 
 
+_POSITIONS = ("unconditional", "conditional", "joint")
 Formula = Callable[[Totals], np.ndarray]
 MOST_DRAWN = 20_000
 """Number of requests or rounds that are resampled; more are combined at random into that many groups."""
@@ -379,9 +372,9 @@ class EngineRow:
     definition: Definition
     length: float  # all requests together. NaN if not reported or not defined.
     rate: float  # all requests together. NaN if not reported or not defined.
-    unconditional: np.ndarray | None  # float64 [γ]; None if not reported
-    conditional: np.ndarray | None  # float64 [γ]; None if not reported
-    joint: np.ndarray | None  # float64 [γ]; None if not reported
+    unconditional: np.ndarray | None  # float64 [γ]; share of all drafts; these three are None if not reported
+    conditional: np.ndarray | None  # float64 [γ]; share of drafts accepted so far
+    joint: np.ndarray | None  # float64 [γ]; products of the conditional ones
     length_within: Within  # the length's interval: over requests, or over the rounds of a single one
     rate_within: Within  # the rate's interval
 
@@ -394,24 +387,19 @@ def acceptance_table(
     pool = tuple(requests)
     if not pool:
         raise SettingError("There is no run to describe. Choose at least one.")
-    each, (unconditional, conditional, joint) = totals_of(pool), position_rates(pool)
-    within = _within_of(pool, each, units, how)
+    each, by_position = totals_of(pool), dict(zip(_POSITIONS, position_rates(pool), strict=True))
+    within, summed = _within_of(pool, each, units, how), any(request.summed for request in pool)
     rows = []
-    for definition in DEFINITIONS:
-        length, rate = definition.length, definition.rate
-        if definition.pooling is Pooling.MEAN and any(request.summed for request in pool):
-            length = rate = None  # not known from sums over requests
-        both = definition.by_position is ByPosition.CONDITIONAL_AND_JOINT
+    for of in DEFINITIONS:
+        known = not (summed and of.pooling is Pooling.MEAN)  # which sums over requests do not give
         rows.append(
             EngineRow(
-                definition=definition,
-                length=_together(definition, length, each),
-                rate=_together(definition, rate, each),
-                unconditional=unconditional if definition.by_position is ByPosition.UNCONDITIONAL else None,
-                conditional=conditional if both else None,
-                joint=joint if both else None,
-                length_within=within(definition.length, definition.pooling),
-                rate_within=within(definition.rate, definition.pooling),
+                of,
+                length=_together(of, of.length if known else None, each),
+                rate=_together(of, of.rate if known else None, each),
+                length_within=within(of.length, of.pooling),
+                rate_within=within(of.rate, of.pooling),
+                **{name: rates if name in of.by_position else None for name, rates in by_position.items()},
             )
         )
     return tuple(rows)

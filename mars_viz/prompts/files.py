@@ -34,21 +34,15 @@ from mars_viz.words import counted
 MAX_LINE = LARGEST  # bytes per line, so that a file without line breaks cannot fill the memory
 MOST_PROMPTS = 100_000  # entries per file, including invalid ones; ten times the largest test set of exercises
 MOST_UNPACKED = 64 << 20  # bytes to read from a gzipped file
-MOST_BLANK = 1_000_000  # blank lines per file
 _PIECE = 1 << 20
 _LOOKED_AT = 10  # lines used to distinguish JSONL from text
 _GZIP = b"\x1f\x8b"
-_PACKED = {
-    _GZIP: "gzip within gzip",
-    b"\xfd7zXZ": "an xz file",
-    b"BZh": "a bzip2 file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-    b"PK\x03\x04": "a zip file",
-    b"7z\xbc\xaf": "a 7z file",
-}
-_TABLES = {b"PAR1": "a Parquet", b"ARROW1": "an Arrow"}
 _JSON_BEGINS = re.compile(r"\s*(\{\s*([\"'}]|$)|\[\s*([\[{\"\]]|$))")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
+_AS_TEXT = (
+    "Unpack an archive, and write a table as JSONL, such as with pandas: "
+    "pandas.read_csv(FILE).to_json(OUT, orient='records', lines=True)."
+)
 Entry = tuple[str, int, Any]  # unit ('line' or 'entry'), its number, and its value: JSON, a text, or a BadEntry
 
 
@@ -146,24 +140,12 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
     packed = source.peek(len(_GZIP)).startswith(_GZIP)
     if packed:
         source = BufferedReader(gzip.GzipFile(fileobj=file))  # reads lines ten times as fast
-    begins: bytes = source.peek(8)
-    for magic, kind in _PACKED.items():
-        if begins.startswith(magic):
-            raise PromptError(f"it is {kind}. Unpack it, and give the JSONL or text that it holds.")
-    for magic, kind in _TABLES.items():
-        if begins.startswith(magic):
-            raise PromptError(
-                f"it is {kind} table. Write it as JSONL first, such as with pandas: "
-                "pandas.read_parquet(FILE).to_json(OUT, orient='records', lines=True)."
-            )
-    size = blank = 0
+    size = 0
     while piece := source.readline(_PIECE):
         yield piece if size else piece.removeprefix(codecs.BOM_UTF8)
-        size, blank = size + len(piece), blank + piece.isspace()
+        size += len(piece)
         if packed and size > MOST_UNPACKED:
             raise PromptError(f"it unpacks to more than {MOST_UNPACKED >> 20} MiB. Unpack it first, or split it.")
-        if blank > MOST_BLANK:
-            raise PromptError(f"it has more than {MOST_BLANK:,} blank lines. Remove them.")
 
 
 def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
@@ -190,10 +172,7 @@ def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
     if 2 * objects < len(looked) and not _begins_as_json(text):
         cells = [cell.strip().strip('"').lower() for cell in re.split("[,;\t]", text)]
         if len(cells) > 1 and any(cell in KEYS for cell in cells) and all(re.fullmatch(r"\w{1,40}", c) for c in cells):
-            raise PromptError(
-                "it is a CSV table. Write it as JSONL first, such as with pandas: "
-                "pandas.read_csv(FILE).to_json(OUT, orient='records', lines=True)."
-            )
+            raise PromptError(f"it is a CSV table. {_AS_TEXT}")
         for number, data in lines:
             yield "line", number, data if isinstance(data, BadEntry) else _decoded(data, number).rstrip("\r\n")
     elif objects or any(isinstance(data, BadEntry) for _, data in looked):
@@ -231,9 +210,9 @@ def _decoded(data: bytes, line: int) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise PromptError(f"line {line} is not UTF-8 text. Save the file as UTF-8.") from error
+        raise PromptError(f"line {line} is not UTF-8 text. {_AS_TEXT}") from error
     if "\0" in text:
-        raise PromptError(f"line {line} holds zero bytes, so it is not UTF-8 text. Give text or JSONL in UTF-8.")
+        raise PromptError(f"line {line} is not UTF-8 text, it holds zero bytes. {_AS_TEXT}")
     return text
 
 

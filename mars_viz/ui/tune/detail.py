@@ -19,7 +19,7 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.engine_counts import acceptance_records, vllm_metrics
-from mars_viz.analysis.engine_file import read_file
+from mars_viz.analysis.engine_file import decoded, read_file
 from mars_viz.analysis.intervals import Band, Method
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import THRESHOLD
@@ -521,9 +521,7 @@ def imported() -> None:
         if upload is None:
             return
         try:
-            engine_file = read_file(upload.getvalue().decode("utf-8-sig"))
-        except UnicodeDecodeError:
-            theme.note("The file is not UTF-8 text. Save it as UTF-8.")
+            engine_file = read_file(decoded(upload.getvalue()))
         except BadInput as error:
             theme.note(str(error))
         else:
