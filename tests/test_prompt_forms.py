@@ -116,7 +116,7 @@ WRONG = [
     (b'[{"prompt": "caf\xe9"}]', "not UTF-8"),
     (b"caf\xe9\n", "line 1 is not UTF-8"),
     ("a fox\n".encode("utf-16"), "not UTF-8"),
-    (b"data.jsonl\0\0\0\n", "zero bytes"),
+    (b"data.jsonl\0\0\0\n", "line 1 is not UTF-8"),
     (b"[" * 100_000, "no JSON"),
     (b"question,answer\n1+1?,2\n", "CSV"),
     (b"\xfd7zXZ\0\0", "Unpack an archive"),
@@ -137,23 +137,20 @@ WRONG = [
 ]
 
 
-def test_what_is_no_prompt_set_is_refused_and_a_gzip_bomb_read_in_pieces(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_prompt_set_is_refused_and_a_gzip_bomb(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for data, reason in WRONG:
         with pytest.raises(BadInput) as caught:
             read(file, data)
         assert reason in str(caught.value) and str(file) in str(caught.value)
     entries = [{"prompt": f"{n} " + "é" * (n % 97)} for n in range(2000)]
-    monkeypatch.setattr(files_module, "_PIECE", 101)
     data = json.dumps(entries, ensure_ascii=False).encode()
     assert [prompt for _, prompt in read(file, data)] == [entry["prompt"] for entry in entries]
     monkeypatch.setattr(files_module, "MOST_UNPACKED", len(data) - 1)
     with pytest.raises(BadInput, match="unpacks to more"):
         read(file, gzip.compress(data))
-    monkeypatch.setattr(files_module, "MAX_LINE", 1000)
-    with pytest.raises(BadInput, match="entry 2 is no JSON"):
-        read(file, [{"prompt": "a"}, {"prompt": "b" * 5000}])
+    monkeypatch.setattr(files_module, "MOST_READ", 20)
+    with pytest.raises(BadInput, match="Split it"):
+        read(file, data)
 
 
 def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() -> None:
