@@ -1,6 +1,6 @@
 """A vLLM server over HTTP: its models, its tokens, raw logits of given texts, and its own texts.
 
-Uses the routes `/v1/models`, `/version`, `/tokenize`, `/v1/completions` and `/metrics`. Imports no model library.
+Uses the routes `/v1/models`, `/version`, `/tokenize` and `/v1/completions`. Imports no model library.
 """
 
 from __future__ import annotations
@@ -102,14 +102,6 @@ class Server:
             if with_logits and len(tokens) != len(rows):
                 raise ValueError(f"{len(rows)} rows of {len(tokens)} tokens")
         return ServedText(tokens, tuple(rows), self._counts(answer))
-
-    def speculates(self) -> bool | None:
-        """Return whether it drafts, according to its page for Prometheus; None without such a page."""
-        try:
-            answer = self._pool.request("GET", f"{self.address}/metrics", redirect=False)
-        except urllib3.exceptions.HTTPError:
-            return None
-        return b"vllm:spec_decode" in answer.data if b"vllm:" in answer.data else None
 
     def _counts(self, told: Mapping[str, Any]) -> AcceptanceCounts | None:
         metrics = told.get("metrics")
