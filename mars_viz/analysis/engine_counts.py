@@ -276,7 +276,7 @@ OWN = "mars_viz"  # the engine of records written here, whose texts have no toke
 _RECORDED = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM", OWN: "MARS Viz"}
 Reader = Callable[[Any, Mapping[str, Any], str], Counts]
 _ENGINES: tuple[tuple[str, Sequence[str], Reader], ...] = (
-    ("vLLM", ("num_spec_steps",), lambda value, holds, name: vllm_counts(holds, name, _completion(value, holds))),
+    ("vLLM", ("num_spec_steps",), lambda value, holds, name: _vllm_counts(holds, name, _completion(value, holds))),
     ("SGLang", ("spec_verify_ct",), _sglang),
     ("mlx-vlm", ("draft_rounds",), _llama_cpp),
     ("llama.cpp", ("draft_n", "draft_n_accepted"), _llama_cpp),
@@ -385,17 +385,8 @@ def acceptance_records(requests: Sequence[AcceptanceCounts]) -> str:
     return "".join(lines)
 
 
-def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
-    """Return the counts of a `speculative_decoding` object for a text of `completion` tokens. Raises RunFileError."""
-    try:
-        _count({_COMPLETION: completion}, _COMPLETION)
-        return _vllm_counts(metrics, name, completion)
-    except _Contradiction as error:
-        remedy = "Export it again with --per-request-spec-decode-metrics detailed."
-        raise RunFileError(f"The metrics of {name} cannot be used: {error}. {remedy}") from error
-
-
 def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
+    """Return the counts of a `speculative_decoding` object for a text of `completion` tokens."""
     keys = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "num_spec_tokens")
     sums = [count for key in keys if (count := _count(metrics, key)) is not None]
     _check(len(sums) == len(keys), f"it needs {', '.join(keys)}")

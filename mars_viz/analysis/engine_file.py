@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -237,22 +237,11 @@ def _ids(found: Any) -> tuple[int, ...]:
 Drafts = Mapping[str, tuple[int, ...]]  # the logged draft after each prefix, by `prefix_key`
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRow:
+class LoggedRow(NamedTuple):
     """The target's law at one place, as far as it is logged."""
 
-    ids: tuple[int, ...]  # its best tokens
-    logits: tuple[float, ...]  # raw logits
-    drafted: float | None  # logit of the drafted token that the row judges; None if unknown or if it judges none
-
-    @property
-    def listed(self) -> dict[int, float]:
-        """Logits by token."""
-        return dict(zip(self.ids, self.logits, strict=True))
-
-    def logit(self, token: int) -> float | None:
-        """Return the logit of the drafted token that the row judges; None if it is neither logged nor listed."""
-        return self.listed.get(token) if self.drafted is None else self.drafted
+    listed: dict[int, float]  # raw logits of its best tokens
+    judged: float | None  # logit of the drafted token that the row judges; None if unknown or if it judges none
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +294,7 @@ class LoggedText:
     def vocabulary(self) -> int:
         """One more than the largest token id."""
         rounds = (token for each in self.rounds for token in (*each.drafted, *each.emitted))
-        rows = (token for each in self.rounds for row in each.rows for token in row.ids)
+        rows = (token for each in self.rounds for row in each.rows for token in row.listed)
         return 1 + max((*self.prompt_ids, *rounds, *rows))
 
     @property
@@ -396,8 +385,8 @@ def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
             ids, values, judged = row["topk_ids"], row["topk_values"], row.get("z_x")
             if not 2 <= len(ids) == len(values) <= WIDEST or not all(type(each) is int and each >= 0 for each in ids):
                 raise ValueError("no such list")
-            values = tuple(map(float, values))
-            logged.append(LoggedRow(tuple(ids), values, None if judged is None else float(judged)))
+            listed = dict(zip(ids, map(float, values), strict=True))
+            logged.append(LoggedRow(listed, None if judged is None else float(judged)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFileError(f"Line {number} of the log has a row without topk_ids and topk_values. Log both.") from error
     return LoggedRound(drafted, accepted, emitted, tuple(logged))

@@ -266,7 +266,7 @@ class EngineTarget(Target):
                 "--target MODEL."
             )
         self._text, self._target, self._tolerance = text, target, tolerance
-        self._width = min((len(row.ids) for each in text.rounds for row in each.rows), default=0)
+        self._width = min((len(row.listed) for each in text.rounds for row in each.rows), default=0)
         self.device = torch.device("cpu") if target is None else target.device
         self._numbers = {prefix: number for number, prefix in enumerate(text.prefixes)}
         self.ties = 0  # number of resolved ties; at each the token's logit is raised just above the best one
@@ -284,8 +284,8 @@ class EngineTarget(Target):
     def _logged(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
         rows = [self._text.rounds[self._numbers[prefix]].rows[: tokens.shape[1] + 1] for prefix in prefixes]
         drafted = [
-            [row.logit(token) for row, token in zip(each, row_tokens, strict=False)]
-            for each, row_tokens in zip(rows, tokens.tolist(), strict=True)
+            [row.listed.get(token) if row.judged is None else row.judged for row, token in zip(each, ids, strict=False)]
+            for each, ids in zip(rows, tokens.tolist(), strict=True)
         ]
         logits = [[logit for logit in each if logit is not None] for each in drafted]
         listed = [[row.listed for row in each] for each in rows]

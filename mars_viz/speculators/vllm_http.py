@@ -14,7 +14,7 @@ from typing import Any
 
 import urllib3
 
-from mars_viz.analysis.engine_counts import vllm_counts
+from mars_viz.analysis.engine_counts import counts_in
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.errors import ModelError, RunFileError
 from mars_viz.permissions import PATHS, MayNamePaths, who_may_name_paths
@@ -103,18 +103,15 @@ class Server:
                 raise ValueError(f"{len(rows)} rows of {len(tokens)} tokens")
         return ServedText(tokens, tuple(rows), self._counts(answer))
 
-    def _counts(self, told: Mapping[str, Any]) -> AcceptanceCounts | None:
-        metrics = told.get("metrics")
-        speculation = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
-        if not isinstance(speculation, Mapping):
+    def _counts(self, answer: Mapping[str, Any]) -> AcceptanceCounts | None:
+        metrics = answer.get("metrics")
+        if not isinstance(metrics, Mapping) or not isinstance(metrics.get("speculative_decoding"), Mapping):
             return None
-        usage = told.get("usage")
         try:
-            return vllm_counts(
-                speculation, "request 1", usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-            )
+            (((_, counts), _), *_), _ = counts_in([answer])
         except RunFileError as error:
             raise ModelError(f"{self.address} counts wrongly what it accepted. {error}") from error
+        return counts if isinstance(counts, AcceptanceCounts) else None
 
     def _body(self, prompts: list[list[int]]) -> dict[str, Any]:
         return {
@@ -156,22 +153,18 @@ class Server:
                 raise ModelError(f"{address} {why}") from error
         if answer.status == 200 and isinstance(reply, dict):
             return reply
-        if answer.status in (401, 403):
-            raise ModelError(
-                f"The server at {address} asks for a key. Put it into the environment as {KEY}; it is not sent where "
-                f"everybody may name servers ({PATHS})."
-            )
-        if answer.status in _BUSY:
-            raise ModelError(
-                f"The server at {address} is too busy or broken: it answered {answer.status} five times. Wait, and go "
-                "on."
-            )
         details = reply.get("error", {}) if isinstance(reply, dict) else {}
         words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]
-        raise ModelError(
-            f"The server at {address} refuses what it is asked ({answer.status}{f': {words}' if words else ''}). Give "
-            f"the address of a vLLM server: {start}"
+        problem = (
+            f"refuses what it is asked ({answer.status}{f': {words}' if words else ''}). Give the address of a vLLM "
         )
+        problem += f"server: {start}"
+        if answer.status in (401, 403):
+            problem = f"asks for a key. Put it into the environment as {KEY}; it is not sent where everybody may name "
+            problem += f"servers ({PATHS})."
+        elif answer.status in _BUSY:
+            problem = f"is too busy or broken: it answered {answer.status} five times. Wait, and go on."
+        raise ModelError(f"The server at {address} {problem}")
 
 
 def _rows(choice: Mapping[str, Any], text: Sequence[int], begin: int) -> list[dict[int, float]]:
