@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -140,30 +140,28 @@ class Server:
         address, start, method = self.address, self.start, "GET" if body is None else "POST"
         try:
             answer = self._pool.request(method, f"{address}{path}", json=body, redirect=False)
-            reply = json.loads(answer.data)
         except urllib3.exceptions.HTTPError as error:
             why = type(getattr(error, "reason", None) or error).__name__.removesuffix("Error")
             raise ModelError(
                 f"No vLLM server answers at {address} ({why}). See that it runs there and has finished loading: {start}"
             ) from error
-        except ValueError as error:
-            reply = {}
-            if answer.status == 200:
-                why = "answers with half a reply. See whether the server is well, and go on."
-                raise ModelError(f"{address} {why}") from error
+        reply = None
+        with suppress(ValueError):
+            reply = json.loads(answer.data)
         if answer.status == 200 and isinstance(reply, dict):
             return reply
         details = reply.get("error", {}) if isinstance(reply, dict) else {}
         words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]
-        problem = (
-            f"refuses what it is asked ({answer.status}{f': {words}' if words else ''}). Give the address of a vLLM "
-        )
-        problem += f"server: {start}"
         if answer.status in (401, 403):
-            problem = f"asks for a key. Put it into the environment as {KEY}; it is not sent where everybody may name "
-            problem += f"servers ({PATHS})."
+            problem = (
+                f"asks for a key. Put it into the environment as {KEY}; it is not sent where everybody may name servers "
+                f"({PATHS})."
+            )
         elif answer.status in _BUSY:
             problem = f"is too busy or broken: it answered {answer.status} five times. Wait, and go on."
+        else:
+            said = f"{answer.status}: {words}" if words else f"{answer.status}"
+            problem = f"refuses what it is asked ({said}). Give the address of a vLLM server: {start}"
         raise ModelError(f"The server at {address} {problem}")
 
 
