@@ -153,10 +153,8 @@ class Server:
         details = reply.get("error", {}) if isinstance(reply, dict) else {}
         words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]
         if answer.status in (401, 403):
-            problem = (
-                f"asks for a key. Put it into the environment as {KEY}; it is not sent where everybody may name servers "
-                f"({PATHS})."
-            )
+            where = f"it is not sent where everybody may name servers ({PATHS})"
+            problem = f"asks for a key. Put it into the environment as {KEY}; {where}."
         elif answer.status in _BUSY:
             problem = f"is too busy or broken: it answered {answer.status} five times. Wait, and go on."
         else:
