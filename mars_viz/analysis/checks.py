@@ -64,32 +64,27 @@ class HeadCheck:
     @property
     def findings(self) -> tuple[str, ...]:
         """Sentences about problems and their causes."""
-        findings, first = [], self.depths[0].true_features.estimate
+        first, second = self.depths[0].true_features.estimate, self.depths[1] if len(self.depths) > 1 else None
         best = max(self.tried, key=lambda each: each.accepted.estimate, default=None)
-        others = "" if best is None else self._others(best)
-        better = best is not None and best.gain.low > 0
-        if better:
-            findings.append(others)
-        elif first < LOW:
+        findings, better = [] if best is None else [self._others(best)], best is not None and best.gain.low > 0
+        if first < LOW and not better:
             findings.append(
-                f"Even at depth 1 only {first:.0%} agree: the head reads other layers than it was "
-                f"trained on, its d2t table is read wrongly, or it was trained for another target. {others}".rstrip()
+                f"Even at depth 1 only {first:.0%} agree: the head reads other layers than it was trained on, its d2t "
+                "table is read wrongly, or it was trained for another target."
             )
-        elif len(self.depths) > 1:
-            true, fed = self.depths[1].true_features.estimate, self.depths[1].own_states.estimate
-            if fed < CLIFF * true:
-                findings.append(
-                    f"Agreement falls to {fed:.0%} at depth 2, where true features give {true:.0%}: the wrong state is "
-                    "fed back (normed in place of un-normed, or the other way round), or the head was trained without "
-                    "its own states."
-                )
+        elif not better and second and second.own_states.estimate < CLIFF * second.true_features.estimate:
+            findings.append(
+                f"Agreement falls to {second.own_states.estimate:.0%} at depth 2, where true features give "
+                f"{second.true_features.estimate:.0%}: the wrong state is fed back (normed in place of un-normed, or "
+                "the other way round), or the head was trained without its own states."
+            )
         if self.coverage.estimate < NARROW:
             findings.append(
                 f"Its vocabulary holds {self.coverage.estimate:.0%} of the target's probability, which no acceptance "
                 "can exceed: take a larger one, or one of the texts that are served."
             )
         if self.guess and not better:
-            findings.append(f"Which layers it reads is a guess: {self.guess}. {others * (first >= LOW)}".rstrip())
+            findings.append(f"Which layers it reads is a guess: {self.guess}.")
         return tuple(findings) or (NOTHING,)
 
     @property
