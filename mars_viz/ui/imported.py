@@ -1,5 +1,5 @@
-"""Opens uploads on Explore, and shows an engine's file: counts under each engine's definition, the text by rounds, and an
-upper bound on the rejections that MARS could have accepted.
+"""Opens uploads on Explore, and shows an engine's file: counts under each engine's definition, the text by rounds, and
+an upper bound on the rejections that MARS could have accepted.
 
 Everything shown is from the file; missing information is marked as unknown.
 """
