@@ -55,8 +55,9 @@ def load_prompts(
     limit: int | None = None,
     turns: Turns = Turns.ALL,
     own: bool = False,
+    data: bytes | None = None,
 ) -> PromptSet:
-    """Return the file as a set, its tasks alternating (`PromptSet.mixed`).
+    """Return the file as a set, its tasks alternating (`PromptSet.mixed`). `data` are contents in place of the file's.
 
     `limit` keeps the first prompts in that order; a conversation counts once. A file written by MARS Viz (`own`) keeps
     its order, and only such a file may name a harness task as grader, because a task may run code. `grader` applies to
@@ -72,7 +73,7 @@ def load_prompts(
         checked_grader(grader, own)
     path, items, skipped, seen = Path(path), list[PromptItem](), list[SkippedLine](), dict[str, str]()
     with _reading(path):
-        for unit, number, value in _entries(_data(path)):
+        for unit, number, value in _entries(_unpacked(_read(path) if data is None else data)):
             if len(items) + len(skipped) >= MOST_PROMPTS:
                 if limit is not None:
                     break  # the limit applies to the mixed prompts read so far
@@ -135,11 +136,14 @@ def to_jsonl(prompts: PromptSet) -> bytes:
     return "".join(lines).encode()
 
 
-def _data(path: Path) -> bytes:
-    """Return the file's contents, unpacked and without a byte order mark."""
+def _read(path: Path) -> bytes:
     if path.stat().st_size > MOST_READ:
         raise PromptError(f"it has more than {MOST_READ >> 20} MiB. Split it.")
-    data = path.read_bytes()
+    return path.read_bytes()
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Return a file's contents without gzip and byte order mark."""
     if data.startswith(_GZIP):
         data = gzip.GzipFile(fileobj=BytesIO(data)).read(MOST_UNPACKED + 1)
         if len(data) > MOST_UNPACKED:
