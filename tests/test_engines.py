@@ -116,9 +116,7 @@ def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
     pieces = {token: Piece(f" w{token}".encode()) for token in range(8)}
     ending = Ending(frozenset({EOS}), limit, (f"w{STOP}".encode(),), pieces)
     rounds = tuple(walk(Script(blocks), rule_named("strict"), None, (1,), ending))
-    accepted = np.array([len(round_.decision.kept) for round_ in rounds])
-    completion = sum(len(round_.token_ids) for round_ in rounds)
-    found = AcceptanceCounts("a", accepted, np.full(len(rounds), 3), 3 * len(rounds), 3, completion)
+    found = AcceptanceCounts.of_rounds("a", rounds, 3, sum(len(round_.token_ids) for round_ in rounds))
     assert (found.steps, found.accepted_total, found.completion_tokens, found.reached_total) == expected
     by_step = engines.totals_by_step(found)
     assert by_step.reached.tolist() == [round_.kept for round_ in rounds]
