@@ -77,8 +77,7 @@ def load_prompts(
             if len(items) + len(skipped) >= MOST_PROMPTS:
                 if limit is not None:
                     break  # the limit applies to the mixed prompts read so far
-                most = f"more than {MOST_PROMPTS:,} prompts"
-                raise PromptError(f"{path} holds {most}. Split it, or limit how many are taken.")
+                raise PromptError(f"more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken.")
             try:
                 read = items_of(value, unit, number, grader, turns, own)
                 names = {read[0].unit, *(item.id for item in read)}
@@ -86,8 +85,8 @@ def load_prompts(
                     raise BadEntry(f"the id {repeated[0]!r} is that of {seen[repeated[0]]}; give it another")
             except BadEntry as error:
                 if not skip_bad:
-                    where = f"{path}, {unit} {number}"
-                    raise PromptError(f"{where}: {error}. Mend the {unit}, or skip bad lines.") from error
+                    remedy = f"Mend the {unit}, or skip bad lines."
+                    raise PromptError(f"{unit} {number}: {error}. {remedy}") from error
                 skipped.append(SkippedLine(number, str(error), unit))
             else:
                 seen |= dict.fromkeys(names, f"{unit} {number}")
@@ -112,8 +111,7 @@ def _reading(path: Path) -> Iterator[None]:
         try:
             yield
         except BadInput as error:
-            named = str(error).startswith(str(path))
-            raise PromptError(str(error) if named else f"{path}: {error}") from error
+            raise PromptError(f"{path}: {error}") from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise PromptError(f"{path} is a gzip file that is damaged or cut short. Copy it again.") from error
 
