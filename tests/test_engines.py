@@ -279,10 +279,10 @@ def test_metrics_are_read_as_written_and_rates_add_up_to_the_length(found):
 
 SUMMARY = {  # a record as AIPerf writes it: its histogram is sparse, and unknown fields are left out
     **{"engine": "vllm", "mean_acceptance_length": 2.2, "draft_acceptance_rate": 0.4, "num_spec_steps": 5},
-    **{"acceptance_histogram": {"0": 2, "1": 1, "2": 1, "3": 1}, "num_accepted_draft_tokens": 6},
+    **{"acceptance_histogram": {"0": 3, "3": 2}, "num_accepted_draft_tokens": 6},
     **{"num_draft_tokens": 15, "num_spec_tokens": 3, "completion_tokens": 12},
 }
-DETAILED = SUMMARY | {"per_step_accepted": [3, 0, 2, 0, 1], "per_step_drafted": [3, 3, 3, 3, 3]}
+DETAILED = SUMMARY | {"per_step_accepted": [3, 0, 3, 0, 0], "per_step_drafted": [3, 3, 3, 3, 3]}
 UNBOUNDED = {key: value for key, value in SUMMARY.items() if key != "num_spec_tokens"} | {"engine": "sglang"}
 
 
@@ -296,12 +296,12 @@ def test_records_of_aiperf():
     found = read_file("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
     assert found.without == 1 and [engine for engine, _ in found.requests] == ["vLLM", "vLLM", "SGLang", "vLLM"]
     summary, detailed, sums, unbounded = (each for _, each in found.requests)
-    assert (summary.name, summary.accepted.tolist(), summary.ordered) == ("r0", [0, 0, 1, 2, 3], False)
-    assert detailed.accepted.tolist() == [3, 0, 2, 0, 1] and detailed.prefilled == 1 == unbounded.prefilled
+    assert (summary.name, summary.accepted.tolist(), summary.ordered) == ("r0", [0, 0, 0, 3, 3], False)
+    assert detailed.accepted.tolist() == [3, 0, 3, 0, 0] and detailed.prefilled == 1 == unbounded.prefilled
     assert sums == engines.RequestTotals("r2", 6, 15, 5, None, 12) and unbounded.gamma == 3
     (line,) = acceptance_records([detailed]).splitlines()
     assert json.loads(line)["spec_decode_acceptance"] == DETAILED | {"engine": "mars_viz"}
-    assert vllm_counts_of(SUMMARY)[0].accepted.tolist() == [0, 0, 1, 2, 3]  # a record by itself
+    assert vllm_counts_of(SUMMARY)[0].accepted.tolist() == [0, 0, 0, 3, 3]  # a record by itself
 
 
 def test_contradictory_records_of_aiperf_are_refused():
