@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -454,31 +454,28 @@ def decoded(data: bytes, what: str = "The file") -> str:
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:
     """Read a file of responses or counters, or a log of whole rounds. `drafts` is the log of the drafts of vLLM's
     responses, and `words` returns a token's text. Raises BadInput."""
+    found = _read(text, words)
+    if drafts is None:
+        return found
+    if not found.served:
+        why = f"Drafts are joined with the rounds of vLLM's responses, and the file has none. {found.unread}".rstrip()
+        raise SettingError(f"{why} Leave --drafts out.")
+    logged = parse_drafts(drafts)
+    return replace(found, texts=tuple(joined(each, logged) for each in found.served))
 
-    def refuse_drafts(what: str) -> None:
-        if drafts is not None:
-            raise SettingError(f"{what}. Leave --drafts out.")
 
+def _read(text: str, words: Callable[[int], str] | None) -> EngineFile:
     head = text[:200_000].lstrip().partition("\n")[0]
     if '"prompt_ids"' in head and '"choices"' not in head:
-        refuse_drafts("A log of whole rounds holds its drafts")
         return EngineFile(texts=parse_log(text))
     sums, scrapes = counters_in(text)
     if scrapes:
-        refuse_drafts("Drafts are joined with vLLM's responses, and these are counters")
         return EngineFile(tuple(sums), scrapes=scrapes, unread="Counters of a server are sums over all requests.")
-    counted_requests, without = counts_in(values_in(text))
-    requests = tuple(request for request, _ in counted_requests)
-    engine = next((engine for engine, _ in requests if engine != "vLLM"), "")
-    if engine:
-        refuse_drafts(f"Drafts are joined with vLLM's responses, and these are {engine}'s")
-        return EngineFile(requests, without, unread=f"{engine} reports counts, and no rounds with raw logits.")
+    requests, without = counts_in(values_in(text))
+    found = EngineFile(tuple(request for request, _ in requests), without)
+    if engine := next((engine for engine, _ in found.requests if engine != "vLLM"), ""):
+        return replace(found, unread=f"{engine} reports counts, and no rounds with raw logits.")
     try:
-        served = tuple(_served_rounds(counts, value, words) for (_, counts), value in counted_requests)
+        return replace(found, served=tuple(_served_rounds(counts, value, words) for (_, counts), value in requests))
     except RunFileError as error:
-        if drafts is not None:
-            raise
-        return EngineFile(requests, without, unread=str(error))
-    logged = None if drafts is None else parse_drafts(drafts)
-    texts = () if logged is None else tuple(joined(each, logged) for each in served)
-    return EngineFile(requests, without, served=served, texts=texts)
+        return replace(found, unread=str(error))
