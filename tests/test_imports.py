@@ -40,6 +40,7 @@ OLD_SGLANG = {"spec_verify_ct": 3, "spec_accept_token_num": 5, "spec_draft_token
 UNEVEN = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 7, "spec_correct_drafts_histogram": [1, 0, 1]}
 USAGE = {"completion_tokens": 10}
 TRT = {"total_accepted_draft_tokens": 6, "total_draft_tokens": 12, "acceptance_rate": 0.5}
+TRT_STEPS = TRT | {"num_spec_steps": 4, "acceptance_histogram": [1, 1, 1, 1], "num_spec_tokens": 3}
 TRT = {"request_perf_metrics": {"speculative_decoding": TRT}, "usage": USAGE}
 MLX = {"predicted_n": 111, "draft_kind": "mtp", "draft_rounds": 30, "draft_n": 90, "draft_n_accepted": 81}
 STUDIO = {"tokens_per_second": 9.0, "total_draft_tokens_count": 35, "accepted_draft_tokens_count": 31}
@@ -76,6 +77,7 @@ def test_totals_of_each_engine():
         ("llama.cpp", {"content": "…"} | llama(12, 9), (9, 12, None, None, 16)),
         ("TensorRT-LLM", {"avg_decoded_tokens_per_iter": 2.5} | TRT, (6, 12, 4, None, 10)),
         ("TensorRT-LLM", {"avg_decoded_tokens_per_iter": 2.4} | TRT, (6, 12, None, None, 10)),
+        ("TensorRT-LLM", {"choices": [{"speculative_decoding": TRT_STEPS}]}, (6, 12, 4, 3)),
         ("mlx-vlm", {"timings": MLX}, (81, 90, 30, 3, 111)),
         ("LM Studio", {"choices": [{}], "usage": USAGE, "stats": STUDIO}, (31, 35, None, None, 10, 31)),
         ("LM Studio", {"content": "x", "stats": STUDIO_SDK}, (31, 35, None, None, 62, 31)),

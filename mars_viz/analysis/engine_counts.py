@@ -235,8 +235,9 @@ def _lm_studio(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 
 def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Return sums and, if the completion is known, the number of passes from the mean tokens per pass."""
-    accepted = _count(holds, "total_accepted_draft_tokens")
+    """Return sums and the number of passes: its count of steps or, if the completion is known, from the mean tokens per
+    pass."""
+    accepted, steps = _count(holds, "total_accepted_draft_tokens"), _count(holds, "num_spec_steps")
     drafted, completion = _count(holds, "total_draft_tokens"), _completion(value, holds)
     mean = _holding(value, "avg_decoded_tokens_per_iter").get("avg_decoded_tokens_per_iter")
     mean = mean if isinstance(mean, int | float) and mean > 0 else None
@@ -244,10 +245,14 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
         drafted != 0 or mean is None or mean <= 1,
         f"it says that nothing was drafted, and {mean} tokens a pass; releases before 2026-07 write zeros there",
     )
-    steps = None if completion is None or mean is None else round(completion / mean)
-    if steps and mean and completion and abs(completion / steps - mean) > 1e-3 * mean:
-        steps = None
-    return RequestTotals(name, accepted, drafted, steps or None, completion_tokens=completion)
+    if (
+        steps is None
+        and completion
+        and mean
+        and abs(completion / max(1, round(completion / mean)) - mean) < 1e-3 * mean
+    ):
+        steps = round(completion / mean)
+    return RequestTotals(name, accepted, drafted, steps, _count(holds, "num_spec_tokens"), completion)
 
 
 def _recorded(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
@@ -276,11 +281,11 @@ OWN = "mars_viz"  # the engine of records written here, whose texts have no toke
 _RECORDED = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM", OWN: "MARS Viz"}
 Reader = Callable[[Any, Mapping[str, Any], str], Counts]
 _ENGINES: tuple[tuple[str, Sequence[str], Reader], ...] = (
+    ("TensorRT-LLM", ("total_draft_tokens", "total_accepted_draft_tokens"), _tensorrt_llm),
     ("vLLM", ("num_spec_steps",), lambda value, holds, name: _vllm_counts(holds, name, _completion(value, holds))),
     ("SGLang", ("spec_verify_ct",), _sglang),
     ("mlx-vlm", ("draft_rounds",), _llama_cpp),
     ("llama.cpp", ("draft_n", "draft_n_accepted"), _llama_cpp),
-    ("TensorRT-LLM", ("total_draft_tokens", "total_accepted_draft_tokens"), _tensorrt_llm),
     ("LM Studio", ("total_draft_tokens_count", "totalDraftTokensCount"), _lm_studio),
 )
 """Names and readers of engines, with keys of which at least one is in the object with the counts."""
