@@ -273,8 +273,8 @@ def test_metrics_are_read_as_written_and_rates_add_up_to_the_length(found):
     if found.drafts:
         assert np.sum(rows["vLLM"].unconditional) + 1 == pytest.approx(rows["vLLM"].length)
         synthetic = synthetic_settings((found,))
-        assert list(synthetic.rates) == sorted(synthetic.rates, reverse=True)
-        assert 1 + sum(synthetic.rates) == pytest.approx(synthetic.acceptance_length, abs=1e-3)
+        assert list(synthetic["rates"]) == sorted(synthetic["rates"], reverse=True)
+        assert 1 + sum(synthetic["rates"]) == pytest.approx(synthetic["acceptance_length"], abs=1e-3)
 
 
 SUMMARY = {  # a record as AIPerf writes it: its histogram is sparse, and unknown fields are left out
@@ -318,29 +318,25 @@ def test_contradictory_records_of_aiperf_are_refused():
 STEPS = {"per_step_accepted": [3, 3, 3, 1] + [0] * 39}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"num_spec_steps": 42}, "acceptance_histogram does not fit"),
-        ({"num_spec_steps": True}, "num_spec_steps is no"),
-        ({"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}, "more than 5,000,000"),
-        ({"num_spec_tokens": 10**9}, "4,096 tokens"),
-        ({"acceptance_histogram": [39, 1, 3]}, "does not fit"),
-        ({"acceptance_histogram": [39, 1, 0, "3"]}, "no list"),
-        ({"num_accepted_draft_tokens": 11}, "another list does not fit"),
-        ({"num_draft_tokens": 130}, "draft_acceptance_rate does not fit"),
-        ({"mean_acceptance_length": 2.0}, "mean_acceptance_length"),
-        ({"draft_acceptance_rate": "much"}, "draft_acceptance_rate"),
-        ({"per_step_accepted": [3, 3, 3]}, "per_step_accepted or another"),
-        ({"per_step_accepted": [0] * 43}, "per_step_accepted or another"),
-        (STEPS | {"per_step_drafted": [3] * 42}, "contradict"),
-        (STEPS | {"per_step_drafted": [2] * 43}, "contradict"),
-        (STEPS | {"per_step_drafted": [2] + [3] * 42, "num_draft_tokens": 128}, "draft_acceptance_rate"),
-    ],
-)
-def test_metrics_that_contradict_themselves(change, reason):
-    with pytest.raises(BadInput, match=f"request 2.*{reason}"):
-        vllm_counts_of([DOCUMENTED, DOCUMENTED | change])
+MANY_STEPS = {"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}
+CONTRADICTIONS = {
+    "acceptance_histogram does not fit": [{"num_spec_steps": 42}, {"acceptance_histogram": [39, 1, 3]}],
+    "num_spec_steps is no": [{"num_spec_steps": True}],
+    "more than 5,000,000 steps, or 4,096 tokens": [MANY_STEPS, {"num_spec_tokens": 10**9}],
+    "no list": [{"acceptance_histogram": [39, 1, 0, "3"]}],
+    "another list does not fit": [{"num_accepted_draft_tokens": 11}, {"per_step_accepted": [3, 3, 3]}],
+    "per_step_accepted or another": [{"per_step_accepted": [0] * 43}],
+    "draft_acceptance_rate does not fit": [{"num_draft_tokens": 130}, {"draft_acceptance_rate": "much"}],
+    "draft_acceptance_rate": [STEPS | {"per_step_drafted": [2] + [3] * 42, "num_draft_tokens": 128}],
+    "mean_acceptance_length": [{"mean_acceptance_length": 2.0}],
+    "contradict": [STEPS | {"per_step_drafted": [3] * 42}, STEPS | {"per_step_drafted": [2] * 43}],
+}
+
+
+def test_metrics_that_contradict_themselves():
+    for reason, change in ((reason, change) for reason, changes in CONTRADICTIONS.items() for change in changes):
+        with pytest.raises(BadInput, match=f"request 2.*{reason}"):
+            vllm_counts_of([DOCUMENTED, DOCUMENTED | change])
 
 
 def test_contradictory_counts_and_files_without_metrics_are_refused():
@@ -363,13 +359,13 @@ def test_contradictory_counts_and_files_without_metrics_are_refused():
 
 def test_synthetic_settings_by_hand():
     found = synthetic_settings((FIRST, SECOND))
-    assert (found.acceptance_length, found.rates) == (2.4, (0.8, 0.4, 0.2))
+    assert (found["acceptance_length"], found["rates"]) == (2.4, (0.8, 0.4, 0.2))
     method = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.8, 0.4, 0.2]}
-    assert json.loads(found.vllm) == method | {"num_speculative_tokens": 3}
-    assert found.sglang.splitlines()[0] == "SGLANG_SIMULATE_ACC_LEN=2.4"
-    assert found.tensorrt_llm.startswith("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.4")
+    assert json.loads(found["vllm"]) == method | {"num_speculative_tokens": 3}
+    assert found["sglang"].splitlines()[0] == "SGLANG_SIMULATE_ACC_LEN=2.4"
+    assert found["tensorrt_llm"].startswith("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.4")
     whole = synthetic_settings((counts([3, 1], [3, 3]),))
-    assert whole.tensorrt_llm == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=2"
-    assert "cannot" in synthetic_settings((counts([0], [3]),)).tensorrt_llm
+    assert whole["tensorrt_llm"] == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=2"
+    assert "cannot" in synthetic_settings((counts([0], [3]),))["tensorrt_llm"]
     with pytest.raises(BadInput, match="Nothing was drafted"):
         synthetic_settings((counts([], []),))

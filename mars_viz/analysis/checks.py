@@ -466,18 +466,6 @@ def _what(difference: RoundDifference) -> str:
     return f"it accepted {its} where {ours} are accepted here: {other}"
 
 
-_CAUSES = {
-    Differs.RELAXED: "it keeps drafted tokens that are clearly not the target's best, as a relaxed or synthetic "
-    "acceptance does: see rejection_sample_method in its --speculative-config.",
-    Differs.TEXT: "it writes what the target here would not: its weights are others. mars-viz server ADDRESS --target "
-    "MODEL says how far they are apart.",
-    Differs.DRAFT: "its drafter is not the one named here, has other weights, or is fed otherwise; or it refuses "
-    "what the target writes.",
-    Differs.LENGTH: "drafts have other lengths than here: see num_speculative_tokens there and --gamma here.",
-    Differs.END: "one side ended the text earlier: see the end-of-text tokens of both, and --max-model-len.",
-}
-
-
 def _cause(alike: Sequence[RoundDifference], dtype: str) -> str:
     """Return the likely cause of differences of one kind. Other texts are one kind, whether or not the token was
     drafted."""
@@ -488,7 +476,17 @@ def _cause(alike: Sequence[RoundDifference], dtype: str) -> str:
             f"the logits of both tokens are at most {max(gaps):.2g} apart, as after rounding or in another precision "
             f"(here {dtype}; --dtype names others){strict}."
         )
-    return _CAUSES[kinds.pop() if len(kinds) == 1 else Differs.TEXT]
+    causes = {
+        Differs.RELAXED: "it keeps drafted tokens that are clearly not the target's best, as a relaxed or synthetic "
+        "acceptance does: see rejection_sample_method in its --speculative-config.",
+        Differs.TEXT: "it writes what the target here would not: its weights are others. mars-viz server ADDRESS "
+        "--target MODEL says how far they are apart.",
+        Differs.DRAFT: "its drafter is not the one named here, has other weights, or is fed otherwise; or it refuses "
+        "what the target writes.",
+        Differs.LENGTH: "drafts have other lengths than here: see num_speculative_tokens there and --gamma here.",
+        Differs.END: "one side ended the text earlier: see the end-of-text tokens of both, and --max-model-len.",
+    }
+    return causes[kinds.pop() if len(kinds) == 1 else Differs.TEXT]
 
 
 SAME_WEIGHTS = 0.002

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -183,26 +183,12 @@ def position_rates(counted: Sequence[Counts]) -> tuple[np.ndarray, np.ndarray, n
     return unconditional, conditional, product if reached[0] else np.full(gamma, np.nan)
 
 
-WARNING = (
-    "For throughput only: the engine then accepts drafted tokens by count, whatever they are. The text is worthless, "
-    "and says nothing of this rule's quality."
-)
+def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> dict[str, Any]:
+    """Return the settings with which each engine imitates these requests' pooled acceptance.
 
-
-@dataclass(frozen=True, slots=True)
-class SyntheticSettings:
-    """Settings for each engine."""
-
-    acceptance_length: float  # 1 + accepted / drafts, bonus included, rounded to four digits
-    rates: tuple[float, ...]  # unconditional acceptance by position [γ], never rising, rounded to four digits
-    vllm: str  # JSON to merge into --speculative-config
-    sglang: str  # environment variables, one per line
-    tensorrt_llm: str  # environment variable, or the reason why there is none
-    warning: str = WARNING  # always shown with the settings
-
-
-def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSettings:
-    """Return the settings for these requests' pooled acceptance. Raises BadInput if nothing was drafted."""
+    The length is 1 + accepted / drafts, and the rates are unconditional, by position; both are rounded to four digits.
+    Raises BadInput if nothing was drafted.
+    """
     drafts = sum(request.drafts for request in requests)
     if not drafts:
         raise SettingError(
@@ -216,17 +202,21 @@ def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSetti
     if accepted:  # it counts drafted tokens only, one less than the length
         fraction = "" if accepted == int(accepted) else "  # two-model drafters take whole numbers only"
         tensorrt_llm = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={accepted:g}{fraction}"
-    return SyntheticSettings(
-        acceptance_length=length,
-        rates=rates,
-        vllm=json.dumps({"num_speculative_tokens": len(rates)} | method),
-        sglang=(
+    return {
+        "acceptance_length": length,
+        "rates": rates,
+        "vllm": json.dumps({"num_speculative_tokens": len(rates)} | method),  # to merge into --speculative-config
+        "sglang": (  # environment variables
             f"SGLANG_SIMULATE_ACC_LEN={length:g}\n"
             "SGLANG_SIMULATE_ACC_METHOD=match-expected\n"
             "SGLANG_SIMULATE_ACC_TOKEN_MODE=real-draft-token"
         ),
-        tensorrt_llm=tensorrt_llm,
-    )
+        "tensorrt_llm": tensorrt_llm,  # an environment variable, or the reason why there is none
+        "warning": (
+            "For throughput only: the engine then accepts drafted tokens by count, whatever they are. The text is "
+            "worthless, and says nothing of this rule's quality."
+        ),
+    }
 
 
 class Pooling(Enum):

@@ -11,20 +11,12 @@ from __future__ import annotations
 import random
 import re
 import zlib
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """A verb in three forms."""
-
-    plain: str
-    past: str
-    participle: str
-
-
+Verb = namedtuple("Verb", ("plain", "past", "participle"))
 _FORMS = "put put put|hide hid hidden|leave left left|find found found|see saw seen|drop dropped dropped"
 VERBS = [Verb(*forms.split()) for forms in _FORMS.split("|")]
 

@@ -153,7 +153,7 @@ def _loaded(task: str, changed: int) -> Any:
             f"The task {task} cannot be loaded: {reason(error)} Mend the task, or see that its data is there."
         ) from error
     if loaded_task.OUTPUT_TYPE != "generate_until":
-        raise PromptError(f"{task} {_NO_TEXT.format(loaded_task.OUTPUT_TYPE)}")
+        raise PromptError(f"{task} {_no_text(loaded_task.OUTPUT_TYPE)}")
     return loaded_task
 
 
@@ -182,9 +182,10 @@ def _check(task: str, manager: Any) -> None:
     else:
         config = {"group": task} if entry.kind.name in ("GROUP", "TAG") else dict(entry.cfg or {})
     kind, texts = config.get("output_type", "generate_until"), config.get("repeats", 1)
+    group = "is a group of tasks, and a sweep grades one. Name one of its tasks."
     refusals = (
-        ("group" in config or isinstance(config.get("task"), list), _GROUP),
-        (kind != "generate_until", _NO_TEXT.format(kind)),
+        ("group" in config or isinstance(config.get("task"), list), group),
+        (kind != "generate_until", _no_text(kind)),
         (config.get("unsafe_code"), "runs the code that a model writes, which is not done here. Choose another task."),
         (texts != 1, f"grades {texts} texts of each prompt together. Set repeats to 1 in a copy of its YAML file."),
         (
@@ -197,11 +198,11 @@ def _check(task: str, manager: Any) -> None:
             raise PromptError(f"{task} {why}")
 
 
-_GROUP = "is a group of tasks, and a sweep grades one. Name one of its tasks."
-_NO_TEXT = (
-    "is a {} task, which compares probabilities of given texts: a verification rule changes nothing there. Choose a "
-    "generate_until task."
-)
+def _no_text(kind: str) -> str:
+    return (
+        f"is a {kind} task, which compares probabilities of given texts: a verification rule changes nothing there. "
+        "Choose a generate_until task."
+    )
 
 
 def reason(error: Exception) -> str:
