@@ -14,15 +14,7 @@ from engine_files import Served, served
 from tabs import opened, settled
 
 from mars_viz import cli
-from mars_viz.analysis.engine_file import (
-    EngineFile,
-    joined,
-    parse_drafts,
-    parse_log,
-    prefix_key,
-    read_file,
-    rejection_bound,
-)
+from mars_viz.analysis.engine_file import joined, parse_drafts, parse_log, prefix_key, read_file, rejection_bound
 from mars_viz.analysis.engines import AcceptanceCounts, EngineRow, Pooling, RequestTotals, acceptance_table
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
@@ -64,7 +56,7 @@ def llama(drafted: int, accepted: int, **more) -> dict:
     return LLAMA | {"timings": {"predicted_n": 16, "draft_n": drafted, "draft_n_accepted": accepted}} | more
 
 
-def rows_of(found: EngineFile) -> dict[str, EngineRow]:
+def rows_of(found) -> dict[str, EngineRow]:
     return {row.definition.engine: row for row in acceptance_table([each for _, each in found.requests])}
 
 
