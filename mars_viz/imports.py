@@ -49,18 +49,17 @@ def import_run(
     backend, if the engine's tokens differ from the target's best, and for a rule that needs missing evidence.
     """
     from mars_viz.speculators.backend import DraftAndScore
-    from mars_viz.speculators.targets import AgreeingTarget, LoggedDrafter, LoggedTarget
+    from mars_viz.speculators.targets import EngineTarget, LoggedDrafter
 
     chosen = rule_named(rule)
     dial = None if chosen.dial is None else chosen.dial.strict
     longest = max(len(each.drafted) for each in text.rounds)
     settings = Settings(rule=chosen.name, dial=dial, gamma=max(longest, 1), max_new_tokens=len(text.token_ids))
-    target = LoggedTarget(text) if backend is None else backend.target.open()
+    target = EngineTarget(text, None if backend is None else backend.target.open(), tolerance)
     limits = text.vocabulary, len(text.prompt_ids) + len(text.token_ids) + longest + 1
     if backend is not None:
         limits = backend.vocabulary_size, backend.context
-    agreeing = AgreeingTarget(target, text, tolerance)
-    speculator = DraftAndScore(agreeing, LoggedDrafter(text, target.device), limits, settings)
+    speculator = DraftAndScore(target, LoggedDrafter(text, target.device), limits, settings)
     ending, rounds = Ending.of(settings, (), {}), list[Round]()
     for number, (walked, logged) in enumerate(
         zip(walk(speculator, chosen, dial, text.prompt_ids, ending), text.rounds, strict=False), 1
@@ -92,7 +91,7 @@ def import_run(
         title=text.name,
         prompt=joined(map(pieces.__getitem__, text.prompt_ids)),
     )
-    return run, agreeing.ties
+    return run, target.ties
 
 
 def _provenance(text: LoggedText, backend: Backend | None, above: int) -> Provenance:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.analysis.engine_file import prefix_key
 from mars_viz.analysis.engines import AcceptanceCounts
@@ -46,9 +44,7 @@ class Served:
         logprobs = {"tokens": [f"{name}{token}" for token in self.token_ids]}
         logprobs |= {"token_logprobs": [max(row.values()) for row in rows], "top_logprobs": rows}
         choice = {"index": 0, "text": "", "logprobs": logprobs, "token_ids": list(self.token_ids)}
-        accepted = np.array([len(each.decision.kept) for each in self.rounds])
-        drafted = np.array([len(each.speculation) for each in self.rounds])
-        counts = AcceptanceCounts("a", accepted, drafted, int(drafted.sum()), int(drafted.max()), len(self.token_ids))
+        counts = AcceptanceCounts.of_rounds("a", self.rounds, 0, len(self.token_ids))
         return {
             "id": "cmpl-1",
             "model": "served",

@@ -3,13 +3,14 @@ without a draft do not count, and the last round may accept past the length limi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from mars_viz.analysis.engine_counts import vllm_metrics
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.exploration import walk
 from mars_viz.records import Speculation, Verdicts
 from mars_viz.rules import rule_named
@@ -42,8 +43,7 @@ class Speculating:
             later = replace(settings, max_new_tokens=new_tokens - 1)
             rounds = self._rounds([*prompt, *first], later, self.refuses.get(number, -1))[: self.ends.get(number)]
         tokens = [*first, *(token for each in rounds for token in each.token_ids)]
-        drafted = [len(each.speculation) for each in rounds if len(each.speculation)]
-        return tokens, self._metrics([len(each.decision.kept) for each in rounds if len(each.speculation)], drafted)
+        return tokens, self._metrics(rounds)
 
     def _rounds(self, prompt: Sequence[int], settings: Settings, refused: int) -> list[Any]:
         rule = rule_named(self.rule)
@@ -51,22 +51,12 @@ class Speculating:
         speculator = self.backend.speculator(settings)
         return list(walk(speculator, judge, rule.checked_dial(self.dial), tuple(prompt), self.backend.ending(settings)))
 
-    def _metrics(self, accepted: list[int], drafted: list[int]) -> dict[str, Any] | None:
+    def _metrics(self, rounds: list[Any]) -> dict[str, Any] | None:
         if self.level == "none":
             return None
-        steps, counted = len(accepted), Counter(accepted)
-        metrics = {
-            "mean_acceptance_length": 1 + sum(accepted) / steps if steps else 1.0,
-            "draft_acceptance_rate": sum(accepted) / sum(drafted) if drafted else 0.0,
-            "acceptance_histogram": [counted[count] for count in range(self.gamma + 1)],
-            "num_spec_steps": steps,
-            "num_accepted_draft_tokens": sum(accepted),
-            "num_draft_tokens": sum(drafted),
-            "num_spec_tokens": self.gamma,
-        }
-        rounds = self.level == "detailed" and steps
-        lists = {"per_step_accepted": accepted, "per_step_drafted": drafted}
-        return {"speculative_decoding": metrics | (lists if rounds else dict.fromkeys(lists))}
+        metrics = vllm_metrics(AcceptanceCounts.of_rounds("a", rounds, self.gamma, 0))
+        left_out = {} if self.level == "detailed" else dict.fromkeys(("per_step_accepted", "per_step_drafted"))
+        return {"speculative_decoding": metrics | left_out}
 
 
 class _Refusing:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mars_viz.analysis import engines
-from mars_viz.analysis.engine_counts import vllm_metrics
+from mars_viz.analysis.engine_counts import acceptance_records, vllm_metrics
 from mars_viz.analysis.engine_file import read_file
 from mars_viz.analysis.engines import AcceptanceCounts, acceptance_table, position_rates, resampled, synthetic_settings
 from mars_viz.analysis.intervals import Bootstrap, Method
@@ -116,9 +116,7 @@ def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
     pieces = {token: Piece(f" w{token}".encode()) for token in range(8)}
     ending = Ending(frozenset({EOS}), limit, (f"w{STOP}".encode(),), pieces)
     rounds = tuple(walk(Script(blocks), rule_named("strict"), None, (1,), ending))
-    accepted = np.array([len(round_.decision.kept) for round_ in rounds])
-    completion = sum(len(round_.token_ids) for round_ in rounds)
-    found = AcceptanceCounts("a", accepted, np.full(len(rounds), 3), 3 * len(rounds), 3, completion)
+    found = AcceptanceCounts.of_rounds("a", rounds, 3, sum(len(round_.token_ids) for round_ in rounds))
     assert (found.steps, found.accepted_total, found.completion_tokens, found.reached_total) == expected
     by_step = engines.totals_by_step(found)
     assert by_step.reached.tolist() == [round_.kept for round_ in rounds]
@@ -263,51 +261,87 @@ def test_metrics_are_read_as_written_and_rates_add_up_to_the_length(found):
     assert again.accepted.tolist() == found.accepted[drafts].tolist()
     assert again.drafted.tolist() == found.drafted[drafts].tolist()
     assert vllm_metrics(again) == vllm_metrics(found)
+    written = acceptance_records([found, found])
+    both = read_file(written)
+    assert [engine for engine, _ in both.requests] == ["MARS Viz"] * 2 and "no rounds" in both.unread
+    first, second = (each for _, each in both.requests)
+    assert acceptance_records([first, second]) == written
+    assert (first.accepted.tolist(), first.drafted.tolist()) == (again.accepted.tolist(), again.drafted.tolist())
+    assert (first.name, first.gamma, first.completion_tokens) == (found.name, found.gamma, found.completion_tokens)
     rows = table([found])
     assert rows["specdec_bench"].joint == pytest.approx(rows["vLLM"].unconditional, nan_ok=True)
     if found.drafts:
         assert np.sum(rows["vLLM"].unconditional) + 1 == pytest.approx(rows["vLLM"].length)
         synthetic = synthetic_settings((found,))
-        assert list(synthetic.rates) == sorted(synthetic.rates, reverse=True)
-        assert 1 + sum(synthetic.rates) == pytest.approx(synthetic.acceptance_length, abs=1e-3)
+        assert list(synthetic["rates"]) == sorted(synthetic["rates"], reverse=True)
+        assert 1 + sum(synthetic["rates"]) == pytest.approx(synthetic["acceptance_length"], abs=1e-3)
+
+
+SUMMARY = {  # a record as AIPerf writes it: its histogram is sparse, and unknown fields are left out
+    **{"engine": "vllm", "mean_acceptance_length": 2.2, "draft_acceptance_rate": 0.4, "num_spec_steps": 5},
+    **{"acceptance_histogram": {"0": 3, "3": 2}, "num_accepted_draft_tokens": 6},
+    **{"num_draft_tokens": 15, "num_spec_tokens": 3, "completion_tokens": 12},
+}
+DETAILED = SUMMARY | {"per_step_accepted": [3, 0, 3, 0, 0], "per_step_drafted": [3, 3, 3, 3, 3]}
+UNBOUNDED = {key: value for key, value in SUMMARY.items() if key != "num_spec_tokens"} | {"engine": "sglang"}
+
+
+def test_records_of_aiperf():
+    metrics = {"output_token_count": {"value": 12, "unit": "tokens"}}
+    lines = [
+        {"metadata": {"session_num": n, "x_request_id": f"r{n}"}, "metrics": metrics, "spec_decode_acceptance": each}
+        for n, each in enumerate((SUMMARY, DETAILED, UNBOUNDED, DETAILED | {"num_spec_tokens": None}))
+    ]
+    failed = {"metadata": {"session_num": 4}, "metrics": {}, "error": {"code": 500, "message": "busy"}}
+    found = read_file("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
+    assert found.without == 1 and [engine for engine, _ in found.requests] == ["vLLM", "vLLM", "SGLang", "vLLM"]
+    summary, detailed, sums, unbounded = (each for _, each in found.requests)
+    assert (summary.name, summary.accepted.tolist(), summary.ordered) == ("r0", [0, 0, 0, 3, 3], False)
+    assert detailed.accepted.tolist() == [3, 0, 3, 0, 0] and detailed.prefilled == 1 == unbounded.prefilled
+    assert sums == engines.RequestTotals("r2", 6, 15, 5, None, 12) and unbounded.gamma == 3
+    (line,) = acceptance_records([detailed]).splitlines()
+    assert json.loads(line)["spec_decode_acceptance"] == DETAILED | {"engine": "mars_viz"}
+    assert vllm_counts_of(SUMMARY)[0].accepted.tolist() == [0, 0, 0, 3, 3]  # a record by itself
+
+
+def test_contradictory_records_of_aiperf_are_refused():
+    histograms = ({"0": 3, "1": 1, "2": 1, "3": 1}, {"0": 4, "6": 1}, {"x": 1}, {"0": -1}, {"0": [5]}, [2, 1, 1, 1])
+    changes = [{"acceptance_histogram": each} for each in histograms]
+    changes += [{"num_draft_tokens": 5}, {"num_spec_tokens": 2}, {"num_spec_tokens": 10**9}, {"num_spec_steps": 5.0}]
+    changes += [{"mean_acceptance_length": each} for each in (None, "2", math.inf)] + [{"completion_tokens": -1}]
+    changes += [{"per_step_accepted": [3, 0, 2, 0]}, {"per_step_drafted": [2, 4, 3, 3, 3]}]
+    for change in changes:
+        with pytest.raises(BadInput, match=r"^The (acceptance )?counts of '?request 1'? .*\. Export them again\.$"):
+            read_file(json.dumps(DETAILED | change))
 
 
 STEPS = {"per_step_accepted": [3, 3, 3, 1] + [0] * 39}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"num_spec_steps": 42}, "acceptance_histogram does not fit"),
-        ({"num_spec_steps": True}, "num_spec_steps is no"),
-        ({"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}, "more than 5,000,000"),
-        ({"num_spec_tokens": 10**9}, "4,096 tokens"),
-        ({"acceptance_histogram": [39, 1, 3]}, "does not fit"),
-        ({"acceptance_histogram": [39, 1, 0, "3"]}, "no list"),
-        ({"num_accepted_draft_tokens": 11}, "another list does not fit"),
-        ({"num_draft_tokens": 130}, "draft_acceptance_rate does not fit"),
-        ({"mean_acceptance_length": 2.0}, "mean_acceptance_length"),
-        ({"draft_acceptance_rate": "much"}, "draft_acceptance_rate"),
-        ({"per_step_accepted": [3, 3, 3]}, "per_step_accepted or another"),
-        ({"per_step_accepted": [0] * 43}, "per_step_accepted or another"),
-        (STEPS | {"per_step_drafted": [3] * 42}, "contradict"),
-        (STEPS | {"per_step_drafted": [2] * 43}, "contradict"),
-        (STEPS | {"per_step_drafted": [2] + [3] * 42, "num_draft_tokens": 128}, "draft_acceptance_rate"),
-    ],
-)
-def test_metrics_that_contradict_themselves(change, reason):
-    with pytest.raises(BadInput, match=f"request 2.*{reason}"):
-        vllm_counts_of([DOCUMENTED, DOCUMENTED | change])
+MANY_STEPS = {"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}
+CONTRADICTIONS = {
+    "acceptance_histogram does not fit": [{"num_spec_steps": 42}, {"acceptance_histogram": [39, 1, 3]}],
+    "num_spec_steps is no": [{"num_spec_steps": True}],
+    "more than 5,000,000 steps, or 4,096 tokens": [MANY_STEPS, {"num_spec_tokens": 10**9}],
+    "no list": [{"acceptance_histogram": [39, 1, 0, "3"]}],
+    "another list does not fit": [{"num_accepted_draft_tokens": 11}, {"per_step_accepted": [3, 3, 3]}],
+    "per_step_accepted or another": [{"per_step_accepted": [0] * 43}],
+    "draft_acceptance_rate does not fit": [{"num_draft_tokens": 130}, {"draft_acceptance_rate": "much"}],
+    "draft_acceptance_rate": [STEPS | {"per_step_drafted": [2] + [3] * 42, "num_draft_tokens": 128}],
+    "mean_acceptance_length": [{"mean_acceptance_length": 2.0}],
+    "contradict": [STEPS | {"per_step_drafted": [3] * 42}, STEPS | {"per_step_drafted": [2] * 43}],
+}
+
+
+def test_metrics_that_contradict_themselves():
+    for reason, change in ((reason, change) for reason, changes in CONTRADICTIONS.items() for change in changes):
+        with pytest.raises(BadInput, match=f"request 2.*{reason}"):
+            vllm_counts_of([DOCUMENTED, DOCUMENTED | change])
 
 
 def test_contradictory_counts_and_files_without_metrics_are_refused():
-    for accepted, drafted, completion in (
-        ([4], [3], 1),
-        ([-1], [3], 1),
-        ([1], [4], 1),
-        ([1, 1], [3], 1),
-        ([1], [3], -1),
-    ):
+    wrong = [([4], [3], 1), ([-1], [3], 1), ([1], [4], 1), ([1, 1], [3], 1), ([1], [3], -1)]
+    for accepted, drafted, completion in wrong:
         with pytest.raises(BadInput, match="contradict"):
             counts(accepted, drafted, completion)
     with pytest.raises(BadInput, match="contradict"):
@@ -325,16 +359,13 @@ def test_contradictory_counts_and_files_without_metrics_are_refused():
 
 def test_synthetic_settings_by_hand():
     found = synthetic_settings((FIRST, SECOND))
-    assert (found.acceptance_length, found.rates) == (2.4, (0.8, 0.4, 0.2))
-    assert json.loads(found.vllm) == {
-        "num_speculative_tokens": 3,
-        "rejection_sample_method": "synthetic",
-        "synthetic_acceptance_rates": [0.8, 0.4, 0.2],
-    }
-    assert found.sglang.splitlines()[0] == "SGLANG_SIMULATE_ACC_LEN=2.4"
-    assert found.tensorrt_llm.startswith("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.4")
+    assert (found["acceptance_length"], found["rates"]) == (2.4, (0.8, 0.4, 0.2))
+    method = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.8, 0.4, 0.2]}
+    assert json.loads(found["vllm"]) == method | {"num_speculative_tokens": 3}
+    assert found["sglang"].splitlines()[0] == "SGLANG_SIMULATE_ACC_LEN=2.4"
+    assert found["tensorrt_llm"].startswith("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.4")
     whole = synthetic_settings((counts([3, 1], [3, 3]),))
-    assert whole.tensorrt_llm == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=2"
-    assert "cannot" in synthetic_settings((counts([0], [3]),)).tensorrt_llm
+    assert whole["tensorrt_llm"] == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=2"
+    assert "cannot" in synthetic_settings((counts([0], [3]),))["tensorrt_llm"]
     with pytest.raises(BadInput, match="Nothing was drafted"):
         synthetic_settings((counts([], []),))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mars_viz.demo import tasks
-from mars_viz.demo.tasks import DIRECTIONS, SLIPS
+from mars_viz.demo.tasks import DIRECTIONS
 from mars_viz.errors import BadInput, PromptError
 from mars_viz.prompts import Turns, builtin_prompts, kinds_named, kinds_of, load_prompts, recognised, to_jsonl
 from mars_viz.prompts import files as files_module
@@ -115,13 +115,12 @@ WRONG = [
     (b'[{"prompt": "caf\xe9"}]', "not UTF-8"),
     (b"caf\xe9\n", "line 1 is not UTF-8"),
     ("a fox\n".encode("utf-16"), "not UTF-8"),
-    (b"data.jsonl\0\0\0\n", "zero bytes"),
+    (b"data.jsonl\0\0\0\n", "line 1 is not UTF-8"),
     (b"[" * 100_000, "no JSON"),
     (b"question,answer\n1+1?,2\n", "CSV"),
-    (b"\xfd7zXZ\0\0", "an xz file. Unpack it"),
-    (b"PK\x03\x04\n", "a zip file. Unpack it"),
-    (b"PAR1\x15\x04\n", "a Parquet table"),
-    (gzip.compress(gzip.compress(b"a")), "gzip within gzip"),
+    (b"\xfd7zXZ\0\0", "Unpack an archive"),
+    (b"PAR1\x15\x04\0", "write a table as JSONL"),
+    (gzip.compress(gzip.compress(b"a")), "Unpack an archive"),
     (gzip.compress(b"a fox\n" * 9999)[:-9], "cut short"),
     (b"\x1f\x8b not gzip at all", "damaged"),
     (b"[]", "holds no prompt"),
@@ -137,23 +136,20 @@ WRONG = [
 ]
 
 
-def test_what_is_no_prompt_set_is_refused_and_a_gzip_bomb_read_in_pieces(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_prompt_set_is_refused_and_a_gzip_bomb(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for data, reason in WRONG:
         with pytest.raises(BadInput) as caught:
             read(file, data)
         assert reason in str(caught.value) and str(file) in str(caught.value)
     entries = [{"prompt": f"{n} " + "é" * (n % 97)} for n in range(2000)]
-    monkeypatch.setattr(files_module, "_PIECE", 101)
     data = json.dumps(entries, ensure_ascii=False).encode()
     assert [prompt for _, prompt in read(file, data)] == [entry["prompt"] for entry in entries]
     monkeypatch.setattr(files_module, "MOST_UNPACKED", len(data) - 1)
     with pytest.raises(BadInput, match="unpacks to more"):
         read(file, gzip.compress(data))
-    monkeypatch.setattr(files_module, "MAX_LINE", 1000)
-    with pytest.raises(BadInput, match="entry 2 is no JSON"):
-        read(file, [{"prompt": "a"}, {"prompt": "b" * 5000}])
+    monkeypatch.setattr(files_module, "MOST_READ", 20)
+    with pytest.raises(BadInput, match="Split it"):
+        read(file, data)
 
 
 def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() -> None:
@@ -164,24 +160,8 @@ def test_the_answer_follows_from_the_prompt_and_a_step_is_told_in_many_ways() ->
             made = tasks.make(task, rng)
             found = recognised(made.prompt)
             assert found is not None and (found.category, found.answer) == (task.value, made.answer), made
-            assert tasks.grade(made, made.completion)
             told.add(re.sub(places, "_", made.completion).split(".")[1])
         assert len(told) > 50
-
-
-def test_only_what_is_learned_slips_and_as_often_as_is_said() -> None:
-    rng, right, count = random.Random(3), 0, 2000
-    for _ in range(count):
-        made = tasks.learned(tasks.Task.TURNS, rng)
-        solved = recognised(made.prompt)
-        assert solved is not None and not made.held_out
-        right += made.answer == solved.answer
-    # right after an even number of slips in n turns: (1 + (1 - 2 s)^n) / 2; sd .011, 5 of them: false alarm 6e-7
-    expected = sum((1 + (1 - 2 * SLIPS) ** turns) / 2 for turns in (2, 3, 4)) / 3
-    assert abs(right / count - expected) < 0.055
-    for made, _ in zip(tasks.instances(tasks.Task.TURNS, 0, held_out=True), range(300), strict=False):
-        solved = recognised(made.prompt)
-        assert solved is not None and solved.answer == made.answer
 
 
 def test_own_exercises_are_solved_if_they_say_what_is_asked() -> None:

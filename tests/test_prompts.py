@@ -167,7 +167,9 @@ def test_built_in_tasks_are_held_out_and_graded_as_the_tasks_grade():
             instance = instances[item.prompt]
             assert instance.held_out
             for text in (instance.completion, instance.completion + "x", instance.answer, "", "Answer: 1"):
-                assert grader_named(item.grader).grade(item.answer, text) == tasks.grade(instance, text)
+                assert grader_named(item.grader).grade(item.answer, text) == (
+                    tasks.final_answer(text) == instance.answer
+                )
     assert builtin_prompts(5, seed=3).items[:5] == found.items[:5] != builtin_prompts(5, seed=4).items[:5]
     additions = builtin_prompts(300, kinds=[tasks.Task.ADDITION]).items  # drawn as they come, some would be twins
     assert len({item.prompt for item in additions}) == len(additions) == 300

@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 from mars_viz import cli, default_folders, runlist, samples
+from mars_viz.analysis.engine_file import read_file
 from mars_viz.reproduce import ADDRESS, PROMPT_FILE, recipe
 from mars_viz.run import Provenance, Settings
 from mars_viz.runfiles import ListedRun, Manifest, RunOrigin, RunStatus, list_runs, load_run
 from mars_viz.runlist import CHAINS, TREES, Order, Query, found, labels_of, listed_runs
 from mars_viz.runstore import RunStore
+from mars_viz.ui import share
 from tests.factories import toy_run
 
 STORY = samples.RUNS / "1-story-mars"
@@ -217,6 +219,11 @@ def test_the_command_lists_finds_and_shows_runs(store, capsys):
     assert told["again"]["command"] in text and told["summary"]["tau"] == 6.4 and told["id"] == "fox"
     assert "the drafter's weights" in said(capsys, "show", "bear")
     assert "mars-viz record" in said(capsys, "show", "2-story-strict"), "samples can be shown"
+    records = read_file(said(capsys, "acceptance", "fox", "2-story-strict")).requests
+    run = load_run(samples.RUNS / "2-story-strict")
+    assert [each.name for _, each in records] == ["fox", "2-story-strict"]
+    assert records[1][1].accepted.tolist() == [len(each.decision.kept) for each in run.rounds]
+    assert json.loads(share.acceptance_record(run, None, None, "a"))["metadata"] == {"x_request_id": "a"}
 
 
 def test_the_command_changes_titles_and_tags_and_deletes_and_restores(store, capsys):

@@ -446,7 +446,7 @@ def test_the_dials_range_can_be_narrowed_but_not_to_strict_alone(empty, begun):
 def test_a_bad_file_is_named_and_nothing_is_begun(empty, begun):
     for lines, grader, fragment in (
         ("", "", "Choose a file"),
-        ('{"prompt": "a", "answer": "1", "grader": "exact"}\nnonsense\n', "", "prompts.jsonl, line 2"),
+        ('{"prompt": "a", "answer": "1", "grader": "exact"}\nnonsense\n', "", "prompts.jsonl: line 2"),
         ('{"question_id": 1, "category": "x", "turns": ["Hi"]}', "contains", "no answers to grade"),
     ):
         words = notes(clicked(own_file(lines, grader), "sweep-begin"))

@@ -193,8 +193,7 @@ def test_unusable_servers_and_options_are_refused(pair, address, manners, capsys
         free.bind(("127.0.0.1", 0))
         gone = f"http://127.0.0.1:{free.getsockname()[1]}"
     for wrong, (named, *options), words in (
-        ({"speculating": None}, [address], "does not speculate"),
-        ({"speculating": None, "plain": True}, [address], "no speculation"),
+        ({"speculating": None}, [address], "no speculation"),
         ({"level": "none"}, [address], "--per-request"),
         ({"statuses": [429] * 9}, [address], "too busy"),
         ({"shift": 1}, [address, *PAIR], "other tokens"),
@@ -210,7 +209,7 @@ def test_unusable_servers_and_options_are_refused(pair, address, manners, capsys
         ({}, ["nowhere"], "no server's address"),
     ):
         fresh = Manners(speculating=Speculating(pair))
-        for name in ("speculating", "plain", "statuses", "shift"):
+        for name in ("speculating", "statuses", "shift"):
             setattr(manners, name, wrong.get(name, getattr(fresh, name)))
         if "level" in wrong:
             manners.speculating.level = wrong["level"]

@@ -35,7 +35,6 @@ class Manners:
     half: int = 0  # number of next completions that break off in the middle of the answer
     pause: float = 0.0  # seconds before each completion
     speculating: Speculating | None = None  # its own speculation, if any
-    plain: bool = False  # True for a server without a page for Prometheus
     root: str = str(demo.TARGET)  # its model's path
     requests: list[dict[str, Any]] = field(default_factory=list)  # bodies of completions
     sockets: set[Any] = field(default_factory=set)  # their connections
@@ -60,10 +59,6 @@ def vllm_server(backend: Backend, manners: Manners | None = None) -> Iterator[st
 
         def do_GET(self) -> None:
             served = {"id": str(demo.TARGET), "object": "model", "root": manners.root, "max_model_len": 512}
-            if self.path == "/metrics" and not manners.plain:
-                counters = ["num_requests_running", *(["spec_decode_num_drafts_total"] if manners.speculating else [])]
-                self._send(200, "".join(f"# TYPE vllm:{name} counter\nvllm:{name} 1.0\n" for name in counters))
-                return
             self._send(200, {"/v1/models": {"data": [served]}, "/version": {"version": "0.32.0"}}.get(self.path))
 
         def do_POST(self) -> None:

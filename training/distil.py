@@ -19,6 +19,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.demo import tasks
 from mars_viz.writer import replacing
+from training.corpus import learned
 
 BATCH = 64
 NEW_TOKENS = 200
@@ -71,7 +72,7 @@ def _prompt(texts: list[str], rng: random.Random) -> str:
     if rng.random() < 0.5:
         words = rng.choice(texts).split(" ")
         return " ".join(words[: rng.randint(1, 12)])
-    return tasks.learned(rng.choice(list(tasks.Task)), rng).prompt
+    return learned(rng.choice(list(tasks.Task)), rng).prompt
 
 
 def _trimmed(row: np.ndarray, prompt: int, width: int) -> np.ndarray:

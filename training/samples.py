@@ -170,10 +170,10 @@ def damaged_answer(pair: Backend) -> Sample:
     for theta in DAMAGING_THETAS:
         for exercise in itertools.islice(tasks.instances(tasks.Task.COUNTING, SEED, held_out=True), 200):
             settings = Settings(rule="mars", dial=theta, max_new_tokens=NEW_TOKENS)
-            if tasks.grade(exercise, Recording(pair, exercise.prompt, settings).finish().text):
+            if tasks.final_answer(Recording(pair, exercise.prompt, settings).finish().text) == exercise.answer:
                 continue
             strict = Recording(pair, exercise.prompt, replace(settings, dial=1.0)).finish()
-            if tasks.grade(exercise, strict.text):
+            if tasks.final_answer(strict.text) == exercise.answer:
                 title = f"A word problem that θ = {theta:g} gets wrong and strict gets right"
                 return Sample("6-counting-damaged", title, exercise.prompt, settings)
     raise BadInput("No word problem is right when strict and wrong when relaxed; look further, or at another task.")

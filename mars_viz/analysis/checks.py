@@ -18,7 +18,7 @@ from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.intervals import Interval, divided, interval, ratio
 from mars_viz.documents import Block, Sentence, Table
 from mars_viz.records import Round
-from mars_viz.words import counted
+from mars_viz.words import counted, number
 
 LOW = 0.25  # agreement at the first depth below which the head has learnt nothing about this target
 CLIFF = 0.6
@@ -64,32 +64,27 @@ class HeadCheck:
     @property
     def findings(self) -> tuple[str, ...]:
         """Sentences about problems and their causes."""
-        findings, first = [], self.depths[0].true_features.estimate
+        first, second = self.depths[0].true_features.estimate, self.depths[1] if len(self.depths) > 1 else None
         best = max(self.tried, key=lambda each: each.accepted.estimate, default=None)
-        others = "" if best is None else self._others(best)
-        better = best is not None and best.gain.low > 0
-        if better:
-            findings.append(others)
-        elif first < LOW:
+        findings, better = [] if best is None else [self._others(best)], best is not None and best.gain.low > 0
+        if first < LOW and not better:
             findings.append(
-                f"Even at depth 1 only {first:.0%} agree: the head reads other layers than it was "
-                f"trained on, its d2t table is read wrongly, or it was trained for another target. {others}".rstrip()
+                f"Even at depth 1 only {first:.0%} agree: the head reads other layers than it was trained on, its d2t "
+                "table is read wrongly, or it was trained for another target."
             )
-        elif len(self.depths) > 1:
-            true, fed = self.depths[1].true_features.estimate, self.depths[1].own_states.estimate
-            if fed < CLIFF * true:
-                findings.append(
-                    f"Agreement falls to {fed:.0%} at depth 2, where true features give {true:.0%}: the wrong state is "
-                    "fed back (normed in place of un-normed, or the other way round), or the head was trained without "
-                    "its own states."
-                )
+        elif not better and second and second.own_states.estimate < CLIFF * second.true_features.estimate:
+            findings.append(
+                f"Agreement falls to {second.own_states.estimate:.0%} at depth 2, where true features give "
+                f"{second.true_features.estimate:.0%}: the wrong state is fed back (normed in place of un-normed, or "
+                "the other way round), or the head was trained without its own states."
+            )
         if self.coverage.estimate < NARROW:
             findings.append(
                 f"Its vocabulary holds {self.coverage.estimate:.0%} of the target's probability, which no acceptance "
                 "can exceed: take a larger one, or one of the texts that are served."
             )
         if self.guess and not better:
-            findings.append(f"Which layers it reads is a guess: {self.guess}. {others * (first >= LOW)}".rstrip())
+            findings.append(f"Which layers it reads is a guess: {self.guess}.")
         return tuple(findings) or (NOTHING,)
 
     @property
@@ -253,7 +248,6 @@ def _other_draft(
 NEAR = 0.25
 """Two logits this close may swap order if the same weights run in another precision. In a bfloat16 copy of the built-in
 pair all swaps were within 0.09; between 16 and 32, the range of larger models, one step of bfloat16 is 0.125."""
-DETAILED = "--per-request-spec-decode-metrics detailed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +304,13 @@ class ServedAcceptance:
 
 
 class Accepts(Enum):
-    """A server's acceptance compared with strict speculation here."""
+    """A server's acceptance compared with strict speculation here, in words that "The server" begins."""
 
-    SAME = "as many in every round"  # except after a tie within rounding
-    FEWER = "fewer"  # the interval of the difference in τ is below 0
-    MORE = "more"  # the interval of the difference in τ is above 0
-    OTHER = "not the same in every round, and on the whole as many"  # the interval includes 0, or there is none
-    OPEN = "not held against anything"  # nothing was decoded here
+    SAME = "accepts as many tokens as strict speculation does"  # in every round, except after a tie within rounding
+    FEWER = "accepts fewer tokens than strict speculation does"  # the interval of the difference in τ is below 0
+    MORE = "accepts more tokens than strict speculation does"  # the interval of the difference in τ is above 0
+    OTHER = "does not accept in every round what strict speculation does"  # the interval includes 0, or there is none
+    OPEN = "is not compared"  # nothing was decoded here
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,41 +361,32 @@ class ServerWatch:
         apart = self.apart
         if apart is None:
             return Accepts.OPEN
+        if self._tells_rounds and not self.differences:
+            return Accepts.SAME
         if apart.high < 0 or apart.low > 0:
-            verdict = Accepts.FEWER if apart.high < 0 else Accepts.MORE
-            return verdict if self.differences or not self._tells_rounds else Accepts.SAME
-        same = not self.differences and (self._tells_rounds or apart.estimate == 0)
-        return Accepts.SAME if same else Accepts.OTHER
+            return Accepts.FEWER if apart.high < 0 else Accepts.MORE
+        return Accepts.OTHER if self.differences or apart.estimate else Accepts.SAME
 
     @property
     def sentence(self) -> str:
         """The verdict in words."""
-        if self.apart is None:
+        ours = self.here
+        if ours is None:
             return (
                 "Whether that is what its drafter can give is not known: nothing was decoded here. Name its target and "
                 "drafter, --target MODEL --drafter MODEL, and every round is held against strict speculation."
             )
-        verdict = self.accepts
-        rounds, same = sum(each.rounds for each in self.prompts), sum(each.same_rounds for each in self.prompts)
-        if verdict is Accepts.SAME:
-            shares = f": {same:,} of {rounds:,} rounds" if self._tells_rounds else " on the whole"
-            ties = f"; {counted(self.ties, 'prompt')} part at a tie within rounding, and are not compared behind it"
-            return (
-                f"The server accepts as many tokens as strict speculation does here{shares}{ties if self.ties else ''}."
+        facts = [f"τ {number(self.served.tau.estimate)} against {number(ours.tau.estimate)}"]
+        if self._tells_rounds:
+            rounds, same = sum(each.rounds for each in self.prompts), sum(each.same_rounds for each in self.prompts)
+            facts.append(f"{same:,} of {rounds:,} rounds before any difference")
+        if self.ties:
+            facts.append(
+                f"{counted(self.ties, 'prompt')} part at a tie within rounding, and are not compared behind it"
             )
-        comparison = {Accepts.FEWER: "fewer tokens than", Accepts.MORE: "more tokens than"}.get(verdict)
-        verb = (
-            f"accepts {comparison} strict speculation does"
-            if comparison
-            else "does not accept in every round what strict speculation does"
-        )
-        ours = self.here
-        assert ours is not None
-        numbers = f"τ {self.served.tau.estimate:.2f} against {ours.tau.estimate:.2f}"
-        if not self.differences:
-            return f"The server {verb} here: {numbers}; in which round first is not known."
-        first = self.differences[0]
-        return f"The server {verb} here, {numbers}: first difference at {place(first)}: {_what(first)}."
+        if self.differences:
+            facts.append(f"first difference at {place(self.differences[0])}: {_what(self.differences[0])}")
+        return f"The server {self.accepts.value} here: {'; '.join(facts)}."
 
     @property
     def blocks(self) -> list[Block]:
@@ -427,7 +412,9 @@ class ServerWatch:
     @property
     def findings(self) -> tuple[str, ...]:
         """Sentences about causes."""
-        findings = [] if self._tells_rounds else [f"It reports no rounds; start it with {DETAILED} to see them."]
+        findings = []
+        if not self._tells_rounds:
+            findings.append("It reports no rounds; --per-request-spec-decode-metrics detailed makes it report them.")
         if self.gamma_here not in (0, self.gamma):
             findings.append(
                 f"It drafts {self.gamma} tokens in a round, and {self.gamma_here} are drafted here (--gamma)."
@@ -459,12 +446,9 @@ def described(difference: RoundDifference) -> str:
     """Return the difference in words, with the distance of the logits."""
     if difference.gap is None:
         return _what(difference)
-    near = ", a tie within rounding" if difference.tie else ""
-    if difference.what is Differs.DRAFT:
-        whose = "the drafter's logits of what is drafted here and of the next best"
-    else:
-        whose = "the target's logits of both"
-    return f"{_what(difference)} ({whose} are {difference.gap:.2g} apart{near})"
+    whose = "drafter" if difference.what is Differs.DRAFT else "target"
+    tie = ", a tie within rounding" if difference.tie else ""
+    return f"{_what(difference)} (the {whose}'s logits of both tokens are {difference.gap:.2g} apart{tie})"
 
 
 def _what(difference: RoundDifference) -> str:
@@ -485,36 +469,24 @@ def _what(difference: RoundDifference) -> str:
 def _cause(alike: Sequence[RoundDifference], dtype: str) -> str:
     """Return the likely cause of differences of one kind. Other texts are one kind, whether or not the token was
     drafted."""
-    gaps = [each.gap for each in alike]
-    near = max((gap for gap in gaps if gap is not None), default=0.0)
-    rounded = near <= NEAR and None not in gaps
-    other = "in another precision" if dtype == "float32" else "after rounding, or in another precision"
-    precision = f"at most {near:.2g} apart, as {other} (here {dtype}; --dtype names others)"
-    relaxed = all(each.what is Differs.RELAXED for each in alike)
-    match alike[0].what:
-        case Differs.TEXT | Differs.RELAXED if rounded:
-            strict = ", or by a relaxed rule near its strict end" if relaxed else ""
-            return f"it writes another token where the target's logits of both are {precision}{strict}."
-        case Differs.TEXT | Differs.RELAXED if relaxed:
-            return (
-                "it keeps drafted tokens that are clearly not the target's best, as a relaxed or synthetic acceptance "
-                "does: see rejection_sample_method in its --speculative-config."
-            )
-        case Differs.TEXT | Differs.RELAXED:
-            return (
-                "it writes what the target here would not: its weights are others. mars-viz server ADDRESS --target "
-                "MODEL says how far they are apart."
-            )
-        case Differs.DRAFT if rounded:
-            return f"the drafter's logits of what is drafted here and of the next best are {precision}."
-        case Differs.DRAFT:
-            return (
-                "its drafter is not the one named here, has other weights, or is fed otherwise; or it refuses what the "
-                "target writes."
-            )
-        case Differs.LENGTH:
-            return "drafts have other lengths than here: see num_speculative_tokens there and --gamma here."
-    return "one side ended the text earlier: see the end-of-text tokens of both, and --max-model-len."
+    kinds, gaps = {each.what for each in alike}, [each.gap if each.gap is not None else np.inf for each in alike]
+    if max(gaps) <= NEAR:
+        strict = ", or by a relaxed rule near its strict end" if kinds == {Differs.RELAXED} else ""
+        return (
+            f"the logits of both tokens are at most {max(gaps):.2g} apart, as after rounding or in another precision "
+            f"(here {dtype}; --dtype names others){strict}."
+        )
+    causes = {
+        Differs.RELAXED: "it keeps drafted tokens that are clearly not the target's best, as a relaxed or synthetic "
+        "acceptance does: see rejection_sample_method in its --speculative-config.",
+        Differs.TEXT: "it writes what the target here would not: its weights are others. mars-viz server ADDRESS "
+        "--target MODEL says how far they are apart.",
+        Differs.DRAFT: "its drafter is not the one named here, has other weights, or is fed otherwise; or it refuses "
+        "what the target writes.",
+        Differs.LENGTH: "drafts have other lengths than here: see num_speculative_tokens there and --gamma here.",
+        Differs.END: "one side ended the text earlier: see the end-of-text tokens of both, and --max-model-len.",
+    }
+    return causes[kinds.pop() if len(kinds) == 1 else Differs.TEXT]
 
 
 SAME_WEIGHTS = 0.002

@@ -10,7 +10,8 @@ U+2028, U+2029 and U+0085 as they are. The chunks of a stream (`data:` lines, or
 into one response for each request.
 
 vLLM's per-request metrics are also written here. Their fields are those of `metrics.speculative_decoding` in a
-response, as in the documentation of `--per-request-spec-decode-metrics` (vLLM calls them experimental).
+response, as in the documentation of `--per-request-spec-decode-metrics` (vLLM calls them experimental). So are AIPerf's
+acceptance records, one per line, as `spec_decode_acceptance` of its profile_export.jsonl.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,43 +30,12 @@ from mars_viz.analysis.engines import AcceptanceCounts, Counts, RequestTotals
 from mars_viz.errors import RunFileError
 
 MAX_LISTS = 1_000_000  # lists and objects in a file; each takes twenty times the bytes that write it
-ASK = {
-    "vLLM": "Start vLLM with --per-request-spec-decode-metrics detailed, ask with n = 1 and save the responses, or "
-    "save the text of its /metrics.",
-    "SGLang": "Save SGLang's responses: /generate counts in meta_info, the OpenAI routes in sglext if the request says "
-    "return_spec_tokens_details. Or start it with --enable-metrics and save the text of /metrics.",
-    "llama.cpp": "Save the responses of llama.cpp's server, whose timings have draft_n if anything was drafted, or "
-    "start it with --metrics and save the text of /metrics.",
-    "TensorRT-LLM": "Ask TensorRT-LLM with return_perf_metrics and save the outputs, or save the text of its "
-    "/prometheus/metrics.",
-    "mlx-vlm": "Start mlx-vlm with a draft model and save the responses, whose timings then have draft_rounds.",
-    "LM Studio": "Ask LM Studio's /api/v0 routes with a draft_model and save the responses, whose stats count drafts.",
-    "TGI": "TGI does not report drafted tokens. Serve the models with another engine.",
-    "": "vLLM reports them with --per-request-spec-decode-metrics detailed, SGLang in meta_info, llama.cpp's server "
-    "and mlx-vlm in timings, TensorRT-LLM with return_perf_metrics, LM Studio in stats; the text of /metrics of vLLM, "
-    "SGLang, llama.cpp and TensorRT-LLM is read as well.",
-}
-"""What to ask each engine for; "" for a file of an unknown engine."""
-
-_IN_JSON = {
-    "SGLang": r'"(meta_info|sglext|matched_stop)"\s*:',
-    "mlx-vlm": r'"draft_kind"\s*:',
-    "llama.cpp": r'"timings"\s*:\s*\{|"system_fingerprint"\s*:\s*"b\d+-|"id_slot"\s*:',
-    "TensorRT-LLM": r'"(request_perf_metrics|avg_decoded_tokens_per_iter|ctx_request_id)"\s*:',
-    "LM Studio": r'"stats"\s*:\s*\{[^{}]{0,500}"(tokens_per_second|tokensPerSecond)"',
-    "vLLM": r'"(speculative_decoding|prompt_logprobs|kv_transfer_params)"\s*:|"system_fingerprint"\s*:\s*"vllm',
-}
-_IN_LOGS = {
-    "TensorRT-LLM": r"\[(TensorRT-LLM|TRT-LLM)\]|^(# (HELP|TYPE) )?trtllm_",
-    "SGLang": r"sglang[:./_ ]|(Decode|Prefill) batch\b.{0,200}#(running|new)-",
-    "vLLM": r"SpecDecoding metrics:|Speculative metrics:|\b(INFO|WARNING|ERROR) .{0,200}\[\w+\.py:\d+\]|\bvllm\b",
-    "mlx-vlm": r"mlx[-_]vlm",
-    "LM Studio": r"(?i)lm[ -]?studio",
-    "TGI": r"text[-_]generation[-_](launcher|router|server|inference)|\btgi_",
-    "llama.cpp": r"llamacpp[:_]|llama[-_](server|model|context|perf|kv|cpp)|\bprint_timing\w*:|\bdraft acceptance|"
-    r"\b(slot|srv) +\w+: |\bstatistics +[\w-]+: #calls",
-}
-_SEARCHED = 5_000_000  # characters
+WANTED = (
+    "vLLM reports them with --per-request-spec-decode-metrics detailed if n = 1, SGLang in meta_info or, with "
+    "return_spec_tokens_details, in sglext, llama.cpp's server and mlx-vlm in timings, TensorRT-LLM with "
+    "return_perf_metrics, LM Studio in stats of /api/v0, and AIPerf with --export-level records; the text of /metrics "
+    "of vLLM, SGLang (--enable-metrics), llama.cpp (--metrics) and TensorRT-LLM is read as well. Save one of these."
+)
 _SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 _DONE = object()
 _GROWING = {"content", "tokens", "token_logprobs", "top_logprobs", "token_ids"}  # lists of a choice, chunk after chunk
@@ -86,7 +57,10 @@ def values_in(text: str) -> list[Any]:
             value, place = decoder.raw_decode(text, place)
         except (ValueError, RecursionError) as error:
             if not streamed:
-                raise _not_json(text, place, any(isinstance(value, dict) for value, _ in items)) from error
+                if text[place] in "{[" or any(isinstance(value, dict) for value, _ in items):
+                    line, remedy = text.count("\n", 0, place) + 1, "Remove it, or save the file again."
+                    raise RunFileError(f"Line {line} is no JSON; it may be cut off. {remedy}") from error
+                raise RunFileError(f"The text has no counts of speculative decoding. {WANTED}") from error
             if event and text.startswith("[DONE]", place):
                 items.append((_DONE, True))
             end = text.find("\n", place)  # an event's name, a comment, a header of HTTP, a chunk that was cut off
@@ -104,22 +78,6 @@ def values_in(text: str) -> list[Any]:
 def _after_space(text: str, place: int) -> int:
     match = _SPACE.match(text, place)
     return match.end() if match else place
-
-
-def _not_json(text: str, place: int, begun: bool) -> RunFileError:
-    line = text.count("\n", 0, place) + 1
-    engine = "" if begun else _engine(text, _IN_LOGS)
-    if engine:
-        return RunFileError(f"It is a log or other text of {engine} without counts that can be read. {ASK[engine]}")
-    if begun or text[place] in "{[":
-        return RunFileError(f"Line {line} is no JSON; it may be cut off. Remove it, or save the file again.")
-    return RunFileError(f"Line {line} is no JSON, and no engine's counts are in the text. {ASK['']}")
-
-
-def _engine(text: str, marks: dict[str, str]) -> str:
-    """Return the first engine whose marks are in the text, "" if none are."""
-    head = text[:_SEARCHED]
-    return next((engine for engine, mark in marks.items() if re.search(mark, head, re.MULTILINE)), "")
 
 
 def _merged(found: list[tuple[Any, bool]]) -> list[Any]:
@@ -167,6 +125,7 @@ def _extend(found: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 MAX_STEPS = 5_000_000  # maximum number of steps of all requests of a file; a small histogram can claim any number
+MAX_DRAFT = 4096  # maximum number of tokens of a draft
 DEEPEST = 8  # objects and lists within one another in which an engine's counts are looked for
 _LARGEST = 2**53
 _ONE = {"choices", "timings", "meta_info", "request_perf_metrics"}  # keys of a single response
@@ -179,9 +138,9 @@ Response = tuple[Any, Mapping[str, Any] | None]
 """The largest object of a file about one request only, and the object in it with the counts, if it has one."""
 
 
-def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineRequest, Any]], int]:
-    """Return the requests with counts, each with its response, and the number of requests without any. `values` are
-    those of `text`. Raises RunFileError if none has any, and for counts that do not add up."""
+def counts_in(values: Sequence[Any]) -> tuple[list[tuple[EngineRequest, Any]], int]:
+    """Return the requests with counts, each with its response, and the number of requests without any. Raises
+    RunFileError if none has any, and for counts that do not add up."""
     responses = [each for value in values for each in _responses(value, DEEPEST) or [(value, None)]]
     requests, steps = list[tuple[EngineRequest, Any]](), 0
     for number, (response, holds) in enumerate(responses, 1):
@@ -189,6 +148,8 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
         if holds is None or engine is None:
             continue
         label = response.get("id") if isinstance(response, dict) else None
+        if isinstance(holds.get("engine"), str) and isinstance(metadata := response.get("metadata"), dict):
+            label = metadata.get("x_request_id")  # of AIPerf
         name = label if label and isinstance(label, str) else f"request {number}"
         try:
             counts = engine[2](response, holds, name)
@@ -199,10 +160,7 @@ def counts_in(values: Sequence[Any], text: str) -> tuple[list[tuple[EngineReques
         if steps > MAX_STEPS:
             raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     if not requests:
-        what = "request 1" if len(responses) == 1 else f"all {len(responses)} requests"
-        are_responses = any(response and _without(response) for response, _ in responses)
-        ask = ASK[_engine(text, _IN_JSON if are_responses else _IN_LOGS)]
-        raise RunFileError(f"In {what} there are no counts of speculative decoding. {ask}")
+        raise RunFileError(f"The file has no counts of speculative decoding. {WANTED}")
     return requests, len(responses) - len(requests)
 
 
@@ -233,6 +191,8 @@ def _without(value: Any) -> list[Response]:
 
 
 def _engine_of(value: Mapping[str, Any]) -> tuple[str, Sequence[str], Reader] | None:
+    if isinstance(engine := value.get("engine"), str) and value.get("num_spec_steps") is not None:
+        return _RECORDED.get(engine, engine[:60]), (), _recorded
     return next((each for each in _ENGINES if any(value.get(key) is not None for key in each[1])), None)
 
 
@@ -275,8 +235,9 @@ def _lm_studio(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 
 def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Return sums and, if the completion is known, the number of passes from the mean tokens per pass."""
-    accepted = _count(holds, "total_accepted_draft_tokens")
+    """Return sums and the number of passes: its count of steps or, if the completion is known, from the mean tokens per
+    pass."""
+    accepted, steps = _count(holds, "total_accepted_draft_tokens"), _count(holds, "num_spec_steps")
     drafted, completion = _count(holds, "total_draft_tokens"), _completion(value, holds)
     mean = _holding(value, "avg_decoded_tokens_per_iter").get("avg_decoded_tokens_per_iter")
     mean = mean if isinstance(mean, int | float) and mean > 0 else None
@@ -284,19 +245,47 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
         drafted != 0 or mean is None or mean <= 1,
         f"it says that nothing was drafted, and {mean} tokens a pass; releases before 2026-07 write zeros there",
     )
-    steps = None if completion is None or mean is None else round(completion / mean)
-    if steps and mean and completion and abs(completion / steps - mean) > 1e-3 * mean:
-        steps = None
-    return RequestTotals(name, accepted, drafted, steps or None, completion_tokens=completion)
+    if (
+        steps is None
+        and completion
+        and mean
+        and abs(completion / max(1, round(completion / mean)) - mean) < 1e-3 * mean
+    ):
+        steps = round(completion / mean)
+    return RequestTotals(name, accepted, drafted, steps, _count(holds, "num_spec_tokens"), completion)
 
 
+def _recorded(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
+    """Return the counts of AIPerf's `SpecDecodeAcceptanceRecord`: its integers must fit, as AIPerf demands.
+
+    Its histogram is sparse. Sums are returned if neither the longest draft nor the drafts' lengths are known.
+    """
+    histogram = _by_number(holds, "acceptance_histogram")
+    ratios = ("mean_acceptance_length", "draft_acceptance_rate")
+    for key in ratios:
+        _check(type(holds.get(key)) in (int, float) and math.isfinite(holds[key]), f"{key} is no number")
+    longest, drafted = _count(holds, "num_spec_tokens"), _list(holds, "per_step_drafted")
+    total, steps, completion = (_count(holds, key) for key in ("num_draft_tokens", "num_spec_steps", _COMPLETION))
+    gamma = longest
+    if gamma is None:  # the smallest that fits
+        gamma = max([0, *histogram, *(drafted or []), -(-(total or 0) // max(steps or 0, 1))])
+    dense = [histogram.get(depth, 0) for depth in range(min(gamma, MAX_DRAFT) + 1)]
+    metrics = {**holds, **dict.fromkeys(ratios), "acceptance_histogram": dense, "num_spec_tokens": gamma}
+    counts = _vllm_counts(metrics, name, completion)
+    if longest is None and drafted is None:
+        return RequestTotals(name, counts.accepted_total, counts.drafted_total, counts.steps, None, completion)
+    return replace(counts, prefilled=int(holds["engine"] != OWN))
+
+
+OWN = "mars_viz"  # the engine of records written here, whose texts have no token of a prefill
+_RECORDED = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM", OWN: "MARS Viz"}
 Reader = Callable[[Any, Mapping[str, Any], str], Counts]
 _ENGINES: tuple[tuple[str, Sequence[str], Reader], ...] = (
-    ("vLLM", ("num_spec_steps",), lambda value, holds, name: vllm_counts(holds, name, _completion(value, holds))),
+    ("TensorRT-LLM", ("total_draft_tokens", "total_accepted_draft_tokens"), _tensorrt_llm),
+    ("vLLM", ("num_spec_steps",), lambda value, holds, name: _vllm_counts(holds, name, _completion(value, holds))),
     ("SGLang", ("spec_verify_ct",), _sglang),
     ("mlx-vlm", ("draft_rounds",), _llama_cpp),
     ("llama.cpp", ("draft_n", "draft_n_accepted"), _llama_cpp),
-    ("TensorRT-LLM", ("total_draft_tokens", "total_accepted_draft_tokens"), _tensorrt_llm),
     ("LM Studio", ("total_draft_tokens_count", "totalDraftTokensCount"), _lm_studio),
 )
 """Names and readers of engines, with keys of which at least one is in the object with the counts."""
@@ -313,8 +302,7 @@ def _holding(value: Any, key: str, deep: int = DEEPEST) -> Mapping[str, Any]:
 
 
 def _completion(value: Any, holds: Mapping[str, Any]) -> int | None:
-    within = holds if "completion_tokens" in holds else _holding(value, "completion_tokens")
-    return _count(within, "completion_tokens")
+    return _count(holds if _COMPLETION in holds else _holding(value, _COMPLETION), _COMPLETION)
 
 
 class _Contradiction(Exception):
@@ -322,6 +310,8 @@ class _Contradiction(Exception):
 
 
 _MISFIT = "does not fit the other numbers"
+_COMPLETION = "completion_tokens"
+_BY_LENGTH = "acceptance_histogram_by_draft_length"  # of vLLM after 0.33
 
 
 def _check(condition: Any, otherwise: str) -> None:
@@ -346,6 +336,17 @@ def _list(holds: Mapping[str, Any], *keys: str) -> list[int] | None:
     counts = values is None or (isinstance(values, list) and all(map(_is_count, values)))
     _check(counts, f"{keys[0]} is no list of counts")
     return values
+
+
+def _by_number(holds: Mapping[str, Any], key: str) -> dict[int, Any]:
+    """Return the object under this name, whose keys are numbers, with counts or lists of counts."""
+    found = holds.get(key)
+    fits = isinstance(found, Mapping) and all(
+        number.isdecimal() and len(number) < 5 and (_is_count(each) or _list(found, number))
+        for number, each in found.items()
+    )
+    _check(fits, f"{key} {_MISFIT}")
+    return {int(number): each for number, each in found.items()} if isinstance(found, Mapping) else {}
 
 
 def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
@@ -373,29 +374,37 @@ def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
     return metrics
 
 
-def vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
-    """Return the counts of a `speculative_decoding` object for a text of `completion` tokens. Raises RunFileError."""
-    try:
-        _count({"completion_tokens": completion}, "completion_tokens")
-        return _vllm_counts(metrics, name, completion)
-    except _Contradiction as error:
-        remedy = "Export it again with --per-request-spec-decode-metrics detailed."
-        raise RunFileError(f"The metrics of {name} cannot be used: {error}. {remedy}") from error
+def acceptance_records(requests: Sequence[AcceptanceCounts]) -> str:
+    """Return a line per request: its name, and its counts as AIPerf's `SpecDecodeAcceptanceRecord`.
+
+    Unknown fields are left out, and steps without a draft, as in `vllm_metrics`.
+    """
+    lines = []
+    for counts in requests:
+        metrics = vllm_metrics(counts)
+        histogram = {str(depth): often for depth, often in enumerate(metrics["acceptance_histogram"]) if often}
+        record = {"engine": OWN} | metrics | {"acceptance_histogram": histogram}
+        record |= {} if counts.completion_tokens is None else {_COMPLETION: counts.completion_tokens}
+        line = {"metadata": {"x_request_id": counts.name}, "spec_decode_acceptance": record}
+        lines.append(json.dumps(line, allow_nan=False) + "\n")
+    return "".join(lines)
 
 
 def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) -> AcceptanceCounts:
+    """Return the counts of a `speculative_decoding` object for a text of `completion` tokens."""
     keys = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "num_spec_tokens")
     sums = [count for key in keys if (count := _count(metrics, key)) is not None]
     _check(len(sums) == len(keys), f"it needs {', '.join(keys)}")
     steps, accepted_total, drafted_total, gamma = sums
-    _check(steps <= MAX_STEPS and gamma <= 4096, f"it has more than {MAX_STEPS:,} steps, or 4,096 tokens in a draft")
+    many = f"it has more than {MAX_STEPS:,} steps, or {MAX_DRAFT:,} tokens in a draft"
+    _check(steps <= MAX_STEPS and gamma <= MAX_DRAFT, many)
     histogram, per_step = _list(metrics, "acceptance_histogram") or [], _list(metrics, "per_step_accepted")
     _check(len(histogram) == gamma + 1 and sum(histogram) == steps, f"acceptance_histogram {_MISFIT}")
-    by_length, drafted = metrics.get("acceptance_histogram_by_draft_length"), None
+    drafted = None
     if per_step is not None:
         accepted, drafted = np.array(per_step, np.int64), _list(metrics, "per_step_drafted")
-    elif by_length is not None:
-        accepted, drafted = _by_draft_length(by_length, steps)
+    elif metrics.get(_BY_LENGTH) is not None:
+        accepted, drafted = _by_draft_length(_by_number(metrics, _BY_LENGTH), steps)
     else:
         accepted = np.repeat(np.arange(gamma + 1), histogram)
     if drafted is None and drafted_total == steps * gamma:
@@ -414,13 +423,10 @@ def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) 
     )
 
 
-def _by_draft_length(found: Any, steps: int) -> tuple[np.ndarray, list[int]]:
+def _by_draft_length(histograms: Mapping[int, Any], steps: int) -> tuple[np.ndarray, list[int]]:
     """Return accepted and drafted tokens of each step from a histogram for each draft length."""
-    problem = f"acceptance_histogram_by_draft_length {_MISFIT}"
-    _check(isinstance(found, Mapping) and all(key.isdecimal() and len(key) < 5 for key in found), problem)
-    histograms = {int(key): _list(found, key) or [] for key in found}
-    fits = all(len(each) == length + 1 for length, each in histograms.items())
-    _check(fits and sum(map(sum, histograms.values())) == steps, problem)
+    fits = all(isinstance(each, list) and len(each) == length + 1 for length, each in histograms.items())
+    _check(fits and sum(map(sum, histograms.values())) == steps, f"{_BY_LENGTH} {_MISFIT}")
     accepted = [np.repeat(np.arange(len(each)), each) for each in histograms.values()]
     drafted = [length for length, each in histograms.items() for _ in range(sum(each))]
     return np.concatenate([np.empty(0, np.int64), *accepted]), drafted

@@ -16,10 +16,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -237,22 +237,11 @@ def _ids(found: Any) -> tuple[int, ...]:
 Drafts = Mapping[str, tuple[int, ...]]  # the logged draft after each prefix, by `prefix_key`
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRow:
+class LoggedRow(NamedTuple):
     """The target's law at one place, as far as it is logged."""
 
-    ids: tuple[int, ...]  # its best tokens
-    logits: tuple[float, ...]  # raw logits
-    drafted: float | None  # logit of the drafted token that the row judges; None if unknown or if it judges none
-
-    @property
-    def listed(self) -> dict[int, float]:
-        """Logits by token."""
-        return dict(zip(self.ids, self.logits, strict=True))
-
-    def logit(self, token: int) -> float | None:
-        """Return the logit of the drafted token that the row judges; None if it is neither logged nor listed."""
-        return self.listed.get(token) if self.drafted is None else self.drafted
+    listed: dict[int, float]  # raw logits of its best tokens
+    judged: float | None  # logit of the drafted token that the row judges; None if unknown or if it judges none
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +294,7 @@ class LoggedText:
     def vocabulary(self) -> int:
         """One more than the largest token id."""
         rounds = (token for each in self.rounds for token in (*each.drafted, *each.emitted))
-        rows = (token for each in self.rounds for row in each.rows for token in row.ids)
+        rows = (token for each in self.rounds for row in each.rows for token in row.listed)
         return 1 + max((*self.prompt_ids, *rounds, *rows))
 
     @property
@@ -396,8 +385,8 @@ def _round(line: Mapping[str, Any], number: int) -> LoggedRound:
             ids, values, judged = row["topk_ids"], row["topk_values"], row.get("z_x")
             if not 2 <= len(ids) == len(values) <= WIDEST or not all(type(each) is int and each >= 0 for each in ids):
                 raise ValueError("no such list")
-            values = tuple(map(float, values))
-            logged.append(LoggedRow(tuple(ids), values, None if judged is None else float(judged)))
+            listed = dict(zip(ids, map(float, values), strict=True))
+            logged.append(LoggedRow(listed, None if judged is None else float(judged)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFileError(f"Line {number} of the log has a row without topk_ids and topk_values. Log both.") from error
     return LoggedRound(drafted, accepted, emitted, tuple(logged))
@@ -416,17 +405,6 @@ def _tokens(line: Mapping[str, Any], key: str, number: int, most: int = LONGEST_
     if isinstance(tokens, list) and len(tokens) <= most and all(type(t) is int and 0 <= t < VOCABULARY for t in tokens):
         return tuple(tokens)
     raise RunFileError(f"Line {number} of the log has no {key} that are a list of token ids. Log them with every line.")
-
-
-_TELLS = {
-    "SGLang": "SGLang reports how often a round accepted how many tokens, not in which order, and no raw logits.",
-    "llama.cpp": "llama.cpp's server reports only sums; for an accepted drafted token it writes the probability 1 and "
-    "lists no other (its issue 27972), so no margin can be made of its probabilities.",
-    "mlx-vlm": "mlx-vlm reports sums alone.",
-    "TensorRT-LLM": "TensorRT-LLM reports only sums.",
-    "LM Studio": "LM Studio reports sums alone.",
-}
-"""For engines without rounds, the contents of their reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,31 +454,28 @@ def decoded(data: bytes, what: str = "The file") -> str:
 def read_file(text: str, drafts: str | None = None, words: Callable[[int], str] | None = None) -> EngineFile:
     """Read a file of responses or counters, or a log of whole rounds. `drafts` is the log of the drafts of vLLM's
     responses, and `words` returns a token's text. Raises BadInput."""
+    found = _read(text, words)
+    if drafts is None:
+        return found
+    if not found.served:
+        why = f"Drafts are joined with the rounds of vLLM's responses, and the file has none. {found.unread}".rstrip()
+        raise SettingError(f"{why} Leave --drafts out.")
+    logged = parse_drafts(drafts)
+    return replace(found, texts=tuple(joined(each, logged) for each in found.served))
 
-    def refuse_drafts(what: str) -> None:
-        if drafts is not None:
-            raise SettingError(f"{what}. Leave --drafts out.")
 
+def _read(text: str, words: Callable[[int], str] | None) -> EngineFile:
     head = text[:200_000].lstrip().partition("\n")[0]
     if '"prompt_ids"' in head and '"choices"' not in head:
-        refuse_drafts("A log of whole rounds holds its drafts")
         return EngineFile(texts=parse_log(text))
     sums, scrapes = counters_in(text)
     if scrapes:
-        refuse_drafts("Drafts are joined with vLLM's responses, and these are counters")
         return EngineFile(tuple(sums), scrapes=scrapes, unread="Counters of a server are sums over all requests.")
-    counted_requests, without = counts_in(values_in(text), text)
-    requests = tuple(request for request, _ in counted_requests)
-    engine = next((engine for engine, _ in requests if engine in _TELLS), "")
-    if engine:
-        refuse_drafts(f"Drafts are joined with vLLM's responses, and these are {engine}'s")
-        return EngineFile(requests, without, unread=_TELLS[engine])
+    requests, without = counts_in(values_in(text))
+    found = EngineFile(tuple(request for request, _ in requests), without)
+    if engine := next((engine for engine, _ in found.requests if engine != "vLLM"), ""):
+        return replace(found, unread=f"{engine} reports counts, and no rounds with raw logits.")
     try:
-        served = tuple(_served_rounds(counts, value, words) for (_, counts), value in counted_requests)
+        return replace(found, served=tuple(_served_rounds(counts, value, words) for (_, counts), value in requests))
     except RunFileError as error:
-        if drafts is not None:
-            raise
-        return EngineFile(requests, without, unread=str(error))
-    logged = None if drafts is None else parse_drafts(drafts)
-    texts = () if logged is None else tuple(joined(each, logged) for each in served)
-    return EngineFile(requests, without, served=served, texts=texts)
+        return replace(found, unread=str(error))

@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, divided, interval
 from mars_viz.errors import RunFileError, SettingError
+from mars_viz.records import Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,16 @@ class AcceptanceCounts:
             or (self.completion_tokens or 0) < 0
         ):
             raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+
+    @classmethod
+    def of_rounds(
+        cls, name: str, rounds: Sequence[Round], gamma: int, completion: int, *, prefilled: int = 0
+    ) -> AcceptanceCounts:
+        """Count these rounds, which draft `gamma` tokens, or trees of more."""
+        accepted = np.array([len(each.decision.kept) for each in rounds], np.int64)
+        drafted = np.array([len(each.speculation) for each in rounds], np.int64)
+        gamma = max([gamma, *drafted.tolist()])
+        return cls(name, accepted, drafted, int(drafted.sum()), gamma, completion, prefilled=prefilled)
 
     @property
     def steps(self) -> int:
@@ -172,26 +183,12 @@ def position_rates(counted: Sequence[Counts]) -> tuple[np.ndarray, np.ndarray, n
     return unconditional, conditional, product if reached[0] else np.full(gamma, np.nan)
 
 
-WARNING = (
-    "For throughput only: the engine then accepts drafted tokens by count, whatever they are. The text is worthless, "
-    "and says nothing of this rule's quality."
-)
+def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> dict[str, Any]:
+    """Return the settings with which each engine imitates these requests' pooled acceptance.
 
-
-@dataclass(frozen=True, slots=True)
-class SyntheticSettings:
-    """Settings for each engine."""
-
-    acceptance_length: float  # 1 + accepted / drafts, bonus included, rounded to four digits
-    rates: tuple[float, ...]  # unconditional acceptance by position [γ], never rising, rounded to four digits
-    vllm: str  # JSON to merge into --speculative-config
-    sglang: str  # environment variables, one per line
-    tensorrt_llm: str  # environment variable, or the reason why there is none
-    warning: str = WARNING  # always shown with the settings
-
-
-def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSettings:
-    """Return the settings for these requests' pooled acceptance. Raises BadInput if nothing was drafted."""
+    The length is 1 + accepted / drafts, and the rates are unconditional, by position; both are rounded to four digits.
+    Raises BadInput if nothing was drafted.
+    """
     drafts = sum(request.drafts for request in requests)
     if not drafts:
         raise SettingError(
@@ -205,17 +202,21 @@ def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSetti
     if accepted:  # it counts drafted tokens only, one less than the length
         fraction = "" if accepted == int(accepted) else "  # two-model drafters take whole numbers only"
         tensorrt_llm = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={accepted:g}{fraction}"
-    return SyntheticSettings(
-        acceptance_length=length,
-        rates=rates,
-        vllm=json.dumps({"num_speculative_tokens": len(rates)} | method),
-        sglang=(
+    return {
+        "acceptance_length": length,
+        "rates": rates,
+        "vllm": json.dumps({"num_speculative_tokens": len(rates)} | method),  # to merge into --speculative-config
+        "sglang": (  # environment variables
             f"SGLANG_SIMULATE_ACC_LEN={length:g}\n"
             "SGLANG_SIMULATE_ACC_METHOD=match-expected\n"
             "SGLANG_SIMULATE_ACC_TOKEN_MODE=real-draft-token"
         ),
-        tensorrt_llm=tensorrt_llm,
-    )
+        "tensorrt_llm": tensorrt_llm,  # an environment variable, or the reason why there is none
+        "warning": (
+            "For throughput only: the engine then accepts drafted tokens by count, whatever they are. The text is "
+            "worthless, and says nothing of this rule's quality."
+        ),
+    }
 
 
 class Pooling(Enum):
@@ -223,14 +224,6 @@ class Pooling(Enum):
 
     POOLED = "pooled: sums over all requests, so long ones count more"
     MEAN = "mean of requests: each counts the same"
-
-
-class ByPosition(Enum):
-    """Reported rates for each position in the block."""
-
-    UNCONDITIONAL = "unconditional"  # relative to all drafts
-    CONDITIONAL_AND_JOINT = "conditional and joint"  # relative to drafts accepted so far, and the products of these
-    NOTHING = "not reported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +240,7 @@ class Definition:
     rate: Callable[[Totals], np.ndarray] | None = None  # acceptance rate from sums or means; None if not reported
     rate_formula: str = ""  # in words; empty if not reported
     bonus: str = "in the length only"  # whether the target's own token, correction or bonus, is counted
-    by_position: ByPosition = ByPosition.NOTHING
+    by_position: tuple[str, ...] = ()  # names of the reported rates of each position, as in `EngineRow`
 
 
 DEFINITIONS: tuple[Definition, ...] = (
@@ -260,7 +253,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "A step without a drafted token is no draft.",
         rate=lambda of: divided(of.accepted, of.drafted),
         rate_formula="accepted / drafted tokens",
-        by_position=ByPosition.UNCONDITIONAL,
+        by_position=("unconditional",),
     ),
     Definition(
         "SGLang, scheduler",
@@ -302,7 +295,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "The server's log has it for each request, its statistics for all of them.",
         rate=lambda of: divided(of.accepted, of.drafted),
         rate_formula="accepted / generated drafted tokens",
-        by_position=ByPosition.UNCONDITIONAL,
+        by_position=("unconditional",),
     ),
     Definition(
         "specdec_bench",
@@ -312,7 +305,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "examples/specdec_bench/specdec_bench/metrics/acceptance_rate.py of NVIDIA Model-Optimizer at a2fbac7",
         "Its rates are keyed by emitted tokens, bonus included: its key k is position k - 1 here. It counts streamed "
         "pieces, so the prefill's token is a step of length 1, and the end of text is left out.",
-        by_position=ByPosition.CONDITIONAL_AND_JOINT,
+        by_position=("conditional", "joint"),
     ),
     Definition(
         "SpecForge",
@@ -348,6 +341,7 @@ DEFINITIONS: tuple[Definition, ...] = (
 """Every definition, in the order of the table."""
 
 
+_POSITIONS = ("unconditional", "conditional", "joint")
 Formula = Callable[[Totals], np.ndarray]
 MOST_DRAWN = 20_000
 """Number of requests or rounds that are resampled; more are combined at random into that many groups."""
@@ -368,9 +362,9 @@ class EngineRow:
     definition: Definition
     length: float  # all requests together. NaN if not reported or not defined.
     rate: float  # all requests together. NaN if not reported or not defined.
-    unconditional: np.ndarray | None  # float64 [γ]; None if not reported
-    conditional: np.ndarray | None  # float64 [γ]; None if not reported
-    joint: np.ndarray | None  # float64 [γ]; None if not reported
+    unconditional: np.ndarray | None  # float64 [γ]; share of all drafts; these three are None if not reported
+    conditional: np.ndarray | None  # float64 [γ]; share of drafts accepted so far
+    joint: np.ndarray | None  # float64 [γ]; products of the conditional ones
     length_within: Within  # the length's interval: over requests, or over the rounds of a single one
     rate_within: Within  # the rate's interval
 
@@ -383,24 +377,19 @@ def acceptance_table(
     pool = tuple(requests)
     if not pool:
         raise SettingError("There is no run to describe. Choose at least one.")
-    each, (unconditional, conditional, joint) = totals_of(pool), position_rates(pool)
-    within = _within_of(pool, each, units, how)
+    each, by_position = totals_of(pool), dict(zip(_POSITIONS, position_rates(pool), strict=True))
+    within, summed = _within_of(pool, each, units, how), any(request.summed for request in pool)
     rows = []
-    for definition in DEFINITIONS:
-        length, rate = definition.length, definition.rate
-        if definition.pooling is Pooling.MEAN and any(request.summed for request in pool):
-            length = rate = None  # not known from sums over requests
-        both = definition.by_position is ByPosition.CONDITIONAL_AND_JOINT
+    for of in DEFINITIONS:
+        known = not (summed and of.pooling is Pooling.MEAN)  # which sums over requests do not give
         rows.append(
             EngineRow(
-                definition=definition,
-                length=_together(definition, length, each),
-                rate=_together(definition, rate, each),
-                unconditional=unconditional if definition.by_position is ByPosition.UNCONDITIONAL else None,
-                conditional=conditional if both else None,
-                joint=joint if both else None,
-                length_within=within(definition.length, definition.pooling),
-                rate_within=within(definition.rate, definition.pooling),
+                of,
+                length=_together(of, of.length if known else None, each),
+                rate=_together(of, of.rate if known else None, each),
+                length_within=within(of.length, of.pooling),
+                rate_within=within(of.rate, of.pooling),
+                **{name: rates if name in of.by_position else None for name, rates in by_position.items()},
             )
         )
     return tuple(rows)

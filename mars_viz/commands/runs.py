@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz import default_folders, samples
+from mars_viz.analysis.engine_counts import acceptance_records
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.metrics import run_facts
 from mars_viz.commands.decoding import facts, json_argument, sentence
 from mars_viz.documents import lines
 from mars_viz.errors import RunFileError, StorageError
 from mars_viz.reproduce import recipe
 from mars_viz.rules import rule_named
+from mars_viz.run import Run
 from mars_viz.runfiles import ListedRun, RunOrigin
 from mars_viz.runlist import CHAINS, TREES, Order, Query, found, listed_runs
 from mars_viz.runstore import RunStore, read
@@ -52,6 +55,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     shown = command("show", _show, "Say all about one run: settings, models, numbers, and how it is made again.")
     shown.add_argument("id", metavar="ID", help=_ID)
     shown.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text")
+    about = "Print acceptance records of runs as AIPerf's profile_export.jsonl has them, a line for each."
+    command("acceptance", _acceptance, about).add_argument("ids", metavar="ID", nargs="+", help=_ID)
     titled = command("title", _title, "Give a run another title; its id, and so its links, stay.")
     titled.add_argument("id", metavar="ID", help=_ID)
     titled.add_argument("title", metavar="TEXT", help="the title")
@@ -129,16 +134,30 @@ def _store_of(options: argparse.Namespace, names: list[str]) -> RunStore:
     return RunStore(options.folder)
 
 
-def _show(options: argparse.Namespace) -> None:
-    listed = next((each for each in _listed(options) if each.name == options.id), None)
+def _opened(options: argparse.Namespace, name: str) -> tuple[ListedRun, Path, Run]:
+    """Return a run, its list entry and its path. Raises RunFileError."""
+    listed = next((each for each in _listed(options) if each.name == name), None)
     if listed is None:
-        raise RunFileError(f"There is no run {options.id} here. `mars-viz runs` lists their ids.")
+        raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")
     if listed.facts is None or listed.path is None or not listed.opens:
         raise RunFileError(listed.error or f"{listed.name} is being decoded; wait for its end.")
-    opened = read(listed.path)
+    return listed, listed.path, read(listed.path)
+
+
+def _acceptance(options: argparse.Namespace) -> None:
+    runs = {name: _opened(options, name)[2] for name in options.ids}
+    requests = [
+        AcceptanceCounts.of_rounds(name, opened.rounds, opened.settings.gamma, len(opened.token_ids))
+        for name, opened in runs.items()
+    ]
+    print(acceptance_records(requests), end="")
+
+
+def _show(options: argparse.Namespace) -> None:
+    listed, path, opened = _opened(options, options.id)
     again = recipe(opened, listed.name)
     if options.json:
-        print(json_of(told(listed) | facts(opened, listed.path) | {"again": again}))
+        print(json_of(told(listed) | facts(opened, path) | {"again": again}))
         return
     say(f"{listed.heading}{''.join(f' #{tag}' for tag in listed.tags)}", listed.line, "", sentence(opened))
     say(*lines(run_facts(opened)), "")

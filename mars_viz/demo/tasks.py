@@ -11,20 +11,12 @@ from __future__ import annotations
 import random
 import re
 import zlib
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """A verb in three forms."""
-
-    plain: str
-    past: str
-    participle: str
-
-
+Verb = namedtuple("Verb", ("plain", "past", "participle"))
 _FORMS = "put put put|hide hid hidden|leave left left|find found found|see saw seen|drop dropped dropped"
 VERBS = [Verb(*forms.split()) for forms in _FORMS.split("|")]
 
@@ -70,11 +62,7 @@ class Task(Enum):
     TURNS = "turns"
 
 
-ONE_WORDING = (Task.ADDITION, Task.SORTING, Task.QUESTION)
 FREE_WORDING = (Task.COUNTING, Task.HOLDERS, Task.TURNS)
-SLIPS = 0.2
-"""Share of sentences in the training text of walks that name the opposite direction and continue from there. A trained
-target's best token is then right, and a wrong one nearly as likely."""
 _MOST = 20  # the largest count
 DIRECTIONS = ("north", "east", "south", "west")
 QUARTERS = {"left": -1, "right": 1, "around": 2}  # quarters of a turn to the right
@@ -107,11 +95,6 @@ def final_answer(text: str) -> str:
     return rest.strip().split("\n", 1)[0].strip() if found else ""
 
 
-def grade(instance: Instance, text: str) -> bool:
-    """True if the text's answer is exactly the expected one."""
-    return final_answer(text) == instance.answer
-
-
 def instances(task: Task, seed: int, *, held_out: bool) -> Iterator[Instance]:
     """Yield exercises without end, the same for the same seed, from one side of the held-out split."""
     rng = random.Random(f"{task.value}:{seed}")
@@ -124,14 +107,6 @@ def instances(task: Task, seed: int, *, held_out: bool) -> Iterator[Instance]:
 def make(task: Task, rng: random.Random) -> Instance:
     """Return an exercise drawn with `rng`, from either side of the split."""
     return Instance(task, *_MAKERS[task](rng))
-
-
-def learned(task: Task, rng: random.Random) -> Instance:
-    """Return an exercise for training: not held out, and with the slips of training text."""
-    while True:
-        instance = Instance(task, *turns(rng, slips=SLIPS)) if task is Task.TURNS else make(task, rng)
-        if not instance.held_out:
-            return instance
 
 
 def _addition(rng: random.Random) -> tuple[str, str]:

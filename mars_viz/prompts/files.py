@@ -1,7 +1,7 @@
 """Read prompt sets from files, and tasks of lm-evaluation-harness as prompt sets.
 
 A file is JSONL, a JSON list, or text with a prompt per line, optionally gzipped. The format is detected from the
-contents, and entries are read one at a time, in the formats of public data sets.
+contents, and entries are parsed one at a time, in the formats of public data sets.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from io import BufferedReader
-from itertools import chain, groupby
+from io import BytesIO
+from itertools import groupby, islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mars_viz.bounds import LARGEST, MOST_BRACKETS, shortened
 from mars_viz.chat import Exchange, History
@@ -30,24 +30,19 @@ from mars_viz.prompts.items import NUMBER, Grader, PromptItem, PromptSet, Skippe
 from mars_viz.run import Settings
 from mars_viz.words import counted
 
-MAX_LINE = LARGEST  # bytes per line, so that a file without line breaks cannot fill the memory
+MOST_READ = 1 << 30  # bytes of a file
+MAX_LINE = LARGEST  # bytes per line of JSONL or text
 MOST_PROMPTS = 100_000  # entries per file, including invalid ones; ten times the largest test set of exercises
 MOST_UNPACKED = 64 << 20  # bytes to read from a gzipped file
-MOST_BLANK = 1_000_000  # blank lines per file
-_PIECE = 1 << 20
+_BEGINNING = 1 << 20  # bytes by which a JSON list is recognised
 _LOOKED_AT = 10  # lines used to distinguish JSONL from text
 _GZIP = b"\x1f\x8b"
-_PACKED = {
-    _GZIP: "gzip within gzip",
-    b"\xfd7zXZ": "an xz file",
-    b"BZh": "a bzip2 file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-    b"PK\x03\x04": "a zip file",
-    b"7z\xbc\xaf": "a 7z file",
-}
-_TABLES = {b"PAR1": "a Parquet", b"ARROW1": "an Arrow"}
 _JSON_BEGINS = re.compile(r"\s*(\{\s*([\"'}]|$)|\[\s*([\[{\"\]]|$))")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
+_AS_TEXT = (
+    "Unpack an archive, and write a table as JSONL, such as with pandas: "
+    "pandas.read_csv(FILE).to_json(OUT, orient='records', lines=True)."
+)
 Entry = tuple[str, int, Any]  # unit ('line' or 'entry'), its number, and its value: JSON, a text, or a BadEntry
 
 
@@ -59,8 +54,9 @@ def load_prompts(
     limit: int | None = None,
     turns: Turns = Turns.ALL,
     own: bool = False,
+    data: bytes | None = None,
 ) -> PromptSet:
-    """Return the file as a set, its tasks alternating (`PromptSet.mixed`).
+    """Return the file as a set, its tasks alternating (`PromptSet.mixed`). `data` are contents in place of the file's.
 
     `limit` keeps the first prompts in that order; a conversation counts once. A file written by MARS Viz (`own`) keeps
     its order, and only such a file may name a harness task as grader, because a task may run code. `grader` applies to
@@ -75,13 +71,12 @@ def load_prompts(
     if grader is not None:
         checked_grader(grader, own)
     path, items, skipped, seen = Path(path), list[PromptItem](), list[SkippedLine](), dict[str, str]()
-    with _reading(path), path.open("rb") as file:
-        for unit, number, value in _entries(_pieces(file)):
+    with _reading(path):
+        for unit, number, value in _entries(_unpacked(_read(path) if data is None else data)):
             if len(items) + len(skipped) >= MOST_PROMPTS:
                 if limit is not None:
                     break  # the limit applies to the mixed prompts read so far
-                most = f"more than {MOST_PROMPTS:,} prompts"
-                raise PromptError(f"{path} holds {most}. Split it, or limit how many are taken.")
+                raise PromptError(f"more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken.")
             try:
                 read = items_of(value, unit, number, grader, turns, own)
                 names = {read[0].unit, *(item.id for item in read)}
@@ -89,8 +84,8 @@ def load_prompts(
                     raise BadEntry(f"the id {repeated[0]!r} is that of {seen[repeated[0]]}; give it another")
             except BadEntry as error:
                 if not skip_bad:
-                    where = f"{path}, {unit} {number}"
-                    raise PromptError(f"{where}: {error}. Mend the {unit}, or skip bad lines.") from error
+                    remedy = f"Mend the {unit}, or skip bad lines."
+                    raise PromptError(f"{unit} {number}: {error}. {remedy}") from error
                 skipped.append(SkippedLine(number, str(error), unit))
             else:
                 seen |= dict.fromkeys(names, f"{unit} {number}")
@@ -115,8 +110,7 @@ def _reading(path: Path) -> Iterator[None]:
         try:
             yield
         except BadInput as error:
-            named = str(error).startswith(str(path))
-            raise PromptError(str(error) if named else f"{path}: {error}") from error
+            raise PromptError(f"{path}: {error}") from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise PromptError(f"{path} is a gzip file that is damaged or cut short. Copy it again.") from error
 
@@ -139,66 +133,39 @@ def to_jsonl(prompts: PromptSet) -> bytes:
     return "".join(lines).encode()
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the file's lines, unpacked and without a byte order mark; long lines are split."""
-    source: Any = file
-    packed = source.peek(len(_GZIP)).startswith(_GZIP)
-    if packed:
-        source = BufferedReader(gzip.GzipFile(fileobj=file))  # reads lines ten times as fast
-    begins: bytes = source.peek(8)
-    for magic, kind in _PACKED.items():
-        if begins.startswith(magic):
-            raise PromptError(f"it is {kind}. Unpack it, and give the JSONL or text that it holds.")
-    for magic, kind in _TABLES.items():
-        if begins.startswith(magic):
-            raise PromptError(
-                f"it is {kind} table. Write it as JSONL first, such as with pandas: "
-                "pandas.read_parquet(FILE).to_json(OUT, orient='records', lines=True)."
-            )
-    size = blank = 0
-    while piece := source.readline(_PIECE):
-        yield piece if size else piece.removeprefix(codecs.BOM_UTF8)
-        size, blank = size + len(piece), blank + piece.isspace()
-        if packed and size > MOST_UNPACKED:
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > MOST_READ:
+        raise PromptError(f"it has more than {MOST_READ >> 20} MiB. Split it.")
+    return path.read_bytes()
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Return a file's contents without gzip and byte order mark."""
+    if data.startswith(_GZIP):
+        data = gzip.GzipFile(fileobj=BytesIO(data)).read(MOST_UNPACKED + 1)
+        if len(data) > MOST_UNPACKED:
             raise PromptError(f"it unpacks to more than {MOST_UNPACKED >> 20} MiB. Unpack it first, or split it.")
-        if blank > MOST_BLANK:
-            raise PromptError(f"it has more than {MOST_BLANK:,} blank lines. Remove them.")
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
-def _entries(pieces: Iterator[bytes]) -> Iterator[Entry]:
-    blank = 0
-    for first in pieces:
-        if first.strip():
-            break
-        blank += first.endswith(b"\n")
-    else:
+def _entries(data: bytes) -> Iterator[Entry]:
+    text = data[:_BEGINNING].lstrip().partition(b"\n")[0].decode(errors="replace")
+    is_json = _begins_as_json(text)
+    if text.startswith("[") and is_json:
+        yield from _values(data)
         return
-    pieces, text = chain([first], pieces), first.decode(errors="replace")
-    if text.lstrip().startswith("[") and _begins_as_json(text):
-        yield from _values(pieces)
-        return
-    lines = _lines(pieces, blank)
-    looked: list[tuple[int, bytes | BadEntry]] = []
-    objects = 0
-    for line in lines:
-        looked.append(line)
-        objects += isinstance(_parsed(line[1], line[0]), dict)
-        if objects == len(looked) or len(looked) == _LOOKED_AT:
-            break
-    lines = chain(looked, lines)
-    if 2 * objects < len(looked) and not _begins_as_json(text):
+    looked = list(islice(_lines(data), _LOOKED_AT))
+    objects = sum(isinstance(_parsed(line, number), dict) for number, line in looked)
+    if 2 * objects < len(looked) and not is_json:
         cells = [cell.strip().strip('"').lower() for cell in re.split("[,;\t]", text)]
         if len(cells) > 1 and any(cell in KEYS for cell in cells) and all(re.fullmatch(r"\w{1,40}", c) for c in cells):
-            raise PromptError(
-                "it is a CSV table. Write it as JSONL first, such as with pandas: "
-                "pandas.read_csv(FILE).to_json(OUT, orient='records', lines=True)."
-            )
-        for number, data in lines:
-            yield "line", number, data if isinstance(data, BadEntry) else _decoded(data, number).rstrip("\r\n")
-    elif objects or any(isinstance(data, BadEntry) for _, data in looked):
-        yield from (("line", number, _parsed(data, number)) for number, data in lines)
+            raise PromptError(f"it is a CSV table. {_AS_TEXT}")
+        for number, line in _lines(data):
+            yield "line", number, line if isinstance(line, BadEntry) else _decoded(line, number).rstrip("\r\n")
+    elif objects or any(isinstance(line, BadEntry) for _, line in looked):
+        yield from (("line", number, _parsed(line, number)) for number, line in _lines(data))
     else:
-        yield from _values(b"" if isinstance(data, BadEntry) else data for _, data in lines)
+        yield from _values(data)
 
 
 def _begins_as_json(text: str) -> bool:
@@ -210,30 +177,25 @@ def _begins_as_json(text: str) -> bool:
     return text.strip()[end:].lstrip(" ,")[:1] in ("", "[", "{")
 
 
-def _lines(pieces: Iterable[bytes], blank: int) -> Iterator[tuple[int, bytes | BadEntry]]:
+def _lines(data: bytes) -> Iterator[tuple[int, bytes | BadEntry]]:
     """Yield number and bytes of each line that is not blank; a BadEntry for a line that is too long."""
-    number, parts, size = blank + 1, list[bytes](), 0
-    for piece in chain(pieces, [b""]):
-        size += len(piece)
-        if size <= MAX_LINE:
-            parts.append(piece)
-        if piece.endswith(b"\n") or not piece:
-            if size > MAX_LINE:
-                long = f"it is longer than {MAX_LINE >> 20} MiB; put every prompt on a line of its own"
-                yield number, BadEntry(long)
-            elif (line := b"".join(parts)).strip():
-                yield number, line
-            number, parts, size = number + 1, [], 0
+    for number, line in enumerate(BytesIO(data), 1):
+        if len(line) > MAX_LINE:
+            yield number, BadEntry(f"it is longer than {MAX_LINE >> 20} MiB; put every prompt on a line of its own")
+        elif line.strip():
+            yield number, line
 
 
-def _decoded(data: bytes, line: int) -> str:
+def _decoded(data: bytes, line: int = 1) -> str:
+    """Return the text of data that begin in this line."""
     try:
         text = data.decode()
+        if "\0" not in text:
+            return text
+        line += text[: text.index("\0")].count("\n")
     except UnicodeDecodeError as error:
-        raise PromptError(f"line {line} is not UTF-8 text. Save the file as UTF-8.") from error
-    if "\0" in text:
-        raise PromptError(f"line {line} holds zero bytes, so it is not UTF-8 text. Give text or JSONL in UTF-8.")
-    return text
+        line += data[: error.start].count(b"\n")
+    raise PromptError(f"line {line} is not UTF-8 text. {_AS_TEXT}")
 
 
 def _parsed(data: bytes | BadEntry, line: int) -> Any:
@@ -248,42 +210,27 @@ def _parsed(data: bytes | BadEntry, line: int) -> Any:
         return BadEntry(f"it is no JSON ({_reason(error)}); every line must be one whole JSON object")
 
 
-def _values(pieces: Iterator[bytes]) -> Iterator[Entry]:
+def _values(data: bytes) -> Iterator[Entry]:
     """Yield the values of a JSON list or of concatenated JSON. Raises PromptError at the first invalid one."""
-    decoder, scan = codecs.getincrementaldecoder("utf-8")(), json.JSONDecoder().raw_decode
-    text, at, number, listed = "", 0, 0, False
+    text, scan, number = _decoded(data), json.JSONDecoder().raw_decode, 0
+    if text.count("[") + text.count("{") > MOST_BRACKETS + len(text) // 8:
+        raise PromptError("it has far more lists and objects than prompts. Put every prompt on a line of its own.")
+    listed = text.lstrip().startswith("[")
+    at = text.index("[") + 1 if listed else 0
     while True:
         at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it also matches the empty string
-        if number == 0 and not listed and text.startswith("[", at):
-            at, listed = at + 1, True
-            continue
         if listed and text.startswith("]", at):
-            if text[at + 1 :].strip() or any(piece.strip() for piece in pieces):
+            if text[at + 1 :].strip():
                 raise PromptError("more follows the end of its list. Write every prompt on a line of its own.")
             return
+        if at == len(text) and not listed:
+            return
+        number += 1
         try:
             value, at = scan(text, at)
         except (ValueError, RecursionError) as error:
-            left = len(text) - at
-            brackets = text.count("[", at) + text.count("{", at)
-            exhausted = left >= MAX_LINE or brackets > MOST_BRACKETS
-            more = bytearray()
-            while not exhausted and len(more) < max(_PIECE, left) and (piece := next(pieces, b"")):
-                more += piece
-            try:
-                text, at = text[at:] + decoder.decode(bytes(more), final=not (more or exhausted)), 0
-            except UnicodeDecodeError as bad:
-                raise PromptError(f"entry {number + 1} is not UTF-8 text. Save the file as UTF-8.") from bad
-            if not more and not text and not listed:
-                return
-            if not more:
-                reason = f"none within {MAX_LINE >> 20} MiB" if exhausted else _reason(error)
-                raise PromptError(
-                    f"entry {number + 1} is no JSON ({reason}). Mend it, or write every prompt as a JSON "
-                    "object on a line of its own."
-                ) from error
-            continue
-        number += 1
+            remedy = "Mend it, or write every prompt as a JSON object on a line of its own."
+            raise PromptError(f"entry {number} is no JSON ({_reason(error)}). {remedy}") from error
         yield "entry", number, _checked(value)
 
 

@@ -153,7 +153,7 @@ def _loaded(task: str, changed: int) -> Any:
             f"The task {task} cannot be loaded: {reason(error)} Mend the task, or see that its data is there."
         ) from error
     if loaded_task.OUTPUT_TYPE != "generate_until":
-        raise PromptError(_no_text(task, loaded_task.OUTPUT_TYPE))
+        raise PromptError(f"{task} {_no_text(loaded_task.OUTPUT_TYPE)}")
     return loaded_task
 
 
@@ -181,26 +181,27 @@ def _check(task: str, manager: Any) -> None:
         )
     else:
         config = {"group": task} if entry.kind.name in ("GROUP", "TAG") else dict(entry.cfg or {})
-    if "group" in config or isinstance(config.get("task"), list):
-        raise PromptError(f"{task} is a group of tasks, and a sweep grades one. Name one of its tasks.")
-    kind = config.get("output_type", "generate_until")
-    if kind != "generate_until":
-        raise PromptError(_no_text(task, kind))
-    if config.get("unsafe_code"):
-        raise PromptError(f"{task} runs the code that a model writes, which is not done here. Choose another task.")
-    if config.get("repeats", 1) != 1:
-        raise PromptError(
-            f"{task} grades {config['repeats']} texts of each prompt together (repeats), and a setting has one. Set "
-            "repeats to 1 in a copy of its YAML file."
-        )
-    if config.get("doc_to_image") or config.get("doc_to_audio"):
-        raise PromptError(f"{task} asks about images or sounds, and models here read texts. Choose another task.")
+    kind, texts = config.get("output_type", "generate_until"), config.get("repeats", 1)
+    group = "is a group of tasks, and a sweep grades one. Name one of its tasks."
+    refusals = (
+        ("group" in config or isinstance(config.get("task"), list), group),
+        (kind != "generate_until", _no_text(kind)),
+        (config.get("unsafe_code"), "runs the code that a model writes, which is not done here. Choose another task."),
+        (texts != 1, f"grades {texts} texts of each prompt together. Set repeats to 1 in a copy of its YAML file."),
+        (
+            config.get("doc_to_image") or config.get("doc_to_audio"),
+            "asks about images or sounds, and models here read texts.",
+        ),
+    )
+    for refused, why in refusals:
+        if refused:
+            raise PromptError(f"{task} {why}")
 
 
-def _no_text(task: str, kind: str) -> str:
+def _no_text(kind: str) -> str:
     return (
-        f"{task} is a {kind} task, which compares probabilities of given texts: a verification rule changes nothing "
-        "there. Choose a generate_until task."
+        f"is a {kind} task, which compares probabilities of given texts: a verification rule changes nothing there. "
+        "Choose a generate_until task."
     )
 
 

@@ -178,7 +178,8 @@ class Grader:
     name: str
     summary: str  # one plain sentence
     grade: Callable[[str, str], bool]  # takes expected answer and text; True if right
-    usable: Callable[[str], bool]  # takes an expected answer; False if no text could ever be right
+    usable: Callable[[str], bool] = lambda answer: bool(answer.strip())
+    """Takes an expected answer; False if no text could ever be right."""
     scores: Callable[[str, str], Mapping[str, float]] | None = None  # returns all scores by name
 
 
@@ -237,15 +238,15 @@ def _never(answer: str, text: str) -> bool:
 GRADERS: dict[str, Grader] = {
     grader.name: grader
     for grader in (
-        Grader("exact", "The whole text is the answer.", exact_match, lambda answer: bool(answer.strip())),
-        Grader("final-line", "The line after the last 'Answer:' is the answer.", final_line, lambda a: bool(a.strip())),
+        Grader("exact", "The whole text is the answer.", exact_match),
+        Grader("final-line", "The line after the last 'Answer:' is the answer.", final_line),
         Grader(
             "last-number",
             "The last number in the text is the last one in the answer.",
             last_number,
             lambda answer: _last_number(answer) is not None,
         ),
-        Grader("contains", "The answer occurs somewhere in the text.", contains, lambda answer: bool(answer.strip())),
+        Grader("contains", "The answer occurs somewhere in the text.", contains),
         Grader("none", "Nothing is graded; only speed and agreement are measured.", _never, lambda answer: True),
     )
 }

@@ -147,17 +147,14 @@ def _reach(backend: Backend, vocabulary: torch.Tensor | None, prompt: Prefix, te
 
 
 def speculated(server: Server) -> AcceptanceCounts:
-    """Return the server's acceptance in a short text. Raises ModelError with a remedy if it does not speculate or does
-    not report its acceptance."""
-    counts = server.written(tuple(server.tokens_of(PROBE, special=True)), 2, with_logits=False).counts
-    if counts is not None:
-        return counts
-    problem = {
-        True: "speculates without reporting it. Start it with --per-request-spec-decode-metrics detailed",
-        False: "does not speculate. Start it so that it does, and reports accepted tokens",
-        None: "reports no speculation. Start it so that it speculates, and reports accepted tokens",
-    }[server.speculates()]
-    raise ModelError(f"{server.address} {problem}: {SPECULATING}")
+    """Return the server's acceptance in a short text. Raises ModelError if it reports none."""
+    return _counts(server.written(tuple(server.tokens_of(PROBE, special=True)), 2, with_logits=False))
+
+
+def _counts(written: ServedText) -> AcceptanceCounts:
+    if written.counts is None:
+        raise ModelError(f"The server reports no speculation. Start it so that it speculates and does: {SPECULATING}")
+    return written.counts
 
 
 def held_against(
@@ -165,14 +162,13 @@ def held_against(
 ) -> tuple[list[Round], checks.RoundDifference | None]:
     """Compare the server's text after prompt `number` with strict speculation. Returns our rounds, the first for the
     token that the server's prefill writes, and the first difference. Raises BadInput."""
-    if written.counts is None:
-        raise ModelError(f"The server does not report its speculation. Start it so that it does: {SPECULATING}")
+    counts = _counts(written)
     (alone,) = decoded(backend, replace(settings, max_new_tokens=1), prompt)
     first = written.tokens[:1]
     rounds: list[Round] = []
     if first and not backend.ending(settings).reached(first):
         rounds = decoded(backend, replace(settings, max_new_tokens=settings.max_new_tokens - 1), prompt + first)
-    return [alone, *rounds], checks.first_difference(number, alone, rounds, written.tokens, written.counts)
+    return [alone, *rounds], checks.first_difference(number, alone, rounds, written.tokens, counts)
 
 
 def decoded(backend: Backend, settings: Settings, prompt: Prefix) -> list[Round]:
@@ -219,18 +215,14 @@ def watched(
     _check_length(server, encoded, tokens)
     for number, (text, ids) in enumerate(zip((each.prompt for each in asked), encoded, strict=True)):
         written = server.written(ids, tokens, with_logits=False)
-        if written.counts is None:
-            raise ModelError(f"{server.address} does not report its speculation. Start it so: {SPECULATING}")
-        prompt = checks.WatchedPrompt(number, text, written.counts)
+        prompt = checks.WatchedPrompt(number, text, _counts(written))
         if backend is not None:
             check_known(server, max(written.tokens, default=0), backend.vocabulary_size)
             rounds, difference = held_against(backend, settings, number, ids, written)
             drafting = [each for each in rounds[1:] if len(each.speculation)]
             same = len(drafting) if difference is None else max(0, difference.round)
-            drafted = np.array([len(each.speculation) for each in drafting], np.int64)
-            accepted = np.array([len(each.decision.kept) for each in drafting], np.int64)
             count = 1 + sum(len(each.token_ids) for each in rounds[1:])
-            here = AcceptanceCounts("here", accepted, drafted, int(drafted.sum()), settings.gamma, count, prefilled=1)
+            here = AcceptanceCounts.of_rounds("here", drafting, settings.gamma, count, prefilled=1)
             prompt = replace(prompt, here=here, same_rounds=same, rounds=here.steps, difference=difference)
         watch = replace(watch, prompts=(*watch.prompts, prompt))
         yield watch

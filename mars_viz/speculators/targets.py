@@ -251,57 +251,50 @@ class LoggedDrafter(TextDrafter):
         return self._drafts[prefix][:count]
 
 
-class LoggedTarget(Target):
-    """Returns the logged rows."""
+class EngineTarget(Target):
+    """The target of an engine's text: its logged rows, or the scores of a target.
 
-    device = torch.device("cpu")
+    Ties within rounding are resolved as the engine did, and a text with tokens that the target does not prefer is
+    refused.
+    """
 
-    def __init__(self, text: LoggedText):
-        """Raise RunFileError if the log lacks rows."""
-        if not text.has_rows:
+    def __init__(self, text: LoggedText, target: Target | None, tolerance: float):
+        """`tolerance` is in logits. Raise RunFileError if the log lacks rows and there is no target."""
+        if target is None and not text.has_rows:
             raise RunFileError(
                 f"{text.name} lacks what the target says behind rejected tokens. Name the target, and it is asked: "
                 "--target MODEL."
             )
-        rows = [row for each in text.rounds for row in each.rows]
-        self._width = min(len(row.ids) for row in rows)
-        self._rounds = dict(zip(text.prefixes, text.rounds, strict=True))
+        self._text, self._target, self._tolerance = text, target, tolerance
+        self._width = min((len(row.listed) for each in text.rounds for row in each.rows), default=0)
+        self.device = torch.device("cpu") if target is None else target.device
+        self._numbers = {prefix: number for number, prefix in enumerate(text.prefixes)}
+        self.ties = 0  # number of resolved ties; at each the token's logit is raised just above the best one
 
-    def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
-        """Return the logged rows after each prefix and each of the tokens [B, N]."""
-        rows = [self._rounds[prefix].rows[: tokens.shape[1] + 1] for prefix in prefixes]
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """Let the target read the prompts."""
+        if self._target is not None:
+            self._target.prefill(prompts)
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """Pass the tokens to the target."""
+        if self._target is not None:
+            self._target.observe(drafted)
+
+    def _logged(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:
+        rows = [self._text.rounds[self._numbers[prefix]].rows[: tokens.shape[1] + 1] for prefix in prefixes]
         drafted = [
-            [row.logit(token) for row, token in zip(each, row_tokens, strict=False)]
-            for each, row_tokens in zip(rows, tokens.tolist(), strict=True)
+            [row.listed.get(token) if row.judged is None else row.judged for row, token in zip(each, ids, strict=False)]
+            for each, ids in zip(rows, tokens.tolist(), strict=True)
         ]
         logits = [[logit for logit in each if logit is not None] for each in drafted]
         listed = [[row.listed for row in each] for each in rows]
         known = list(map(len, logits)) == list(map(len, drafted))
         return TopLogits.of_rows(listed, self._width, logits if known else None)
 
-
-class AgreeingTarget(Target):
-    """A target adjusted to an engine's text. Ties within rounding are resolved as the engine did, and a text with
-    tokens that the target does not prefer is refused."""
-
-    def __init__(self, target: Target, text: LoggedText, tolerance: float):
-        """`tolerance` is in logits."""
-        self._target, self._text, self._tolerance = target, text, tolerance
-        self.device = target.device
-        self._numbers = {prefix: number for number, prefix in enumerate(text.prefixes)}
-        self.ties = 0  # number of resolved ties; at each the token's logit is raised just above the best one
-
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Let the target read the prompts."""
-        self._target.prefill(prompts)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Pass the tokens to the target."""
-        self._target.observe(drafted)
-
     def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Scored:
-        """Return the target's scores with resolved ties. Raises RunFileError."""
-        scored = self._target.score(prefixes, tokens)
+        """Return the scores with resolved ties. Raises RunFileError."""
+        scored: Scored = self._target.score(prefixes, tokens) if self._target else self._logged(prefixes, tokens)
         for index, prefix in enumerate(prefixes):
             number = self._numbers[prefix]
             for row, token in enumerate(self._text.rounds[number].emitted):

@@ -1,6 +1,6 @@
 """A vLLM server over HTTP: its models, its tokens, raw logits of given texts, and its own texts.
 
-Uses the routes `/v1/models`, `/version`, `/tokenize`, `/v1/completions` and `/metrics`. Imports no model library.
+Uses the routes `/v1/models`, `/version`, `/tokenize` and `/v1/completions`. Imports no model library.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import urllib3
 
-from mars_viz.analysis.engine_counts import vllm_counts
+from mars_viz.analysis.engine_counts import counts_in
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.errors import ModelError, RunFileError
 from mars_viz.permissions import PATHS, MayNamePaths, who_may_name_paths
@@ -103,26 +103,15 @@ class Server:
                 raise ValueError(f"{len(rows)} rows of {len(tokens)} tokens")
         return ServedText(tokens, tuple(rows), self._counts(answer))
 
-    def speculates(self) -> bool | None:
-        """Return whether it drafts, according to its page for Prometheus; None without such a page."""
-        try:
-            answer = self._pool.request("GET", f"{self.address}/metrics", redirect=False)
-        except urllib3.exceptions.HTTPError:
+    def _counts(self, answer: Mapping[str, Any]) -> AcceptanceCounts | None:
+        metrics = answer.get("metrics")
+        if not isinstance(metrics, Mapping) or not isinstance(metrics.get("speculative_decoding"), Mapping):
             return None
-        return b"vllm:spec_decode" in answer.data if b"vllm:" in answer.data else None
-
-    def _counts(self, told: Mapping[str, Any]) -> AcceptanceCounts | None:
-        metrics = told.get("metrics")
-        speculation = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
-        if not isinstance(speculation, Mapping):
-            return None
-        usage = told.get("usage")
         try:
-            return vllm_counts(
-                speculation, "request 1", usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-            )
+            (((_, counts), _), *_), _ = counts_in([answer])
         except RunFileError as error:
             raise ModelError(f"{self.address} counts wrongly what it accepted. {error}") from error
+        return counts if isinstance(counts, AcceptanceCounts) else None
 
     def _body(self, prompts: list[list[int]]) -> dict[str, Any]:
         return {
@@ -151,35 +140,27 @@ class Server:
         address, start, method = self.address, self.start, "GET" if body is None else "POST"
         try:
             answer = self._pool.request(method, f"{address}{path}", json=body, redirect=False)
-            reply = json.loads(answer.data)
         except urllib3.exceptions.HTTPError as error:
             why = type(getattr(error, "reason", None) or error).__name__.removesuffix("Error")
             raise ModelError(
                 f"No vLLM server answers at {address} ({why}). See that it runs there and has finished loading: {start}"
             ) from error
-        except ValueError as error:
-            reply = {}
-            if answer.status == 200:
-                why = "answers with half a reply. See whether the server is well, and go on."
-                raise ModelError(f"{address} {why}") from error
+        reply = None
+        with suppress(ValueError):
+            reply = json.loads(answer.data)
         if answer.status == 200 and isinstance(reply, dict):
             return reply
-        if answer.status in (401, 403):
-            raise ModelError(
-                f"The server at {address} asks for a key. Put it into the environment as {KEY}; it is not sent where "
-                f"everybody may name servers ({PATHS})."
-            )
-        if answer.status in _BUSY:
-            raise ModelError(
-                f"The server at {address} is too busy or broken: it answered {answer.status} five times. Wait, and go "
-                "on."
-            )
         details = reply.get("error", {}) if isinstance(reply, dict) else {}
         words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]
-        raise ModelError(
-            f"The server at {address} refuses what it is asked ({answer.status}{f': {words}' if words else ''}). Give "
-            f"the address of a vLLM server: {start}"
-        )
+        if answer.status in (401, 403):
+            where = f"it is not sent where everybody may name servers ({PATHS})"
+            problem = f"asks for a key. Put it into the environment as {KEY}; {where}."
+        elif answer.status in _BUSY:
+            problem = f"is too busy or broken: it answered {answer.status} five times. Wait, and go on."
+        else:
+            said = f"{answer.status}: {words}" if words else f"{answer.status}"
+            problem = f"refuses what it is asked ({said}). Give the address of a vLLM server: {start}"
+        raise ModelError(f"The server at {address} {problem}")
 
 
 def _rows(choice: Mapping[str, Any], text: Sequence[int], begin: int) -> list[dict[int, float]]:

@@ -387,11 +387,11 @@ def synthetic(sweep: CachedSweep, dial: float) -> list[Block]:
     """Return the settings with which engines imitate the acceptance."""
     flags = synthetic_settings(sweep.result.paths(dial))
     engines = (
-        ("vLLM, to merge into --speculative-config:", flags.vllm),
-        ("SGLang, environment:", flags.sglang),
-        ("TensorRT-LLM, environment:", flags.tensorrt_llm),
+        ("vLLM, to merge into --speculative-config:", flags["vllm"]),
+        ("SGLang, environment:", flags["sglang"]),
+        ("TensorRT-LLM, environment:", flags["tensorrt_llm"]),
     )
-    return [Sentence(flags.warning), *(block for name, text in engines for block in (Sentence(name), Code(text)))]
+    return [Sentence(flags["warning"]), *(block for name, text in engines for block in (Sentence(name), Code(text)))]
 
 
 def summary(sweep: CachedSweep, dial: float, checks: Checks, terms: Terms) -> list[Block]:

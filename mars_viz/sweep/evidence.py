@@ -154,7 +154,7 @@ class Evidence:
             "engines": [_engine(row) for row in sweep.engines(dial)],
             "acceptance": self.acceptance,
             "engine_settings": [asdict(each) for each in engine_settings(plan.settings, at)],
-            "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
+            "synthetic_acceptance": synthetic_settings(result.paths(dial)),
             "recommendation": asdict(self.recommendation),
             "intervals": {
                 "confidence": how.confidence,

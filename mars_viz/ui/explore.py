@@ -167,12 +167,8 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
         max_upload_size=MAX_ZIP >> 20,
         key="zip",
     )
-    if upload is None:
-        imported.forget()
-    else:
-        add = library.add_upload if upload.name.endswith(".zip") else imported.add_file
-        if add(session, upload.getvalue()):
-            st.rerun()
+    if upload is not None and imported.add_upload(session, upload):
+        st.rerun()
     return asking, zips
 
 

@@ -1,16 +1,18 @@
-"""Shows an engine's file on Explore: counts under each engine's definition, the text by rounds, and an upper bound on
-the rejections that MARS could have accepted.
+"""Opens uploads on Explore, and shows an engine's file: counts under each engine's definition, the text by rounds, and
+an upper bound on the rejections that MARS could have accepted.
 
 Everything shown is from the file; missing information is marked as unknown.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import sha256
+from pathlib import Path
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from mars_viz.analysis.engine_file import EngineFile, ServedRounds, decoded, read_file, rejection_bound
 from mars_viz.analysis.engines import acceptance_table
@@ -18,6 +20,7 @@ from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.engines import bound_curve, margins_along_the_text
 from mars_viz.imports import import_run
+from mars_viz.runfiles import read_zip
 from mars_viz.sweep import document
 from mars_viz.ui import theme
 from mars_viz.ui.documents import draw as draw_blocks
@@ -25,38 +28,35 @@ from mars_viz.ui.session import Session
 from mars_viz.words import counted, number
 
 KEY = "engine-file"  # session key of the opened file
-READ = "engine-file-read"  # session key of the digest of the last file read, so that a rerun does not read it again
 LONGEST = 4_000  # maximum number of tokens shown
 
 
-def add_file(session: Session, data: bytes) -> bool:
-    """Open an engine's file, or the runs in a log of complete rounds. Errors become a notice. Returns False if it is
-    the last file read."""
-    digest = sha256(data).hexdigest()
-    if digest == st.session_state.get(READ):
+def add_upload(session: Session, upload: UploadedFile) -> bool:
+    """Open the zip of a run, an engine's file, or the runs in a log of complete rounds. Errors become a notice. Returns
+    False if it is the last upload read."""
+    if upload.file_id == session.uploaded:
         return False
-    st.session_state[READ] = digest
+    session.uploaded = upload.file_id
     session.notices.clear()
+    engine_file, data = None, upload.getvalue()
     try:
-        with contained("The file"):
-            engine_file = read_file(decoded(data))
-            runs = [import_run(each)[0] for each in engine_file.texts]
+        with contained("The file"), tempfile.TemporaryDirectory() as folder:
+            if upload.name.endswith(".zip"):
+                runs = [read_zip(data, Path(folder) / "run")]
+            else:
+                engine_file = read_file(decoded(data))
+                runs = [import_run(each)[0] for each in engine_file.texts]
     except BadInput as error:
         session.notices.append(str(error))
     else:
         for run in runs:
             session.open(session.keep(run, "upload"))
-        st.session_state[KEY] = None if runs else (digest, engine_file)
+        st.session_state[KEY] = None if runs else (upload.file_id, engine_file)
     return True
 
 
-def forget() -> None:
-    """Forget the last file read, so that it can be uploaded again."""
-    st.session_state[READ] = ""
-
-
 def opened() -> tuple[str, EngineFile] | None:
-    """Return this tab's opened file, if any, after the SHA-256 digest of its bytes."""
+    """Return this tab's opened file, if any, after the id of its upload."""
     opened_file: tuple[str, EngineFile] | None = st.session_state.get(KEY)
     return opened_file
 
@@ -66,24 +66,24 @@ def close() -> None:
     st.session_state[KEY] = None
 
 
-def draw(digest: str, engine_file: EngineFile) -> None:
+def draw(upload_id: str, engine_file: EngineFile) -> None:
     """Draw the opened file."""
     words, button = st.columns([6, 1], vertical_alignment="center")
     with words:
         theme.note(engine_file.summary)
     button.button("Close", key="close-engine-file", on_click=close, width="stretch", help="Back to the runs")
     if engine_file.served:
-        _rounds(digest, engine_file.served)
+        _rounds(upload_id, engine_file.served)
     else:
         theme.small(f"No rounds, so no margins. {engine_file.unread}")
     draw_counts(engine_file)
 
 
-def _rounds(digest: str, served: Sequence[ServedRounds]) -> None:
+def _rounds(upload_id: str, served: Sequence[ServedRounds]) -> None:
     names = [f"{place}. {each.name}" for place, each in enumerate(served, 1)]
     chosen = served[0]
     if len(served) > 1:
-        key = f"request-{digest[:8]}"
+        key = f"request-{upload_id}"
         chosen = served[st.selectbox("Request", range(len(served)), key=key, format_func=names.__getitem__)]
     scale = "" if chosen.raw else " Its logits are log-probabilities, so there are margins and no ratios."
     model, rejected = f"{chosen.model} wrote" if chosen.model else "It wrote", int(chosen.corrected.sum())

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -24,7 +22,7 @@ from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.run import Run
-from mars_viz.runfiles import ListedRun, RunOrigin, RunStatus, read_zip
+from mars_viz.runfiles import ListedRun, RunOrigin, RunStatus
 from mars_viz.runlist import labels_of, listed_runs, of_tab
 from mars_viz.runstore import GONE, Makers, read
 from mars_viz.ui import theme
@@ -280,23 +278,6 @@ def _able(catalog: RunCatalogue, run_id: str, lacks: Callable[[Run], str]) -> bo
             return not lacks(catalog.opened(run_id))
     except BadInput:
         return False
-
-
-def add_upload(session: Session, data: bytes) -> bool:
-    """Open the zip of a run's folder. Errors become a notice. Returns False if it is the last upload read."""
-    digest = sha256(data).hexdigest()
-    if digest == session.uploaded:
-        return False
-    session.uploaded = digest
-    session.notices.clear()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            run = read_zip(data, Path(folder) / "run")
-    except BadInput as error:
-        session.notices.append(str(error))
-    else:
-        session.open(session.keep(run, "upload"))
-    return True
 
 
 def picker(

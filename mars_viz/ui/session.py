@@ -45,7 +45,7 @@ class Session:
     """Number of requested decodes and maps. It is part of a popover's key, so that a browser that has not yet closed
     the old popover cannot reopen it."""
     closed: list[str] = field(default_factory=list)  # sentences about closed runs, shown when the next run is opened
-    uploaded: str = ""  # the last upload read, so that a rerun does not read it again
+    uploaded: str = ""  # id of the last upload read, so that a rerun does not read it again
     models: BackendChoice = BUILT_IN  # models of all pages of this tab
     begun: BackendChoice = BUILT_IN  # default models of this server
     chose: bool = False  # True after the models of the tab's first link were read

@@ -11,6 +11,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from mars_viz.analysis.engine_counts import acceptance_records
+from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.metrics import basis, judged_rounds
 from mars_viz.escapes import markdown
 from mars_viz.exploration import checked_gamma, shown
@@ -58,6 +60,7 @@ def _button(label: str, ending: str, make: Callable[[], bytes | str], says: str,
 
 
 MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": "text/html", "svg": "image/svg+xml"}
+MIME |= {"jsonl": "application/jsonl"}
 
 
 def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None:
@@ -77,6 +80,9 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
         table, typed = partial(token_table, run, dial, gamma), "The same table with the types of its columns."
         _button("Table of tokens, CSV", "csv", partial(_contents, csv_table, table), rows, name, "share")
         _button("Table of tokens, Parquet", "parquet", partial(_contents, parquet_table, table), typed, name, "share")
+        records = partial(acceptance_record, run, dial, gamma, name)
+        about = "Accepted and drafted tokens of each round, as in AIPerf's profile_export.jsonl."
+        _button("Acceptance record, AIPerf's JSON", "jsonl", records, about, name, "share")
         how = "The button appears over a figure under the pointer."
         theme.choice("A figure's camera button saves", FORMATS, FORMAT, help=how)
         with st.expander("To cite"):
@@ -91,3 +97,10 @@ def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame
     frame.insert(1, "gamma", checked_gamma(run, gamma))
     frame.insert(2, "basis", basis(run_at.trace, run_at.trace.settled(dial_at)).value)
     return frame
+
+
+def acceptance_record(run: Run, dial: float | None, gamma: int | None, name: str) -> str:
+    """Return the run's acceptance at a setting as a line of AIPerf's; see `token_table`."""
+    rounds = list(judged_rounds(*shown(run, dial, gamma)))
+    count = sum(len(each.token_ids) for each in rounds)
+    return acceptance_records([AcceptanceCounts.of_rounds(name, rounds, checked_gamma(run, gamma), count)])

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.engine_counts import vllm_metrics
-from mars_viz.analysis.engine_file import read_file
+from mars_viz.analysis.engine_counts import acceptance_records, vllm_metrics
+from mars_viz.analysis.engine_file import decoded, read_file
 from mars_viz.analysis.intervals import Method
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import THRESHOLD
@@ -422,12 +422,20 @@ def _timing(job: Job[Clocking]) -> tuple[float, str]:
 
 
 def engines(sweep: CachedSweep, dial: float) -> None:
-    """Draw the table of definitions, and the download of vLLM's metrics."""
+    """Draw the table of definitions, and downloads of vLLM's metrics and of AIPerf's records."""
     rows = sweep.engines(dial)
     sentence("The same texts, counted by each engine's definition.", "exact")
     draw([document.by_definition(rows), document.by_position(rows)])
     file = (lambda: exported(sweep, dial), f"{sweep.result.folder.name}-vllm-metrics.json", "application/json")
-    st.download_button("Save as vLLM's per-request metrics", *file, key="vllm-export", on_click="ignore")
+    records = (
+        lambda: acceptance_records(sweep.result.acceptance(dial)),
+        f"{sweep.result.folder.name}-acceptance.jsonl",
+    )
+    with st.container(horizontal=True):
+        st.download_button("Save as vLLM's per-request metrics", *file, key="vllm-export", on_click="ignore")
+        st.download_button(
+            "Save as AIPerf's records", *records, "application/jsonl", key="aiperf-export", on_click="ignore"
+        )
 
 
 def exported(sweep: CachedSweep, dial: float) -> str:
@@ -489,9 +497,7 @@ def imported() -> None:
         if upload is None:
             return
         try:
-            engine_file = read_file(upload.getvalue().decode("utf-8-sig"))
-        except UnicodeDecodeError:
-            theme.note("The file is not UTF-8 text. Save it as UTF-8.")
+            engine_file = read_file(decoded(upload.getvalue()))
         except BadInput as error:
             theme.note(str(error))
         else:

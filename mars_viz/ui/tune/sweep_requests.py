@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +12,7 @@ from mars_viz import default_folders
 from mars_viz.axis import RuleDial, Span, Threshold
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.controllers import CONTROLLERS, controller_named
-from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
+from mars_viz.errors import RunFileError, SettingError, StorageError
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
 from mars_viz.prompts import HarnessTask, PromptSet, Turns, builtin_prompts, harness, load_prompts, load_task
@@ -35,7 +34,6 @@ from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
 from mars_viz.ui.tune.jobs import Begin, clock_job, sweep_job
 from mars_viz.words import exact_setting
-from mars_viz.writer import write_file
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)  # rules that can be swept
 FIRST_PER_TASK = 50  # of the first sweep: enough prompts to detect a loss of one point, in about a minute
@@ -73,14 +71,7 @@ def uploaded_prompts(
     """Return the file as a prompt set. Raises BadInput as `load_prompts` does, with the file's original name."""
     name = PurePosixPath(upload[0].replace("\\", "/")).name.lstrip(".")[-100:]
     name = "".join(letter for letter in name if letter.isprintable()) or "prompts.jsonl"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "prompts.jsonl"  # independent of the uploaded name
-        write_file(path, upload[1])
-        try:
-            prompt_set = load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
-        except BadInput as error:
-            raise PromptError(str(error).replace(f"{path}", name)) from error
-    return replace(prompt_set, name=name)
+    return load_prompts(name, data=upload[1], grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
 
 
 def task_prompts(task: str, fewshot: int | None, metric: str | None, limit: int | None) -> HarnessTask:
