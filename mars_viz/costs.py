@@ -108,6 +108,28 @@ class Costs:
         return self.tree == tree and gamma <= self.gamma
 
 
+@dataclass(frozen=True, slots=True)
+class BatchCosts:
+    """Costs of rounds of several texts at once on one device, after prefill."""
+
+    device: str
+    dtype: str
+    target: str
+    drafter: str
+    cache_length: int  # positions of each text in both caches
+    repeats: int  # measurements of each kind, interleaved
+    sizes: tuple[int, ...]  # numbers of texts, ascending
+    rounds: tuple[tuple[Cost, ...], ...]
+    """[sizes, γ + 1]; rounds that draft 0, 1, … γ tokens for each text; with 0, a pass of the target alone."""
+    left_out: str = ""  # why larger numbers of texts were not measured; empty if all were
+    others: float | None = None  # as in `Costs`
+
+    @property
+    def unsure(self) -> float:
+        """The largest relative half-width of all costs."""
+        return max(each.unsure for row in self.rounds for each in row)
+
+
 def monotone(values: Sequence[float]) -> np.ndarray:
     """Return the closest nondecreasing sequence (isotonic regression by pooling adjacent violators)."""
     pools: list[tuple[float, int]] = []
@@ -142,7 +164,7 @@ def objection(costs: Costs | None) -> str:
     return ""
 
 
-def disturbance(costs: Costs) -> str:
+def disturbance(costs: Costs | BatchCosts) -> str:
     """Return a warning about other processes during the measurement; empty if they were negligible."""
     if costs.others is None or costs.others < BUSY:
         return ""
@@ -253,6 +275,18 @@ def position_cost(costs: Costs) -> Factor:
     return Factor(*((each - 1) / costs.gamma for each in (whole.estimate, whole.low, whole.high)))
 
 
+def break_even(costs: Costs, gamma: int) -> float:
+    """Return d / T for drafts of γ tokens: the share of τ that a drafted token must add to every round to pay.
+
+    A round takes T seconds and writes τ tokens. One token less saves d seconds, a drafter step and the verification of
+    one position, which takes (c(γ + 1) - c(1)) / γ on average. It loses J tokens per round if J of all rounds accept a
+    token at that position, because rounds that stop earlier lose nothing. The pace is τ / T before and
+    (τ - J) / (T - d) after, which is lower if and only if J > τ d / T. Raises BadInput as `round_cost`.
+    """
+    position = (costs.passes[-1].seconds - costs.passes[0].seconds) / costs.gamma
+    return (position + costs.drafter_step.seconds) / round_cost(costs, gamma).seconds
+
+
 def slower(costs: Costs, gamma: int, tau: float) -> str:
     """Return why speculation is slower than the target alone, in passes; empty if it is not."""
     one = costs.passes[0].seconds
@@ -269,14 +303,6 @@ def slower(costs: Costs, gamma: int, tau: float) -> str:
 def modelled_seconds(costs: Costs, rounds: np.ndarray | float, gamma: int) -> np.ndarray:
     """Return the time of `rounds` rounds, without prefill. Raises BadInput as `round_cost`."""
     return np.asarray(np.asarray(rounds, np.float64) * round_cost(costs, gamma).seconds)
-
-
-def modelled_speed_up(costs: Costs, tokens: np.ndarray | float, rounds: np.ndarray | float, gamma: int) -> np.ndarray:
-    """Return tokens per second relative to the target alone, which makes a pass per token. Raises BadInput as
-    `round_cost`."""
-    alone = np.asarray(tokens, np.float64) * costs.passes[0].seconds
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(alone / modelled_seconds(costs, rounds, gamma))
 
 
 def costs_from(found: Any) -> Costs:

@@ -20,7 +20,6 @@ from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.chat import CUT_OFF, NO_HISTORY, History
 from mars_viz.controllers import CONTROLLERS, NONE
-from mars_viz.costs import Costs
 from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import markdown
 from mars_viz.recording import Recording
@@ -382,10 +381,15 @@ def _decoding(session: Session) -> None:
 
 
 def measure_again(
-    key: str, why: str, settings: Settings, choice: BackendChoice, keep: Callable[[Costs], object] | None = None
+    key: str,
+    why: str,
+    settings: Settings,
+    choice: BackendChoice,
+    keep: Callable[[Any], object] | None = None,
+    most: int = 0,
 ) -> None:
-    """Draw the reason for measuring costs and the button that starts it with these models and settings. `keep` stores
-    the costs. `key` is unique on the page."""
+    """Draw the reason for measuring costs and the button that starts it with these models and settings, for passes or
+    for rounds of up to `most` texts. `keep` stores the costs. `key` is unique on the page."""
     name = f"costs-job-{key}"
     job: CostsJob | None = st.session_state.get(name)
     if job is not None and not job.progress.state.finished:
@@ -395,7 +399,7 @@ def measure_again(
         return
 
     def start() -> None:
-        new_job = CostsJob(partial(tasks.measure, settings), choice, keep)
+        new_job = CostsJob(partial(tasks.measure, settings, most=most), choice, keep)
         st.session_state[name] = new_job
         shared_worker().submit(new_job)
 
@@ -410,7 +414,7 @@ def measure_again(
         key=f"measure-{key}",
         on_click=start,
         width="stretch",
-        help="Some seconds: what a pass costs here, until its interval is small",
+        help="Some seconds, or minutes for many texts: what it costs here, until the interval is small",
     )
 
 

@@ -473,7 +473,7 @@ class CostsJob(BackgroundTask):
         self,
         measure: Callable[[Any], Iterator[TaskStep]],
         choice: BackendChoice = BUILT_IN,
-        keep: Callable[[Costs], object] | None = None,
+        keep: Callable[[Any], object] | None = None,
     ) -> None:
         """`keep` stores the costs, and may raise BadInput."""
         super().__init__(measure, choice)
@@ -483,6 +483,7 @@ class CostsJob(BackgroundTask):
         """Measure the costs, store them with the models, and pass them to `keep`."""
         super().work(models)
         if not self.stopping:
-            models.measured(self.progress.result)
+            if isinstance(self.progress.result, Costs):  # not those of batches, which belong to a sweep
+                models.measured(self.progress.result)
             if self._keep is not None:
                 self._keep(self.progress.result)

@@ -103,14 +103,15 @@ def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
     return Mapping(backend, run.prompt, run.settings, span, budget=Budget(branches=BRANCHES), run=run, **how)
 
 
-def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
-    """Measure the cost of passes over up to γ tokens, with these settings."""
-    from mars_viz.speculators.costs import Measuring
+def measure(settings: Settings, backend: Any, most: int = 0) -> Iterator[TaskStep]:
+    """Measure the cost of passes over up to γ tokens with these settings, or of rounds of up to `most` texts."""
+    from mars_viz.speculators.costs import Measuring, MeasuringBatches
 
-    measuring = Measuring(backend, settings.gamma, settings=settings)
+    batches = MeasuringBatches(backend, settings, most) if most else None
+    measuring = batches or Measuring(backend, settings.gamma, settings=settings)
     for share in measuring:
         yield share, None
-    yield 1.0, measuring.costs()
+    yield 1.0, batches.batch_costs() if batches else measuring.costs()
 
 
 def check_head(backend: Any) -> Iterator[TaskStep]:
