@@ -90,7 +90,7 @@ def main() -> None:
                 spent["drafted"] += seconds / written
                 spent["alone"] += alone(pair, group, options.new_tokens) / options.new_tokens / len(group)
                 runs = list(record_all(pair, group, settings, batch=size))
-                seconds = sum(run.provenance.seconds - run.provenance.prefill_seconds for run in runs)
+                seconds = sum(run.provenance.seconds for run in runs)
                 spent["recorded"] += seconds / sum(len(run.token_ids) for run in runs)
             for way in ("drafted", "recorded"):
                 measured.setdefault(size, defaultdict(list))[way].append(spent["alone"] / spent[way])

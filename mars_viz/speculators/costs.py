@@ -192,7 +192,7 @@ class MeasuringBatches(Measuring):
         texts = [
             tuple(words[(7 * text + place) % len(words)] for place in range(self._length + 1)) for text in range(size)
         ]
-        models = target, _ = _opened(backend, settings, settings.gamma, texts)
+        models = target, _ = _opened(backend, _short(settings, settings.gamma), texts)
         nothing = torch.empty((size, 0), dtype=torch.int64, device=target.device)
 
         def alone() -> None:
@@ -202,7 +202,7 @@ class MeasuringBatches(Measuring):
 
         yield (size, 0), alone
         for count in range(1, settings.gamma + 1):
-            yield (size, count), _round(backend, settings, count, texts, models)
+            yield (size, count), _round(backend, _short(settings, count), texts, models)
 
     def _costs(self, times: dict[Any, list[float]]) -> BatchCosts:
         return BatchCosts(
@@ -279,8 +279,8 @@ def _tasks(
         in_turn = itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
         yield f"draft {depth}", partial(drafting, in_turn, count)
     for count in sorted({gamma if shape.drawn else 1, gamma}):
-        models = _opened(backend, settings, count, [prefix[:-1]])
-        yield f"round {count}", _round(backend, settings, count, [prefix[:-1]], models)
+        short, texts = _short(settings, count), [prefix[:-1]]
+        yield f"round {count}", _round(backend, short, texts, _opened(backend, short, texts))
 
 
 def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
@@ -288,24 +288,25 @@ def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
 
 
-def _opened(backend: Backend, settings: Settings, gamma: int, texts: Sequence[Prefix]) -> tuple[Target, Drafter]:
-    """Return the models for such rounds, which have read the texts except for their last tokens."""
-    models = backend.opened(_short(settings, gamma))
-    for model in models:
-        model.prefill([text[:-1] for text in texts])
-    return models
+Models = tuple[Target, Drafter]
 
 
 def _short(settings: Settings, gamma: int) -> Settings:
     return replace(settings.law, rule=settings.rule, gamma=gamma, seed=settings.seed, tree=settings.tree)
 
 
-def _round(
-    backend: Backend, settings: Settings, gamma: int, texts: Sequence[Prefix], models: tuple[Target, Drafter]
-) -> Callable[[], Timing]:
-    rule, short = rule_named(settings.rule), _short(settings, gamma)
+def _opened(backend: Backend, short: Settings, texts: Sequence[Prefix]) -> Models:
+    """Return the models, which have read the texts except for their last tokens."""
+    models = backend.opened(short)
+    for model in models:
+        model.prefill([text[:-1] for text in texts])
+    return models
+
+
+def _round(backend: Backend, short: Settings, texts: Sequence[Prefix], models: Models) -> Callable[[], Timing]:
+    rule = rule_named(short.rule)
     speculator = DraftAndScore(*models, (backend.vocabulary_size, backend.context), short, rule.needs)
-    ending = replace(backend.ending(short), limit=gamma + 1)
+    ending = replace(backend.ending(short), limit=short.gamma + 1)
 
     def decided() -> Timing:
         answers = speculator.speculate(texts)

@@ -304,10 +304,6 @@ def load(table: LoadTable) -> list[Block]:
     first = next((place for place, each in enumerate(chosen) if each.estimate <= 1), len(words))  # that does not pay
     pays = f"pays with up to {words[first - 1]}" if first else f"is slower than the target alone with {words[0]}"
     further = f", and no longer with {words[first]}" if 0 < first < len(words) else ""
-    fastest = (
-        f"{f'γ = {length}' if length else 'no draft'} for {number(low)}{f' to {number(high)}' * (high > low)}"
-        for low, high, length in table.schedule
-    )
     g = f"γ = {gamma}"
     heads = ["texts at once", "target alone, ms", f"round, {g}, ms", f"× target, {g}", "best γ", "× target, best γ"]
     rows = [
@@ -324,7 +320,6 @@ def load(table: LoadTable) -> list[Block]:
     )
     return [
         Sentence(f"With {g} speculation {pays}{further}.", "modelled"),
-        Sentence(f"Fastest, by the number of texts at once: {'; '.join(fastest)}.", "modelled"),
         Table(heads, rows, "load", "Modelled speed-up by the number of texts at once"),
         *(Sentence(each, small=True) for each in (about_it, costs.left_out, disturbance(costs)) if each),
     ]

@@ -56,7 +56,7 @@ class LoadTable:
     schedule: list[list[int]]
     """The fastest numbers as [first size, last size, tokens]: the form of vLLM's num_speculative_tokens_per_batch_size
     (docs/features/speculative_decoding/dynamic_speculative_decoding.md at 015a47e), which keeps the last entry for
-    larger sizes. A measured size stands for all up to the next one."""
+    larger sizes. A measured size is taken for all up to the next one."""
 
 
 def load_table(sweep: CachedSweep, dial: float, costs: BatchCosts) -> LoadTable:
