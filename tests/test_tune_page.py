@@ -443,7 +443,8 @@ def test_the_load_is_shown_from_stored_rounds_and_measured_on_request(empty, mon
     settled(tab.run())
     assert "With γ = 3 speculation pays with up to" in notes(tab) and "× with 16 (modelled)" in titles(tab)[-1]
     assert list(frames(tab)[0].value["texts at once"]) == ["1", "4", "16"]
-    assert "num_speculative_tokens_per_batch_size" in section(tab, 6).code[-4].value
+    assert "num_speculative_tokens_per_batch_size" in tab.code[0].value
+    assert sum("num_speculative_tokens_per_batch_size" in code.value for code in section(tab, 6).code) == 2
     (result.folder / "load.json").write_text("{}")
     assert "load.json" in notes(settled(tab.run()))
 

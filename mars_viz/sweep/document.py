@@ -300,10 +300,10 @@ NO_LOAD = "not measured: measure rounds of several texts at once (--load)"
 def load(table: LoadTable) -> list[Block]:
     """Return with how many texts at once speculation pays, and with which drafts."""
     costs, chosen, gamma = table.costs, [row[table.gamma] for row in table.speed_ups], table.gamma
-    words = [f"{counted(n, 'text')} at once ({spread(each)})" for n, each in zip(costs.sizes, chosen, strict=True)]
+    words = [f"{counted(n, 'text')} at once, {spread(each)}" for n, each in zip(costs.sizes, chosen, strict=True)]
     first = next((place for place, each in enumerate(chosen) if each.estimate <= 1), len(words))  # that does not pay
     pays = f"pays with up to {words[first - 1]}" if first else f"is slower than the target alone with {words[0]}"
-    further = f", and no longer with {words[first]}" if 0 < first < len(words) else ""
+    further = f", and no longer with {words[first]}" if 0 < first < len(words) else ", the most measured" * (first > 0)
     g = f"γ = {gamma}"
     heads = ["texts at once", "target alone, ms", f"round, {g}, ms", f"× target, {g}", "best γ", "× target, best γ"]
     rows = [
@@ -316,7 +316,8 @@ def load(table: LoadTable) -> list[Block]:
     about_it = (
         f"Tokens a second over the target alone with as many texts: this sweep's tokens per round, and rounds measured "
         f"on {costs.device} in {costs.dtype} with caches of {costs.cache_length} positions, the lower quartile of "
-        f"{costs.repeats} repeats in turn.{shorter} An engine's batches cost more or less; measure there, too."
+        f"{costs.repeats} repeats in turn.{shorter} If an interval includes 1, whether it pays is not sure. An engine's "
+        "batches cost more or less; measure there, too."
     )
     return [
         Sentence(f"With {g} speculation {pays}{further}.", "modelled"),
@@ -329,12 +330,15 @@ def load_settings(table: LoadTable | None) -> list[Block]:
     """Return the draft length by number of requests for engines that take one."""
     if table is None:
         return [Sentence(f"Draft length by number of requests: {NO_LOAD}.")]
-    vllm = {"num_speculative_tokens": max(1, *table.best), "num_speculative_tokens_per_batch_size": table.schedule}
-    others = f"{ {first: length for first, _, length in table.schedule} }"
+    longest, lengths = max(1, *table.best), {first: length for first, _, length in table.schedule}
+    vllm = {"num_speculative_tokens": longest, "num_speculative_tokens_per_batch_size": table.schedule}
+    fits = f"takes it as draft_len_schedule={lengths}, with some drafters"
     return [
         Sentence("vLLM, draft length by number of requests (modelled), to merge into --speculative-config:"),
         Code(json.dumps(vllm)),
-        Sentence(f"TensorRT-LLM takes it as draft_len_schedule={others}, for some drafters."),
+        Sentence(
+            f"TensorRT-LLM {fits if lengths[1] == longest else 'takes only lengths of which the first is the longest'}."
+        ),
         Sentence("SGLang, llama.cpp and MAX lack a draft length by number of requests."),
     ]
 

@@ -637,7 +637,8 @@ def positions_at(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> 
     span.
     """
     plan, costs, at = result.plan, result.costs, np.array([dial])
-    depth = shape_named(plan.settings.tree).shape.within(plan.settings.gamma).depth or plan.settings.gamma
+    gamma, shape = plan.length_at(dial), shape_named(plan.settings.tree).shape.within(plan.settings.gamma)
+    depth = shape.depth or gamma or plan.settings.gamma
     accepted = result.at("accepted", at)[:, 0].astype(np.float64)  # [P, γ + 1]
     reached = np.cumsum(accepted[:, ::-1], axis=1)[:, ::-1][:, : depth + 1]
     if "lengths" in result.lines:  # rounds without a drafted token are no drafts
@@ -646,7 +647,6 @@ def positions_at(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> 
     for name, before in (("conditional", reached[:, :-1]), ("joint", reached[:, :1])):
         found = _of_few(band(divided, reached[:, 1:], before, how=how, units=result.units), count)
         kinds[name] = list(map(_not_too_sure(found, _share_ends, count).at, range(depth)))
-    gamma = plan.length_at(dial)
     if costs is not None and gamma is not None and costs.cover(gamma, plan.settings.tree) and not objection(costs):
         tau = value_at(result, measures(result)["tau"], dial, how)
         moved = ([np.array([tau.estimate * break_even(each, gamma)]) for each in ends] for ends in at_ends(costs))
@@ -656,7 +656,7 @@ def positions_at(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> 
     return kinds
 
 
-EVEN = "break-even"  # name of that share
+EVEN = "break-even (modelled)"  # name of that share
 
 
 def tau_of_lengths(result: SweepResult, dial: float, lengths: Sequence[int], how: Bootstrap = DEFAULT) -> Band:

@@ -410,7 +410,7 @@ def measure_again(
             theme.note(job.progress.error)
     first = job is None or job.progress.state is JobState.DONE
     button.button(
-        "Measure costs" if first else "Measure again",
+        f"Measure {'batches' if most else 'costs'}" if first else "Measure again",
         key=f"measure-{key}",
         on_click=start,
         width="stretch",

@@ -460,7 +460,7 @@ def load(sweep: CachedSweep, dial: float) -> None:
             draw((blocks := document.load(table))[:1])
             figure = load_curves(table.costs.sizes, table.gamma, table.speed_ups, theme.figure_theme())
             chart(figure, "load-figure")
-            draw(blocks[1:])
+            draw([*blocks[1:], *document.load_settings(table)])
     except BadInput as error:
         theme.note(str(error))
     if not rights.why_no_sweeps():
