@@ -316,7 +316,7 @@ def load(table: LoadTable) -> list[Block]:
     about_it = (
         f"Tokens a second over the target alone with as many texts: this sweep's tokens per round, and rounds measured "
         f"on {costs.device} in {costs.dtype} with caches of {costs.cache_length} positions, the lower quartile of "
-        f"{costs.repeats} repeats in turn.{shorter} If an interval includes 1, whether it pays is not sure. An engine's "
+        f"{costs.repeats} repeats in turn.{shorter} If an interval includes 1, this is not sure. An engine's "
         "batches cost more or less; measure there, too."
     )
     return [
