@@ -76,6 +76,7 @@ NUMBERS: Mapping[str, Bounds] = {
     "vocabulary_size": whole(0, VOCABULARY),
     "bytes": whole(0, 2**40),
     "gammas": whole(1, LONGEST_DRAFT),
+    "sizes": whole(1, COUNT),
 }
 """Bounds of fields that are not options, by name; they apply to each number of a list or mapping."""
 

@@ -108,6 +108,28 @@ class Costs:
         return self.tree == tree and gamma <= self.gamma
 
 
+@dataclass(frozen=True, slots=True)
+class BatchCosts:
+    """Costs of rounds of several texts at once on one device, after prefill."""
+
+    device: str
+    dtype: str
+    target: str
+    drafter: str
+    cache_length: int  # positions of each text in both caches
+    repeats: int  # measurements of each kind, interleaved
+    sizes: tuple[int, ...]  # numbers of texts, ascending
+    rounds: tuple[tuple[Cost, ...], ...]
+    """[sizes, γ + 1]; rounds that draft 0, 1, … γ tokens for each text; with 0, a pass of the target alone."""
+    left_out: str = ""  # why larger numbers of texts were not measured; empty if all were
+    others: float | None = None  # as in `Costs`
+
+    @property
+    def unsure(self) -> float:
+        """The largest relative half-width of all costs."""
+        return max(each.unsure for row in self.rounds for each in row)
+
+
 def monotone(values: Sequence[float]) -> np.ndarray:
     """Return the closest nondecreasing sequence (isotonic regression by pooling adjacent violators)."""
     pools: list[tuple[float, int]] = []
@@ -142,7 +164,7 @@ def objection(costs: Costs | None) -> str:
     return ""
 
 
-def disturbance(costs: Costs) -> str:
+def disturbance(costs: Costs | BatchCosts) -> str:
     """Return a warning about other processes during the measurement; empty if they were negligible."""
     if costs.others is None or costs.others < BUSY:
         return ""
@@ -251,6 +273,18 @@ def position_cost(costs: Costs) -> Factor:
     measured draft: (c(γ + 1) - c(1)) / (γ c(1))."""
     whole = ratio(costs.passes[-1], costs.passes[0])
     return Factor(*((each - 1) / costs.gamma for each in (whole.estimate, whole.low, whole.high)))
+
+
+def break_even(costs: Costs, gamma: int) -> float:
+    """Return d / T for drafts of γ tokens: the share of τ that a drafted token must add to every round to pay.
+
+    A round takes T seconds and writes τ tokens. One token less saves d seconds, a drafter step and the verification of
+    one position, which takes (c(γ + 1) - c(1)) / γ on average. It loses J tokens per round if J of all rounds accept a
+    token at that position, because rounds that stop earlier lose nothing. The pace is τ / T before and
+    (τ - J) / (T - d) after, which is lower if and only if J > τ d / T. Raises BadInput as `round_cost`.
+    """
+    position = (costs.passes[-1].seconds - costs.passes[0].seconds) / costs.gamma
+    return (position + costs.drafter_step.seconds) / round_cost(costs, gamma).seconds
 
 
 def slower(costs: Costs, gamma: int, tau: float) -> str:

@@ -12,13 +12,14 @@ import streamlit as st
 from mars_viz import locks
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
+from mars_viz.figures.engines import acceptance_by_position
 from mars_viz.sweep import document
 from mars_viz.sweep.plan import set_notes
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.documents import frame, lead, sentence
+from mars_viz.ui.documents import draw, frame, lead, sentence
 from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
@@ -206,7 +207,8 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     others = beside(catalog, sweep, view)
     detail.hero(view, sweep, dial, others)
     theme.small(document.coverage(sweep), sweep.plan.provenance.device)
-    costs(sweep)
+    theme.chart(acceptance_by_position(sweep.positions(dial), theme.figure_theme()), "positions")
+    costs(sweep, dial)
     variants = partial(detail.opened_variants, catalog, sweep, view) if catalog.variants(view.sweep) else None
     detail.folded(view, sweep, dial, advised, variants)
     folder, rows = sweep.result.folder.name, partial(sweep.engines, dial)
@@ -219,9 +221,11 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     share.tables(shared_tables, [each.plan.rule.name for each in (sweep, *others.values())], "tune")
 
 
-def costs(sweep: CachedSweep) -> None:
-    """Draw an objection to the costs, or a disturbance, with a button that measures them again."""
+def costs(sweep: CachedSweep, dial: float) -> None:
+    """Draw up to which position drafting pays, and an objection to the costs, or a disturbance, with a button that
+    measures them again."""
     result = sweep.result
+    draw(document.positions(sweep, dial)[:-1])
     why = objection(result.costs) or ("" if result.costs is None else disturbance(result.costs))
     if why and not sweep.shipped:
         if objection(result.costs):

@@ -12,7 +12,7 @@ import numpy as np
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.axis import RuleDial
 from mars_viz.chat import History
-from mars_viz.costs import Cost, Costs
+from mars_viz.costs import BatchCosts, Cost, Costs
 from mars_viz.documents import lines
 from mars_viz.exploration import walk
 from mars_viz.prompts import PromptItem, PromptSet
@@ -45,6 +45,14 @@ COSTS = Costs(
     target_pass=tuple(Cost(s, s, s) for s in (0.010, 0.011, 0.012, 0.013)),
     drafter_step=Cost(0.001, 0.001, 0.001),
     rest=tuple(Cost(0.001, 0.001, 0.001) for _ in range(3)),
+)
+
+BATCHES = BatchCosts(
+    *("Toy", "float32", "toy-target", "toy-drafter", 64, 6, (1, 4, 16)),
+    tuple(
+        tuple(Cost(ms / 1000, ms / 1000, ms / 1000) for ms in row)
+        for row in ((10, 11, 12, 14), (12, 15, 24, 40), (20, 60, 90, 120))
+    ),
 )
 
 

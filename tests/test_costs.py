@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from mars_viz import costs as costing
+from mars_viz.analysis.engines import position_rates
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.costs import (
     Cost,
+    break_even,
     costs_from,
     disturbance,
     monotone,
@@ -19,17 +21,20 @@ from mars_viz.costs import (
     round_cost,
     slower,
 )
-from mars_viz.errors import BadInput, Disturbed
+from mars_viz.documents import lines
+from mars_viz.errors import BadInput, Disturbed, ModelError
 from mars_viz.recording import Recording
 from mars_viz.records import Timing
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import decode_alone
-from mars_viz.speculators.costs import Measuring, measure_costs
-from mars_viz.sweep import load_sweep
-from mars_viz.sweep.measures import measures, value_at
+from mars_viz.speculators.costs import Measuring, MeasuringBatches, _opened, measure_costs
+from mars_viz.sweep import document, load_sweep
+from mars_viz.sweep.load import keep_batch_costs, kept_batch_costs, load_table
+from mars_viz.sweep.measures import EVEN, measures, value_at
 from mars_viz.sweep.pairing import SweepSetting, compared, pair
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import keep_costs
-from tests.sweep_cases import COSTS, summary_of, timing, toy_sweep
+from tests.sweep_cases import BATCHES, COSTS, TREES, summary_of, timing, toy_sweep
 from tests.tables import table_backend
 
 
@@ -54,6 +59,93 @@ def test_a_round_of_chains_and_trees_by_hand():
 def test_what_one_more_position_costs_and_when_drafting_loses():
     assert position_cost(COSTS).estimate == pytest.approx(0.1)  # 10, 11, 12, 13 ms
     assert slower(COSTS, 3, 1.8) == "" and "1.70 passes, 1.30 of them" in slower(COSTS, 3, 1.6)
+    for gamma, tau, lost in ((3, 2.0, 0.3), (3, 2.0, 0.1), (2, 1.5, 0.15)):  # the last drafted token pays or not
+        whole, less = round_cost(COSTS, gamma).seconds, round_cost(COSTS, gamma - 1).seconds
+        assert (lost > tau * break_even(COSTS, gamma)) == (tau / whole > (tau - lost) / less)
+    assert break_even(COSTS, 3) == pytest.approx(0.002 / 0.017)
+
+
+def test_speed_over_the_load_by_hand(tmp_path):
+    result = toy_sweep(tmp_path / "sweep", 12).finish()
+    sweep, dial = CachedSweep(result), 0.9
+    accepted, tokens = result.at("accepted", np.array([dial]))[:, 0], result.at("tokens", np.array([dial])).sum()
+    rounds = accepted.sum()
+    taus = [(tokens - (accepted @ np.maximum(np.arange(4) - n, 0)).sum()) / rounds for n in (1, 2, 3)]
+    assert taus[2] == pytest.approx(sweep.value("tau", dial).estimate) and taus[0] < taus[1] < taus[2]
+    table = load_table(sweep, dial, BATCHES)
+    for row, spent in zip(table.speed_ups, BATCHES.rounds, strict=True):
+        assert row[0].estimate == 1
+        expected = [tau * spent[0].seconds / each.seconds for tau, each in zip(taus, spent[1:], strict=True)]
+        assert [each.estimate for each in row[1:]] == pytest.approx(expected)
+        assert all(each.low < each.estimate < each.high for each in row[1:])
+    assert table.best[2] == 0 and table.schedule[-1] == [16, 16, 0] and table.schedule[0][0] == 1
+    assert [end + 1 for _, end, _ in table.schedule[:-1]] == [first for first, *_ in table.schedule[1:]]
+    words = "\n".join(lines([*document.load(table), *document.load_settings(table)]))
+    assert "With γ = 3 speculation pays with up to" in words
+    given = json.loads(next(line for line in words.splitlines() if line.startswith("{")))
+    assert given["num_speculative_tokens_per_batch_size"] == table.schedule
+    assert given["num_speculative_tokens"] == max(length for *_, length in table.schedule)
+    wide = replace(BATCHES.rounds[0][3], low=0.007, high=0.028)
+    unsure = replace(BATCHES, rounds=((*BATCHES.rounds[0][:3], wide), *BATCHES.rounds[1:]))
+    sure, found = (load_table(sweep, dial, each).speed_ups[0][3] for each in (BATCHES, unsure))
+    assert found.low < sure.low < sure.high < found.high
+    with pytest.raises(BadInput, match="other models or shorter drafts"):
+        load_table(sweep, dial, replace(BATCHES, target="another"))
+    trees = CachedSweep(toy_sweep(tmp_path / "trees", 2, TREES).finish())
+    with pytest.raises(BadInput, match="chains of one length"):
+        load_table(trees, dial, BATCHES)
+
+
+def test_measured_rounds_are_stored_and_damaged_ones_refused(tmp_path):
+    assert kept_batch_costs(tmp_path) is None
+    keep_batch_costs(tmp_path, BATCHES)
+    assert kept_batch_costs(tmp_path) == BATCHES
+    found = json.loads((tmp_path / "load.json").read_text())
+    short = {"rounds": found["rounds"][:2]}
+    uneven = {"rounds": [*found["rounds"][:2], found["rounds"][2][:3]]}
+    negative = {"rounds": [[{"seconds": -1, "low": -1, "high": 1}] * 4] * 3}
+    for wrong in ({"sizes": [4, 1, 16]}, {"sizes": []}, short, uneven, negative, {"repeats": "x"}, {"more": 1}):
+        (tmp_path / "load.json").write_text(json.dumps(found | wrong))
+        with pytest.raises(BadInput, match="load.json"):
+            kept_batch_costs(tmp_path)
+
+
+def test_rounds_of_several_texts_are_measured(pair, monkeypatch):
+    measuring = MeasuringBatches(pair, Settings(gamma=2), 4, seconds=0.1)
+    shares, costs = list(measuring), measuring.batch_costs()
+    assert shares == sorted(shares) and shares[0] > 0 and shares[-1] == 1 and costs.repeats >= costing.FEWEST
+    assert costs.sizes == (1, 2, 4) and {len(row) for row in costs.rounds} == {3} and not costs.left_out
+    for row in costs.rounds:
+        assert row[0].seconds < row[1].seconds < 20 * row[0].seconds
+    assert costs.rounds[2][2].seconds > costs.rounds[0][2].seconds
+
+    def opened(backend, short, texts):
+        if len(texts) == 4:
+            raise ModelError("The device ran out of memory.")
+        return _opened(backend, short, texts)
+
+    monkeypatch.setattr("mars_viz.speculators.costs._opened", opened)
+    measuring = MeasuringBatches(pair, Settings(gamma=1), 4, seconds=0.1)
+    assert all(measuring) and measuring.batch_costs().sizes == (1, 2)
+    assert "4 texts at once were left out" in measuring.batch_costs().left_out
+
+
+def test_acceptance_by_position_is_the_pooled_one_and_its_break_even_follows_from_costs(tmp_path):
+    result = toy_sweep(tmp_path / "sweep", 12).finish()
+    _, conditional, joint = position_rates(result.acceptance(0.9))
+    kinds = CachedSweep(result).positions(0.9)
+    for name, expected in (("conditional", conditional), ("joint", joint)):
+        assert [each.estimate for each in kinds[name]] == pytest.approx(expected.tolist())
+        assert all(each.low <= each.estimate <= each.high for each in kinds[name])
+    tau = value_at(result, measures(result)["tau"], 0.9)
+    even = [tau.estimate * 0.002 / 0.017 / before for before in (1, *joint[:-1])]
+    assert [each.estimate for each in kinds[EVEN]] == pytest.approx(even)
+    assert kinds[EVEN][0].low == pytest.approx(tau.low * 0.002 / 0.017)
+    pays = [share > least for share, least in zip(conditional, even, strict=True)]
+    sentence, table = document.positions(CachedSweep(result), 0.9)
+    assert f"up to position {sum(pays)} of 3" in sentence.text and len(table.rows) == 3
+    (table,) = document.positions(CachedSweep(replace(result, costs=None)), 0.9)
+    assert list(table.heads) == ["position", "conditional", "joint"]
 
 
 def test_damaged_costs_are_refused():

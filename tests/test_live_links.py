@@ -387,14 +387,14 @@ def test_a_sweep_of_a_threshold_is_compared_with_fixed_gamma(tmp_path: Path, mon
     assert "strict" not in notes(tab).lower().replace("strictly", "")
     assert any("Confidence with MARS at θ = 0.80" in label for label in tab.selectbox(key="sweep").options)
     assert len(tab.multiselect(key="tune-others").options) == 2 and any("fixed γ" in title for title in titles(tab))
-    for place in range(6):
+    for place in range(7):
         test_tune_page.section(tab, place)
     assert "Measure fixed γ and this setting" in labels(tab)
     assert "no speed-up" in notes(test_tune_page.opened(sweep="a", **{"with": "bare"}))
     assert "The cost of a pass is not known" in notes(test_tune_page.opened(sweep="bare", dial="0.5"))
     pair_grid(tmp_path / "pairs")
     tab = test_tune_page.section(
-        test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100", cut_off="100", looping="100"), 6
+        test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100", cut_off="100", looping="100"), 7
     )
     assert "and take θ = " in notes(tab) and "cut by Confidence at λ = 0.3" in notes(tab)
     tables = [each.value for each in tab.dataframe if "λ" in each.value.columns]

@@ -148,7 +148,7 @@ def test_the_sweeps_of_a_grid_are_found_and_named_by_their_differences(folder: P
 
 
 def test_the_grids_tables_have_the_figures_of_each_sweep_and_recommend_a_setting(folder: Path) -> None:
-    tab = section(opened(sweep=OWN, dial="0.3"), 6)
+    tab = section(opened(sweep=OWN, dial="0.3"), 7)
     table = frames(tab)[0].value
     assert list(table["k"]) == ["1", "2", "3", "5"]
     assert list(table.columns)[1:] == ["r = 0.00", "r = 0.25", "r = 0.30", "r = 0.50", "r = 0.75", "r = 1.00"]
@@ -159,19 +159,19 @@ def test_the_grids_tables_have_the_figures_of_each_sweep_and_recommend_a_setting
     study = study_of(folder / OWN)
     accuracy = cell(study.measures["accuracy"], study.value("accuracy", 0.3))
     assert frames(tab)[0].value.iloc[2]["r = 0.30"] == accuracy
-    tab = section(opened(sweep=OWN, loss="100", cut_off="100", looping="100", confidence="0.5"), 6)
+    tab = section(opened(sweep=OWN, loss="100", cut_off="100", looping="100", confidence="0.5"), 7)
     table = frames(tab)[1].value
     assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
     study = study_of(folder / OWN, Bootstrap(0.5))
     pace = study.measures[study.pace]
     assert table.iloc[2][pace.title] == cell(pace, study.value(study.pace, 0.0))
     assert "Each of the 4 variants is tested at 87.5 %, so that whichever is chosen holds at 50 %." in notes(tab)
-    few = frames(section(opened(sweep=OWN), 6))[1].value
+    few = frames(section(opened(sweep=OWN), 7))[1].value
     needed = study.recommendation(Terms(), 4).prompts_needed
     assert few.iloc[2]["prompts to test the next"] == f"about {about(needed)}"
     assert set(few["loosest within the loss"]) == {"not enough prompts"}
     assert study.recommendation(Terms()).prompts_needed != needed
-    assert "grid-figure" not in keys(section(opened(sweep="mars"), 6))
+    assert "grid-figure" not in keys(section(opened(sweep="mars"), 7))
 
 
 def test_the_evidence_holds_the_grid(folder: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_evidence_holds_the_grid(folder: Path) -> None:
     packed = lambda _, data, *rest, **how: packs.append(data) if how["key"] == "evidence-pack" else None  # noqa: E731
     with patch.object(detail.st, "download_button", packed):
         for name, has_grid in ((OWN, True), ("mars", False)):
-            section(opened(sweep=name, dial="0.3"), 5)
+            section(opened(sweep=name, dial="0.3"), 6)
             pack = zipfile.ZipFile(io.BytesIO(packs.pop()()))
             assert ("evidence/setting_grid.csv" in pack.namelist()) == has_grid
             words = pack.read("evidence/evidence.md").decode()

@@ -9,6 +9,7 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ import pytest
 from harness_tasks import FLEXIBLE, STRICT, gsm8k_form
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
-from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
+from sweep_cases import BATCHES, SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.engine_file import read_file
@@ -157,7 +158,7 @@ def test_a_sweep_opens_at_the_recommended_setting_and_the_dial_changes_page_and_
     assert found is not None and found.sentence in notes(tab)
     assert element(tab)["position"] == {"dial": study.dial(None, Terms())} == {"dial": 0.9}
     assert (
-        "MARS at θ = 0.90 answers" in notes(tab) and len(titles(tab)) == 1 and tab.query_params == {"sweep": "a-mars"}
+        "MARS at θ = 0.90 answers" in notes(tab) and len(titles(tab)) == 2 and tab.query_params == {"sweep": "a-mars"}
     )
     (tasks,) = [each.value for each in tab.dataframe if "task" in each.value.columns]
     assert tasks["task"].tolist() == ["even", "odd", "together"] and tasks["prompts"].tolist() == ["4", "4", "8"]
@@ -251,7 +252,7 @@ def test_comparable_sweeps_are_overlaid_and_others_are_named(folder):
 
 def test_every_folded_section_opens(folder):
     tab = opened(sweep="a-mars")
-    for place, shown in enumerate([(2, 1), (3, 0), (1, 1), (1, 0), (1, 2), (1, 0)]):
+    for place, shown in enumerate([(3, 1), (4, 0), (2, 1), (2, 0), (2, 0), (2, 2), (2, 0)]):
         section(tab, place)
         assert (len(titles(tab)), len(frames(tab))) == shown, place
         tab.session_state[f"tune-section-{place}"] = False
@@ -285,7 +286,7 @@ def test_a_bad_link_is_named_and_the_page_opens(folder):
     ):
         tab = opened(**{"sweep": "a-mars"} | link)
         assert fragment in notes(tab) and "<b>lots" not in notes(tab)
-        assert len(titles(tab)) == (link != {"sweep": "e-broken"})
+        assert len(titles(tab)) == 2 * (link != {"sweep": "e-broken"})
     for view in (TuneView(), TuneView("a", 0.25, ("b", "c"), 2.0, 0.9), replace(TuneView("x"), points=0.5)):
         assert from_parameters(TuneView, to_parameters(view)) == Opened(view)
 
@@ -296,7 +297,7 @@ def test_an_unfinished_sweep_is_shown_and_continued_unless_another_process_has_i
     assert "under way elsewhere" in notes(tab) and "sweep-continue" not in keys(tab)
     clicked(tab, "sweep-again")
     assert "under way elsewhere" not in notes(tab) and "2 of 5 prompts are done" in notes(tab)
-    assert "from the first 2 of 5 prompts: " in notes(tab) and len(titles(tab)) == 1
+    assert "from the first 2 of 5 prompts: " in notes(tab) and len(titles(tab)) == 2
     clicked(tab, "sweep-continue")
     assert begun == [("d-half", None)]
 
@@ -425,8 +426,30 @@ def test_stored_wall_clock_checks_are_shown(empty):
     assert "Measured: answers 2× (2 to 2) as fast as strict (modelled 1.50×)" in notes(tab).replace("2.00", "2")
     assert list(frames(tab)[0].value["measured, UTC"]) == ["2026-01-02 10:00", "2026-01-01 10:00"]
     assert "broken.json" in notes(tab)
-    assert "with the wall-clock check" in notes(section(tab, 5))
-    assert "without a wall-clock check" in notes(section(opened(sweep="a", dial="0.7"), 5))
+    assert "with the wall-clock check" in notes(section(tab, 6))
+    assert "without a wall-clock check" in notes(section(opened(sweep="a", dial="0.7"), 6))
+
+
+def test_the_load_is_shown_from_stored_rounds_and_measured_on_request(empty, monkeypatch):
+    result = toy_sweep(empty / "a", 6).finish()
+    tab = section(opened(sweep="a", dial="0.9"), 4)
+    assert "accept the first drafted token" in titles(tab)[1] and "Drafting one more token pays if" in notes(tab)
+    assert "pays with up to" not in notes(tab) and not result.folder.joinpath("load.json").exists()
+    asked: list[Any] = []
+    worker = SimpleNamespace(submit=lambda job: asked.append(job.work))
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
+    tab.selectbox(key="load-most").set_value(8)
+    clicked(settled(tab.run()), "measure-load-a")
+    settings, keep = asked[-1].args
+    assert (settings, asked[-1].keywords) == (result.plan.settings, {"most": 8})
+    keep(BATCHES)
+    settled(tab.run())
+    assert "With γ = 3 speculation pays with up to" in notes(tab) and "× with 16 (modelled)" in titles(tab)[-1]
+    assert list(frames(tab)[0].value["texts at once"]) == ["1", "4", "16"]
+    assert "num_speculative_tokens_per_batch_size" in tab.code[0].value
+    assert sum("num_speculative_tokens_per_batch_size" in code.value for code in section(tab, 6).code) == 2
+    (result.folder / "load.json").write_text("{}")
+    assert "load.json" in notes(settled(tab.run()))
 
 
 def test_the_dials_range_can_be_narrowed_but_not_to_strict_alone(empty, begun):

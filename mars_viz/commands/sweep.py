@@ -24,6 +24,7 @@ from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
 from mars_viz.commands.decoding import add, note
 from mars_viz.controllers import control_named
+from mars_viz.costs import BatchCosts
 from mars_viz.documents import lines
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
@@ -38,6 +39,7 @@ from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import document, store
 from mars_viz.sweep.evidence import Evidence, table_of
 from mars_viz.sweep.grid import Grid, grid_of
+from mars_viz.sweep.load import keep_batch_costs, kept_batch_costs
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.plan import Plan, check_span, set_notes
@@ -97,6 +99,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wall-clock", action="store_true", help="time the strict (or fixed γ) and the chosen setting")
     add(parser, "--timed", "prompts to time", 5, metavar="K")
     add(parser, "--repetitions", "repetitions of each", 3, metavar="R")
+    about = "measure rounds of 1, 2, 4, … N texts at once (32 without N), and model with how many speculation pays"
+    add(parser, "--load", about, nargs="?", const=32, type=int, metavar="N")
     decoding.json_argument(parser)
 
 
@@ -110,6 +114,10 @@ def run(options: argparse.Namespace) -> None:
     pair_named(options.target, options.drafter).check(requested)
     settings, span = mapping_of(requested, options.over, options.low, options.high, (requested.gamma,))
     _check(options, settings, span)
+    if options.load is not None and (requested.drafts_trees or requested.control is not None or options.load < 1):
+        raise SettingError(
+            "--load measures chains of one length for 1 text or more; leave --tree and --controller out."
+        )
     asked_ray = _ray_request(options)
     variants = _checked_grid(options)
     task = prompt_sets.task_of(options, settings)
@@ -143,9 +151,10 @@ def run(options: argparse.Namespace) -> None:
         value = None if control is None or ":" not in options.controller else control.threshold
     result = best.sweep.result
     dial = chosen_dial(result, best.found) if value is None else value
-    checks = _checks(result, pair, dial, options)
+    checks = _checks(result, pair, dial, options).found
+    batches = _batches(result, pair, dial, options)
     others = [each for each in every if each.sweep is not best.sweep]
-    _report(result, dial, options, recommendation=best.found, checks=checks.found, beside=others)
+    _report(result, dial, options, recommendation=best.found, checks=checks, batches=batches, beside=others)
 
 
 def _check(options: argparse.Namespace, settings: Settings, span: Span) -> None:
@@ -225,6 +234,19 @@ def _checks(result: SweepResult, pair: Backend | None, dial: float, options: arg
     return checks if timed is None or kept else replace(checks, found=(*checks.found, timed))
 
 
+def _batches(result: SweepResult, pair: Backend | None, dial: float, options: argparse.Namespace) -> BatchCosts | None:
+    """Return the rounds of several texts, measured now with --load, or those stored with the sweep."""
+    if pair is not None and options.load is not None:
+        from mars_viz.speculators.costs import MeasuringBatches
+
+        measuring, bars = MeasuringBatches(pair, result.plan.settings, options.load), decoding.progress_bar()
+        with bars(desc="Measuring rounds of batches", total=1.0, bar_format="{desc}: {percentage:.0f} %|{bar}|") as bar:
+            for share in measuring:
+                bar.update(share - bar.n)
+        keep_batch_costs(result.folder, measuring.batch_costs())
+    return kept_batch_costs(result.folder) if result.plan.length_at(dial) is not None else None
+
+
 def _report(result: SweepResult, dial: float, options: argparse.Namespace, **about: Any) -> None:
     """Write the evidence, and print the results. `about` has options of `Evidence`."""
     evidence = Evidence(result, dial, terms=terms_of(options), **about)
@@ -248,12 +270,13 @@ def _report(result: SweepResult, dial: float, options: argparse.Namespace, **abo
             "by_task": sweep.tasks(dial),
             "recommendation": found,
             "wall_clock": None if timed is None else timed.facts(),
+            "load": evidence.load,
         }
         grid_facts = {} if options.grid is None else {"setting_grid": None if table is None else table.facts()}
         print(json_of(facts | grid_facts))
         return
     grid = document.in_sections({"The grid": evidence.grid_blocks()})
-    say(*lines([*document.summary(sweep, dial, evidence.checks, terms), *grid]))
+    say(*lines([*document.summary(sweep, dial, evidence.checks, terms, evidence.load), *grid]))
     advice = f"{found.sentence} {terms.safe}"
     say("", f"{result.plan.rule.title}: {advice}" if grid else advice)
     if more := next_step(found, options, result.folder, result.plan.turns):
@@ -275,10 +298,10 @@ def _ray_request(options: argparse.Namespace) -> RayRequest | None:
             "A grid's variants share what the models answer, in one process. Leave --ray out, or sweep each variant "
             "by itself, such as --rule vllm-thinking:k=5."
         )
-    if options.wall_clock:
+    if options.wall_clock or options.load is not None:
         raise SettingError(
-            "The wall-clock check times one process. Leave --wall-clock out, and run the same command afterwards with "
-            "it and with --resume in place of --ray."
+            "--wall-clock and --load time one process. Leave them out, and run the same command afterwards with them "
+            "and with --resume in place of --ray."
         )
     check_ray()
     return ray_request
@@ -351,11 +374,11 @@ def _checked_grid(options: argparse.Namespace) -> Grid | None:
         raise SettingError(f"The grid says the controller's thresholds, and so does its name; {remedy}.")
     gamma = drafted_tokens(options.gamma, options.tree)
     grid = grid_of(rule_named(options.rule), options.grid, None if control is None else control.controller, gamma)
-    if options.wall_clock:
+    if options.wall_clock or options.load is not None:
         last = grid.settings(Settings())[-1]
         example = f"--rule {last.rule} --out {grid.folders(out)[-1]} --resume"
         raise SettingError(
-            f"The wall-clock check times one sweep. Leave out --grid and name one of them, such as {example}."
+            f"--wall-clock and --load time one sweep. Leave out --grid and name one of them, such as {example}."
         )
     if store.holds_sweep(out):
         raise SettingError(f"{out} holds a sweep itself. Choose another folder for the grid.")

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.checks import HeadCheck
 from mars_viz.analysis.engine_file import RejectionBound, ServedRounds
-from mars_viz.analysis.intervals import Steps, wilson
+from mars_viz.analysis.intervals import Interval, Steps, wilson
 from mars_viz.costs import Costs, ratio
-from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, error_bars, ink_on, say_empty, whole_ticks
-from mars_viz.words import counted, number, ranged, setting, token_label
+from mars_viz.figures.style import (
+    DASHES,
+    Entry,
+    Theme,
+    add_dial_line,
+    blank,
+    error_bars,
+    ink_on,
+    say_empty,
+    whole_ticks,
+)
+from mars_viz.words import counted, number, ranged, setting, times, token_label
 
-_APART = 0.05  # horizontal offset of the two marks of a depth, so that their intervals do not overlap
+_APART = 0.05  # horizontal offset of the marks at one place, so that their intervals do not overlap
+_MARKS = {"○": "circle-open", "◆": "diamond", "▬": "line-ew-open"}  # Plotly's symbols by those of a key
 
 
 def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
@@ -24,26 +36,69 @@ def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
         f"The head agrees in {_percent(widest.own_states.estimate)} % at depth {widest.depth} by its own states, in "
         f"{_percent(widest.true_features.estimate)} % by true features (measured)"
     )
-    key = [Entry("○", theme.dial, "fed true features"), Entry("◆", theme.relaxed, "fed its own states")]
-    figure = blank(title, theme, "depth in the draft", "agrees, of drafts that did so far, %", key)
-    series = (
-        (-_APART, [each.true_features for each in check.depths], key[0], "circle-open", "dot"),
-        (_APART, [each.own_states for each in check.depths], key[1], "diamond", "solid"),
-    )
-    for aside, shares, entry, symbol, dash in series:
-        estimate, low, high = 100 * np.array([(share.estimate, share.low, share.high) for share in shares]).T
+    series = {
+        Entry("○", theme.dial, "fed true features"): [each.true_features for each in check.depths],
+        Entry("◆", theme.relaxed, "fed its own states"): [each.own_states for each in check.depths],
+    }
+    axes, depths = ("depth in the draft", "agrees, of drafts that did so far, %"), [each.depth for each in check.depths]
+    return interval_lines(title, axes, depths, series, theme)
+
+
+def acceptance_by_position(kinds: Mapping[str, Sequence[Interval]], theme: Theme) -> go.Figure:
+    """Return shares by position: conditional and joint acceptance, and a third kind if there is one."""
+    joint = kinds["joint"]
+    ends = (_percent(each.estimate) for each in (joint[0], joint[-1]))
+    title = "{} % of rounds accept the first drafted token, {} % all {}".format(*ends, len(joint))
+    looks = zip("◆○▬", (theme.relaxed, theme.dial, theme.rejected), strict=True)
+    series = {
+        Entry(mark, colour, name): values for (mark, colour), (name, values) in zip(looks, kinds.items(), strict=False)
+    }
+    axes = "position in the draft", "accepted, %"
+    return interval_lines(title, axes, range(1, len(joint) + 1), series, theme)
+
+
+def load_curves(sizes: Sequence[int], gamma: int, speed_ups: Sequence[Sequence[Interval]], theme: Theme) -> go.Figure:
+    """Return the modelled speed-up over the number of texts at once, with drafts of γ tokens and of the best length.
+    `speed_ups` are by size and length, [sizes, lengths]."""
+    chosen = [row[gamma] for row in speed_ups]
+    best = [max(row, key=lambda each: np.nan_to_num(each.estimate)) for row in speed_ups]
+    title = f"γ = {gamma} is {times(chosen[0].estimate)}× as fast as the target alone with {counted(sizes[0], 'text')}"
+    title += f", {times(chosen[-1].estimate)}× with {sizes[-1]} (modelled)"
+    series = {Entry("◆", theme.relaxed, f"γ = {gamma}"): chosen, Entry("○", theme.dial, "best γ"): best}
+    axes = "texts at once", "speed-up over the target alone"
+    figure = interval_lines(title, axes, sizes, series, theme, ratios=True)
+    return figure.add_hline(y=1, line={"color": theme.muted, "dash": "dot", "width": 1})
+
+
+def interval_lines(
+    title: str,
+    axes: tuple[str, str],
+    places: Sequence[int],
+    series: Mapping[Entry, Sequence[Interval]],
+    theme: Theme,
+    *,
+    ratios: bool = False,
+) -> go.Figure:
+    """Return series of shares, or of `ratios`, with their intervals at these places, evenly spaced."""
+    figure = blank(title, theme, *axes, list(series))
+    scale, unit, words = (1, "×", times) if ratios else (100, " %", number)
+    ticks, texts = np.arange(1, len(places) + 1), [str(place) for place in places]
+    for aside, (entry, values) in enumerate(series.items()):
+        estimate, low, high = np.array([each.scaled(scale) for each in values]).T
         figure.add_scatter(
-            x=[each.depth + aside for each in check.depths],
+            x=ticks + _APART * (2 * aside - len(series) + 1),
             y=estimate,
             error_y=error_bars(estimate, low, high, entry.colour),
             mode="lines+markers",
-            line={"color": entry.colour, "width": 2, "dash": dash},
-            marker={"size": 9, "symbol": symbol, "color": entry.colour},
-            customdata=[ranged(share.scaled(100), " %") for share in shares],
-            hovertemplate=f"depth %{{x:.0f}}, {entry.words}: %{{customdata}}<extra></extra>",
+            line={"color": entry.colour, "width": 2, "dash": DASHES[aside][0]},
+            marker={"size": 9, "symbol": _MARKS[entry.symbol], "color": entry.colour},
+            hovertext=texts,
+            customdata=[ranged(each.scaled(scale), unit, words=words) for each in values],
+            hovertemplate=f"{axes[0]} %{{hovertext}}, {entry.words}: %{{customdata}}<extra></extra>",
+            name=entry.words,
         )
-    figure.update_xaxes(dtick=1, range=[0.5, check.depths[-1].depth + 0.5])
-    figure.update_yaxes(range=[0, 103])
+    figure.update_xaxes(tickvals=ticks, ticktext=texts, range=[0.5, len(places) + 0.5])
+    figure.update_yaxes(**{"rangemode": "tozero"} if ratios else {"range": [0, 103]})
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,26 +13,30 @@ from typing import Any
 
 import torch
 
-from mars_viz.costs import LEAST, MOST, WANTED, Cost, Costs, objection, too_busy
+from mars_viz.costs import FEWEST, LEAST, MOST, WANTED, BatchCosts, Cost, Costs, objection, too_busy
 from mars_viz.demo.prompts import STORIES
-from mars_viz.errors import Disturbed, SettingError
+from mars_viz.errors import Disturbed, ModelError, SettingError
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
-from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.backend import Backend, DraftAndScore
 from mars_viz.speculators.devices import inference, wait_for
-from mars_viz.speculators.draft import Draft, Spent, Trees, scored_by
+from mars_viz.speculators.draft import Draft, Drafter, Spent, Target, Trees, scored_by
 from mars_viz.speculators.networks.batched import SETTLED
 from mars_viz.walk import Prefix, step
 
 SECONDS = 6.0  # limit for a measurement that does not converge; the repeats needed for an interval are always made
+BATCH_SECONDS = 20.0  # the same for rounds of several texts
+SLOW = 0.2  # seconds of a task after which the share is yielded, not only after all tasks
 PLACES = 6  # number of places in a text at which a drafter that counts its passes drafts once
 
 
 class Measuring:
     """Timings of the target's passes, drafting and complete rounds, in turn, up to γ tokens or trees of γ nodes.
     Iterate it for the finished share, stop at any time; after the last iteration, take the costs."""
+
+    least = LEAST  # repeats that are always made
 
     def __init__(
         self,
@@ -57,34 +61,31 @@ class Measuring:
                 f"Blocks of {gamma} tokens do not fit in the context of {backend.context}. Take shorter blocks."
             )
         self._seconds, self._clock = seconds, clock
-        self._found: Costs | None = None
+        self._found: Any = None
         self._spent = 0.0
         self._spent_drafting = Spent()
 
     def __iter__(self) -> Iterator[float]:
         """Measure until every cost is known to ±5 %, or time is up."""
         device = self._backend.place
-        times: dict[str, list[float]] = {}  # seconds by task, in the order of measurement
-        with inference():
-            tasks = dict(_tasks(self._backend, self._gamma, self._settings, self._length, self._spent_drafting))
-            for task in tasks.values():
-                for _ in range(1 if device.type == "cpu" else SETTLED):
-                    task()  # warm up; where passes are recorded, until all of them are
+        times: dict[Any, list[float]] = {}  # seconds by task, in the order of measurement
+        tasks = self._tasks()
         began, cores, own = self._clock(), _cores_used(), time.process_time()
         for done in itertools.count(1):
-            with inference():
-                for name, task in tasks.items():
+            for place, (name, task) in enumerate(tasks.items(), 1):
+                with inference():
                     wait_for(device)
                     start = self._clock()
                     parts = task()
                     wait_for(device)
                     taken = self._clock() - start
-                    times.setdefault(name, []).append(taken)
-                    if isinstance(parts, Timing):
-                        times.setdefault(f"rest of {name}", []).append(taken - parts.draft - parts.verify)
-            self._spent = self._clock() - began
-            yield min(1.0, done / LEAST, self._spent / self._seconds)
-            if done >= LEAST:
+                times.setdefault(name, []).append(taken)
+                if isinstance(parts, Timing):
+                    times.setdefault(f"rest of {name}", []).append(taken - parts.draft - parts.verify)
+                self._spent = self._clock() - began
+                if taken > SLOW or place == len(tasks):
+                    yield min(1.0, (done - 1 + place / len(tasks)) / self.least, self._spent / self._seconds)
+            if done >= self.least:
                 used, passed, others = _cores_used(), self._clock() - began, None
                 if used is not None and cores is not None and passed > 0:  # by other processes, and the host's guests
                     others = max(0.0, (used - cores - (time.process_time() - own)) / passed)
@@ -96,13 +97,26 @@ class Measuring:
         """Return the costs. Raises BadInput before the end, Disturbed if they are unsure or contradictory."""
         if self._found is None:
             raise SettingError("The costs are not measured yet; let it come to its end.")
-        if self._found.unsure > MOST:
-            raise Disturbed(too_busy(self._found.unsure, self._spent))
-        if why := objection(self._found):
+        found: Costs = self._found
+        if found.unsure > MOST:
+            raise Disturbed(too_busy(found.unsure, self._spent))
+        if why := objection(found):
             raise Disturbed(f"{why} Measure again.")
-        return self._found
+        return found
 
-    def _costs(self, times: dict[str, list[float]]) -> Costs:
+    def _tasks(self) -> dict[Any, Callable[[], object]]:
+        options = self._backend, self._gamma, self._settings, self._length, self._spent_drafting
+        with inference():
+            return self._warm(dict(_tasks(*options)))
+
+    def _warm(self, tasks: dict[Any, Callable[[], object]]) -> dict[Any, Callable[[], object]]:
+        """Do each task once, or where passes are recorded, until all of them are; return the tasks."""
+        for task in tasks.values():
+            for _ in range(1 if self._backend.place.type == "cpu" else SETTLED):
+                task()
+        return tasks
+
+    def _costs(self, times: dict[Any, list[float]]) -> Any:
         backend, gamma = self._backend, self._gamma
         shape = shape_named(self._settings.tree).shape.within(gamma)
         least = gamma if shape.drawn else 1  # drawn paths have a fixed size
@@ -140,6 +154,68 @@ def measure_costs(backend: Backend, gamma: int, **options: Any) -> Costs:
     for _ in measuring:
         pass
     return measuring.costs()
+
+
+class MeasuringBatches(Measuring):
+    """Timings of rounds of several texts at once, for chains of 0, 1, … γ tokens; of 0, a pass of the target alone."""
+
+    least = FEWEST
+
+    def __init__(self, backend: Backend, settings: Settings, most: int, seconds: float = BATCH_SECONDS):
+        """Measure for these `settings`, whose drafts are chains of one length, and for 1, 2, 4, … `most` texts, without
+        those that take too much memory. Raises BadInput like `Measuring`."""
+        super().__init__(backend, settings.gamma, settings=settings, seconds=seconds)
+        self._sizes, self._left_out = tuple(2**power for power in range(most.bit_length())), ""
+
+    def batch_costs(self) -> BatchCosts:
+        """Return the costs after the last iteration. They may be unsure, but have intervals."""
+        assert isinstance(self._found, BatchCosts)
+        return self._found
+
+    def _tasks(self) -> dict[Any, Callable[[], object]]:
+        tasks: dict[Any, Callable[[], object]] = {}
+        for place, size in enumerate(self._sizes):
+            try:
+                with inference():
+                    tasks |= self._warm(dict(self._rounds_of(size)))
+            except ModelError as error:
+                if not tasks:
+                    raise
+                self._sizes, self._left_out = self._sizes[:place], f"{size} texts at once were left out. {error}"
+                break
+        return tasks
+
+    def _rounds_of(self, size: int) -> Iterator[tuple[tuple[int, int], Callable[[], object]]]:
+        """Yield the rounds of `size` texts by size and draft length; all use the same caches."""
+        backend, settings = self._backend, self._settings
+        words = backend.tokenizer.encode(" ".join(STORIES))[: self._length // 2]  # repeated, so that n-grams are found
+        texts = [
+            tuple(words[(7 * text + place) % len(words)] for place in range(self._length + 1)) for text in range(size)
+        ]
+        models = target, _ = _opened(backend, _short(settings, settings.gamma), texts)
+        nothing = torch.empty((size, 0), dtype=torch.int64, device=target.device)
+
+        def alone() -> None:
+            scored = target.score(texts, nothing)
+            if isinstance(scored, torch.Tensor):
+                scored.argmax(-1).cpu()
+
+        yield (size, 0), alone
+        for count in range(1, settings.gamma + 1):
+            yield (size, count), _round(backend, _short(settings, count), texts, models)
+
+    def _costs(self, times: dict[Any, list[float]]) -> BatchCosts:
+        return BatchCosts(
+            device=self._backend.device,
+            dtype=self._backend.dtype,
+            target=self._backend.target.name,
+            drafter=self._backend.drafter.name,
+            cache_length=self._length,
+            repeats=len(times[self._sizes[0], 0]),
+            sizes=self._sizes,
+            rounds=tuple(tuple(Cost.of(times[size, n]) for n in range(self._gamma + 1)) for size in self._sizes),
+            left_out=self._left_out,
+        )
 
 
 def _cores_used() -> float | None:
@@ -203,7 +279,8 @@ def _tasks(
         in_turn = itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
         yield f"draft {depth}", partial(drafting, in_turn, count)
     for count in sorted({gamma if shape.drawn else 1, gamma}):
-        yield f"round {count}", _round(backend, settings, count, prefix[:-1])
+        short, texts = _short(settings, count), [prefix[:-1]]
+        yield f"round {count}", _round(backend, short, texts, _opened(backend, short, texts))
 
 
 def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
@@ -211,17 +288,31 @@ def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
 
 
-def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing]:
-    rule = rule_named(settings.rule)
-    short = replace(settings.law, rule=settings.rule, gamma=gamma, seed=settings.seed, tree=settings.tree)
-    speculator = backend.speculator(short, rule.needs)
-    speculator.prefill(prefix)
-    ending = replace(backend.ending(short), limit=gamma + 1)
+Models = tuple[Target, Drafter]
+
+
+def _short(settings: Settings, gamma: int) -> Settings:
+    return replace(settings.law, rule=settings.rule, gamma=gamma, seed=settings.seed, tree=settings.tree)
+
+
+def _opened(backend: Backend, short: Settings, texts: Sequence[Prefix]) -> Models:
+    """Return the models, which have read the texts except for their last tokens."""
+    models = backend.opened(short)
+    for model in models:
+        model.prefill([text[:-1] for text in texts])
+    return models
+
+
+def _round(backend: Backend, short: Settings, texts: Sequence[Prefix], models: Models) -> Callable[[], Timing]:
+    rule = rule_named(short.rule)
+    speculator = DraftAndScore(*models, (backend.vocabulary_size, backend.context), short, rule.needs)
+    ending = replace(backend.ending(short), limit=short.gamma + 1)
 
     def decided() -> Timing:
-        (answer,) = speculator.speculate([prefix])
-        step(answer, rule.judge(answer.speculation), rule.checked_dial(None), ending, text=())
-        return answer.timing
+        answers = speculator.speculate(texts)
+        for answer in answers:
+            step(answer, rule.judge(answer.speculation), rule.checked_dial(None), ending, text=())
+        return answers[0].timing
 
     return decided
 

@@ -19,7 +19,8 @@ from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.sweep.measures import Terms, cell, spread, told
+from mars_viz.sweep.load import LoadTable
+from mars_viz.sweep.measures import EVEN, Terms, cell, spread, told
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import PACES, CachedSweep, GridTable, drawn, losing, missing, settings_of
 from mars_viz.sweep.result import SweepResult, together
@@ -277,6 +278,69 @@ def _ms(cost: Cost) -> str:
     return told("ms", [1000 * each for each in (cost.seconds, cost.low, cost.high)])
 
 
+def positions(sweep: CachedSweep, dial: float) -> list[Block]:
+    """Return up to which position drafting pays, if that is known, and the acceptance by position."""
+    kinds = sweep.positions(dial)
+    rows = [[str(n), *(each.percent for each in row)] for n, row in enumerate(zip(*kinds.values(), strict=True), 1)]
+    about = {EVEN: "Conditional acceptance from which drafting a token at this position pays"}
+    table = Table(["position", *kinds], rows, "positions-pay", "Acceptance by position", about)
+    if EVEN not in kinds:
+        return [table]
+    pays = [each.estimate > even.estimate for each, even in zip(kinds["conditional"], kinds[EVEN], strict=True)]
+    until = f"up to position {sum(pays)} of {len(pays)}" if any(pays) else "nowhere"
+    least = ranged(kinds[EVEN][0].scaled(100), " %")
+    return [Sentence(f"Drafting one more token pays if {least} of rounds accept it: here {until}.", "modelled"), table]
+
+
+NO_LOAD = "not measured: measure rounds of several texts at once (--load)"
+
+
+def load(table: LoadTable) -> list[Block]:
+    """Return with how many texts at once speculation pays, and with which drafts."""
+    costs, chosen, gamma = table.costs, [row[table.gamma] for row in table.speed_ups], table.gamma
+    words = [f"{counted(n, 'text')} at once, {spread(each)}" for n, each in zip(costs.sizes, chosen, strict=True)]
+    first = next((place for place, each in enumerate(chosen) if each.estimate <= 1), len(words))  # that does not pay
+    pays = f"pays with up to {words[first - 1]}" if first else f"is slower than the target alone with {words[0]}"
+    further = f", and no longer with {words[first]}" if 0 < first < len(words) else ", the most measured" * (first > 0)
+    g = f"γ = {gamma}"
+    heads = ["texts at once", "target alone, ms", f"round, {g}, ms", f"× target, {g}", "best γ", "× target, best γ"]
+    rows = [
+        [number(size), _ms(rounds[0]), _ms(rounds[gamma]), spread(each), str(best), spread(row[best])]
+        for size, rounds, each, best, row in zip(
+            costs.sizes, costs.rounds, chosen, table.best, table.speed_ups, strict=True
+        )
+    ]
+    shorter = "" if table.counted else f" A shorter draft is taken to accept the first of the tokens that {g} does."
+    about_it = (
+        f"Tokens a second over the target alone with as many texts: this sweep's tokens per round, and rounds measured "
+        f"on {costs.device} in {costs.dtype} with caches of {costs.cache_length} positions, the lower quartile of "
+        f"{costs.repeats} repeats in turn.{shorter} If an interval includes 1, this is not sure. An engine's "
+        "batches cost more or less; measure there, too."
+    )
+    return [
+        Sentence(f"With {g} speculation {pays}{further}.", "modelled"),
+        Table(heads, rows, "load", "Modelled speed-up by the number of texts at once"),
+        *(Sentence(each, small=True) for each in (about_it, costs.left_out, disturbance(costs)) if each),
+    ]
+
+
+def load_settings(table: LoadTable | None) -> list[Block]:
+    """Return the draft length by number of requests for engines that take one."""
+    if table is None:
+        return [Sentence(f"Draft length by number of requests: {NO_LOAD}.")]
+    longest, lengths = max(1, *table.best), {first: length for first, _, length in table.schedule}
+    vllm = {"num_speculative_tokens": longest, "num_speculative_tokens_per_batch_size": table.schedule}
+    fits = f"takes it as draft_len_schedule={lengths}, with some drafters"
+    return [
+        Sentence("vLLM, draft length by number of requests (modelled), to merge into --speculative-config:"),
+        Code(json.dumps(vllm)),
+        Sentence(
+            f"TensorRT-LLM {fits if lengths[1] == longest else 'takes only lengths of which the first is the longest'}."
+        ),
+        Sentence("SGLang, llama.cpp and MAX lack a draft length by number of requests."),
+    ]
+
+
 def grid(table: GridTable, names: Sequence[str], dial: float) -> list[Block]:
     """Return tables of the named figures of all variants (rows), at a few dial values and this one (columns)."""
     setting, symbol, dials = table.axis.setting, table.symbol, table.dials.tolist()
@@ -394,7 +458,9 @@ def synthetic(sweep: CachedSweep, dial: float) -> list[Block]:
     return [Sentence(flags["warning"]), *(block for name, text in engines for block in (Sentence(name), Code(text)))]
 
 
-def summary(sweep: CachedSweep, dial: float, checks: Checks, terms: Terms) -> list[Block]:
+def summary(
+    sweep: CachedSweep, dial: float, checks: Checks, terms: Terms, table: LoadTable | None = None
+) -> list[Block]:
     """Return the summary of a finished sweep for a terminal."""
     result, plan = sweep.result, sweep.plan
     span = f"{plan.title}, {plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}."
@@ -404,7 +470,9 @@ def summary(sweep: CachedSweep, dial: float, checks: Checks, terms: Terms) -> li
     sections: dict[str, Sequence[Block]] = {
         "".join(each.text for each in lead(sweep, dial)): [figures(sweep, dial), *remarks],
         "Results by task": tasks(sweep, dial, ("chosen",)),
+        "Acceptance by position": positions(sweep, dial),
         "Wall clock": clock(sweep, dial, checks) if checks.found else [],
+        "Load": [] if table is None else [*load(table), *load_settings(table)],
         "How to read the numbers": reading(sweep, terms),
     }
     return [Sentence(span), Sentence(coverage(sweep)), *failures(result), *in_sections(sections)]

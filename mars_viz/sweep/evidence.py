@@ -18,7 +18,7 @@ from mars_viz.analysis.engines import EngineRow, synthetic_settings
 from mars_viz.analysis.intervals import DEFAULT, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.controllers import NONE
-from mars_viz.costs import disturbance, objection
+from mars_viz.costs import BatchCosts, disturbance, objection
 from mars_viz.demo import is_built_in
 from mars_viz.documents import Block, Code, Section, Sentence, Table, markdown
 from mars_viz.errors import BadInput
@@ -30,6 +30,7 @@ from mars_viz.runfiles import packed
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.document import engine_settings
+from mars_viz.sweep.load import load_table
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import Plan, turns_words
 from mars_viz.sweep.report import (
@@ -83,8 +84,9 @@ class Evidence:
     """The evidence for a setting of a sweep.
 
     `grid` are dial values of the table; None for evenly spaced ones. `recommendation` is None for the sweep's own.
-    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting is used. `beside` are
-    sweeps of the rule with another fixed setting, which form a grid with this one. `terms` are those of the
+    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting is used. `batches` are
+    rounds measured for several texts at once. `beside` are sweeps of the rule with another fixed setting, which form a
+    grid with this one. `terms` are those of the
     recommendation and of all intervals. `by_hand` is True if a user chose the setting (None: if it is not the sweep's
     own choice). `references` are BibTeX entries.
     """
@@ -97,6 +99,7 @@ class Evidence:
         grid: Sequence[float] | np.ndarray | None = None,
         recommendation: Recommendation | None = None,
         checks: Sequence[TimingCheck] = (),
+        batches: BatchCosts | None = None,
         beside: Sequence[Advised] = (),
         terms: Terms = DEFAULT_TERMS,
         by_hand: bool | None = None,
@@ -107,6 +110,7 @@ class Evidence:
         self.recommendation = recommendation or self.sweep.recommendation(terms)
         self.checks = Checks(tuple(replace(check, how=terms.how) for check in checks))
         self.timing = self.checks.latest(dial)
+        self.load = None if batches is None else load_table(self.sweep, dial, batches)
         values = dial_grid(result, dial) if grid is None else np.append(grid, dial)
         own = Advised(self.sweep, self.recommendation)
         self.variants = grid_table([own, *beside], values) if beside else None
@@ -116,7 +120,8 @@ class Evidence:
         if self.variants is not None:
             setting = self.variants.axis.setting
             varied = f"{setting.key}={','.join(map(setting.written, self.variants.values))}"
-        self.reproduction = reproduction(result, terms, dial=requested, timing=self.timing, grid=varied)
+        most = 0 if batches is None else batches.sizes[-1]
+        self.reproduction = reproduction(result, terms, dial=requested, timing=self.timing, grid=varied, load=most)
         values = dial_grid(result, dial, ROWS) if grid is None else np.unique(values)
         self.rows = _along(self.sweep, [*values.tolist(), result.plan.strict, dial])
         self.accuracy, self.acceptance = _accuracy(result, dial, terms.confidence), _acceptance(result, dial)
@@ -146,6 +151,8 @@ class Evidence:
             "costs": None if result.costs is None else asdict(result.costs),
             "costs_objection": objection(result.costs),
             "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
+            "by_position": {name.split()[0]: list(map(asdict, kind)) for name, kind in sweep.positions(dial).items()},
+            "load": document.NO_LOAD if self.load is None else asdict(self.load),
             "off_is_strict": _off(result, timing),
             "grid": self.rows,
             "stretches": len(result.edges) - 1,
@@ -212,12 +219,14 @@ class Evidence:
             "Results": self._results(),
             "Results by task": document.tasks(sweep, dial, most=MOST_TASKS),
             "Speed": self._speed(),
+            "Acceptance by position": document.positions(sweep, dial),
+            "Load": [] if self.load is None else document.load(self.load),
             "Full drafts" if plan.over else "Off equals strict": [Sentence(self._same_texts())],
             f"The dial, {plan.symbol}": self._dial(),
             f"The grid with {plan.symbol}": self.grid_blocks(),
             "Relaxed tokens": document.relaxed(sweep, dial),
             "Acceptance": self._counts(),
-            "Settings for engines": document.engine_options(sweep, dial),
+            "Settings for engines": [*document.engine_options(sweep, dial), *document.load_settings(self.load)],
             "Synthetic acceptance": document.synthetic(sweep, dial),
             "How to read the numbers": document.reading(sweep, self.terms),
             "References": [cited] if self.references else [],
@@ -521,12 +530,18 @@ def evidence_zip(result: SweepResult, *, dial: float, **options: Any) -> bytes:
 
 
 def reproduction(
-    result: SweepResult, terms: Terms, *, dial: float | None = None, timing: TimingCheck | None = None, grid: str = ""
+    result: SweepResult,
+    terms: Terms,
+    *,
+    dial: float | None = None,
+    timing: TimingCheck | None = None,
+    grid: str = "",
+    load: int = 0,
 ) -> dict[str, Any]:
     """Return the shell `command` for this sweep on these terms, and a sentence for everything else that it `needs`.
 
     OUT and PACK in the command are placeholders of new folders. `dial` is a setting chosen by hand, `timing` its
-    wall-clock check, and `grid` the value of `--grid` for variants.
+    wall-clock check, `grid` the value of `--grid` for variants, and `load` the largest measured number of texts.
     """
     plan, items = result.plan, tuple[PromptItem, ...]()
     with suppress(BadInput):
@@ -550,6 +565,7 @@ def reproduction(
     if timing is not None and not grid:
         count, repetitions = timing.chosen.seconds.shape
         options += [("wall_clock", True), ("timed", count), ("repetitions", repetitions)]
+    options += [("load", load)] * bool(load)
     options += [("out", "OUT"), ("evidence", "PACK")]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))
     needs.append(f"The device was {provenance.device}{f', with {versions}' if versions else ''}.")

@@ -30,8 +30,9 @@ from mars_viz.analysis.intervals import (
     wilson,
 )
 from mars_viz.analysis.recommendation import Changed, loss_bound
-from mars_viz.costs import Costs, Factor, at_ends, objection, per_token
+from mars_viz.costs import Costs, Factor, at_ends, break_even, objection, per_token
 from mars_viz.errors import SettingError
+from mars_viz.shapes import shape_named
 from mars_viz.sweep.result import SweepResult, spent_by_length
 from mars_viz.words import counted, number, ranged, times
 
@@ -407,6 +408,12 @@ def band_at(
     return _not_too_sure(interval, measure.agreed, count, sure)
 
 
+def scaled(found: Interval, factor: float) -> Band:
+    """Return an interval times a factor as a band of one segment."""
+    estimate, low, high = (np.array([end]) for end in found.scaled(factor))
+    return Band(estimate, low, high, found.confidence, found.method)
+
+
 def costed(found: Band, *parts: tuple[np.ndarray, Factor]) -> Band:
     """Return the band of a sum of parts, each a multiple of its factor, with the factors' intervals included. Prompts
     are drawn and costs measured independently, so their errors add in quadrature."""
@@ -575,3 +582,50 @@ def relaxed_at(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> di
         shares = band(divided, counts, relaxed, how=how, units=result.units)
         found[what] = counts.sum(axis=0).astype(np.int64), shares
     return found
+
+
+def positions_at(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> dict[str, list[Interval]]:
+    """Return shares by position in the draft at a setting, [γ] each, or [depth] for trees: conditional and joint
+    acceptance, as in `analysis.engines.position_rates`, and the break-even.
+
+    That is the conditional acceptance from which drafting pays: `costs.break_even` times τ, with the intervals of both,
+    over the joint acceptance before. It takes reliable costs, and chains of one length. Raises BadInput outside the
+    span.
+    """
+    plan, costs, at = result.plan, result.costs, np.array([dial])
+    gamma, shape = plan.length_at(dial), shape_named(plan.settings.tree).shape.within(plan.settings.gamma)
+    depth = shape.depth or gamma or plan.settings.gamma
+    accepted = result.at("accepted", at)[:, 0].astype(np.float64)  # [P, γ + 1]
+    reached = np.cumsum(accepted[:, ::-1], axis=1)[:, ::-1][:, : depth + 1]
+    if "lengths" in result.lines:  # rounds without a drafted token are no drafts
+        reached[:, 0] -= result.at("lengths", at)[:, 0, 0]
+    count, kinds = drawn([reached], result.units), dict[str, list[Interval]]()
+    for name, before in (("conditional", reached[:, :-1]), ("joint", reached[:, :1])):
+        found = _of_few(band(divided, reached[:, 1:], before, how=how, units=result.units), count)
+        kinds[name] = list(map(_not_too_sure(found, _share_ends, count).at, range(depth)))
+    if costs is not None and gamma is not None and costs.cover(gamma, plan.settings.tree) and not objection(costs):
+        tau = value_at(result, measures(result)["tau"], dial, how)
+        moved = ([np.array([tau.estimate * break_even(each, gamma)]) for each in ends] for ends in at_ends(costs))
+        even = widened(scaled(tau, break_even(costs, gamma)), ((low, high) for low, high in moved)).only
+        shares = [1.0, *(each.estimate for each in kinds["joint"][:-1])]
+        kinds[EVEN] = [scaled(even, 1 / share if share else math.nan).only for share in shares]
+    return kinds
+
+
+EVEN = "break-even (modelled)"  # name of that share
+
+
+def tau_of_lengths(result: SweepResult, dial: float, lengths: Sequence[int], how: Bootstrap = DEFAULT) -> Band:
+    """Return the tokens per target pass if a setting drafts these numbers of tokens, [S].
+
+    Counted if the draft length itself was swept. Otherwise a shorter draft accepts the first of the tokens that the
+    setting's rounds accept, as if they began at the same places. Raises BadInput outside the span.
+    """
+    at = np.array([dial])
+    if result.plan.cut_by is not None:
+        return band_at(result, measures(result)["tau"], np.array(lengths, np.float64), how)
+    accepted = result.at("accepted", at)[:, 0].astype(np.float64)  # [P, γ + 1]
+    beyond = accepted @ np.maximum(np.arange(accepted.shape[1])[:, None] - np.array(lengths), 0)
+    tokens, rounds = (result.at(name, at).astype(np.float64) for name in ("tokens", "rounds"))
+    found = band(lambda a, b, c: divided(a - b, c), tokens, beyond, rounds, how=how, units=result.units)
+    return _of_few(found, drawn([tokens], result.units))

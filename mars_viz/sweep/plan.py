@@ -71,6 +71,13 @@ class Plan:
         control = self.settings.control
         return CONTROLLERS.get(self.over) if control is None else control.controller
 
+    def length_at(self, value: float) -> int | None:
+        """Return the number of tokens that every round drafts at a value of the axis; None if rounds differ in it, and
+        for trees."""
+        if self.settings.drafts_trees or self.cut_by is None:
+            return None if self.settings.drafts_trees else self.settings.gamma
+        return int(value) if self.over and self.cut_by.counts else None
+
     @property
     def span(self) -> Span:
         """The swept part of the axis."""

@@ -35,6 +35,7 @@ from mars_viz.sweep.measures import (
     measures,
     pace_over,
     places,
+    positions_at,
     relaxed_at,
     spread,
     told,
@@ -227,6 +228,10 @@ class CachedSweep:
     def relaxed(self, dial: float) -> dict[str, tuple[np.ndarray, Band]]:
         """Return `relaxed_at`, cached."""
         return self.kept(("relaxed", dial), lambda: relaxed_at(self.result, dial, self.how))
+
+    def positions(self, dial: float) -> dict[str, list[Interval]]:
+        """Return `positions_at`, cached."""
+        return self.kept(("positions", dial), lambda: positions_at(self.result, dial, self.how))
 
     def engines(self, dial: float) -> tuple[EngineRow, ...]:
         """Return the acceptance as each engine defines it."""

@@ -16,7 +16,6 @@ from mars_viz.analysis.intervals import Steps, combined
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.axis import RuleDial, Span, axis_of
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
 from mars_viz.errors import ModelError
@@ -106,24 +105,26 @@ def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
     return Mapping(backend, run.prompt, run.settings, span, budget=Budget(branches=BRANCHES), run=run, **how)
 
 
-def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
-    """Measure the cost of passes over up to γ tokens, with these settings."""
-    from mars_viz.speculators.costs import Measuring
+def measure(settings: Settings, backend: Any, most: int = 0) -> Iterator[TaskStep]:
+    """Measure the cost of passes over up to γ tokens with these settings, or of rounds of up to `most` texts."""
+    from mars_viz.speculators.costs import Measuring, MeasuringBatches
 
-    measuring = Measuring(backend, settings.gamma, settings=settings)
+    batches = MeasuringBatches(backend, settings, most) if most else None
+    measuring = batches or Measuring(backend, settings.gamma, settings=settings)
     for share in measuring:
         yield share, None
-    yield 1.0, measuring.costs()
+    yield 1.0, batches.batch_costs() if batches else measuring.costs()
 
 
-def measure_costs(settings: Settings, keep: Callable[[Costs], object] | None, backend: Any) -> Events:
-    """Measure the cost of passes as the work of a job. `keep` stores the costs, and may raise BadInput."""
-    costs: Costs | None = None
-    for share, costs in measure(settings, backend):
-        yield {"share": share, "costs": costs}
+def measure_costs(settings: Settings, keep: Callable[[Any], object] | None, backend: Any, most: int = 0) -> Events:
+    """Do the same as the work of a job. `keep` stores the costs, and may raise BadInput. Costs of batches belong to a
+    sweep, and are its result."""
+    costs = None
+    for share, costs in measure(settings, backend, most):  # noqa: B007
+        yield {"share": share}
     if keep is not None and costs is not None:
         keep(costs)
-    return {"costs": costs}
+    return {"result" if most else "costs": costs}
 
 
 def unload(models: Models[Any]) -> Events:

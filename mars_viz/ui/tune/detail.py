@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,19 +28,23 @@ from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.documents import Section
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
+from mars_viz.figures.engines import load_curves
 from mars_viz.figures.frontier import RulePath, dial_curve, frontier_figure, share_bars
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.evidence import dial_grid, evidence_zip
+from mars_viz.sweep.load import LoadTable, keep_batch_costs, kept_batch_costs, load_table
 from mars_viz.sweep.measures import METHODS, cell
 from mars_viz.sweep.report import BANDS, Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui.classroom import rights
 from mars_viz.ui.documents import ROW, draw, sentence
 from mars_viz.ui.imported import draw_counts
-from mars_viz.ui.jobs.models import Job
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.models import Job, JobState, Report
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.catalogue import KEY, LEAST_POINTS, MOST_CONFIDENCE, SweepCatalogue, TunePageState, TuneView
@@ -313,6 +318,7 @@ def folded(view: TuneView, sweep: CachedSweep, dial: float, advice: Recommendati
         "Relaxed tokens by rank and probability": partial(relaxed, sweep, dial),
         "Prompt by prompt": partial(by_prompt, sweep, dial),
         f"Wall-clock check: {sweep.plan.against} and this setting in turn": partial(clock, sweep, dial),
+        "Load: several texts at once": partial(load, sweep, dial),
         "Acceptance as each engine defines it": partial(engines, sweep, dial),
         "Evidence pack and engine settings": partial(evidence, sweep, dial, advice, view, beside),
     }
@@ -421,6 +427,42 @@ def _timing(job: Job[Clocking]) -> tuple[float, str]:
     return now.done / now.decodes, f"Decoding in turn: {number(now.done)} of {number(now.decodes)}"
 
 
+def load(sweep: CachedSweep, dial: float) -> None:
+    """Draw the load table of this setting, and the button that measures it."""
+    folder, plan = sweep.result.folder, sweep.plan
+    if plan.length_at(dial) is None:
+        theme.small("Several texts at once are modelled for chains of one length.")
+        return
+    try:
+        if (table := load_of(sweep, dial)) is not None:
+            draw((blocks := document.load(table))[:1])
+            figure = load_curves(table.costs.sizes, table.gamma, table.speed_ups, theme.figure_theme())
+            chart(figure, "load-figure")
+            draw([*blocks[1:], *document.load_settings(table)])
+    except BadInput as error:
+        theme.note(str(error))
+    if not rights.why_no_sweeps():
+        most = st.selectbox("Texts at once, at most", [8, 16, 32, 64, 128, 256], 2, key="load-most", width=200)
+        why = "Rounds of 1, 2, 4, … texts at once, with every draft length, are measured on this server."
+        keep = None if sweep.shipped else partial(keep_batch_costs, folder)
+        models = sweep_requests.models_of(folder, plan)
+        labels, doing = ("Measure batches", "Measure again"), "Measuring rounds of several texts …"
+        tip = "Some seconds, or minutes for many texts: what their rounds cost here, until the interval is small"
+        work = partial(tasks.measure_costs, plan.settings, keep, most=most)
+        name = f"load-{folder.name}"
+        tab_jobs.background(f"measure-{name}", why, labels, tip, lambda: Job(Report(), work, models), doing, name=name)
+
+
+def load_of(sweep: CachedSweep, dial: float) -> LoadTable | None:
+    """Return the load table of a setting, from rounds saved with the sweep or, for a sample, measured in this tab; None
+    without either. Raises BadInput for damaged ones, and for drafts that have none."""
+    folder = sweep.result.folder
+    costs, job = kept_batch_costs(folder), st.session_state.get(f"task-load-{folder.name}")
+    if sweep.shipped and job is not None and job.progress.state is JobState.DONE:
+        costs = job.progress.result
+    return None if costs is None else load_table(sweep, dial, costs)
+
+
 def engines(sweep: CachedSweep, dial: float) -> None:
     """Draw the table of definitions, and downloads of vLLM's metrics and of AIPerf's records."""
     rows = sweep.engines(dial)
@@ -455,7 +497,9 @@ def evidence(
     sweep: CachedSweep, dial: float, advice: Recommendation, view: TuneView, beside: Variants | None = None
 ) -> None:
     """Draw the evidence pack's download and the settings for engines."""
-    checks = all_checks(sweep, dial)
+    checks, table = all_checks(sweep, dial), None
+    with suppress(BadInput):  # the section about the load shows it
+        table = load_of(sweep, dial)
 
     def packed() -> bytes:
         variants = [Advised(sweep, advice)] if beside is None else beside()
@@ -465,6 +509,7 @@ def evidence(
             dial=dial,
             recommendation=best.found,
             checks=checks.found,
+            batches=None if table is None else table.costs,
             beside=variants[1:],
             terms=view.terms,
             by_hand=view.dial is not None,
@@ -480,7 +525,8 @@ def evidence(
         f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}: the command that makes it again, results "
         "by task, costs with their spread, and every stretch of the dial."
     )
-    draw([*document.engine_options(sweep, dial), Section("Synthetic acceptance", document.synthetic(sweep, dial))])
+    blocks = [*document.engine_options(sweep, dial), *document.load_settings(table)]
+    draw([*blocks, Section("Synthetic acceptance", document.synthetic(sweep, dial))])
 
 
 def imported() -> None:
