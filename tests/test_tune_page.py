@@ -9,7 +9,6 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -436,8 +435,7 @@ def test_the_load_is_shown_from_stored_rounds_and_measured_on_request(empty, mon
     assert "accept the first drafted token" in titles(tab)[1] and "Drafting one more token pays if" in notes(tab)
     assert "pays with up to" not in notes(tab) and not result.folder.joinpath("load.json").exists()
     asked: list[Any] = []
-    worker = SimpleNamespace(submit=lambda job: asked.append(job.work))
-    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
+    monkeypatch.setattr(Worker, "_add", lambda worker, job, names: asked.append(job.work))
     tab.selectbox(key="load-most").set_value(8)
     clicked(settled(tab.run()), "measure-load-a")
     settings, keep = asked[-1].args

@@ -20,6 +20,7 @@ from mars_viz.figures.style import (
     blank,
     error_bars,
     ink_on,
+    line_at,
     say_empty,
     whole_ticks,
 )
@@ -67,7 +68,7 @@ def load_curves(sizes: Sequence[int], gamma: int, speed_ups: Sequence[Sequence[I
     series = {Entry("◆", theme.relaxed, f"γ = {gamma}"): chosen, Entry("○", theme.dial, "best γ"): best}
     axes = "texts at once", "speed-up over the target alone"
     figure = interval_lines(title, axes, sizes, series, theme, ratios=True)
-    return figure.add_hline(y=1, line={"color": theme.muted, "dash": "dot", "width": 1})
+    return figure.add_shape(**line_at({"color": theme.muted, "dash": "dot", "width": 1}, y=1))
 
 
 def interval_lines(

@@ -19,6 +19,7 @@ from mars_viz.figures.style import (
     blank,
     error_bars,
     faded,
+    line_at,
     path_looks,
     say_empty,
     set_wide_title,
@@ -86,7 +87,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     ]
     set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH, [marks[:2], marks[2:], *([each] for each in names)])
     if limit is not None and first.paired:
-        figure.add_vline(x=-limit, line={"color": theme.rejected, "width": 1, "dash": "dot"})
+        figure.add_shape(**line_at({"color": theme.rejected, "width": 1, "dash": "dot"}, x=-limit))
         at_limit = {"x": -limit, "xanchor": "right", "xshift": -3, "y": 0, "yref": "paper", "yanchor": "bottom"}
         add_text(figure, f"{number(limit)} lost", theme.rejected, **at_limit)
     return figure

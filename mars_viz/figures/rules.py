@@ -12,7 +12,18 @@ from mars_viz.analysis.branching import Branching
 from mars_viz.analysis.metrics import FlatPositions
 from mars_viz.analysis.rulings import Agreement, Boundary, Ruling, Say
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.style import HEIGHT, Entry, Theme, add_points, blank, faded, path_looks, say_empty, set_wide_title
+from mars_viz.figures.style import (
+    HEIGHT,
+    Entry,
+    Theme,
+    add_points,
+    blank,
+    faded,
+    line_at,
+    path_looks,
+    say_empty,
+    set_wide_title,
+)
 from mars_viz.run import Piece
 from mars_viz.words import counted, number, setting, token_label
 
@@ -73,17 +84,13 @@ def agreement_matrix(
         hovertemplate="%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
     )
     places, labels = _ticks(drafted, pieces, shown)
-    figure.update_xaxes(
+    xaxis = {
         **{"type": "category", "tickvals": places, "ticktext": labels, "tickangle": -60 if named else 0},
-        **{
-            "showgrid": False,
-            "range": [-0.5, len(shown) - 0.5],
-            "tickfont_size": 11,
-            "title_text": "" if named else "round",
-        },
-    )
-    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, tickfont_size=12, ticks="")
-    figure.update_layout(margin={"b": 70 if named else 44})
+        **{"showgrid": False, "range": [-0.5, len(shown) - 0.5], "tickfont_size": 11},
+        "title_text": "" if named else "round",
+    }
+    yaxis = {"autorange": "reversed", "showgrid": False, "automargin": True, "tickfont_size": 12, "ticks": ""}
+    figure.update_layout(xaxis=xaxis, yaxis=yaxis, margin={"b": 70 if named else 44})
     disputed = agreed.disputed[shown]
     if not disputed.all():
         above = {"domain": [0.97, 1], "visible": False, "range": [0.5, 1.5], "fixedrange": True}
@@ -189,16 +196,19 @@ def decision_plane(
     for entry, say, symbol, size in groups:
         at = drawn & (always if say is None else (verdicts == say) & ~always)
         add_points(figure, drafted.margin[at], up[at], entry, symbol, size, extra[at], hover, log=log)
-    for line, (colour, dash, _) in zip(boundaries, looks, strict=True):
-        draw = figure.add_vline if line.upright else figure.add_hline
-        draw(line.value, line={"color": colour, "width": 2, "dash": dash})
     upright = [line.value for line in boundaries if line.upright]
     right, low, high, beyond = _ranges(drafted, up, drawn, upright, log=log)
-    figure.update_xaxes(range=[-0.03 * right, right])
+    xaxis: dict[str, object] = {"range": [-0.03 * right, right]}
+    yaxis: dict[str, object] = {"range": [low, high]}
     if beyond:
-        figure.update_xaxes(title_text=f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)")
-    figure.update_yaxes(range=[low, high], **{"type": "log", "exponentformat": "power", "dtick": 1} if log else {})
-    return figure
+        xaxis["title_text"] = f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)"
+    if log:
+        yaxis |= {"type": "log", "exponentformat": "power", "dtick": 1}
+    shapes = [
+        line_at({"color": colour, "width": 2, "dash": dash}, **{"x" if line.upright else "y": line.value})
+        for line, (colour, dash, _) in zip(boundaries, looks, strict=True)
+    ]
+    return figure.update_layout(xaxis=xaxis, yaxis=yaxis, shapes=shapes)
 
 
 def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:

@@ -5,7 +5,7 @@ Hues are from the Okabe-Ito palette, and also differ by lightness and shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
 from textwrap import wrap
@@ -165,12 +165,20 @@ def add_note(figure: go.Figure, words: str, *, markup: bool = False, up: int = 6
     add_text(figure, words if markup else escaped(words), None, **place, **shift)
 
 
+def line_at(line: Mapping[str, Any], *, x: float | None = None, y: float | None = None) -> dict[str, Any]:
+    """Return an upright or level line over the whole plot as a shape of Plotly. `add_vline` and `add_hline` take five
+    times as long as setting all shapes at once."""
+    if x is not None:
+        return {"type": "line", "line": line, "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}
+    return {"type": "line", "line": line, "x0": 0, "x1": 1, "xref": "x domain", "y0": y, "y1": y, "yref": "y"}
+
+
 def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *, above: bool = False) -> None:
     """Add a vertical line at the dial's value with a label on the side with more space.
 
     `above` puts the label above the plot, for plots filled with colour.
     """
-    figure.add_vline(x=value, line={"color": theme.dial, "width": 2}, name=DIAL_MARK)
+    figure.add_shape(**line_at({"color": theme.dial, "width": 2}, x=value), name=DIAL_MARK)
     low, high = figure.layout.xaxis.range
     roomy_left = value > (low + high) / 2
     place = {"x": value, "y": 1, "yref": "paper", "yanchor": "bottom" if above else "top"}
