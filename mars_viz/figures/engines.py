@@ -21,8 +21,8 @@ def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
     """Return both shares by depth with their intervals; the title names the depth of the largest difference."""
     widest = max(check.depths, key=lambda each: each.true_features.estimate - each.own_states.estimate)
     title = (
-        f"The head agrees in {_percent(widest.own_states.estimate)} % at depth {widest.depth} by its own states, in "
-        f"{_percent(widest.true_features.estimate)} % by true features (measured)"
+        f"The head agrees in {number(100 * widest.own_states.estimate)} % at depth {widest.depth} by its own states, in "
+        f"{number(100 * widest.true_features.estimate)} % by true features (measured)"
     )
     key = [Entry("○", theme.dial, "fed true features"), Entry("◆", theme.relaxed, "fed its own states")]
     figure = blank(title, theme, "depth in the draft", "agrees, of drafts that did so far, %", key)
@@ -45,10 +45,6 @@ def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
     figure.update_xaxes(dtick=1, range=[0.5, check.depths[-1].depth + 0.5])
     figure.update_yaxes(range=[0, 103])
     return figure
-
-
-def _percent(share: float) -> str:
-    return number(100 * share)
 
 
 DIAL = {True: 0.9, False: 2.0}  # dial values in titles, the defaults of θ and m
