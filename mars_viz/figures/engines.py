@@ -20,9 +20,9 @@ _APART = 0.05  # horizontal offset of the two marks of a depth, so that their in
 def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
     """Return both shares by depth with their intervals; the title names the depth of the largest difference."""
     widest = max(check.depths, key=lambda each: each.true_features.estimate - each.own_states.estimate)
+    own, true = (number(100 * each.estimate) for each in (widest.own_states, widest.true_features))
     title = (
-        f"The head agrees in {number(100 * widest.own_states.estimate)} % at depth {widest.depth} by its own states, in "
-        f"{number(100 * widest.true_features.estimate)} % by true features (measured)"
+        f"The head agrees in {own} % at depth {widest.depth} by its own states, in {true} % by true features (measured)"
     )
     key = [Entry("○", theme.dial, "fed true features"), Entry("◆", theme.relaxed, "fed its own states")]
     figure = blank(title, theme, "depth in the draft", "agrees, of drafts that did so far, %", key)
