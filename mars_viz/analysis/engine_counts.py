@@ -245,13 +245,9 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
         drafted != 0 or mean is None or mean <= 1,
         f"it says that nothing was drafted, and {mean} tokens a pass; releases before 2026-07 write zeros there",
     )
-    if (
-        steps is None
-        and completion
-        and mean
-        and abs(completion / max(1, round(completion / mean)) - mean) < 1e-3 * mean
-    ):
-        steps = round(completion / mean)
+    if steps is None and completion and mean:
+        passes = round(completion / mean)
+        steps = passes if passes and abs(completion / passes - mean) <= 1e-3 * mean else None
     return RequestTotals(name, accepted, drafted, steps, _count(holds, "num_spec_tokens"), completion)
 
 

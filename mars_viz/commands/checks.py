@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def head_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `heads`."""
     add(parser, "head", "its folder or hub id (default: the built-in target's)", metavar="HEAD", nargs="?")
-    _arguments(parser, drafter=False, depth=True)
+    _arguments(parser, drafter=False)
+    add(parser, "--depth", "tokens of a draft", 6)
 
 
 def server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,19 +41,14 @@ def watch_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `watch`."""
     about = "a vLLM server's, http://HOST:PORT, started with its --speculative-config and with "
     add(parser, "server", f"{about}--per-request-spec-decode-metrics detailed", metavar="ADDRESS")
-    _arguments(parser, gamma=True)
+    _arguments(parser)
+    add(parser, "--gamma", "tokens drafted in a round here (default: as many as the server's)", type=int)
 
 
-def _arguments(
-    parser: argparse.ArgumentParser, *, drafter: bool = True, depth: bool = False, gamma: bool = False
-) -> None:
+def _arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
     model_arguments(parser, drafter=drafter)
     about = f"first N prompts of the set; built-in: N of each task ({prompt_sets.OF_EACH_TASK})"
     prompt_sets.arguments(parser, "stories", about)
-    if depth:
-        add(parser, "--depth", "tokens of a draft", 6)
-    if gamma:
-        add(parser, "--gamma", "tokens drafted in a round here (default: as many as the server's)", type=int)
     add(parser, "--tokens", "tokens of each text", 64)
     json_argument(parser)
 

@@ -33,9 +33,9 @@ _MARKS = {"○": "circle-open", "◆": "diamond", "▬": "line-ew-open"}  # Plot
 def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
     """Return both shares by depth with their intervals; the title names the depth of the largest difference."""
     widest = max(check.depths, key=lambda each: each.true_features.estimate - each.own_states.estimate)
+    own, true = (number(100 * each.estimate) for each in (widest.own_states, widest.true_features))
     title = (
-        f"The head agrees in {_percent(widest.own_states.estimate)} % at depth {widest.depth} by its own states, in "
-        f"{_percent(widest.true_features.estimate)} % by true features (measured)"
+        f"The head agrees in {own} % at depth {widest.depth} by its own states, in {true} % by true features (measured)"
     )
     series = {
         Entry("○", theme.dial, "fed true features"): [each.true_features for each in check.depths],
@@ -101,10 +101,6 @@ def interval_lines(
     figure.update_xaxes(tickvals=ticks, ticktext=texts, range=[0.5, len(places) + 0.5])
     figure.update_yaxes(**{"rangemode": "tozero"} if ratios else {"range": [0, 103]})
     return figure
-
-
-def _percent(share: float) -> str:
-    return number(100 * share)
 
 
 DIAL = {True: 0.9, False: 2.0}  # dial values in titles, the defaults of θ and m
