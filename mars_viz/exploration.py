@@ -480,10 +480,8 @@ def whole_threshold_map(run: Run) -> DialMap | None:
 
 
 def known_answers(run: Run) -> dict[Prefix, Answer]:
-    """Return the answers that run and map contain for blocks of the run's length.
-
-    Answers of shorter blocks are excluded, because walks with the run's settings must not use them.
-    """
+    """Return the answers that run and map contain for blocks of the run's length. Answers of shorter blocks are
+    excluded, because walks with the run's settings must not use them."""
     answers = answers_of(run)
     dial_map, gamma = run.dial_map, run.settings.gamma
     if dial_map is not None and gamma in dial_map.span.gammas:
