@@ -469,12 +469,6 @@ class RunStore(Store):
                 self._redescribe(path, {"tags": tags})
         return tags
 
-    def zipped(self, name: str) -> bytes:
-        """Return the run's folder as a zip."""
-        path = self.find(name).path
-        assert path is not None
-        return runfiles.write_zip(read(path))
-
     def _entry(self, name: str) -> tuple[Path, str, bool]:
         run, path = self._settled(name)
         return path, run.heading, not run.error
