@@ -69,10 +69,8 @@ class TooLarge(BadInput):
 
 @contextmanager
 def contained(what: str, remedy: str = "Choose another one.") -> Iterator[None]:
-    """Convert any exception in the block to a BadInput about `what`; the product's own errors pass through.
-
-    Unexpected exceptions are bugs, even if a file causes them; the log contains the traceback.
-    """
+    """Convert any exception in the block to a BadInput about `what`; the product's own errors pass through. Unexpected
+    exceptions are bugs, even if a file causes them; the log contains the traceback."""
     try:
         yield
     except MarsVizError:

@@ -19,8 +19,7 @@ from itertools import islice
 
 import numpy as np
 
-from mars_viz.axis import Axis, RuleDial, Span, Threshold, axis_of
-from mars_viz.costs import Costs, drafts_seconds
+from mars_viz.axis import Axis, RuleDial, Span, axis_of
 from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.records import Policy, Round, Timing, Verdicts, emitted
 from mars_viz.rules import Rule, rule_named, settle
@@ -48,7 +47,6 @@ class MapProgress:
     """Progress of a map."""
 
     passes: int  # batched target passes so far
-    speculations: int  # distinct prefixes requested
     open: int  # unfinished branches
     exact: float  # share of the span, over all block lengths, with a complete text
 
@@ -125,7 +123,7 @@ class Walker:
         assert self._span is not None
         exact = sum(branch.high - branch.low for branch in self.branches if branch.finished)
         share = exact / (len(self._span.gammas) * (self._span.top - self._span.low))
-        return MapProgress(self.passes, len(self.answers), sum(not branch.finished for branch in self.branches), share)
+        return MapProgress(self.passes, sum(not branch.finished for branch in self.branches), share)
 
     def grow(self, found: Mapping[Prefix, Answer]) -> None:
         """Extend every branch as far as the answers lead, with those to `missing`."""
@@ -353,23 +351,6 @@ class DialMap:
         """The end of the span at the axis's reference."""
         return self.axis.end(self.span)
 
-    def modelled_seconds(self, costs: Costs, segment: Segment, gamma: int | None = None) -> float:
-        """Return the modelled seconds of a segment's rounds one after another, without the prompt's own pass.
-
-        Each round costs its drafter passes (including the pass that detects a controller's cut) and a target pass over
-        the drafted tokens. Raises BadInput for trees and for drafts longer than any measured one.
-        """
-        if self.frame.settings.drafts_trees:
-            raise EvidenceError("The cost of a tree is not known from its tokens; model maps of chains.")
-        drafted, axis = [len(round_.speculation) for round_ in segment.rounds], self.axis
-        steps: list[float] = [*drafted]
-        if isinstance(axis, Threshold):
-            steps = [axis.controller.steps(each, self._length(gamma)) for each in drafted]
-        elif segment.rounds and "drafter_passes" in segment.rounds[0].speculation.columns:
-            passes = (round_.speculation.drafter_passes[-1] for round_ in segment.rounds)
-            steps = [float(each) / costs.passes_per_token for each in passes]
-        return drafts_seconds(costs, drafted, steps)
-
     @property
     def segments(self) -> tuple[Segment, ...]:
         """Every distinct trajectory at the longest block, by rising dial."""
@@ -501,10 +482,8 @@ def whole_threshold_map(run: Run) -> DialMap | None:
 
 
 def known_answers(run: Run) -> dict[Prefix, Answer]:
-    """Return the answers that run and map contain for blocks of the run's length.
-
-    Answers of shorter blocks are excluded, because walks with the run's settings must not use them.
-    """
+    """Return the answers that run and map contain for blocks of the run's length. Answers of shorter blocks are
+    excluded, because walks with the run's settings must not use them."""
     answers = answers_of(run)
     dial_map, gamma = run.dial_map, run.settings.gamma
     if dial_map is not None and gamma in dial_map.span.gammas:

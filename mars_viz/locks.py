@@ -52,10 +52,8 @@ def is_held(path: Path) -> bool:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Lock the folder for a few steps, against other servers and threads.
-
-    Raises BadInput if the lock is not released in time. A missing folder needs no lock.
-    """
+    """Lock the folder for a few steps, against other servers and threads. Raises BadInput if the lock is not released
+    in time. A missing folder needs no lock."""
     descriptor = None
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

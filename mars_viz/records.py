@@ -51,10 +51,8 @@ class Of(Enum):
 
 @dataclass(slots=True, eq=False)
 class Column:
-    """Descriptor of one column; reads its values from a speculation, or unknown values if the column is missing.
-
-    A speculation has `columns` by name, of which the drafted `tokens` and the target's `top_ids` always exist.
-    """
+    """Descriptor of one column; reads its values from a speculation, or unknown values if the column is missing. A
+    speculation has `columns` by name, of which the drafted `tokens` and the target's `top_ids` always exist."""
 
     per: Per
     dtype: Any  # a NumPy type

@@ -35,10 +35,8 @@ def of_tab(name: str, run: Run) -> ListedRun:
 
 
 def listed_runs(folder: Path, shipped: Path | None = None) -> list[ListedRun]:
-    """Return the samples in `shipped`, then the saved runs by name; the first of each id is kept.
-
-    Raises BadInput if a folder cannot be listed.
-    """
+    """Return the samples in `shipped`, then the saved runs by name; the first of each id is kept. Raises BadInput if a
+    folder cannot be listed."""
     runs = [] if shipped is None else list_runs(shipped, RunOrigin.SAMPLE)
     by_id: dict[str, ListedRun] = {}
     for run in (*runs, *list_runs(folder), *started(folder)):

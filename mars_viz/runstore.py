@@ -105,10 +105,8 @@ def segment(run: Run, first: int) -> Run:
 
 
 def _facts(folder: Path) -> Manifest:
-    """Return the manifest of the saved rounds; `rounds` is 0, unknown, if there are several segments.
-
-    Raises BadInput if there is none.
-    """
+    """Return the manifest of the saved rounds; `rounds` is 0, unknown, if there are several segments. Raises BadInput
+    if there is none."""
     paths = _paths(folder)
     first, last = (manifest.from_json(_files(path).get(MANIFEST, b"")) for path in (paths[0], paths[-1]))
     if len(paths) == 1:
@@ -213,10 +211,8 @@ def new_name(kind: str = "live") -> str:
 
 
 class Makers:
-    """The browsers that made the entries of a folder, and whether each may rename and delete them.
-
-    A browser is identified by a mark in a separate folder, so that marks are never part of downloads.
-    """
+    """The browsers that made the entries of a folder, and whether each may rename and delete them. A browser is
+    identified by a mark in a separate folder, so that marks are never part of downloads."""
 
     def __init__(self, home: Path) -> None:
         """Nothing is created before the first note."""
@@ -311,10 +307,8 @@ class Store:
         return seen
 
     def rename(self, name: str, title: str, seen: str | None = None) -> str:
-        """Change a title and return it; name and links stay.
-
-        Raises BadInput for an invalid title, and if the current title is no longer `seen`; None skips that check.
-        """
+        """Change a title and return it; name and links stay. Raises BadInput for an invalid title, and if the current
+        title is no longer `seen`; None skips that check."""
         title = checked_label(title, "title", LONGEST_TITLE)
         with self._changing(name, "renamed"):
             path, current, readable = self._entry(name)
@@ -326,10 +320,8 @@ class Store:
         return title
 
     def delete(self, name: str) -> None:
-        """Move a thing to the bin, atomically, replacing an earlier one of that name.
-
-        Raises BadInput if it does not exist or is being decoded.
-        """
+        """Move a thing to the bin, atomically, replacing an earlier one of that name. Raises BadInput if it does not
+        exist or is being decoded."""
         with self._changing(name, "deleted"):
             path, *_ = self._entry(name)
             make_folder(self.bin)
@@ -466,10 +458,8 @@ class RunStore(Store):
                     redescribe(fresh / MANIFEST, changes)
 
     def tag(self, name: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
-        """Add and remove tags; return the new tags in order. Name and links stay.
-
-        Raises BadInput for an invalid tag, and if the run cannot be changed.
-        """
+        """Add and remove tags; return the new tags in order. Name and links stay. Raises BadInput for an invalid tag,
+        and if the run cannot be changed."""
         with self._changing(name, "tagged"):
             run, path = self._settled(name)
             if run.error:
@@ -478,12 +468,6 @@ class RunStore(Store):
             if tags != run.tags:
                 self._redescribe(path, {"tags": tags})
         return tags
-
-    def zipped(self, name: str) -> bytes:
-        """Return the run's folder as a zip."""
-        path = self.find(name).path
-        assert path is not None
-        return runfiles.write_zip(read(path))
 
     def _entry(self, name: str) -> tuple[Path, str, bool]:
         run, path = self._settled(name)

@@ -138,10 +138,8 @@ def ending_of(run: Run) -> Ending:
 
 
 def cut_by(control: Control | None, answer: Answer) -> Answer:
-    """Return the answer with the draft cut by the controller; the timing stays that of the full draft.
-
-    Raises EvidenceError for trees, and if the controller lacks a column.
-    """
+    """Return the answer with the draft cut by the controller; the timing stays that of the full draft. Raises
+    EvidenceError for trees, and if the controller lacks a column."""
     if control is None:
         return answer
     return replace(answer, speculation=shortened(answer.speculation, control.length(answer.speculation)))

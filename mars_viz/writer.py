@@ -87,10 +87,8 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder to write files into, which replaces an existing one when the block ends.
-
-    If the block fails, the existing folder stays unchanged. Raises OSError.
-    """
+    """Yield a folder to write files into, which replaces an existing one when the block ends. If the block fails, the
+    existing folder stays unchanged. Raises OSError."""
     unfinished = beside(path)
     before = unfinished.with_name(f"{unfinished.name}{REPLACED}")
     try:
@@ -117,10 +115,8 @@ def new_file(path: Path) -> BinaryIO:
 
 
 def open_lock(path: Path, *, make: bool = True) -> BinaryIO:
-    """Open a lock file, which describes its holder, for reading and appending, unbuffered.
-
-    Without `make`, open an existing file for reading. Raises OSError, also for a link or a special file.
-    """
+    """Open a lock file, which describes its holder, for reading and appending, unbuffered. Without `make`, open an
+    existing file for reading. Raises OSError, also for a link or a special file."""
     flags = (_KEPT_OPEN if make else os.O_RDONLY) | _ALWAYS | getattr(os, "O_NONBLOCK", 0)
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -135,19 +131,15 @@ def open_lock(path: Path, *, make: bool = True) -> BinaryIO:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder of the product, if it does not exist, inside one that others may write to.
-
-    Raises OSError, also if it is a link made by another user.
-    """
+    """Create a folder of the product, if it does not exist, inside one that others may write to. Raises OSError, also
+    if it is a link made by another user."""
     path.mkdir(exist_ok=True)
     _check_ours(path)
 
 
 def to_read(folder: Path, name: str = "") -> Path:
-    """Return the path in a folder, including `folder/file`, or the folder itself, for reading.
-
-    Raises OSError if a component is a link made by another user, or if it is a special file, which might block forever.
-    """
+    """Return the path in a folder, including `folder/file`, or the folder itself, for reading. Raises OSError if a
+    component is a link made by another user, or if it is a special file, which might block forever."""
     path = folder
     for part in ("", *Path(name).parts):
         path /= part

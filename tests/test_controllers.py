@@ -18,7 +18,6 @@ from rule_cases import unlike
 from mars_viz import cli
 from mars_viz.axis import Threshold
 from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, control_named
-from mars_viz.costs import Cost, Costs, round_cost
 from mars_viz.errors import BadInput
 from mars_viz.exploration import DialMap, Walker, explore, mapped, walk
 from mars_viz.recording import Mapping, Recording, mapping_of
@@ -264,16 +263,3 @@ def test_a_map_of_real_models_continues_their_run_and_goes_to_a_file_and_back(pa
     text = manifest.read_text(encoding="utf-8")
     manifest.write_text(older := text.replace(',\n  "controller": "svip:0.1"', ""), encoding="utf-8")
     assert older != text and load_run(tmp_path / "cut").settings.controller == NONE
-
-
-def test_modelled_seconds_follow_what_was_drafted() -> None:
-    passes, rest = ([Cost(s, s, s) for s in seconds] for seconds in (1 + 0.1 * np.arange(6), 0.01 * np.arange(1, 6)))
-    costs = Costs("", "", "", "", 1, 30, tuple(passes), Cost(0.2, 0.2, 0.2), tuple(rest))
-    for name, extra in (("confidence", 0), ("threshold", 1)):
-        made = toy_controller_map(Settings(rule="mars", max_new_tokens=24, gamma=5), name)
-        whole = made.segment(CONTROLLERS[name].longest)
-        assert made.modelled_seconds(costs, whole) == pytest.approx(len(whole.rounds) * round_cost(costs, 5).seconds)
-        for segment in made.segments:
-            drafted = [len(round_.speculation) for round_ in segment.rounds]
-            expected = sum(0.2 * min(5, n + extra) + 1 + 0.1 * n + 0.01 * max(n, 1) for n in drafted)
-            assert made.modelled_seconds(costs, segment) == pytest.approx(expected)

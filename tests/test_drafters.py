@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBa
 
 import mars_viz
 from mars_viz.axis import Span
-from mars_viz.costs import costs_from, drafts_seconds
+from mars_viz.costs import costs_from
 from mars_viz.demo import DRAFTER, EAGLE3, PAIR, SMOLLM2, TARGET
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.recording import Mapping, Recording, record_all
@@ -276,9 +276,7 @@ def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict
     assert [run.token_ids for run in together][1] == own.token_ids[:12]
 
 
-def test_costs_and_modelled_seconds_count_the_drafters_passes(
-    backends: dict[str, Backend], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_costs_count_the_drafters_passes(backends: dict[str, Backend], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mars_viz.speculators.costs.LEAST", 2)
     measuring = Measuring(backends["drafter"], 3, seconds=0.01)
     list(measuring)
@@ -289,8 +287,7 @@ def test_costs_and_modelled_seconds_count_the_drafters_passes(
     segment = dial_map.segments[-1]
     drafted = [len(round_.speculation) for round_ in segment.rounds]
     passes = [int(round_.speculation.drafter_passes[-1]) for round_ in segment.rounds]
-    seconds = drafts_seconds(costs, drafted, [each / costs.passes_per_token for each in passes])
-    assert dial_map.modelled_seconds(costs, segment) == seconds and sum(passes) > sum(drafted)
+    assert sum(passes) > sum(drafted)
     kept = json.loads(json.dumps(asdict(costs)))
     assert costs_from(kept).passes_per_token == costs.passes_per_token
     del kept["passes_per_token"]  # as in older files

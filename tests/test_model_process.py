@@ -255,7 +255,7 @@ class Chart(Gated):
     def __iter__(self) -> Iterator[Mapped]:
         for self.passes in range(1, 4):
             self.enter(self._fail)
-            yield Mapped(self.passes, self.passes, 1, self.passes / 3)
+            yield Mapped(self.passes, 1, self.passes / 3)
 
 
 def finished(job: Job[Decoded]) -> Decoded:

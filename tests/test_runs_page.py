@@ -243,7 +243,7 @@ def test_all_about_one_run(store):
         assert words in notes(rename(tab, name, title))
     assert store.find(name).heading == "Fox" and store.find(name).tags == ("a", "b")
     toy_run().save(store.folder / "toy")
-    assert "the drafter's weights" in notes(opened(run="toy"))
+    assert "does not name the drafter" in notes(opened(run="toy"))
     assert set(rows(press(opened(run=name), "runs-back"))) == {name, "toy"}
 
 

@@ -125,7 +125,7 @@ def test_another_title_or_tag_changes_nothing_else(store, run, tmp_path):
     assert json.loads(after.pop(MANIFEST)) == json.loads(before[MANIFEST]) | {"title": title, "tags": ["paper", "θ"]}
     assert after == {file: data for file, data in before.items() if file != MANIFEST}
     (entry,) = store.list()
-    unzipped = read_zip(store.zipped(name), tmp_path / "unzipped")
+    unzipped = read_zip(write_zip(read(entry.path)), tmp_path / "unzipped")
     assert (entry.name, entry.heading, unzipped.title) == (name, title, title) and same(unzipped, run)
     assert unzipped.tags == read_zip(write_zip(unzipped), tmp_path / "again").tags == ("paper", "θ")
     assert store.tag(name, remove=["PAPER", "θ"]) == () and store.rename(name, "A toy")
@@ -195,7 +195,10 @@ def test_the_maker_of_a_run_is_kept_outside_the_run(store, run):
     assert RunStore(store.folder).makers.of(name) == "a mark"
     store.restore(name)
     assert all(b"a mark" not in path.read_bytes() for path in (store.folder / name).iterdir())
-    assert b"a mark" not in b"".join(unpacked(store.zipped(name)).values()) and len(list_runs(store.folder)) == 1
+    assert (
+        b"a mark" not in b"".join(unpacked(write_zip(read(store.find(name).path))).values())
+        and len(list_runs(store.folder)) == 1
+    )
     shutil.rmtree(store.folder / name)
     assert RunStore(store.folder).makers.of(name) == ""
 
@@ -204,7 +207,7 @@ def test_names_cannot_leave_the_folder(store, run):
     mine = kept(store, run)
     bad = ["", " ", "..", ".", "../out", "a/b", "a\\b", "/etc", ".hidden", "a\0b", "a\nb", "con", "LPT1.txt", "x" * 81]
     refused(".", *(partial(checked_name, name) for name in [*bad, "a:b", "é" * 41, "-rf", "name.", "~", "a\u202eb"]))
-    refused(".", *(partial(change, "../out") for change in (store.delete, store.restore, store.zipped)))
+    refused(".", *(partial(change, "../out") for change in (store.delete, store.restore, store.find)))
     refused(".", lambda: store.replace("../out", run), lambda: store.rename("../out", "O"))
     assert [entry.name for entry in store.list()] == [mine] and names(store.folder.parent) == ["runs"]
 

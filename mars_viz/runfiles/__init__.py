@@ -254,10 +254,8 @@ def write_zip(run: Run) -> bytes:
 
 
 def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
-    """Unpack the zip of a run's folder into the new or empty folder `into`, and return the run.
-
-    Raises BadInput as `uploaded`, and leaves nothing behind then.
-    """
+    """Unpack the zip of a run's folder into the new or empty folder `into`, and return the run. Raises BadInput as
+    `uploaded`, and leaves nothing behind then."""
     is_empty = into.is_dir() and not any(into.iterdir())
     if not is_empty:
         check_free(into)
@@ -270,11 +268,8 @@ def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
 
 
 def uploaded(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
-    """Return the files in a zip by name, after a sandbox process has decoded them.
-
-    Raises BadInput unless the zip contains exactly the known files, in one folder or none, within limits that are
-    enforced while unpacking.
-    """
+    """Return the files in a zip by name, after a sandbox process has decoded them. Raises BadInput unless the zip
+    contains exactly the known files, in one folder or none, within limits that are enforced while unpacking."""
     try:
         files = unpacked(data, layout)
         vet(data, layout)

@@ -174,10 +174,8 @@ class UnreadTable:
 
 
 def opened(name: str, data: bytes) -> UnreadTable:
-    """Open a table with its present optional and unknown columns, without unpacking.
-
-    Raises BadInput if `data` is not that table, or is far larger than any run's.
-    """
+    """Open a table with its present optional and unknown columns, without unpacking. Raises BadInput if `data` is not
+    that table, or is far larger than any run's."""
     file = f"{name}.parquet"
     with _damaged(name):
         if len(data) < _END or int.from_bytes(data[-_END:][:4], "little") > min(len(data), MAX_FOOTER):

@@ -406,10 +406,8 @@ def _dial(rule: Rule, run: Run, span: Span | None) -> Payload | None:
 
 
 def _rules(index: RoundIndex, judges: Collection[Rule], run: Run, evidence: bool) -> list[Payload]:
-    """Return each rule that can judge, with `evidence` also its verdicts on every node.
-
-    A rule shares the dial that the reader turns, or is shown at a fixed value; that reduces its columns to a ninth.
-    """
+    """Return each rule that can judge, with `evidence` also its verdicts on every node. A rule shares the dial that the
+    reader turns, or is shown at a fixed value; that reduces its columns to a ninth."""
     run_rule, speculations, rules = rule_named(run.settings.rule), index.rounds.speculations, []
     for rule in judges:
         if rule.lacks_for(speculations) is not None:
