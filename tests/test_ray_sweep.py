@@ -145,7 +145,7 @@ def test_the_files_are_those_of_one_process_even_if_a_worker_is_killed(cluster, 
 
 
 def test_few_prompts_are_not_all_the_first_workers(monkeypatch):
-    actor = SimpleNamespace(begin=SimpleNamespace(remote=lambda *_: None), map=SimpleNamespace(remote=id))
+    actor = SimpleNamespace(map=SimpleNamespace(remote=lambda *arguments: id(arguments[-1])))
     monkeypatch.setattr(on_ray, "room", lambda cpus, gpus: 2)
     pool = WorkerPool(None, SETTINGS, RayRequest("auto", gpus=0), "cpu", None, batch=8)
     pool.workers.append(one := RayWorker(actor, None, facts=True))
