@@ -58,12 +58,8 @@ BATCHES = BatchCosts(
 
 def asking(backend: Backend, opened: Callable[[Settings], Any]) -> Backend:
     """Return the backend with speculators of this function."""
-
-    class Asking(Backend):
-        def speculator(self, settings: Settings, *_: Any) -> Any:
-            return opened(settings)
-
-    return Asking(**{each.name: getattr(backend, each.name) for each in fields(Backend)})
+    kind = type("Asking", (Backend,), {"speculator": lambda self, settings, *_: opened(settings)})
+    return kind(**{each.name: getattr(backend, each.name) for each in fields(Backend)})
 
 
 def accuracy(points: float, confidence: float) -> Terms:

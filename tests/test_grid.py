@@ -74,7 +74,6 @@ def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_pat
     backend = asking(table_backend(), lambda settings: opened.append(Counting(VLLM)) or opened[-1])
     settings, folders = GRID.settings(VLLM), GRID.folders(tmp_path)
     grid = Sweep(backend, prompts, settings, WHOLE, folders, batch=batch)
-    assert grid.folders == [*folders]
     with locks.held(folders[-1]):
         with pytest.raises(BadInput, match="is in use"):
             next(iter(grid))
@@ -100,6 +99,13 @@ def test_answers_are_shared_no_longer_than_needed(tmp_path):
         assert 0 <= progress.share <= 1
     prefixes = sweep.results()[-1].positions / 3  # of twelve prompts, by the loosest variant alone
     assert not sweep._mapper.shared and 0 < most < prefixes / 2
+    settings, folders = (
+        [*GRID.settings(VLLM), replace(VLLM, rule="vllm-thinking:k=6")],
+        [*sweep.folders, tmp_path / "6"],
+    )
+    more = Sweep(table_backend(), toy_prompts(12), settings, WHOLE, folders, resume=True, batch=1)
+    mapped = {number for _ in more for each in more._mapper._hand.values() for number in each.walkers}
+    assert mapped == {4} and more.results()[4].complete, "what is finished is mapped again"
 
 
 def given(results, terms=DEFAULT_TERMS):
@@ -136,8 +142,7 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
     dials = dial_grid(swept[2], 0.3).tolist()
     assert 0.3 in dials and [float(line["dial"]) for line in lines] == 2 * [dial for dial in dials if dial >= 0.5]
     values = np.linspace(0, 1, 21).tolist()
-    assert few_dials(values, values[3]) == [values[place] for place in (0, 3, 5, 10, 15, 20)]
-    assert few_dials([0.5], 0.1) == [0.5] and few_dials([], 0.1) == []
+    assert few_dials(values, values[3]) == [values[place] for place in (0, 3, 5, 10, 15, 20)] and few_dials([], 1) == []
     half = toy_sweep(tmp_path / "half", 8, replace(VLLM, rule="vllm-thinking:k=7"))
     next(progress for progress in half if progress.finished == 2)
     for other, why in (

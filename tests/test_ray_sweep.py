@@ -145,7 +145,7 @@ def test_the_files_are_those_of_one_process_even_if_a_worker_is_killed(cluster, 
 
 
 def test_few_prompts_are_not_all_the_first_workers(monkeypatch):
-    actor = SimpleNamespace(begin=SimpleNamespace(remote=lambda *_: None), map=SimpleNamespace(remote=id))
+    actor = SimpleNamespace(map=SimpleNamespace(remote=lambda *arguments: id(arguments[-1])))
     monkeypatch.setattr(on_ray, "room", lambda cpus, gpus: 2)
     pool = WorkerPool(None, SETTINGS, RayRequest("auto", gpus=0), "cpu", None, batch=8)
     pool.workers.append(one := RayWorker(actor, None, facts=True))
@@ -157,10 +157,8 @@ def test_few_prompts_are_not_all_the_first_workers(monkeypatch):
 
 @pytest.mark.long
 def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, capsys, monkeypatch, unmeasured):
-    with (
-        pool_of(ToyModels(deadly="prompt 3"), workers=1, batch=1) as pool,
-        pytest.raises(BadInput, match="ended while they ha"),
-    ):
+    deadly = ToyModels(deadly="prompt 3")
+    with pool_of(deadly, workers=1, batch=1) as pool, pytest.raises(BadInput, match="ended while they had p3"):
         finished(swept(pool, tmp_path / "dead", toy_prompts(6)))
     assert open_store(tmp_path / "dead").finished() == 3
     with pool_of(ToyModels(refused="No such model.")) as pool, pytest.raises(BadInput, match="No such model."):

@@ -154,8 +154,7 @@ def pair_grid(folder, count=12, costs=DEAR):
     grid, prompts = grid_of(rule_named("mars"), "threshold=0.3,0.6", CONTROLLERS["confidence"]), toy_prompts(count)
     asked, span = grid.settings(replace(GREEDY, dial=None)), RuleDial(rule_named("mars")).span(None, None, (3,))
     sweeps = Sweep(table_backend(), prompts, asked, span, grid.folders(folder), costs=lambda: costs)
-    for _ in sweeps:
-        pass
+    sweeps.finish()
     assert grid.values == (0.0, 0.3, 0.6) and grid.folders(folder)[1].name == "mars-confidence0.3"
     return Advised.each([CachedSweep(each) for each in sweeps.results()], accuracy(100.0, 0.95))
 

@@ -230,6 +230,7 @@ class SweepWorker:
 
     def __init__(self, models: NamedModels) -> None:
         self._models = models
+        self._sweep = 0
 
     def load(self, settings: Settings) -> WorkerFacts | str:
         """Load the models and check that they support these settings."""
@@ -248,26 +249,23 @@ class SweepWorker:
         """Return, for each prompt, the reason why it cannot be decoded even alone; empty if it can."""
         return LocalMapper(self._backend, plan).objections(items)
 
-    def begin(self, plan: Plan, batch: int) -> None:
-        """Use this plan from now on, with at most `batch` prompts at once."""
-        self._mapper, self._room = LocalMapper(self._backend, plan), asyncio.Semaphore(batch)
-        self._done: dict[int, MappedPrompt] = {}
-
-    async def map(self, task: Task) -> MappedPrompt | str:
-        """Map a prompt. Concurrent calls advance all of their prompts in turn. A process whose device is lost ends,
-        which Ray reports."""
+    async def map(self, sweep: int, plan: Plan, task: Task) -> MappedPrompt | str:
+        """Map a prompt of the plan of the sweep with this number. Concurrent calls advance all of their prompts in
+        turn. A process whose device is lost ends, which Ray reports."""
+        if sweep != self._sweep:
+            self._sweep, self._mapper = sweep, LocalMapper(self._backend, plan)
+            self._done: dict[int, MappedPrompt] = {}
         mapper, done, (index, *_) = self._mapper, self._done, task
-        async with self._room:
-            try:
-                mapper.begin(*task)
-                while index not in done:
-                    done.update((each.index, each) for each in mapper.advance())
-                    await asyncio.sleep(0)
-            except DeviceLost:
-                os._exit(1)
-            except BadInput as error:
-                return str(error)
-            return done.pop(index)
+        try:
+            mapper.begin(*task)
+            while index not in done:
+                done.update((each.index, each) for each in mapper.advance())
+                await asyncio.sleep(0)
+        except DeviceLost:
+            os._exit(1)
+        except BadInput as error:
+            return str(error)
+        return done.pop(index)
 
 
 @dataclass(slots=True, eq=False)
@@ -277,7 +275,6 @@ class RayWorker:
     actor: Any  # Ray's handle
     loading: Any  # the pending answer to `load`, which includes waiting for a place to run
     facts: WorkerFacts | None = None  # None until its models are loaded
-    plan: Plan | None = None  # of the prompts that it maps
     calls: dict[Any, Task] = field(default_factory=dict)  # its prompts by pending answer
     mapped: int = 0  # number of prompts that it has returned
 
@@ -312,7 +309,9 @@ class WorkerPool:
         """Live workers, in order of their start."""
         self.gone: list[RayWorker] = []
         """Workers that were lost after they had mapped something."""
+        self._sweeps = 0  # number of sweeps so far
         self._plan: Plan | None = None
+        self._sent: Any = None  # the plan in Ray's object store
         self._queue: list[Task] = []  # a heap: the first of the set goes first
         self._losses: Counter[int] = Counter()  # workers that each prompt was lost with
         self._provenance: Provenance | None = None
@@ -321,7 +320,9 @@ class WorkerPool:
 
     def mapping(self, plan: Plan) -> WorkerPool:
         """Return the pool, which maps prompts of this plan from now on."""
-        self._plan = plan
+        import ray
+
+        self._sweeps, self._plan, self._sent = self._sweeps + 1, plan, ray.put(plan)
         self._losses.clear()
         return self
 
@@ -339,7 +340,7 @@ class WorkerPool:
     @property
     def reach(self) -> int:
         """Maximum number of questions in progress or waiting to be written."""
-        return _AHEAD * self._capacity * max(1, self.wanted)
+        return _AHEAD * self._batch * max(1, self.wanted)
 
     @property
     def done_by(self) -> tuple[int, ...]:
@@ -431,26 +432,18 @@ class WorkerPool:
         """Give prompts to the least busy workers, at most a fair share each."""
         ready = self.ready
         total = len(self._queue) + sum(len(worker.calls) for worker in ready)
-        most = min(self._capacity, math.ceil(total / max(1, self.wanted)))
+        most = min(self._batch, math.ceil(total / max(1, self.wanted)))
         while self._queue and ready:
             worker = min(ready, key=lambda each: len(each.calls))
             if len(worker.calls) >= most:
                 return
-            if worker.plan is not self._plan:
-                worker.actor.begin.remote(self._plan, self._batch)
-                worker.plan = self._plan
             task = heapq.heappop(self._queue)
-            worker.calls[worker.actor.map.remote(task)] = task
+            worker.calls[worker.actor.map.remote(self._sweeps, self._sent, task)] = task
 
     def close(self) -> None:
         """End all workers."""
         for worker in [*self.workers]:
             self._drop(worker)
-
-    @property
-    def _capacity(self) -> int:
-        """Maximum number of prompts of a worker: those that it maps at once, and one that waits."""
-        return self._batch + 1
 
     def _answer(self, worker: RayWorker, call: Any) -> MappedPrompt | None:
         import ray
