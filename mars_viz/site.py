@@ -49,7 +49,6 @@ from mars_viz.ui.library import told_apart
 from mars_viz.writer import json_of, replacing_folder, write_file
 
 MOST_RUNS = 200  # runs per site; each is compared with all others
-_LONGEST = 60  # characters of a name
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
@@ -72,7 +71,7 @@ def named_runs(runs: Mapping[str, Run] | Iterable[Run]) -> tuple[SiteRun, ...]:
     called = runs.items() if isinstance(runs, Mapping) else ((file_name(run), run) for run in runs)
     taken, site_runs = set[str](), []
     for label, run in called:
-        plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:_LONGEST].strip("-") or "run"
+        plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:60].strip("-") or "run"
         name = next(each for each in (plain, *(f"{plain}-{n}" for n in range(2, len(taken) + 2))) if each not in taken)
         taken.add(name)
         site_runs.append(SiteRun(name, run))
@@ -222,7 +221,7 @@ def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
         **pair_payload(compare_words.panes(left, right), alignment, (None, None)),
         "sentence": visible(compare_words.finding(left, right, alignment, names, Across.RUNS)),
         "rows": rows,
-        "beside": compare_words.short_names(names),
+        "beside": names if max(map(len, names)) <= compare_words.LONG else compare_words.SIDES,
         "footnote": visible(compare_words.footnote(left, right)),
     }
 

@@ -56,7 +56,6 @@ def _head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> No
     left, right = st.columns([6.4, 5.3], vertical_alignment="center")
     with left:
         theme.title("Compare", "Where do two texts diverge, and what is that worth?")
-
     if memory.view.across is not Across.SWEEP:  # sweeps are independent of the run
         library.picker(right, labels, session.view.run, session.open, disabled=session.job is not None)
 

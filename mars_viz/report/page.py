@@ -328,13 +328,10 @@ def parquet_table(frame: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-Setting = tuple[float | None, float, float]
-"""A dial value with figures (None for a rule without a dial), and the range of values that they represent: its segment,
-from the lower end to the start of the next one, or -inf and inf outside the map."""
-
-
-def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting]:
-    """Return the settings to draw, ascending: the recorded value, starts of segments, and up to `most` steps."""
+def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[tuple[float | None, float, float]]:
+    """Return the dial values to draw, ascending: the recorded one, starts of segments, and up to `most` steps; None for
+    a rule without a dial. With each the range that its figures represent: its segment, from the lower end to the start
+    of the next one, or -inf and inf outside the map."""
     dial = rule_named(run.settings.rule).dial
     if dial is None:
         return [(None, -np.inf, np.inf)]
@@ -343,7 +340,7 @@ def settings_drawn(run: Run, gamma: int, most: int = MOST_STEPS) -> list[Setting
     count = round((dial.high - dial.low) / dial.step)
     stride = max(1, -(-count // most)) if most else count + 1
     steps = (round(dial.low + step * dial.step, 10) for step in range(0, count + 1, stride))
-    chosen: list[Setting] = []
+    chosen: list[tuple[float | None, float, float]] = []
     for value in sorted({dial.checked(run.settings.dial), *steps, *(segment.low for segment in segments)}):
         low, high = -np.inf, np.inf
         if dial_map is not None and segments and dial_map.span.low <= value <= dial_map.span.high:

@@ -41,12 +41,6 @@ MEANING = {
 LONG = 24  # maximum length of a name that is repeated with every number on a narrow screen
 
 
-def short_names(names: Names) -> tuple[str, str]:
-    """Return names for use at each number, if there is no room for columns."""
-    short = SIDES if max(len(names.left), len(names.right)) > LONG else names
-    return short.left, short.right
-
-
 def named(left: Candidate, right: Candidate) -> Names:
     """Return the shortest distinct names: by dial, by rule, by models or by the runs' labels."""
     if left.choice == right.choice:

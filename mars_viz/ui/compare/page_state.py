@@ -68,13 +68,11 @@ class CompareView:
     prompt: str = links.text("prompt")  # name of the prompt whose texts are shown; empty for the first that changes
 
 
-OF_SWEEPS = ("sweep", "beside", "from", "to", "prompt")  # all others except `across` are for texts
-
-
 def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
     """Return the query parameters of a view, without defaults."""
-    written, of_sweeps = links.to_parameters(view, run=run_id), view.across is Across.SWEEP
-    return {name: text for name, text in written.items() if name == "across" or (name in OF_SWEEPS) == of_sweeps}
+    written, sweeps = links.to_parameters(view, run=run_id), ("sweep", "beside", "from", "to", "prompt")
+    kept = ("across", *(name for name in written if (name in sweeps) == (view.across is Across.SWEEP)))
+    return {name: text for name, text in written.items() if name in kept}
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,12 +275,14 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
     else:
         reference = Choice(run_id)
         default_shown = next((choice for choice in choices if choice != reference), reference)
-    words = "The {} of the link cannot be shown: {{}} Another one is shown instead."
-    left, right = (
-        None if choice is None else _tried(memory, choice, catalog, memory.notices, words.format(noun))
-        for choice, noun in ((view.reference, "reference"), (view.shown, "text"))
-    )
-    left = left or memory.contender(reference, catalog)
+    requested = list[Candidate | None]()
+    for choice, noun in ((view.reference, "reference"), (view.shown, "text")):
+        errors = list[str]()
+        requested.append(None if choice is None else _tried(memory, choice, catalog, errors))
+        words = f"The {noun} of the link cannot be shown: {' '.join(errors)} Another one is shown instead."
+        memory.notices.extend([words] * len(errors))
+    right = requested[1]
+    left = requested[0] or memory.contender(reference, catalog)
     others = [choice for choice in dict.fromkeys((default_shown, reference, *choices)) if choice != left.choice]
     if others and right is not None and right.choice == left.choice:
         memory.notices.append("The text of the link is the reference itself; another one is shown next to it.")
@@ -307,12 +307,7 @@ def line_up(memory: Comparison, run_id: str, run: Run, catalog: RunCatalogue) ->
 
 
 def _tried(
-    memory: Comparison,
-    choice: Choice,
-    catalog: RunCatalogue,
-    errors: list[str],
-    words: str = "{}",
-    reference: Candidate | None = None,
+    memory: Comparison, choice: Choice, catalog: RunCatalogue, errors: list[str], reference: Candidate | None = None
 ) -> Candidate | None:
     """Return the text of a choice, which can be aligned with a reference. If it cannot be read, add the error to
     `errors` and return None."""
@@ -322,7 +317,7 @@ def _tried(
             one.aligned(reference)
         return one
     except BadInput as error:
-        errors.append(words.format(error))
+        errors.append(str(error))
     return None
 
 
