@@ -78,7 +78,7 @@ def main() -> None:
     measuring = MeasuringBatches(pair, settings, max(sizes))
     for _ in tqdm(measuring, desc="rounds", leave=False):
         pass
-    costs = measuring.batch_costs()
+    costs = measuring.costs()
     tokens, rounds, _ = drafted(pair, prompts, settings)  # warm up
     tau, measured = tokens / rounds, dict[int, dict[str, list[float]]]()
     for turn in tqdm(range(options.repeats), desc="decodes", leave=False):

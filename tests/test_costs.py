@@ -112,7 +112,7 @@ def test_measured_rounds_are_stored_and_damaged_ones_refused(tmp_path):
 
 def test_rounds_of_several_texts_are_measured(pair, monkeypatch):
     measuring = MeasuringBatches(pair, Settings(gamma=2), 4, seconds=0.1)
-    shares, costs = list(measuring), measuring.batch_costs()
+    shares, costs = list(measuring), measuring.costs()
     assert shares == sorted(shares) and shares[0] > 0 and shares[-1] == 1 and costs.repeats >= costing.FEWEST
     assert costs.sizes == (1, 2, 4) and {len(row) for row in costs.rounds} == {3} and not costs.left_out
     for row in costs.rounds:
@@ -126,8 +126,8 @@ def test_rounds_of_several_texts_are_measured(pair, monkeypatch):
 
     monkeypatch.setattr("mars_viz.speculators.costs._opened", opened)
     measuring = MeasuringBatches(pair, Settings(gamma=1), 4, seconds=0.1)
-    assert all(measuring) and measuring.batch_costs().sizes == (1, 2)
-    assert "4 texts at once were left out" in measuring.batch_costs().left_out
+    assert all(measuring) and measuring.costs().sizes == (1, 2)
+    assert "4 texts at once were left out" in measuring.costs().left_out
 
 
 def test_acceptance_by_position_is_the_pooled_one_and_its_break_even_follows_from_costs(tmp_path):

@@ -243,7 +243,7 @@ def _batches(result: SweepResult, pair: Backend | None, dial: float, options: ar
         with bars(desc="Measuring rounds of batches", total=1.0, bar_format="{desc}: {percentage:.0f} %|{bar}|") as bar:
             for share in measuring:
                 bar.update(share - bar.n)
-        keep_batch_costs(result.folder, measuring.batch_costs())
+        keep_batch_costs(result.folder, measuring.costs())
     return kept_batch_costs(result.folder) if result.plan.length_at(dial) is not None else None
 
 

@@ -13,7 +13,6 @@ from mars_viz.analysis.engine_file import RejectionBound, ServedRounds
 from mars_viz.analysis.intervals import Interval, Steps, wilson
 from mars_viz.costs import Costs, ratio
 from mars_viz.figures.style import (
-    DASHES,
     Entry,
     Theme,
     add_dial_line,
@@ -27,6 +26,7 @@ from mars_viz.figures.style import (
 from mars_viz.words import counted, number, ranged, setting, times, token_label
 
 _APART = 0.05  # horizontal offset of the marks at one place, so that their intervals do not overlap
+Series = Mapping[Entry, Sequence[Interval]]
 _MARKS = {"○": "circle-open", "◆": "diamond", "▬": "line-ew-open"}  # Plotly's symbols by those of a key
 
 
@@ -50,10 +50,9 @@ def acceptance_by_position(kinds: Mapping[str, Sequence[Interval]], theme: Theme
     joint = kinds["joint"]
     ends = (_percent(each.estimate) for each in (joint[0], joint[-1]))
     title = "{} % of rounds accept the first drafted token, {} % all {}".format(*ends, len(joint))
-    looks = zip("◆○▬", (theme.relaxed, theme.dial, theme.rejected), strict=True)
-    series = {
-        Entry(mark, colour, name): values for (mark, colour), (name, values) in zip(looks, kinds.items(), strict=False)
-    }
+    colours = theme.relaxed, theme.dial, theme.rejected
+    looks = zip("◆○▬", colours, kinds.items(), strict=False)
+    series = {Entry(mark, colour, name): kind for mark, colour, (name, kind) in looks}
     axes = "position in the draft", "accepted, %"
     return interval_lines(title, axes, range(1, len(joint) + 1), series, theme)
 
@@ -72,13 +71,7 @@ def load_curves(sizes: Sequence[int], gamma: int, speed_ups: Sequence[Sequence[I
 
 
 def interval_lines(
-    title: str,
-    axes: tuple[str, str],
-    places: Sequence[int],
-    series: Mapping[Entry, Sequence[Interval]],
-    theme: Theme,
-    *,
-    ratios: bool = False,
+    title: str, axes: tuple[str, str], places: Sequence[int], series: Series, theme: Theme, *, ratios: bool = False
 ) -> go.Figure:
     """Return series of shares, or of `ratios`, with their intervals at these places, evenly spaced."""
     figure = blank(title, theme, *axes, list(series))
@@ -91,7 +84,7 @@ def interval_lines(
             y=estimate,
             error_y=error_bars(estimate, low, high, entry.colour),
             mode="lines+markers",
-            line={"color": entry.colour, "width": 2, "dash": DASHES[aside][0]},
+            line={"color": entry.colour, "width": 2, "dash": ("solid", "dash", "dot")[aside]},
             marker={"size": 9, "symbol": _MARKS[entry.symbol], "color": entry.colour},
             hovertext=texts,
             customdata=[ranged(each.scaled(scale), unit, words=words) for each in values],

@@ -109,11 +109,11 @@ def measure(settings: Settings, backend: Any, most: int = 0) -> Iterator[TaskSte
     """Measure the cost of passes over up to γ tokens with these settings, or of rounds of up to `most` texts."""
     from mars_viz.speculators.costs import Measuring, MeasuringBatches
 
-    batches = MeasuringBatches(backend, settings, most) if most else None
-    measuring = batches or Measuring(backend, settings.gamma, settings=settings)
+    measuring = Measuring(backend, settings.gamma, settings=settings)
+    measuring = MeasuringBatches(backend, settings, most) if most else measuring
     for share in measuring:
         yield share, None
-    yield 1.0, batches.batch_costs() if batches else measuring.costs()
+    yield 1.0, measuring.costs()
 
 
 def measure_costs(settings: Settings, keep: Callable[[Any], object] | None, backend: Any, most: int = 0) -> Events:
