@@ -48,7 +48,7 @@ def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
 def acceptance_by_position(kinds: Mapping[str, Sequence[Interval]], theme: Theme) -> go.Figure:
     """Return shares by position: conditional and joint acceptance, and a third kind if there is one."""
     joint = kinds["joint"]
-    ends = (_percent(each.estimate) for each in (joint[0], joint[-1]))
+    ends = (number(100 * each.estimate) for each in (joint[0], joint[-1]))
     title = "{} % of rounds accept the first drafted token, {} % all {}".format(*ends, len(joint))
     colours = theme.relaxed, theme.dial, theme.rejected
     looks = zip("◆○▬", colours, kinds.items(), strict=False)
