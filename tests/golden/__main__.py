@@ -25,6 +25,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.disturb and options.update:
         parser.error("Disturbed results are not stored. Leave one of the two out.")
+    known = {"links", *GROUPS, *(f"{group}/{name}" for group, makers in GROUPS.items() for name in makers)}
+    if unknown := set(options.names) - known:
+        parser.error(f"There is no golden {min(unknown)}. Groups are links, {', '.join(GROUPS)}.")
     if options.disturb:
         disturb()
     lab, changed = Lab(), 0
