@@ -16,8 +16,9 @@ def notes(tab: AppTest) -> str:
 
 
 def said(tab: AppTest) -> str:
-    """All HTML and Markdown of the page, and its captions."""
-    return " ".join([notes(tab), *(part.value for part in tab.markdown), captions(tab)])
+    """All HTML and Markdown of the page, its captions, and the words of its progress."""
+    progress = [found.proto.text for found in tab.get("progress")]
+    return " ".join([notes(tab), *(part.value for part in tab.markdown), captions(tab), *progress])
 
 
 def address(tab: AppTest) -> dict[str, str]:

@@ -9,12 +9,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.axis import RuleDial
+from mars_viz.backend_choice import BackendChoice
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask
 from mars_viz.components.explorer.pins import Choice
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
+from mars_viz.ui import tab_jobs
 from mars_viz.ui.compare.page_state import Across
 from mars_viz.words import setting
 from tests import tabs, test_pages
@@ -101,6 +103,9 @@ def test_another_rule_is_decoded_if_the_models_are_here(folder):
     assert tab.session_state["mars_viz"].runs[link(tab)["shown"]].settings.rule == "strict"
     tab = opened(across="rules", run="a-story")
     assert button(tab, "Decode with it").disabled and "other models are chosen" in said(tab)
+    models = tab.session_state["mars_viz"].models = BackendChoice("/a/toy-target", "/a/toy-drafter", folders=True)
+    wait(press(settled(tab.run()), "Decode with it"))
+    assert tab_jobs.shared_worker().models.status.choice == models, said(tab)
 
 
 def test_two_settings_of_a_sweep_and_its_own_link_to_the_end_of_what_was_swept(two_sweeps):

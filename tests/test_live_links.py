@@ -40,7 +40,7 @@ from tests import tabs, test_pages, test_tune_page
 from tests.factories import ToySpeculator, toy_run, until
 from tests.staged import of_the_pair
 from tests.sweep_cases import toy_sweep
-from tests.tab_tools import address, keys, labels, notes, press, wait
+from tests.tab_tools import address, keys, labels, notes, press, said, wait
 from tests.tabs import captions, settled, titles
 from tests.test_explorer_controller import cut_run
 from tests.test_live_page import LIVE, ToyRacer, folder, held_decode, held_race, opened, show
@@ -199,7 +199,7 @@ def test_a_reloaded_tab_finds_its_decode_and_others_are_interrupted_or_missing(f
     tab_jobs.shared_worker().name(decode_job("gone", job.progress.settings, ways), link["run"])
     assert tab_jobs.shared_worker().find(link["run"]) is None
     later = opened(**link)
-    assert later.session_state[LIVE].job is not job and "Done: " in progress(later)
+    assert later.session_state[LIVE].job is not job and "Done: " in said(later)
     assert later.text_area(key="prompt").value == "hold it" and "Rolled back" in notes(later)
     assert address(later) == link and address(show(later, Show.RACE)) == {"view": "race"}
     store = RunStore(folder)
@@ -208,7 +208,7 @@ def test_a_reloaded_tab_finds_its_decode_and_others_are_interrupted_or_missing(f
     journal.write(replace(toy_run(), rounds=toy_run().rounds[:2]))
     assert "by another server" in notes(opened(run=name))
     journal.leave()
-    assert "Done: " in progress(opened(run=name))
+    assert "Done: " in said(opened(run=name))
     lost = opened(run="../../etc")
     assert "no run of that name" in notes(lost) and address(lost) == {}
 
@@ -226,10 +226,6 @@ def test_a_reloaded_tab_finds_its_race(folder):
     assert opened(view="race", race="one").selectbox(key="race").value == "one"
     lost = opened(view="race", race="../one")
     assert "no race of that name" in notes(lost) and lost.selectbox(key="race").value == "1-story"
-
-
-def progress(tab: AppTest) -> str:
-    return " ".join(found.proto.text for found in tab.get("progress"))
 
 
 explore_folder = test_pages.folder

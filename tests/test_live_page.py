@@ -33,7 +33,7 @@ from mars_viz.ui.jobs.models import Device, Events, Job, JobState, Models, Progr
 from mars_viz.ui.jobs.worker import Worker
 from tests.factories import toy_run, until
 from tests.sweep_cases import COSTS
-from tests.tab_tools import labels, notes, press, wait
+from tests.tab_tools import labels, notes, press, said, wait
 from tests.tabs import APP, PATIENCE, captions, sent, settled, titles
 from tests.test_pages import Script
 from tests.test_race import toy_race
@@ -238,8 +238,7 @@ def test_a_decode_that_fails_shows_its_error_and_loading_stops_when_it_is_cancel
     tab = opened()
     tab.text_area(key="prompt").set_value("fail")
     wait(press(tab, "Decode now"))
-    said = " ".join(found.proto.text for found in tab.get("progress"))
-    assert "shorten it" in notes(tab) and "failed before the first token" in said and "Done" not in said
+    assert "shorten it" in notes(tab) and "failed before the first token" in said(tab) and "Done" not in said(tab)
     assert "Rolled back" not in notes(tab) and RunStore(folder).list() == []
     models = Models(lambda choice, tell: [tell("Reading", share) for share in (0.1, 0.2)])
     step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))

@@ -493,11 +493,10 @@ def test_jobs_whose_session_has_ended_are_cancelled_after_the_grace_and_kept(tmp
 
 
 def test_jobs_go_on_while_one_of_their_sessions_is_connected_and_long_ones_without():
-    there, here = {"teacher": True, "pupil": True}, []
+    there, here = {"teacher": True, "pupil": True}, ["teacher"]
     models, script = Models(lambda choice, tell: object()), Script(steps=0)
     worker = Worker(models, visitor=lambda: (here[0], lambda name=here[0]: there[name]), grace=0.0)
     job = decode_job.decode_job("Hello", Settings(), Ways(lambda pair, prompt, settings: script))
-    here[:] = ["teacher"]
     worker.submit(job)
     here[:] = ["pupil"]
     worker.join(job)

@@ -64,8 +64,7 @@ class Worker:
     def submit(self, job: Job[Any], *names: Hashable) -> None:
         """Add a job of the current session to the queue and return at once. It is cancelled soon after the session has
         ended. The names replace those of older jobs."""
-        self._add(job, names)
-        if not job.progress.state.finished:
+        if self._add(job, names):
             self.join(job)
 
     def begin(self, job: Job[Any], *names: Hashable) -> Job[Any]:
@@ -75,21 +74,23 @@ class Worker:
             for running in filter(None, map(self.find, names)):
                 if not running.progress.state.finished:
                     return running
-            self._add(job, names)
-            self._remembered |= dict.fromkeys(names, job)
+            if self._add(job, names):
+                self._remembered |= dict.fromkeys(names, job)
             return job
 
-    def _add(self, job: Job[Any], names: Sequence[Hashable]) -> None:
+    def _add(self, job: Job[Any], names: Sequence[Hashable]) -> bool:
+        """Return False if the job was refused."""
         with self._news:
             if self._admit is not None and (refused := self._admit(job, self.unfinished)):
                 job.fail(refused)
-                return
+                return False
             if self._visitor is not None:
                 job.maker = self._visitor()[0]
             for name in names:
                 self.name(job, name)
             self._queue(job)
             self._wake()
+            return True
 
     def _queue(self, job: Job[Any]) -> None:
         insort(self._waiting, job, key=lambda other: (other.rank, other.number))
