@@ -157,8 +157,10 @@ def test_few_prompts_are_not_all_the_first_workers(monkeypatch):
 
 @pytest.mark.long
 def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, capsys, monkeypatch, unmeasured):
-    deadly = ToyModels(deadly="prompt 3")
-    with pool_of(deadly, workers=1, batch=1) as pool, pytest.raises(BadInput, match="ended while they had p3"):
+    with (
+        pool_of(ToyModels(deadly="prompt 3"), workers=1, batch=1) as pool,
+        pytest.raises(BadInput, match="they had p3"),
+    ):
         finished(swept(pool, tmp_path / "dead", toy_prompts(6)))
     assert open_store(tmp_path / "dead").finished() == 3
     with pool_of(ToyModels(refused="No such model.")) as pool, pytest.raises(BadInput, match="No such model."):
