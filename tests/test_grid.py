@@ -93,12 +93,10 @@ def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_pat
 
 
 def test_answers_are_shared_no_longer_than_needed(tmp_path):
-    sweep, most = toy_grid(tmp_path / "grid", count=12, batch=1), 0
-    for progress in sweep:
-        most = max(most, len(sweep._mapper.shared))
-        assert 0 <= progress.share <= 1
+    sweep = toy_grid(tmp_path / "grid", count=12, batch=1)
+    shares, held = zip(*((now.share, len(sweep._mapper.shared)) for now in sweep), strict=True)
     prefixes = sweep.results()[-1].positions / 3  # of twelve prompts, by the loosest variant alone
-    assert not sweep._mapper.shared and 0 < most < prefixes / 2
+    assert not sweep._mapper.shared and 0 < max(held) < prefixes / 2 and 0 <= min(shares) <= max(shares) <= 1
     settings, folders = (
         [*GRID.settings(VLLM), replace(VLLM, rule="vllm-thinking:k=6")],
         [*sweep.folders, tmp_path / "6"],
@@ -114,8 +112,8 @@ def given(results, terms=DEFAULT_TERMS):
 
 def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
     variants = given(swept, accuracy(1.0, 0.95))
-    chosen = variants[2]
-    files = evidence_files(swept[2], dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]])
+    beside = [*variants[:2], *variants[3:]]
+    files = evidence_files(swept[2], dial=0.4, recommendation=variants[2].found, beside=beside)
     data, text = json.loads(files["evidence.json"]), files["evidence.md"].decode()
     found = data["setting_grid"]
     lines = list(csv.DictReader(files["setting_grid.csv"].decode().splitlines()))
@@ -124,7 +122,6 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
     assert rules == [*zip((1, 2, 3, 5), (each.rule for each in GRID.settings(VLLM)), strict=True)]
     assert len(lines) == 4 * len(dial_grid(swept[2], 0.4)) and list(lines[0])[:2] == ["k", "dial"]
     for row, each in zip(found["rows"], variants, strict=True):
-        known = each.sweep.measures
         assert row["recommendation"]["sentence"] == each.found.sentence and row["prompts"] == 8
         for at in row["dials"]:
             (line,) = (one for one in lines if float(one["k"]) == row["value"] and float(one["dial"]) == at["dial"])
@@ -132,7 +129,7 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
                 alone = each.sweep.value(name, at["dial"])
                 assert at[name] == pytest.approx({"estimate": alone.estimate, "low": alone.low, "high": alone.high})
                 assert [float(line[f"{name}{end}"]) for end in ("", "_low", "_high")] == [*at[name].values()]
-        tau = cell(known["tau"], each.sweep.value("tau", 0.0))
+        tau = cell(each.sweep.measures["tau"], each.sweep.value("tau", 0.0))
         assert f"| {row['value']:g} | {tau} |" in text
     alone = evidence_files(swept[2], dial=0.5)
     assert "setting_grid.csv" not in alone and json.loads(alone["evidence.json"])["setting_grid"] is None
