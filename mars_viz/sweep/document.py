@@ -213,7 +213,7 @@ def clock(sweep: CachedSweep, dial: float, checks: Checks) -> list[Block]:
     newest, blocks = checks.latest(dial), list[Block]()
     if newest is not None:
         blocks += timed(replace(newest, how=sweep.how))
-    if sweep.plan.cut_by is not None:
+    if (cut_by := sweep.plan.cut_by) is not None and not cut_by.counts:
         blocks.append(Sentence(CUT, small=True))
     if len(checks.found) == (newest is not None):
         return blocks

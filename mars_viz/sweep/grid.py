@@ -227,8 +227,9 @@ def fastest(result: SweepResult, terms: Terms) -> Recommendation:
     points, confidence, how = terms.points, terms.confidence, terms.how
     controller, by_name, against = CONTROLLERS[result.plan.over], measures(result), result.plan.against
     none = Recommendation(Finding.NO_GAIN, "", None, None, None, math.nan, None)
+    noun = "draft length" if controller.counts else "threshold"
     if "answer_strict" not in by_name:
-        return replace(none, sentence=f"No threshold can be recommended. {objection(result.costs)}")
+        return replace(none, sentence=f"No {noun} can be recommended. {objection(result.costs)}")
     places = named_places(result)
     speeds = band_at(result, by_name["answer_strict"], places, how).estimate
     dial = float(places[int(np.nanargmax(speeds))])
@@ -255,7 +256,7 @@ def fastest(result: SweepResult, terms: Terms) -> Recommendation:
     recommended_dial = replace(none, finding=Finding.RECOMMENDED, dial=dial, changed=changed, bound=bound)
     if result.plan.rule.lossless:
         title = result.plan.rule.title
-        return replace(recommended_dial, sentence=f"{sentence}. {title} is lossless at every threshold.")
+        return replace(recommended_dial, sentence=f"{sentence}. {title} is lossless at every {noun}.")
     if dial == result.plan.strict:  # which only a draft length can be here, and it changes nothing
         longer = "Shorter drafts are slower, and longer ones were not swept."
         return replace(recommended_dial, bound=0.0, sentence=f"{sentence}. {longer}")

@@ -97,11 +97,6 @@ class TimingCheck:
         """The reference in words; see `Plan.against`."""
         return (Threshold if self.over else Axis).against
 
-    @property
-    def note(self) -> str:
-        """A sentence about time that the clock excludes; empty without a controller."""
-        return CUT if self.over or self.controller != NONE else ""
-
     def is_of(self, plan: Plan) -> bool:
         """Return True if it belongs to a setting of this sweep."""
         dial = plan.rule.checked_dial(plan.settings.dial) if plan.over else None
