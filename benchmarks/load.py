@@ -3,15 +3,17 @@
     python benchmarks/load.py [--sizes 1 8] [--gamma 4] [--target FOLDER --drafter FOLDER | --shapes llama-8b]
 
 Rounds are measured as by `mars-viz sweep --load`. Then every prompt is decoded with and without drafts and with
-recording (`record_all`), so many at once, in an order that rotates. Texts do not end before the limit, and times are
-without the prompts' own passes. Tokens per round are counted on these texts.
+recording (`record_all`), so many at once, in an order that rotates. Times are without the prompts' own passes. Without
+recording they end with the first text, as if an engine refilled its batches; those of `record_all` shrink, since texts
+need different numbers of rounds. Tokens per round are counted on the same texts, and the caches of the measured rounds
+are as long as theirs on average.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import torch
 from measuring import json_option, show, spread, write_json
@@ -33,15 +35,21 @@ Prefix = tuple[int, ...]
 
 
 def drafted(pair: Backend, prompts: list[Prefix], settings: Settings) -> tuple[int, int, float]:
-    """Tokens, rounds and seconds of these prompts, decoded together."""
-    rule, ending = rule_named(settings.rule), Ending(frozenset(), settings.max_new_tokens)
+    """Tokens, rounds and seconds of these prompts, decoded together until the first one is about to end."""
+    rule, limit = rule_named(settings.rule), settings.max_new_tokens
     speculator = pair.speculator(settings, rule.needs)
     speculator.prefill(*prompts)
     wait_for(pair.place)
-    began = time.perf_counter()
-    rounds = [each for _, each in walk_all(speculator, rule, rule.checked_dial(None), prompts, ending)]
+    written, rounds, began = Counter[int](), 0, time.perf_counter()
+    for index, each in walk_all(
+        speculator, rule, rule.checked_dial(None), prompts, Ending(frozenset(), limit + settings.gamma + 1)
+    ):
+        written[index] += len(each.token_ids)
+        rounds += 1
+        if rounds % len(prompts) == 0 and max(written.values()) >= limit:
+            break
     wait_for(pair.place)
-    return sum(len(each.token_ids) for each in rounds), len(rounds), time.perf_counter() - began
+    return written.total(), rounds, time.perf_counter() - began
 
 
 def alone(pair: Backend, prompts: list[Prefix], tokens: int) -> float:
@@ -75,7 +83,8 @@ def main() -> None:
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
     sizes: list[int] = options.sizes
     prompts = [tuple(pair.tokenizer.library(STORIES[n % len(STORIES)])["input_ids"]) for n in range(max(sizes))]
-    measuring = MeasuringBatches(pair, settings, max(sizes))
+    length = sum(map(len, prompts)) // len(prompts) + options.new_tokens // 2  # of the caches, on average
+    measuring = MeasuringBatches(pair, settings, max(sizes), cache_length=length)
     for _ in tqdm(measuring, desc="rounds", leave=False):
         pass
     costs = measuring.costs()
