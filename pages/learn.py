@@ -211,7 +211,7 @@ def places(lesson: Lesson, *, large: bool) -> tuple[DeltaGenerator, DeltaGenerat
 def _step_by_step(desk: LessonPageState, run: Run, lesson: Lesson) -> None:
     words = f"Watch {'this run' if lesson.played is None else 'the strict text'} step by step"
     key, asked_for = f"watch-{desk.view.lesson}", desk.view.frame is not None
-    with st.expander(words, expanded=asked_for, key=key, on_change="rerun") as folded:
+    with st.expander(markdown(words), expanded=asked_for, key=key, on_change="rerun") as folded:
         if folded.open:
             base.show_steps(desk, run, lesson)
 

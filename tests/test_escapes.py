@@ -36,7 +36,7 @@ READ = {**dict.fromkeys(f"{LABELLED} {WRITTEN}".split(), 0), "progress": 1, "pag
 """What Streamlit reads as Markdown: by the element's name the place of the text among what it is called with."""
 NAMED = ("help", "label", "body", "text")  # names of such texts, of every element
 OPTIONS = ("radio", "segmented_control", "pills", "tabs")  # elements whose options are Markdown too
-OURS = {("mars_viz/ui/lessons/base.py", "lesson.answer"), ("pages/learn.py", "paragraph")}
+OURS = {("pages/learn.py", "lesson.answer"), ("pages/learn.py", "paragraph")}
 """Markdown that was written for the page and holds nothing else."""
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 NUMBER = re.compile(r".*[defgn%]")

@@ -246,7 +246,7 @@ def test_bad_arguments_and_requests_are_refused(tmp_path):
     for arguments, why in (
         ("dail=0.9", "no dail. There are target, drafter, rule, dial"),
         ("rule=luck", "'luck'"),
-        ("rule=mars,dial=7", "must lie"),
+        ("rule=mars,dial=7", "θ is 7; it must be a number from 0 to 1"),
         ("gamma=0", "gamma is 0"),
         ("tree=oak", "oak"),
         ("device=gpu", "'gpu'"),

@@ -134,7 +134,7 @@ def test_paths_can_be_drawn_only_above_temperature_0(folder):
     settled(tab.number_input(key="paths").set_value(2).run())
     settled(tab.number_input(key="temperature").set_value(0.0).run())
     assert (family().options, family().value) == (["Likeliest", "Static", "Drawn"], "Drawn")
-    assert "At temperature 0 nothing is drawn" in notes(press(tab, "Decode now"))
+    assert "temperature 0 draws nothing" in notes(press(tab, "Decode now"))
     assert tab.session_state[LIVE].waits_for is None
 
 

@@ -314,7 +314,7 @@ def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, 
 
 
 def test_costs_are_measured_and_shown(folder, monkeypatch):
-    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([(0.5, None), (1.0, COSTS)]))
+    monkeypatch.setattr(tasks, "measure", lambda settings, pair, most: iter([(0.5, None), (1.0, COSTS)]))
     tab = press(opened(drafter="ngram:n=3", controller="svip"), "Measure costs")
     assert "drafts without probabilities" in notes(tab) and tab_jobs.shared_worker().models.status == Status()
     tab = wait(press(opened(), "Measure costs"), "Stop")

@@ -208,6 +208,7 @@ def test_cancelling_keeps_what_was_decoded(folder):
     tab = decode(opened(), "hold the fox")
     until(lambda: "Decoding" in "".join(bar.proto.text for bar in settled(tab.run()).get("progress")))
     job = tab.session_state["mars_viz"].job
+    until(lambda: job.progress.rounds == 2)
     assert "hold the fox" in notes(tab) and picker(tab).disabled
     decode(tab, "another fox")
     assert "One thing at a time" in notes(tab) and tab.session_state["mars_viz"].job is job

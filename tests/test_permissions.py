@@ -185,7 +185,7 @@ def test_what_somebody_does_not_see_is_not_there_for_them(tmp_path: Path) -> Non
     mine, other = whole.keep(toy_run(), "anna"), whole.keep(toy_run(), "ben")
     seen = whole.seen_by(lambda name, maker: maker == "anna")
     assert [kept.name for kept in seen.list()] == [mine] and len(whole.list()) == 2
-    for deed in (seen.find, seen.zipped, seen.delete, seen.restore, lambda name: seen.rename(name, "Mine now")):
+    for deed in (seen.find, seen.delete, seen.restore, lambda name: seen.rename(name, "Mine now")):
         with pytest.raises(BadInput, match="no run of that name here"):
             deed(other)
     whole.delete(other)

@@ -22,7 +22,7 @@ from mars_viz.race import write_zip as race_zip
 from mars_viz.report import report_html
 from mars_viz.report.page import write_report
 from mars_viz.runfiles import save_run
-from mars_viz.runstore import RunStore
+from mars_viz.runstore import RunStore, read
 from mars_viz.site import write_site
 from mars_viz.sweep import load_sweep, store, texts
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
@@ -160,7 +160,7 @@ def readable(folder: Path) -> set[str]:
         "bin": lambda: [kept for kept in runs.deleted() if not kept.error],
         "makers": lambda: all(map(runs.makers.of, ("one", "two", "four"))),
     }
-    ways |= {f"run {kept.name}": partial(runs.zipped, kept.name) for kept in runs.list()}
+    ways |= {f"run {kept.name}": partial(read, runs.find(kept.name).path) for kept in runs.list()}
     for entry in races.list():
         ways[f"race {entry.path.name}"] = partial(load_race, entry.path)
         ways[f"zip of {entry.path.name}"] = partial(race_zip, entry.path)
@@ -172,9 +172,9 @@ def readable(folder: Path) -> set[str]:
             "checks": lambda: kept_checks(path, store.open_store(path).plan).found,  # noqa: B023
         }
     found = set()
-    for name, read in ways.items():
+    for name, way in ways.items():
         with suppress(BadInput):
-            if read():
+            if way():
                 found.add(name)
     return found
 

@@ -264,5 +264,5 @@ def _more() -> None:
     with right if card is not None else st.container():
         for name, line in pages.items():
             left, right = st.columns([1.4, 6.6], vertical_alignment="center")
-            left.page_link(f"pages/{name.lower()}.py", label=name)
+            left.page_link(f"pages/{name.lower()}.py", label=markdown(name))
             right.caption(markdown(line))

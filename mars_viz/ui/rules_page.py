@@ -602,7 +602,7 @@ def _branches(panel: AllRules) -> None:
         "A mean is over the positions of a depth, each weighed by the chance that rejection sampling gets there. For "
         "the built-in pair the means came out at most .03 below those of the whole laws."
     )
-    st.caption(markdown(words), help=how)
+    st.caption(markdown(words), help=markdown(how))
 
 
 def _title(name: str) -> str:

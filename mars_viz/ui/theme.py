@@ -111,7 +111,9 @@ def choice(
     """Draw a row of options and return the chosen one, initially the default or the first."""
     row, each = st if place is None else place, list(options)
     how: dict[str, Any] = {"default": each[0] if default is None else default, "required": True, "help": help}
-    chosen: T = row.segmented_control(label, each, key=key, format_func=lambda one: markdown(words(one)), **how)
+    chosen: T = row.segmented_control(
+        markdown(label), each, key=key, format_func=lambda one: markdown(words(one)), **how
+    )
     return chosen
 
 

@@ -362,7 +362,7 @@ def run_caption(desk: LessonPageState, run: Run) -> None:
         "Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, x next rejection, k next relaxed keep, "
         "d next divergence from strict."
     )
-    st.caption(markdown(words), help=keys)
+    st.caption(markdown(words), help=markdown(keys))
 
 
 def show_steps(desk: LessonPageState, recorded: Run, lesson: Lesson | None = None) -> None:
