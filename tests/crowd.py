@@ -138,7 +138,7 @@ class Crowd:
         for _ in range(TRIES):
             before = tab.finished
             await tab.go(page)
-            if await tab.comes(lambda before=before: tab.finished > before and _is_at(tab, page), IMPATIENCE):
+            if await tab.comes(lambda at=before: tab.finished > at and _is_at(tab, page), IMPATIENCE):
                 return
             self.again += 1
         raise AssertionError(f"{page} did not come though it was chosen {TRIES} times; it says: {tab.text[-300:]}")
@@ -210,9 +210,9 @@ def _explorer(tab: Tab) -> Shown | None:
     return next((each for each in tab.elements("bidi_component") if "explorer" in each.proto.component_name), None)
 
 
-def _is_at(tab: Tab, page: str) -> bool:
-    return tab.page == tab.pages[page] and any(tab.elements("slider"))
-
-
 def _run_of(tab: Tab) -> str:
     return next(part for part in tab.query.split("&") if part.startswith("run=")).removeprefix("run=")
+
+
+def _is_at(tab: Tab, page: str) -> bool:
+    return tab.page == tab.pages[page] and any(tab.elements("slider"))

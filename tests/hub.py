@@ -51,9 +51,11 @@ def hub(models: Mapping[str, Path], requests: list[str]) -> Iterator[str]:
                 self.wfile.write(data[first:])
 
         def _api(self, folder: Path, name: str, what: list[str]) -> None:
-            files = [
-                (path.name, path.stat().st_size, _blob(path)) for path in sorted(folder.iterdir()) if path.is_file()
-            ]
+            files = []
+            for path in filter(Path.is_file, sorted(folder.iterdir())):
+                data = path.read_bytes()
+                blob = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+                files.append((path.name, len(data), blob))
             tree = [{"type": "file", "path": path, "size": size, "oid": blob} for path, size, blob in files]
             siblings = [{"rfilename": path} for path, _, _ in files]
             about = {"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings, "tags": []}
@@ -78,8 +80,3 @@ def hub(models: Mapping[str, Path], requests: list[str]) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-
-
-def _blob(path: Path) -> str:
-    data = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

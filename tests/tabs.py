@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz.run import Run
 from mars_viz.ui.session import KEY, Session
+from tests.factories import toy_run
 
 ROOT = Path(__file__).resolve().parent.parent
 APP = str(ROOT / "app.py")
@@ -23,6 +27,15 @@ def opened(page: str = "", theme: str | None = None, **parameters: str) -> AppTe
     if theme:
         tab.context = {"theme": theme}
     return settled((tab.switch_page(page) if page else tab).run())
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, folder: Path, story: Run) -> None:
+    """Save two runs and a broken one as all runs and samples of the server."""
+    for name, run in {"a-story": story, "b-strict": replace(toy_run(rule="strict"), title="A strict story")}.items():
+        run.save(folder / name)
+    (replace(toy_run(), title="Broken").save(folder / "c-broken") / "nodes.parquet").unlink()
+    for variable in ("MARS_VIZ_RUNS", "MARS_VIZ_SAMPLES"):
+        monkeypatch.setenv(variable, str(folder))
 
 
 def settled(tab: AppTest) -> AppTest:

@@ -83,17 +83,15 @@ def test_speed_over_the_load_by_hand(tmp_path):
     words = "\n".join(lines([*document.load(table), *document.load_settings(table)]))
     assert "With γ = 3 speculation pays with up to" in words
     given = json.loads(next(line for line in words.splitlines() if line.startswith("{")))
-    assert given["num_speculative_tokens_per_batch_size"] == table.schedule
-    assert given["num_speculative_tokens"] == max(length for *_, length in table.schedule)
+    assert given == {"num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": table.schedule}
     wide = replace(BATCHES.rounds[0][3], low=0.007, high=0.028)
     unsure = replace(BATCHES, rounds=((*BATCHES.rounds[0][:3], wide), *BATCHES.rounds[1:]))
     sure, found = (load_table(sweep, dial, each).speed_ups[0][3] for each in (BATCHES, unsure))
     assert found.low < sure.low < sure.high < found.high
     with pytest.raises(BadInput, match="other models or shorter drafts"):
         load_table(sweep, dial, replace(BATCHES, target="another"))
-    trees = CachedSweep(toy_sweep(tmp_path / "trees", 2, TREES).finish())
     with pytest.raises(BadInput, match="chains of one length"):
-        load_table(trees, dial, BATCHES)
+        load_table(CachedSweep(toy_sweep(tmp_path / "trees", 2, TREES).finish()), dial, BATCHES)
 
 
 def test_measured_rounds_are_stored_and_damaged_ones_refused(tmp_path):
@@ -101,10 +99,9 @@ def test_measured_rounds_are_stored_and_damaged_ones_refused(tmp_path):
     keep_batch_costs(tmp_path, BATCHES)
     assert kept_batch_costs(tmp_path) == BATCHES
     found = json.loads((tmp_path / "load.json").read_text())
-    short = {"rounds": found["rounds"][:2]}
-    uneven = {"rounds": [*found["rounds"][:2], found["rounds"][2][:3]]}
-    negative = {"rounds": [[{"seconds": -1, "low": -1, "high": 1}] * 4] * 3}
-    for wrong in ({"sizes": [4, 1, 16]}, {"sizes": []}, short, uneven, negative, {"repeats": "x"}, {"more": 1}):
+    rounds, negative = found["rounds"], [[{"seconds": -1, "low": -1, "high": 1}] * 4] * 3
+    wrongs = [{"rounds": each} for each in (rounds[:2], [*rounds[:2], rounds[2][:3]], negative)]
+    for wrong in (*wrongs, {"sizes": [4, 1, 16]}, {"sizes": []}, {"repeats": "x"}, {"more": 1}):
         (tmp_path / "load.json").write_text(json.dumps(found | wrong))
         with pytest.raises(BadInput, match="load.json"):
             kept_batch_costs(tmp_path)

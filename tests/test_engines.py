@@ -292,8 +292,8 @@ def test_records_of_aiperf():
         {"metadata": {"session_num": n, "x_request_id": f"r{n}"}, "metrics": metrics, "spec_decode_acceptance": each}
         for n, each in enumerate((SUMMARY, DETAILED, UNBOUNDED, DETAILED | {"num_spec_tokens": None}))
     ]
-    failed = {"metadata": {"session_num": 4}, "metrics": {}, "error": {"code": 500, "message": "busy"}}
-    found = read_file("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
+    lines.append({"metadata": {"session_num": 4}, "metrics": {}, "error": {"code": 500, "message": "busy"}})
+    found = read_file("".join(json.dumps(line) + "\n" for line in lines))
     assert found.without == 1 and [engine for engine, _ in found.requests] == ["vLLM", "vLLM", "SGLang", "vLLM"]
     summary, detailed, sums, unbounded = (each for _, each in found.requests)
     assert (summary.name, summary.accepted.tolist(), summary.ordered) == ("r0", [0, 0, 0, 3, 3], False)

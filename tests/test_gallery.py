@@ -23,18 +23,13 @@ from mars_viz.ui.live import Replay, course
 from mars_viz.ui.session import Session
 from tests.factories import toy_run
 from tests.tab_tools import address, notes
-from tests.tabs import opened, sent, settled
+from tests.tabs import opened, recorded, sent, settled
 from tests.test_learn_page import with_map
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    replace(with_map("A story <b>bold</b>", temperature=0.0, dial=0.8)).save(tmp_path / "a-story")
-    replace(toy_run(rule="strict"), title="A strict story").save(tmp_path / "b-strict")
-    replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
-    (tmp_path / "c-broken" / "nodes.parquet").unlink()
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
+    recorded(monkeypatch, tmp_path, with_map("A story <b>bold</b>", temperature=0.0, dial=0.8))
     monkeypatch.setattr(samples, "RACES", tmp_path / "no-races")
     return tmp_path
 

@@ -62,12 +62,7 @@ def by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two recorded runs, a broken one, and a worker without models."""
-    replace(toy_run(temperature=1.0), title="A story at θ = 0.90").save(tmp_path / "a-story")
-    replace(toy_run(rule="strict"), title="A strict story").save(tmp_path / "b-strict")
-    replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
-    (tmp_path / "c-broken" / "nodes.parquet").unlink()
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
+    tabs.recorded(monkeypatch, tmp_path, replace(toy_run(temperature=1.0), title="A story at θ = 0.90"))
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings))

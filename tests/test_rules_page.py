@@ -44,12 +44,7 @@ EVERY_RULE = "Decode every rule on this prompt"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two recorded runs and a broken one."""
     story = toy_run(temperature=1.0, pieces={i: b"<script>" for i in range(5, 15)})
-    replace(story, title="A story at θ = 0.90").save(tmp_path / "a-story")
-    replace(toy_run(rule="strict"), title="A strict story").save(tmp_path / "b-strict")
-    replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
-    (tmp_path / "c-broken" / "nodes.parquet").unlink()
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
+    tabs.recorded(monkeypatch, tmp_path, replace(story, title="A story at θ = 0.90"))
     return tmp_path
 
 

@@ -92,9 +92,8 @@ def files() -> dict[str, bytes]:
     return codec.encode(toy_run(max_new_tokens=9))
 
 
-def equal_rows(name: str, times: int = 100_000) -> bytes:
-    whole = files()
-    return zipped(signed(whole, **{name: repeated(whole[f"{name}.parquet"], times)}), stored)
+def equal_rows(name: str) -> bytes:
+    return zipped(signed(whole := files(), **{name: repeated(whole[f"{name}.parquet"], 100_000)}), stored)
 
 
 def brackets() -> bytes:

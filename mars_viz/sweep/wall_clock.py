@@ -28,7 +28,7 @@ import numpy as np
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, ratio, ratio_of_ratios
 from mars_viz.axis import Axis, Threshold, axis_of
 from mars_viz.chat import EncodedPrompt, Exchange, History
-from mars_viz.controllers import NONE, Controller
+from mars_viz.controllers import CONTROLLERS, NONE, Controller
 from mars_viz.costs import too_fast
 from mars_viz.errors import BadInput, RunFileError, SettingError, disk_refusals
 from mars_viz.exploration import walk
@@ -96,6 +96,12 @@ class TimingCheck:
     def against(self) -> str:
         """The reference in words; see `Plan.against`."""
         return (Threshold if self.over else Axis).against
+
+    @property
+    def note(self) -> str:
+        """A sentence about time that the clock excludes; empty without a controller that looks at the drafter's law."""
+        name = self.over or self.controller.partition(":")[0]
+        return "" if name == NONE or CONTROLLERS[name].counts else CUT
 
     def is_of(self, plan: Plan) -> bool:
         """Return True if it belongs to a setting of this sweep."""

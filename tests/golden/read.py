@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,8 @@ def rule_columns(run: Run) -> Columns:
             verdicts = rule.judge_all(run.trace.speculations)
             found |= {f"{name}.{each}": getattr(verdicts, each) for each in VERDICTS}
         found |= flat(rule.lacks_for(run.trace.speculations) is None, f"{name}.judges")
-    return {name: flat(column, name)[name] for name, column in found.items() if not _empty(column)}
+    some = {name: each for name, each in found.items() if each.dtype.kind != "f" or not np.isnan(each).all()}
+    return {name: flat(column, name)[name] for name, column in some.items()}
 
 
 def walk_columns(backend: Backend, run: Run) -> Columns:
@@ -238,13 +240,9 @@ def _opened(page: str, link: Mapping[str, str]) -> links.Opened[Any]:
     return links.from_parameters((kinds | {"runs": RunsView, "learn": learn.LessonView})[page], link)
 
 
-_SAMPLE: list[Run] = []
-
-
+@cache
 def _sample() -> Run:
-    if not _SAMPLE:
-        _SAMPLE.append(load_run(RUNS / "1-story-mars"))
-    return _SAMPLE[0]
+    return load_run(RUNS / "1-story-mars")
 
 
 def _changed(value: Any, default: Any) -> dict[str, Any]:
@@ -284,7 +282,3 @@ def _jsonable(value: Any) -> Any:
 def _plain(series: Any) -> np.ndarray:
     """Return a data frame's column; NA as -1."""
     return series.fillna(-1).to_numpy() if str(series.dtype) == "Int64" else series.to_numpy()
-
-
-def _empty(column: np.ndarray) -> bool:
-    return column.dtype.kind == "f" and bool(np.isnan(column).all())
