@@ -18,9 +18,9 @@ from mars_viz.figures.style import (
     Theme,
     add_dial_line,
     add_note,
-    add_points,
     add_text,
     blank,
+    points,
     say_empty,
     whole_ticks,
 )
@@ -218,7 +218,7 @@ def two_logits(positions: Positions, theme: Theme) -> go.Figure:
     hover = "z1 %{x:.2f}, z2 %{y:.2f}, ratio %{customdata[1]:.3f}, round %{customdata[0]}"
     for entry, outcome, symbol, size in groups:
         at = positions.are(outcome) & shown
-        add_points(figure, positions.z1[at], positions.z2[at], entry, symbol, size, extra[at], hover)
+        figure.add_trace(points(positions.z1[at], positions.z2[at], entry, symbol, size, extra[at], hover))
     if positions.scale is not None and positions.dial is not None:
         _add_boundary(figure, positions.z1[shown], positions.z2[shown], positions.scale, positions.dial, theme)
     return figure

@@ -22,7 +22,7 @@ from mars_viz.figures.style import (
     line_at,
     path_looks,
     say_empty,
-    set_wide_title,
+    wide_title,
 )
 from mars_viz.words import counted, decimals_within, exact_setting, number, ranged, times
 
@@ -72,9 +72,6 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
             hoverinfo="skip",
             name=each.name if place else DIAL_MARK,
         )
-    at, label = first.near(paths[0].marked), exact_setting(paths[0].symbol, paths[0].marked)
-    x, y = 100 * first.accuracy.estimate[at], first.speed_up.estimate[at]
-    add_text(figure, label, theme.dial, x=x, y=y, yshift=14, name=DIAL_MARK)
     _set_ranges(figure, paths, limit, theme)
     marks = [Entry("◆", theme.dial, "chosen setting")]
     if any(bool(np.ptp(corners, axis=1).all(axis=-1).any()) for corners in bands):
@@ -85,7 +82,11 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         Entry(line, colour, f"{each.name}, to {exact_setting(each.symbol, each.loosest)}")
         for each, (colour, _, line) in zip(paths, looks, strict=True)
     ]
-    set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH, [marks[:2], marks[2:], *([each] for each in names)])
+    key = [marks[:2], marks[2:], *([each] for each in names)]
+    figure.update_layout(wide_title(_title(paths, limit), TALL, TITLE_WIDTH, key))
+    at, label = first.near(paths[0].marked), exact_setting(paths[0].symbol, paths[0].marked)
+    x, y = 100 * first.accuracy.estimate[at], first.speed_up.estimate[at]
+    add_text(figure, label, theme.dial, x=x, y=y, yshift=14, name=DIAL_MARK)
     if limit is not None and first.paired:
         figure.add_shape(**line_at({"color": theme.rejected, "width": 1, "dash": "dot"}, x=-limit))
         at_limit = {"x": -limit, "xanchor": "right", "xshift": -3, "y": 0, "yref": "paper", "yanchor": "bottom"}

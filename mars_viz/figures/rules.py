@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -16,13 +17,15 @@ from mars_viz.figures.style import (
     HEIGHT,
     Entry,
     Theme,
-    add_points,
     blank,
+    drawn,
     faded,
     line_at,
     path_looks,
+    plain_layout,
+    points,
     say_empty,
-    set_wide_title,
+    wide_title,
 )
 from mars_viz.run import Piece
 from mars_viz.words import counted, number, setting, token_label
@@ -51,60 +54,56 @@ def agreement_matrix(
         Entry("×", theme.rejected, "rejects"),
         Entry("□", theme.muted, "pale: not reached"),
     )
-    figure = blank("", theme, "", "")
-    set_wide_title(figure, _matrix_title(agreed), height, key=[entries])
-    figure.update_layout(margin={"l": 10, "b": 76}, annotations=[{"xshift": 0}])
+    layout, head = plain_layout("", theme, "", ""), wide_title(_matrix_title(agreed), height, key=[entries])
+    (key,) = head["annotations"]
+    head["annotations"] = [key | {"xshift": 0}]
+    margin = {"l": 10, "b": 76}
     if empty:
         words = "No drafted position here. Widen the rounds, or show all positions."
         if agreed.disputed.size and not agreed.disputed.any():
             words = "Nothing is disputed; “all” shows every position."
-        return say_empty(figure, words, theme)
+        return say_empty(drawn(layout, head, {"margin": margin}), words, theme)
     named = len(shown) <= NAMED
     names = [escaped(ruling.rule.titled(ruling.dial)) for ruling in agreed.rulings]
     scale: list[tuple[float, str]] = []  # one colour per code: twice the verdict, plus one if it is not reached
     for say, colour in zip(Say, (theme.quiet, theme.relaxed, theme.rejected), strict=True):
         for code, opacity in enumerate(OPACITIES[say], start=2 * say):
             scale += [(at / 6, faded(colour, opacity)) for at in (code, code + 1)]
-    figure.add_heatmap(
-        x=[f"{index}" for index in range(len(shown))],
-        y=[
+    verdict_map = {
+        "type": "heatmap",
+        "x": [f"{index}" for index in range(len(shown))],
+        "y": [
             f'<span style="color:{theme.dial}"><b>{name}</b></span>' if ruling is chosen else name
             for name, ruling in zip(names, agreed.rulings, strict=True)
         ],
-        z=2 * verdicts + ~reached,
-        zmin=-0.5,
-        zmax=5.5,
-        colorscale=scale,
-        showscale=False,
-        xgap=1 if len(shown) <= 2 * NAMED else 0,
-        ygap=1,
-        text=np.array(["", "◆", "×"])[verdicts] if named else None,
-        texttemplate="%{text}" if named else None,
-        customdata=_hover(agreed, drafted, pieces, shown),
-        hovertemplate="%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
-    )
+        "z": 2 * verdicts + ~reached,
+        **{"zmin": -0.5, "zmax": 5.5, "colorscale": scale, "showscale": False},
+        **{"xgap": 1 if len(shown) <= 2 * NAMED else 0, "ygap": 1},
+        **({"text": np.array(["", "◆", "×"])[verdicts], "texttemplate": "%{text}"} if named else {}),
+        "customdata": _hover(agreed, drafted, pieces, shown),
+        "hovertemplate": "%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
+    }
     places, labels = _ticks(drafted, pieces, shown)
     xaxis = {
         **{"type": "category", "tickvals": places, "ticktext": labels, "tickangle": -60 if named else 0},
-        **{"showgrid": False, "range": [-0.5, len(shown) - 0.5], "tickfont_size": 11},
-        "title_text": "" if named else "round",
+        **{"showgrid": False, "range": [-0.5, len(shown) - 0.5], "tickfont": {"size": 11}},
+        "title": {"text": "" if named else "round"},
     }
-    yaxis = {"autorange": "reversed", "showgrid": False, "automargin": True, "tickfont_size": 12, "ticks": ""}
-    figure.update_layout(xaxis=xaxis, yaxis=yaxis, margin={"b": 70 if named else 44})
-    disputed = agreed.disputed[shown]
+    yaxis = {"autorange": "reversed", "showgrid": False, "automargin": True, "tickfont": {"size": 12}, "ticks": ""}
+    axes: dict[str, Any] = {"xaxis": xaxis, "yaxis": yaxis}
+    disputed, marks = agreed.disputed[shown], []
     if not disputed.all():
-        above = {"domain": [0.97, 1], "visible": False, "range": [0.5, 1.5], "fixedrange": True}
-        figure.update_layout(yaxis={"domain": [0, 0.965]}, yaxis2=above)
-        figure.add_scatter(
-            x=[f"{index}" for index in np.flatnonzero(disputed)],
-            y=[1.0] * int(disputed.sum()),
-            yaxis="y2",
-            mode="markers",
-            marker={"symbol": "triangle-down", "size": 7, "color": theme.ink},
-            hovertemplate="rules disagree here<extra></extra>",
-            name="rules disagree",
-        )
-    return figure
+        axes["yaxis2"] = {"domain": [0.97, 1], "visible": False, "range": [0.5, 1.5], "fixedrange": True}
+        axes["yaxis"]["domain"] = [0, 0.965]
+        mark = {
+            **{"type": "scatter", "yaxis": "y2", "mode": "markers", "name": "rules disagree"},
+            **{"x": [f"{index}" for index in np.flatnonzero(disputed)], "y": [1.0] * int(disputed.sum())},
+            "marker": {"symbol": "triangle-down", "size": 7, "color": theme.ink},
+            "hovertemplate": "rules disagree here<extra></extra>",
+        }
+        marks.append(mark)
+    margin["b"] = 70 if named else 44
+    return drawn(layout, head, axes, {"margin": margin}, data=[verdict_map, *marks])
 
 
 def _hover(agreed: Agreement, drafted: FlatPositions, pieces: Mapping[int, Piece], shown: np.ndarray) -> np.ndarray:
@@ -169,20 +168,20 @@ def decision_plane(
         (Entry("◆", theme.relaxed, "keeps, relaxed"), Say.RELAXES, "diamond", 8),
     )
     up = upward.of(drafted)
-    drawn = np.isfinite(drafted.margin) & np.isfinite(up) & ((up >= SMALLEST) | (upward is Upward.RATIO))
-    hidden = int(np.count_nonzero(~drawn))
+    seen = np.isfinite(drafted.margin) & np.isfinite(up) & ((up >= SMALLEST) | (upward is Upward.RATIO))
+    hidden = int(np.count_nonzero(~seen))
     up_name = {Upward.SHARE: "p(x)/p1, logarithmic", Upward.RATIO: "z2/z1"}[upward]
     up_name += f" ({number(hidden)} left out)" if hidden else ""
-    figure = blank("", theme, "z1 − z2, margin in logits", up_name)
     others = iter(path_looks(theme, len(boundaries)))
     looks = [(theme.dial, "solid", "━") if line.ruling is chosen else next(others) for line in boundaries]
     names = [
         [Entry(mark, colour, boundary_name(line))] for line, (colour, _, mark) in zip(boundaries, looks, strict=True)
     ]
     key = [[entry for entry, *_ in groups], *names]
-    set_wide_title(figure, _plane_title(chosen, boundaries, upward), HEIGHT, TITLE_WIDTH, key)
-    if not drawn.any():
-        return say_empty(figure, "No drafted token to show yet.", theme)
+    layout = plain_layout("", theme, "z1 − z2, margin in logits", up_name)
+    head = wide_title(_plane_title(chosen, boundaries, upward), HEIGHT, TITLE_WIDTH, key)
+    if not seen.any():
+        return say_empty(drawn(layout, head), "No drafted token to show yet.", theme)
     verdicts, fixed = np.full(len(drafted), Say.KEEPS), _fixed(chosen, len(drafted))
     if chosen is not None:
         verdicts = np.where(chosen.keeps, np.where(chosen.relaxes, Say.RELAXES, Say.KEEPS), Say.REJECTS)
@@ -193,22 +192,23 @@ def decision_plane(
         "rank %{customdata[2]}, p(x) %{customdata[3]:.3g}, ratio %{customdata[4]:.3f}"
     )
     log = upward is Upward.SHARE
+    marks = []
     for entry, say, symbol, size in groups:
-        at = drawn & (always if say is None else (verdicts == say) & ~always)
-        add_points(figure, drafted.margin[at], up[at], entry, symbol, size, extra[at], hover, log=log)
+        at = seen & (always if say is None else (verdicts == say) & ~always)
+        marks.append(points(drafted.margin[at], up[at], entry, symbol, size, extra[at], hover, log=log))
     upright = [line.value for line in boundaries if line.upright]
-    right, low, high, beyond = _ranges(drafted, up, drawn, upright, log=log)
+    right, low, high, beyond = _ranges(drafted, up, seen, upright, log=log)
     xaxis: dict[str, object] = {"range": [-0.03 * right, right]}
     yaxis: dict[str, object] = {"range": [low, high]}
     if beyond:
-        xaxis["title_text"] = f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)"
+        xaxis["title"] = {"text": f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)"}
     if log:
         yaxis |= {"type": "log", "exponentformat": "power", "dtick": 1}
     shapes = [
         line_at({"color": colour, "width": 2, "dash": dash}, **{"x" if line.upright else "y": line.value})
         for line, (colour, dash, _) in zip(boundaries, looks, strict=True)
     ]
-    return figure.update_layout(xaxis=xaxis, yaxis=yaxis, shapes=shapes)
+    return drawn(layout, head, {"xaxis": xaxis, "yaxis": yaxis, "shapes": shapes}, data=marks)
 
 
 def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
@@ -219,18 +219,18 @@ def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
 
 
 def _ranges(
-    drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, lines: Sequence[float], *, log: bool
+    drafted: FlatPositions, up: np.ndarray, seen: np.ndarray, lines: Sequence[float], *, log: bool
 ) -> tuple[float, float, float, int]:
     """Return the largest margin, both ends of the vertical axis, and the number of drafts to the right of the plot.
 
     It has all `lines` and drafts except the target's best tokens, which no rule rejects.
     """
-    margins = drafted.margin[drawn]
-    open_ones = margins[drafted.rank[drawn] > 1]
+    margins = drafted.margin[seen]
+    open_ones = margins[drafted.rank[seen] > 1]
     right = max([1.08 * value for value in (*open_ones, *(1.08 * line for line in lines))], default=1)
     right = min(right, 1.03 * float(margins.max())) or 1.0
-    seen = up[drawn & (drafted.margin <= right)]
-    low, high = float(seen.min()), float(seen.max())
+    inside = up[seen & (drafted.margin <= right)]
+    low, high = float(inside.min()), float(inside.max())
     if log:
         low, high = float(np.log10(low)), 0.0
     pad = 0.06 * (high - low) or 0.1
@@ -284,7 +284,7 @@ def branch_acceptance(found: Branching, theme: Theme) -> go.Figure:
     figure = blank("", theme, "depth in the block", "chance that a child is kept")
     entries = [Entry(mark, colour, name) for name, (mark, *_, colour) in looks.items()]
     key = [entries[at : at + 2] for at in range(0, len(entries), 2)]
-    set_wide_title(figure, _branch_title(found), HEIGHT, TITLE_WIDTH, key)
+    figure.update_layout(wide_title(_branch_title(found), HEIGHT, TITLE_WIDTH, key))
     values = {"one child": found.alone, **found.acceptance}
     for name, (_, symbol, dash, colour) in looks.items():
         figure.add_scatter(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from html import unescape
 from textwrap import wrap
 from typing import Any
@@ -54,6 +55,27 @@ class Entry:
 
 def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -> go.Figure:
     """Return a figure without traces: title, key and named axes on a transparent background."""
+    figure = go.Figure(layout=plain_layout(title, theme, x, y))  # one call, because each update costs as much again
+    if key:
+        add_note(figure, key_words(key), markup=True)
+    return figure
+
+
+def drawn(layout: Mapping[str, Any], *changes: Mapping[str, Any], data: Sequence[Mapping[str, Any]] = ()) -> go.Figure:
+    """Return a figure with these traces and the layout, changed recursively.
+
+    Plotly's validation is skipped, since it takes two thirds of the time of a move of the dial; the tests validate.
+    """
+    return go.Figure(data=list(data), layout=reduce(_merged, changes, layout), _validate=False)
+
+
+def _merged(layout: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    nested = {name: _merged(layout.get(name, {}), new) for name, new in changes.items() if isinstance(new, Mapping)}
+    return {**layout, **changes, **nested}
+
+
+def plain_layout(title: str, theme: Theme, x: str, y: str) -> dict[str, Any]:
+    """Return the layout of `blank`."""
     xaxis, yaxis = (
         {
             "title": {"text": escaped(name), "standoff": 6, "font": {"size": 12}},
@@ -63,7 +85,7 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
         }
         for name in (x, y)
     )
-    layout = {
+    return {
         "title": {
             "text": in_bold(titled_lines(title, TITLE_WIDTH)),
             "x": 0,
@@ -85,25 +107,20 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
         "xaxis": xaxis,
         "yaxis": yaxis,
     }
-    figure = go.Figure(layout=layout)  # one call, because each later update costs as much again
-    if key:
-        add_note(figure, key_words(key), markup=True)
-    return figure
 
 
-def set_wide_title(
-    figure: go.Figure, title: str, height: int, width: int = 100, key: Sequence[Sequence[Entry]] = ()
-) -> None:
-    """Set a title over the page's width, with `width` characters per line, and below it the lines of a key. `height` in
-    pixels is without further lines of both."""
+def wide_title(title: str, height: int, width: int = 100, key: Sequence[Sequence[Entry]] = ()) -> dict[str, Any]:
+    """Return changes of a layout: a title over the page's width, with `width` characters per line, and below it the
+    lines of a key. `height` in pixels is without further lines of both."""
     lines, keys = titled_lines(title, width), [key_words(entries) for entries in key if entries]
     above = 17 * (len(lines) - 1) + 17 * max(0, len(keys) - 1)
-    if keys:
-        add_note(figure, "<br>".join(keys), markup=True)
     height += 17 * max(0, len(keys) - 1)
-    figure.update_layout(
-        title={"text": in_bold(lines), "y": 1 - 18 / height}, height=height, margin={"t": 58 + 8 * bool(keys) + above}
-    )
+    return {
+        "title": {"text": in_bold(lines), "y": 1 - 18 / height},
+        "height": height,
+        "margin": {"t": 58 + 8 * bool(keys) + above},
+        "annotations": [text_at("<br>".join(keys), None, **NOTE)] if keys else [],
+    }
 
 
 COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
@@ -155,14 +172,25 @@ def key_words(key: Sequence[Entry]) -> str:
 
 def add_text(figure: go.Figure, markup: str, colour: str | None, **place: Any) -> None:
     """Add a text, which is markup, at a position in Plotly's words."""
-    figure.add_annotation(text=markup, showarrow=False, font={"color": colour, "size": 12}, **place)
+    figure.add_annotation(**text_at(markup, colour, **place))
+
+
+def text_at(markup: str, colour: str | None = None, **place: Any) -> dict[str, Any]:
+    """Return a text, which is markup, at a position in Plotly's words, as an annotation."""
+    font = {"size": 12} if colour is None else {"color": colour, "size": 12}
+    return {"text": markup, "showarrow": False, "font": font, **place}
+
+
+NOTE: dict[str, Any] = {
+    **{"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"},
+    **{"align": "left", "xshift": 2 - LEFT, "yshift": 6},
+}
+"""Place of a line above the plot."""
 
 
 def add_note(figure: go.Figure, words: str, *, markup: bool = False, up: int = 6) -> None:
     """Add a line `up` pixels above the plot, in place of a key; plain text unless `markup`."""
-    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"}
-    shift = {"align": "left", "xshift": 2 - LEFT, "yshift": up}
-    add_text(figure, words if markup else escaped(words), None, **place, **shift)
+    add_text(figure, words if markup else escaped(words), None, **NOTE | {"yshift": up})
 
 
 def line_at(line: Mapping[str, Any], *, x: float | None = None, y: float | None = None) -> dict[str, Any]:
@@ -191,8 +219,7 @@ TOO_MANY = 20_000  # points above which they are thinned
 CELLS = 120  # cells along each axis
 
 
-def add_points(
-    figure: go.Figure,
+def points(
     x: np.ndarray,
     y: np.ndarray,
     entry: Entry,
@@ -202,24 +229,21 @@ def add_points(
     hover: str,
     *,
     log: bool = False,
-) -> None:
-    """Add marks with these `extra` values for the hover. Of very many, each cell has one; `log` for a logarithmic y."""
-    add = figure.add_scattergl if len(x) > MANY else figure.add_scatter
+) -> dict[str, Any]:
+    """Return a trace of marks with these `extra` values for the hover. Of very many, each cell has one; `log` for a
+    logarithmic y."""
+    kind = "scattergl" if len(x) > MANY else "scatter"
     if len(x) > TOO_MANY:
         sides = np.stack([x, np.log(y) if log else y], axis=1)
         spread = np.ptp(sides, axis=0)
         cells = np.floor((sides - sides.min(axis=0)) / np.where(spread, spread, 1.0) * CELLS)
         chosen = np.unique(cells, axis=0, return_index=True)[1]
         x, y, extra = x[chosen], y[chosen], extra[chosen]
-    add(
-        x=x,
-        y=y,
-        mode="markers",
-        marker={"color": entry.colour, "symbol": symbol, "size": size},
-        name=entry.words,
-        customdata=extra,
-        hovertemplate=f"{hover}<extra>{entry.words}</extra>",
-    )
+    return {
+        **{"type": kind, "x": x, "y": y, "mode": "markers", "name": entry.words, "customdata": extra},
+        "marker": {"color": entry.colour, "symbol": symbol, "size": size},
+        "hovertemplate": f"{hover}<extra>{entry.words}</extra>",
+    }
 
 
 def error_bars(estimate: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str) -> dict[str, Any]:
