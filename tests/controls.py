@@ -134,7 +134,7 @@ def uploaded(file: Callable[[], tuple[str, bytes]]) -> Gesture:
     return Gesture("upload a file", do)
 
 
-SIGNS = {"csv": b",", "parquet": b"PAR1", "zip": b"PK", "json": b"{", "html": b"<html", "svg": b"<svg", "toml": b"="}
+SIGNS = dict(csv=b",", parquet=b"PAR1", zip=b"PK", json=b"{", jsonl=b"{", html=b"<html", svg=b"<svg", toml=b"=")
 """Expected contents near the start of a file, by the ending of its name."""
 
 

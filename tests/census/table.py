@@ -280,7 +280,7 @@ TUNE = listed(
     choice("Figure", FIGURES),
     use("table", by.POINT, "", "drawn [data-testid=stDataFrame] canvas"),
     FIGURE,
-    away("Measure strict and this setting", MAIN),
+    away("Measure strict and this setting | Measure batches", MAIN),
     (button("Tasks › Remove *", OWN), choice("Tasks", OWN), button("Tasks › Clear all", OWN), choice("Tasks", OWN)),
     (choice("Rules", OWN, words="Lenience"), button("Rules › Remove *", OWN), button("Rules › Clear all", OWN)),
     (
