@@ -132,10 +132,9 @@ def run(options: argparse.Namespace) -> None:
     if asked_ray is not None:
         models = NamedModels(decoding.models_of(options, begun), threads=asked_ray.cpus, folder=os.getcwd())
         sweep = sweep_on_ray(models, prompts, settings, span, out, asked_ray, tell=note, **keywords)
-    elif variants is None:
-        sweep = sweep_prompts(pair, prompts, settings, span, out, **keywords)
     else:
-        sweep = sweep_prompts(pair, prompts, variants.settings(settings), span, variants.folders(out), **keywords)
+        asked, folders = (settings, out) if variants is None else (variants.settings(settings), variants.folders(out))
+        sweep = sweep_prompts(pair, prompts, asked, span, folders, **keywords)
     for each in sweep.too_long:
         note(f"{each.id} will have no results: {each.reason}")
     swept(sweep, f"in {out}" if variants is None else "for every variant")

@@ -12,12 +12,13 @@ import plotly.graph_objects as go
 from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up, round_times, speed_up_interval
 from mars_viz.analysis.metrics import Course, Positions
 from mars_viz.costs import Costs
+from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import (
     DIAL_MARK,
+    NOTE,
     Entry,
     Theme,
     add_dial_line,
-    add_note,
     add_text,
     blank,
     points,
@@ -316,7 +317,8 @@ def heat_map(
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
     if quantity.basis == "modelled":
-        add_note(figure, f"modelled {round_times(grid, run, costs)[1]}", up=24)
+        words = escaped(f"modelled {round_times(grid, run, costs)[1]}")
+        add_text(figure, words, None, **NOTE | {"yshift": 24})
     figure.add_trace(_cells(grid, quantity, values))
     figure.update_layout(barmode="overlay", bargap=0)
     figure.update_xaxes(range=[float(grid.edges[0]), float(grid.edges[-1])], showgrid=False)

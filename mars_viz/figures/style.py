@@ -55,10 +55,8 @@ class Entry:
 
 def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -> go.Figure:
     """Return a figure without traces: title, key and named axes on a transparent background."""
-    figure = go.Figure(layout=plain_layout(title, theme, x, y))  # one call, because each update costs as much again
-    if key:
-        add_note(figure, key_words(key), markup=True)
-    return figure
+    notes = {"annotations": [text_at(key_words(key), None, **NOTE)]} if key else {}
+    return go.Figure(layout=plain_layout(title, theme, x, y) | notes)  # one call: each update costs as much again
 
 
 def drawn(layout: Mapping[str, Any], *changes: Mapping[str, Any], data: Sequence[Mapping[str, Any]] = ()) -> go.Figure:
@@ -175,7 +173,7 @@ def add_text(figure: go.Figure, markup: str, colour: str | None, **place: Any) -
     figure.add_annotation(**text_at(markup, colour, **place))
 
 
-def text_at(markup: str, colour: str | None = None, **place: Any) -> dict[str, Any]:
+def text_at(markup: str, colour: str | None, **place: Any) -> dict[str, Any]:
     """Return a text, which is markup, at a position in Plotly's words, as an annotation."""
     font = {"size": 12} if colour is None else {"color": colour, "size": 12}
     return {"text": markup, "showarrow": False, "font": font, **place}
@@ -185,12 +183,7 @@ NOTE: dict[str, Any] = {
     **{"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"},
     **{"align": "left", "xshift": 2 - LEFT, "yshift": 6},
 }
-"""Place of a line above the plot."""
-
-
-def add_note(figure: go.Figure, words: str, *, markup: bool = False, up: int = 6) -> None:
-    """Add a line `up` pixels above the plot, in place of a key; plain text unless `markup`."""
-    add_text(figure, words if markup else escaped(words), None, **NOTE | {"yshift": up})
+"""Place of a line above the plot, in place of a key."""
 
 
 def line_at(line: Mapping[str, Any], *, x: float | None = None, y: float | None = None) -> dict[str, Any]:

@@ -51,7 +51,7 @@ PER_PROMPT: dict[str, pa.DataType] = {
     "prompt": _int,  # place in the set, from 0; lines are in this order
     "id": _text,  # the prompt's name in its set
     "category": _text,  # for grouping
-    "error": _text,  # why it has no results; empty where it has
+    "error": _text,  # the reason for missing results; empty if there are results
     "prompt_tokens": _int,  # length of the prompt
     "positions": _int,  # drafted positions that the map rests on, each counted once
     "passes": _int,  # batched target passes of the map

@@ -24,7 +24,7 @@ from mars_viz.sweep.measures import EVEN, Terms, cell, spread, told
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import PACES, CachedSweep, GridTable, drawn, losing, missing, settings_of
 from mars_viz.sweep.result import SweepResult, together
-from mars_viz.sweep.wall_clock import CUT, Checks, TimingCheck
+from mars_viz.sweep.wall_clock import Checks, TimingCheck, excluded
 from mars_viz.words import counted, decimals_within, exact_setting, exactly, number, ranged, short_device, times
 
 COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
@@ -213,8 +213,8 @@ def clock(sweep: CachedSweep, dial: float, checks: Checks) -> list[Block]:
     newest, blocks = checks.latest(dial), list[Block]()
     if newest is not None:
         blocks += timed(replace(newest, how=sweep.how))
-    if (cut_by := sweep.plan.cut_by) is not None and not cut_by.counts:
-        blocks.append(Sentence(CUT, small=True))
+    if note := excluded(sweep.plan.over or sweep.plan.settings.controller):
+        blocks.append(Sentence(note, small=True))
     if len(checks.found) == (newest is not None):
         return blocks
     against = f"over {sweep.plan.against}"

@@ -86,9 +86,8 @@ class Evidence:
     `grid` are dial values of the table; None for evenly spaced ones. `recommendation` is None for the sweep's own.
     `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting is used. `batches` are
     rounds measured for several texts at once. `beside` are sweeps of the rule with another fixed setting, which form a
-    grid with this one. `terms` are those of the
-    recommendation and of all intervals. `by_hand` is True if a user chose the setting (None: if it is not the sweep's
-    own choice). `references` are BibTeX entries.
+    grid with this one. `terms` are those of the recommendation and of all intervals. `by_hand` is True if a user chose
+    the setting (None: if it is not the sweep's own choice). `references` are BibTeX entries.
     """
 
     def __init__(

@@ -74,8 +74,10 @@ class Plan:
     def length_at(self, value: float) -> int | None:
         """Return the number of tokens that every round drafts at a value of the axis; None if rounds differ in it, and
         for trees."""
-        if self.settings.drafts_trees or self.cut_by is None:
-            return None if self.settings.drafts_trees else self.settings.gamma
+        if self.settings.drafts_trees:
+            return None
+        if self.cut_by is None:
+            return self.settings.gamma
         return int(value) if self.over and self.cut_by.counts else None
 
     @property
@@ -157,7 +159,8 @@ def check_span(settings: Settings, span: Span) -> None:
         raise SettingError(f"{axis.title} cuts chains; sweep drafts that are chains (--tree chain).")
     if not axis.dial.low <= span.low <= axis.reference <= span.high <= axis.dial.high:
         compared = "setting with the strict one; let the range reach the strict end,"
-        compared = "threshold with drafts of full length; let the range reach" if span.over else compared
+        if span.over:
+            compared = "threshold with drafts of full length; let the range reach"
         raise SettingError(f"A sweep compares every {compared} {axis.symbol} = {axis.reference:g}.")
     if span.gammas != (settings.gamma,):
         raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")

@@ -82,7 +82,7 @@ def unanswered(item: PromptItem) -> str:
 
 
 class _Mapper(Protocol):
-    """What a sweep needs of `LocalMapper` or `on_ray.WorkerPool`."""
+    """The methods of `LocalMapper` and `on_ray.WorkerPool` that a sweep uses."""
 
     @property
     def reach(self) -> int: ...

@@ -49,11 +49,17 @@ FORMAT = "mars-viz-wall-clock"
 SCHEMA = 3
 
 
-CUT = (
+_CUT = (
     "Each draft took as many passes of the drafter as the controller lets it take, known from a decode before; what "
     "the controller's own look at the drafter's law takes is left out."
 )
-"""Note about the clock if a controller cuts drafts."""
+
+
+def excluded(controller: str) -> str:
+    """Return a sentence about time that the clock excludes; empty unless the controller of this name, which may have a
+    threshold, looks at the drafter's law."""
+    name = controller.partition(":")[0]
+    return "" if name == NONE or CONTROLLERS[name].counts else _CUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +105,8 @@ class TimingCheck:
 
     @property
     def note(self) -> str:
-        """A sentence about time that the clock excludes; empty without a controller that looks at the drafter's law."""
-        name = self.over or self.controller.partition(":")[0]
-        return "" if name == NONE or CONTROLLERS[name].counts else CUT
+        """A sentence about time that the clock excludes; see `excluded`."""
+        return excluded(self.over or self.controller)
 
     def is_of(self, plan: Plan) -> bool:
         """Return True if it belongs to a setting of this sweep."""
