@@ -30,6 +30,7 @@ from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
 from mars_viz.axis import Span
+from mars_viz.chat import NO_HISTORY
 from mars_viz.prompts import PromptSet, builtin_prompts
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
@@ -120,11 +121,11 @@ def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float
     mapper, results = LocalMapper(backend, plan, batch=1), []
     items = prompts.items[:6]
     for index, item in enumerate(items):
-        mapper.begin(index, item, ())
+        mapper.begin(index, item, NO_HISTORY)
         while len(results) <= index:
             results += mapper.advance()
     moved = {
-        "to_worker": sum(len(pickle.dumps((n, item, ()))) for n, item in enumerate(items)) / len(items),
+        "to_worker": sum(len(pickle.dumps((n, item, NO_HISTORY))) for n, item in enumerate(items)) / len(items),
         "from_worker": sum(len(pickle.dumps([each])) for each in results) / len(results),
     }
     found = {}

@@ -179,10 +179,8 @@ def text_at(markup: str, colour: str | None, **place: Any) -> dict[str, Any]:
     return {"text": markup, "showarrow": False, "font": font, **place}
 
 
-NOTE: dict[str, Any] = {
-    **{"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"},
-    **{"align": "left", "xshift": 2 - LEFT, "yshift": 6},
-}
+_ABOVE = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"}
+NOTE: dict[str, Any] = _ABOVE | {"align": "left", "xshift": 2 - LEFT, "yshift": 6}
 """Place of a line above the plot, in place of a key."""
 
 
