@@ -27,7 +27,7 @@ class Sentence:
     text: str
     basis: str = ""  # one of BASES; empty if it has no number
     small: bool = False  # a remark
-    more: str = ""  # shown on hover on pages
+    more: str = ""  # shown on hover on pages, in place of the basis's meaning
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,25 +135,25 @@ def _name(page_state: LessonPageState, lesson: Lesson | None, source: str) -> No
 
 @faults.fragment
 def _look(
-    desk: LessonPageState, run: Run, lesson: Lesson | None, catalog: RunCatalogue, source: str, steps_first: bool
+    page_state: LessonPageState, run: Run, lesson: Lesson | None, catalog: RunCatalogue, source: str, steps_first: bool
 ) -> None:
-    write_address(desk)
+    write_address(page_state)
     corner = None
-    if not desk.view.teach:
+    if not page_state.view.teach:
         corner = st.container(horizontal=True, vertical_alignment="top")
         with corner.container():
             if lesson is None:
-                base.run_caption(desk, run)
+                base.run_caption(page_state, run)
             else:
-                _name(desk, lesson, source)
+                _name(page_state, lesson, source)
     if lesson is None:
-        base.show_steps(desk, run)
+        base.show_steps(page_state, run)
     else:
-        _give(desk, run, lesson, catalog, steps_first and desk.view.teach)
+        _give(page_state, run, lesson, catalog, steps_first and page_state.view.teach)
     if corner is not None:  # last, so that the link has the values of the lesson's controls
         with corner.popover("Teach"):
             if st.button("Large type, no controls", key="learn-teach", width="stretch"):
-                desk.change(teach=True)
+                page_state.change(teach=True)
                 st.rerun()
             st.caption("A link for the class: it opens this screen with its run, step and settings.")
             parameters = st.query_params.to_dict() | {"teach": "1"}
@@ -161,37 +161,37 @@ def _look(
             st.code(address, language=None, wrap_lines=True)
 
 
-def _give(desk: LessonPageState, run: Run, lesson: Lesson, catalog: RunCatalogue, steps_first: bool) -> None:
-    number, lacks = desk.view.lesson, lesson.lacks(run)
+def _give(page_state: LessonPageState, run: Run, lesson: Lesson, catalog: RunCatalogue, steps_first: bool) -> None:
+    number, lacks = page_state.view.lesson, lesson.lacks(run)
     if warning := lacks or (lesson.caution(run) if lesson.caution else ""):
-        _offer_sample(desk, lesson, catalog, warning)
+        _offer_sample(page_state, lesson, catalog, warning)
     if lacks:
         return
     if steps_first:
-        _step_by_step(desk, run, lesson)
-    picture, words, question = places(lesson, large=desk.view.teach)
+        _step_by_step(page_state, run, lesson)
+    picture, words, question = places(lesson, large=page_state.view.teach)
     with picture:
-        lesson.draw(desk, run, lambda: library.samples_of(catalog))
+        lesson.draw(page_state, run, lambda: library.samples_of(catalog))
     with words:
-        for paragraph in () if desk.view.teach else lesson.text:
+        for paragraph in () if page_state.view.teach else lesson.text:
             st.markdown(paragraph)
     with question:
         with st.expander(f"**{markdown(lesson.question)}**", key=f"answer-{number}"):
             st.markdown(lesson.answer)
-        base.draw_aside(desk, run, lesson, f"aside-{number}")
+        base.draw_aside(page_state, run, lesson, f"aside-{number}")
     if not steps_first:
-        _step_by_step(desk, run, lesson)
+        _step_by_step(page_state, run, lesson)
 
 
-def _offer_sample(desk: LessonPageState, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
+def _offer_sample(page_state: LessonPageState, lesson: Lesson, catalog: RunCatalogue, warning: str) -> None:
     left, button = st.columns([7.8, 4.2], vertical_alignment="center")
     with left:
         theme.note(warning)
     other = library.suited(catalog, lesson.lacks, lesson.sample)
-    if other and other != desk.run:
+    if other and other != page_state.run:
         words = f"Open “{catalog.labels[other]}”"
         if button.button(markdown(words), key="learn-open", width="stretch"):
-            desk.choose(other)
+            page_state.choose(other)
             st.rerun()
 
 
@@ -208,12 +208,12 @@ def places(lesson: Lesson, *, large: bool) -> tuple[DeltaGenerator, DeltaGenerat
     return st.container(), words, question
 
 
-def _step_by_step(desk: LessonPageState, run: Run, lesson: Lesson) -> None:
+def _step_by_step(page_state: LessonPageState, run: Run, lesson: Lesson) -> None:
     words = f"Watch {'this run' if lesson.played is None else 'the strict text'} step by step"
-    key, asked_for = f"watch-{desk.view.lesson}", desk.view.frame is not None
+    key, asked_for = f"watch-{page_state.view.lesson}", page_state.view.frame is not None
     with st.expander(markdown(words), expanded=asked_for, key=key, on_change="rerun") as folded:
         if folded.open:
-            base.show_steps(desk, run, lesson)
+            base.show_steps(page_state, run, lesson)
 
 
 _page()

@@ -132,7 +132,7 @@ def _side(places: np.ndarray, prefix: int, shared: Sequence[tuple[int, int]], pa
     common = before[places[1:]] - before[places[:-1]] == np.diff(places)
     if not len(common):
         return Side(common, None, partners)
-    empty = np.diff(places) == 0  # a control token among characters goes with what stands before it
+    empty = np.diff(places) == 0  # a control token among characters belongs to the token before it
     common &= ~empty | (inside[places[:-1]] == 1) | (places[:-1] == 0)
     parting = np.flatnonzero(places[1:] > prefix)
     return Side(common, int(parting[0]) if len(parting) else None, partners)

@@ -72,11 +72,11 @@ def sentence(text: str, basis: str = "") -> None:
 def lead(parts: Iterable[Sentence], more: str = "") -> None:
     """Draw the page's main result, the parts of a sentence with their bases, and a remark below."""
     below = Html(f"<br><small>{html(more)}</small>") if more else Html()
-    theme.show(Html(f'<p class="mv-lead" role="status">{joined(map(_tagged, parts))}{html(below)}</p>'))
+    theme.lead(joined([*map(_tagged, parts), below]))
 
 
 def _tagged(sentence: Sentence) -> Html:
-    tag = theme.tag(sentence.basis, BASES[sentence.basis]) if sentence.basis else Html()
+    tag = theme.tag(sentence.basis, sentence.more or BASES[sentence.basis]) if sentence.basis else Html()
     return Html(f"{html(sentence.text)} {html(tag)}")
 
 

@@ -136,8 +136,7 @@ def page() -> None:
     pair = None if run is None else beside(session, catalog)
     with asking:
         prompt(session, run)
-    for sentence in filter(None, [catalog.error, *session.notices]):
-        theme.note(sentence)
+    theme.note(catalog.error, *session.notices)
     if session.job is not None:
         imported.close()
         tab_jobs.decoding(session)

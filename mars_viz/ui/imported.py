@@ -123,7 +123,7 @@ def _token(served: ServedRounds, place: int) -> Html:
     is_target_token = not served.drafted[place]
     kind = "corrected" if served.corrected[place] else "bonus" if is_target_token else "kept"
     value = served.ratio[place] if served.raw else served.margin[place]
-    logits = f"{'z2/z1' if served.raw else 'z1 − z2'} = {number(float(value))}" if value == value else "logits not told"
+    logits = f"{'z2/z1' if served.raw else 'z1 − z2'} = {number(float(value))}" if value == value else "logits unknown"
     round_ = int(served.round_index[place])
     title = f"token {place + 1}, {f'round {round_}' if round_ else 'by the prefill'}: {_WORDS[kind]}; {logits}"
     ground = " odd" if round_ % 2 else ""

@@ -187,7 +187,7 @@ class RunCatalogue:
 
     def opened(self, run_id: str) -> Run:
         """Return the run. Raises BadInput if it is missing or cannot be read."""
-        if not self.labels:
+        if not (self.own or self.recorded):
             raise RunFileError(NOTHING_YET)
         if not run_id:
             raise RunFileError(NONE_CHOSEN)

@@ -1,7 +1,7 @@
 """Reads and writes the query parameters of pages.
 
-A page's view is a frozen dataclass. The functions `text`, `number`, `whole`, `flag`, `one_of`, `parameter` and `part`
-create its fields together with their encoding.
+A page's view is a frozen dataclass. The functions `text`, `number`, `whole`, `flag`, `one_of`, `pin`, `parameter` and
+`part` create its fields together with their encoding.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def from_parameters(kind: type[V], parameters: Mapping[str, str]) -> Opened[V]:
     return Opened(kind(**values), tuple(complaints))
 
 
-def _pin(name: str, kind: Any) -> Any:
+def pin(name: str, kind: Any) -> Any:
+    """Return a field for a class that `read` parses and `key` writes; None by default."""
     return parameter(name, kind.read, lambda pin: str(pin.key))
 
 
@@ -135,9 +136,9 @@ class View:
     selected: int | None = whole("selected")
     gamma: int | None = whole("gamma")  # tokens per block, if the run has a dial map; None for the run's own
     cuts: bool = flag("cuts")  # True if the dial is a draft-length controller's threshold, on a run with a map of it
-    pin_token: PinnedToken | None = _pin("pin_token", PinnedToken)  # token to compare with the selected one
-    pin_dial: PinnedSetting | None = _pin("pin_dial", PinnedSetting)  # setting to compare with the current
-    pin_run: Choice | None = _pin("pin_run", Choice)  # run shown next to this one
+    pin_token: PinnedToken | None = pin("pin_token", PinnedToken)  # token to compare with the selected one
+    pin_dial: PinnedSetting | None = pin("pin_dial", PinnedSetting)  # setting to compare with the current
+    pin_run: Choice | None = pin("pin_run", Choice)  # run shown next to this one
 
 
 DialRange = tuple[str, float, float]  # a dial's symbol and bounds

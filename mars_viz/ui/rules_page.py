@@ -43,7 +43,7 @@ from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Provenance, Run
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom.server_class import class_view
-from mars_viz.ui.documents import draw, sentence
+from mars_viz.ui.documents import draw, lead, sentence
 from mars_viz.ui.jobs.decode_job import Walked, walk_job
 from mars_viz.ui.jobs.models import LEFT, Job, JobState
 from mars_viz.ui.links import Opened, View
@@ -394,7 +394,7 @@ def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None
     else:
         row, strict, walked = panel.against_strict(rule.name, dial)
         basis = Basis.EXACT if {row.basis, strict.basis} == {Basis.EXACT} else Basis.BLOCK_LOCAL
-        theme.lead(compared_with_strict(row, strict, walked), basis.value, basis.words)
+        lead([Sentence(compared_with_strict(row, strict, walked), basis.value)])
     sentence(f"{rule.title}: {rule.summary} It keeps a drafted token x where {rule.formula}.")
     with st.expander("About this rule", key="lab-about", on_change="rerun") as about:
         if about.open:

@@ -62,10 +62,9 @@ def note(*sentences: str) -> None:
         show(Html(f'<p class="mv-note" role="status">{html(visitors.told(sentence))}</p>'))
 
 
-def lead(words: str, basis: str = "", meaning: str = "") -> None:
-    """Draw a page's result in large type, with its basis."""
-    mark = tag(basis, meaning) if basis else Html()
-    show(Html(f'<p class="mv-lead" role="status">{html(words)} {html(mark)}</p>'))
+def lead(words: str) -> None:
+    """Draw a page's result in large type."""
+    show(Html(f'<p class="mv-lead" role="status">{html(words)}</p>'))
 
 
 def live_text(prompt: str, text: str) -> None:

@@ -12,13 +12,12 @@ import pandas as pd
 from mars_viz.analysis.alignment import Alignment, Difference, Unit, Written, written
 from mars_viz.components.compare import Pane, Payload, lane_payload, pair_payload, whole_payload
 from mars_viz.demo import BUILT_IN
-from mars_viz.documents import Table
+from mars_viz.documents import Sentence, Table
 from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Run, Settings
-from mars_viz.ui import theme
+from mars_viz.ui import documents
 from mars_viz.ui.compare import page_state
 from mars_viz.ui.compare.page_state import Across, Candidate, CompareView, Lineup
-from mars_viz.ui.documents import draw
 from mars_viz.words import THIN_SPACE, counted, number, setting, shown_token
 
 QUOTED = 24  # maximum number of characters of a token in a sentence
@@ -291,7 +290,7 @@ def payload(view: CompareView, shown: Lineup) -> Payload:
 
 def lead(sentence: str) -> None:
     """Draw the main result, which is exact."""
-    theme.lead(sentence, "exact", MEANING["exact"])
+    documents.lead([Sentence(sentence, "exact", more=MEANING["exact"])])
 
 
 def table(rows: Sequence[Difference], names: Names) -> None:
@@ -299,7 +298,7 @@ def table(rows: Sequence[Difference], names: Names) -> None:
     heads, label = ("number", names.left, names.right, "difference", "basis"), "Both texts in numbers"
     meanings = "; ".join(f"{row.name}: {row.meaning}" for row in rows if row.meaning)
     bases = " ".join(MEANING[basis] for basis in dict.fromkeys(row.stands for row in rows))
-    draw([Table(heads, list(map(cells, rows)), label, label, {"number": meanings, "basis": bases})])
+    documents.draw([Table(heads, list(map(cells, rows)), label, label, {"number": meanings, "basis": bases})])
 
 
 def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:

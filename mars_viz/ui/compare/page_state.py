@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from mars_viz.analysis.alignment import Alignment, align_runs
@@ -44,18 +43,14 @@ def _is_token(text: str) -> bool:
     return re.fullmatch("(left|right)-[0-9]{1,7}", text) is not None
 
 
-def _choice(name: str) -> Any:
-    return links.parameter(name, Choice.read, lambda choice: str(choice.key))
-
-
 @dataclass(frozen=True, slots=True)
 class CompareView:
     """State of the Compare page."""
 
     across: Across = links.one_of("across", Across.SETTINGS)
     gamma: int | None = links.whole("gamma", 1000)  # block length of the settings to browse; None for the run's own
-    reference: Choice | None = _choice("reference")  # the reference text; None for the default
-    shown: Choice | None = _choice("shown")  # the compared text; None for the default
+    reference: Choice | None = links.pin("reference", Choice)  # the reference text; None for the default
+    shown: Choice | None = links.pin("shown", Choice)  # the compared text; None for the default
     colour: Colour = links.one_of("colour", Colour.DIFFERENCE)
     token: str = links.parameter("token", lambda text: text if _is_token(text) else None, str, "")
     """The selected token: 'left-' or 'right-' with its slot, numbered as in the explorer; empty for none."""

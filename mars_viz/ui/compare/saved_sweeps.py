@@ -168,8 +168,8 @@ def _divergence_words(both: Pairing, differences: tuple[np.ndarray, np.ndarray] 
     if differences is None:
         reference_text = "strict text" if references == {"strict"} else f"sweep's text at {listed}"
         return (
-            "Where the texts diverge is known of one prompt at a time: a sweep's figures say where each text diverges "
-            f"from its own {reference_text}, and these two differ in that."
+            "The first difference of both texts is known for single prompts only: each sweep's figures count from its "
+            f"own {reference_text}, and these two may differ."
         )
     first, exact = differences
     same, unsure = int((first < 0).sum()), int((~exact).sum())

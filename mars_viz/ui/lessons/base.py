@@ -251,16 +251,16 @@ class Lesson:
         """Return why this run is unsuitable, as a sentence; empty if it is suitable."""
         return lacking(run, self.needs)
 
-    def draw(self, desk: LessonPageState, run: Run, samples: Callable[[], Iterator[Run]]) -> None:
+    def draw(self, page_state: LessonPageState, run: Run, samples: Callable[[], Iterator[Run]]) -> None:
         """Draw the picture and its control. `samples` yields the readable sample runs."""
         if self.show is not None:
-            self.show(desk, run)
+            self.show(page_state, run)
         elif (make := self.picture) is not None:
             shown = once("learn-picture", run, lambda: make(run, samples()), self.name)
             if shown is None:
                 theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
             else:
-                moving(desk, shown)
+                moving(page_state, shown)
 
 
 def once(key: str, run: Run, make: Callable[[], T], *more: object) -> T:
@@ -278,60 +278,60 @@ TOP = 10  # pixels above the plot
 KEY = 20  # additional pixels for a legend above the plot
 
 
-def draw(desk: LessonPageState, figure: Figure, key: str) -> None:
+def draw(page_state: LessonPageState, figure: Figure, key: str) -> None:
     """Draw a figure with its title as a heading above it, which may wrap and is also its alternative text."""
     alt = figures.spoken_title(figure)
     unbroken = alt.replace(" = ", UNBROKEN).replace(" %", "\u00a0%")
     theme.show(Html(f'<h3 class="mv-caption">{html(unbroken)}</h3>'))
     # text above the plot, not counting the dial's name inside it
     has_key = any((each.yref, each.y, each.yanchor) == ("paper", 1, "bottom") for each in figure.layout.annotations)
-    layout, scale = figure.layout, LARGER if desk.view.teach else 1.0
+    layout, scale = figure.layout, LARGER if page_state.view.teach else 1.0
     above = TOP + KEY * has_key
     margin = {"l": scale * layout.margin.l, "t": scale * above, "b": scale * layout.margin.b}
     figure.update_layout(title_text="", height=scale * HEIGHT, font_size=scale * layout.font.size, margin=margin)
-    if desk.view.teach:
+    if page_state.view.teach:
         figure.update_xaxes(title_font_size=17)
         figure.update_yaxes(title_font_size=17)
         figure.update_annotations(font_size=17)
     chart(figure, key, alt=alt, saves=False)
 
 
-def moving(desk: LessonPageState, shown: LessonPicture) -> None:
+def moving(page_state: LessonPageState, shown: LessonPicture) -> None:
     """Draw the figure, and write the values of moved controls to the address."""
-    view, key = desk.view, f"lesson-{shown.kind.value}-{desk.run}"
+    view, key = page_state.view, f"lesson-{shown.kind.value}-{page_state.run}"
     position = dict(view.knobs)
     for knob in shown.knobs:
         if knob.name == "dial" and view.dial is not None:
             position["dial"] = min(max(view.dial, knob.low), knob.high)
     values = lesson_figure(
-        shown.kind, shown.knobs, shown.figure, position, key=key, label=shown.label, large=desk.view.teach
+        shown.kind, shown.knobs, shown.figure, position, key=key, label=shown.label, large=page_state.view.teach
     )
     moved = {knob.name: values[knob.name] for knob in shown.knobs if values[knob.name] != knob.start}
     dial, known = moved.pop("dial", None), {knob.name: position.get(knob.name, knob.start) for knob in shown.knobs}
     if moved != view.knobs:
-        desk.change(knobs=moved)
+        page_state.change(knobs=moved)
     if values.get("dial") != known.get("dial"):
-        desk.change(dial=dial, frame=None)
-    write_address(desk)
+        page_state.change(dial=dial, frame=None)
+    write_address(page_state)
 
 
 POLL = 0.5  # seconds between polls of a task
 
 
-def draw_aside(desk: LessonPageState, run: Run, lesson: Lesson, name: str) -> None:
+def draw_aside(page_state: LessonPageState, run: Run, lesson: Lesson, name: str) -> None:
     """Draw the figure next to a lesson's own, and the button or the progress of the tab's task that measures it."""
     if lesson.aside is None or lesson.measured is None:
         return
-    tasks, (label, doing, find) = desk.tasks, lesson.measured
+    tasks, (label, doing, find) = page_state.tasks, lesson.measured
     task = tasks.get(name)
     measured = None if task is None else task.progress.result
     models = "" if task is None or task.choice is None or measured is None else not_built_in(task.choice)
-    aside = lesson.aside(run, theme.figure_theme(), desk.view.dial, measured, models or BUILT_IN_PAIR)
+    aside = lesson.aside(run, theme.figure_theme(), page_state.view.dial, measured, models or BUILT_IN_PAIR)
     if isinstance(aside, str):
         theme.small(aside)
         return
     if aside is not None:
-        draw(desk, aside.figure, name)
+        draw(page_state, aside.figure, name)
         theme.small(aside.words, aside.more)
         theme.note(aside.warning)
     if task is not None and not task.progress.state.finished:
@@ -352,9 +352,9 @@ def draw_aside(desk: LessonPageState, run: Run, lesson: Lesson, name: str) -> No
         theme.note(f"{LEFT}; its results until then are shown.")
 
 
-def run_caption(desk: LessonPageState, run: Run) -> None:
+def run_caption(page_state: LessonPageState, run: Run) -> None:
     """Draw the settings of the run, with the keys of the stepper as a tooltip."""
-    settings = played_run(desk, run)[0].settings
+    settings = played_run(page_state, run)[0].settings
     rule = rule_named(settings.rule).at(settings.dial)
     drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
     words = f"{rule}, {drafts}, temperature {settings.temperature:g}. Exact: the decisions of this text."
@@ -365,21 +365,21 @@ def run_caption(desk: LessonPageState, run: Run) -> None:
     st.caption(markdown(words), help=markdown(keys))
 
 
-def show_steps(desk: LessonPageState, recorded: Run, lesson: Lesson | None = None) -> None:
+def show_steps(page_state: LessonPageState, recorded: Run, lesson: Lesson | None = None) -> None:
     """Draw the stepper of the played run, and write its frame to the address."""
-    run, complaint = played_run(desk, recorded, lesson)
+    run, complaint = played_run(page_state, recorded, lesson)
     theme.note(complaint)
-    key = f"stepper-{desk.run}-{run.settings.gamma}"
-    frame = stepper(run, frame=desk.view.frame or 0, key=key, large=desk.view.teach)
-    if frame or desk.view.frame is not None:
-        desk.change(frame=frame)
-    write_address(desk)
+    key = f"stepper-{page_state.run}-{run.settings.gamma}"
+    frame = stepper(run, frame=page_state.view.frame or 0, key=key, large=page_state.view.teach)
+    if frame or page_state.view.frame is not None:
+        page_state.change(frame=frame)
+    write_address(page_state)
 
 
-def played_run(desk: LessonPageState, run: Run, lesson: Lesson | None = None) -> tuple[Run, str]:
+def played_run(page_state: LessonPageState, run: Run, lesson: Lesson | None = None) -> tuple[Run, str]:
     """Return the run at the page's dial and no message, cached so that the stepper's data need not be computed again.
     If that text is unknown, return the recorded run and a message."""
-    dial, knobs = desk.view.dial, desk.view.knobs
+    dial, knobs = page_state.view.dial, page_state.view.knobs
     if lesson is not None and (played_at := lesson.played) is not None:
         return once("learn-played", run, lambda: played_at(run, knobs) or run, knobs), ""
     if dial is None or dial == run.settings.dial:

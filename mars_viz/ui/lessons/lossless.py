@@ -23,17 +23,17 @@ SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().as
 MOST = 40  # maximum number of positions to choose from
 
 
-def show(desk: LessonPageState, run: Run) -> None:
+def show(page_state: LessonPageState, run: Run) -> None:
     """Draw the choice of a position, its distributions and the simulation."""
     positions = places(run)[:MOST]
     labels = [_label(run, place) for place in positions]
-    asked = desk.view.place
+    asked = page_state.view.place
     shown = asked if asked in labels else _label(run, _telling(run))
     chosen = bound(
-        st.selectbox, "Drafted token", "place", shown, lambda label: desk.change(place=label), options=labels
+        st.selectbox, "Drafted token", "place", shown, lambda label: page_state.change(place=label), options=labels
     )
     laws = overlap(run, positions[labels.index(chosen)])
-    base.moving(desk, _pictured(run, laws))
+    base.moving(page_state, _pictured(run, laws))
     theme.lead(_finding(laws))
 
 

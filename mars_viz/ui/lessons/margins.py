@@ -14,13 +14,13 @@ _POSITIONS = 64  # maximum number of positions in the thumbnail
 _FLOOR = 0.5  # start of its axis: few ratios are below
 
 
-def _show(desk: LessonPageState, run: Run) -> None:
-    key, look = f"learn-explorer-{desk.run}", Look.LARGE if desk.view.teach else Look.LEAN
-    state = explorer(run, dial=desk.view.dial, overlay="ratio", selected=None, key=key, look=look)
+def _show(page_state: LessonPageState, run: Run) -> None:
+    key, look = f"learn-explorer-{page_state.run}", Look.LARGE if page_state.view.teach else Look.LEAN
+    state = explorer(run, dial=page_state.view.dial, overlay="ratio", selected=None, key=key, look=look)
     moved = None if state.dial == run.settings.dial else state.dial
-    if moved != desk.view.dial:
-        desk.change(dial=moved, frame=None)
-    write_address(desk)
+    if moved != page_state.view.dial:
+        page_state.change(dial=moved, frame=None)
+    write_address(page_state)
 
 
 def thumbnail(run: Run) -> str:
