@@ -190,7 +190,7 @@ def look(page_state: TunePageState, catalog: SweepCatalogue, sweep: CachedSweep)
     before = home if view.dial is None else view.dial
     dial = turned(sweep, before, home, view.sweep, paired=detail.shows_pairs())
     if dial != before:
-        page_state.turn(dial)
+        page_state.look(dial=dial)
     view = page_state.view
     advised = sweep.recommendation(view.terms)
     with above:
@@ -258,7 +258,7 @@ def lay_over(page_state: TunePageState, beside: Mapping[str, str]) -> None:
     st.session_state["tune-others"] = [name for name in page_state.view.others if name in beside]
 
     def compare() -> None:
-        page_state.view = replace(page_state.view, others=tuple(st.session_state["tune-others"]))
+        page_state.change(others=tuple(st.session_state["tune-others"]))
 
     st.multiselect(
         "Overlay",

@@ -21,6 +21,7 @@ from mars_viz.run import Run
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.model_process import pickled
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.lessons import LESSONS, base, ratio, theta
@@ -75,7 +76,7 @@ def test_every_lesson_opens_on_a_run_that_serves_it(number):
     assert f"{number} · {lesson.title}" in said(tab) and lesson.point.split("'")[0] in said(tab)
     assert all(paragraph in said(tab) for paragraph in lesson.text) and lesson.answer in said(tab)
     assert address(tab)["lesson"] == str(number) and all(titles(tab)) and "<script>" not in said(tab)
-    assert lesson.whole_width or element(tab)["knobs"]
+    assert (lesson.whole_width or element(tab)["knobs"]) and pickled(lesson.measured)  # for the model process
 
 
 def test_counts_of_the_shift_and_texts_of_the_dial_are_those_of_the_run(folder):
@@ -85,11 +86,10 @@ def test_counts_of_the_shift_and_texts_of_the_dial_are_those_of_the_run(folder):
         for c in (-40, -8, 0, 3, 40):
             assert told["changes"][c + figure["reach"]] == np.count_nonzero(changed(asked, moved(run, float(c))))
     figure, run = element(opened(lesson="6", run="a-greedy"))["figure"], read(folder / "a-greedy")
-    assert len(figure["segments"]) > 1 and figure["prompt"] == run.prompt
+    assert len(figure["segments"]) > 1 and figure["prompt"] == run.prompt and figure["segments"][-1]["other"] == ""
     for told in figure["segments"]:
         text = run.decode(run.dial_map.segment(told["low"], 6).token_ids)
         assert told["same"] + told["other"] == text and "strict text" in told["words"]
-    assert figure["segments"][-1]["other"] == ""
 
 
 def cut_short(budget: Budget) -> Run:

@@ -256,7 +256,7 @@ def settle(session: Session) -> None:
             shared_worker().name(job, _map_of(run_id))
         if not progress.state.finished or (then is not None and progress.state is JobState.DONE):
             session.filling = Filling(run_id, job, then and replace(then, run=run_id))
-    error = progress.error if session.filling is None else ""  # otherwise `fill_in` reports it
+    error = "" if session.filling and session.filling.job is job else progress.error  # `fill_in` reports a map's
     session.notices[:] = filter(None, [progress.ending, error, progress.unsaved])
     fill_in(session)
 

@@ -23,8 +23,6 @@ from mars_viz.ui.links import View, from_parameters
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from mars_viz.ui.classroom.server_class import ServerClass
-
 PARAMETER = "teacher"
 WRONG = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>MARS Viz</title><p>This is not the teacher's link of this "

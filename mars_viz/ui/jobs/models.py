@@ -150,8 +150,8 @@ class Models(Generic[Pair]):
                     ended = False
                     break
             else:
-                if isinstance(news.get("costs"), Costs):
-                    self._set(replace(self._status, costs=news["costs"]))
+                if isinstance(costs := news.get("result"), Costs):
+                    self._set(replace(self._status, costs=costs))
                 tell(**news)
         except Interrupted:
             tell(state=JobState.CANCELLED)
@@ -308,7 +308,6 @@ class Report(Progress):
 
     share: float = 0.0  # finished share of the work, from 0 to 1
     result: Any = None  # latest result; None before the first
-    costs: Costs | None = None  # measured costs of the pair's passes, which all sessions share
 
 
 P = TypeVar("P", bound=Progress)

@@ -117,14 +117,12 @@ def measure(settings: Settings, backend: Any, most: int = 0) -> Iterator[TaskSte
 
 
 def measure_costs(settings: Settings, keep: Callable[[Any], object] | None, backend: Any, most: int = 0) -> Events:
-    """Do the same as the work of a job. `keep` stores the costs, and may raise BadInput. Costs of batches belong to a
-    sweep, and are its result."""
-    costs = None
-    for share, costs in measure(settings, backend, most):  # noqa: B007
-        yield {"share": share}
-    if keep is not None and costs is not None:
+    """Do the same as the work of a job. `keep` stores the costs, and may raise BadInput."""
+    for share, costs in measure(settings, backend, most):
+        yield {"share": share, "result": costs}
+    if keep is not None:
         keep(costs)
-    return {"result" if most else "costs": costs}
+    return {"result": costs}
 
 
 def unload(models: Models[Any]) -> Events:

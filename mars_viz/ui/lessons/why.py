@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.models import TaskStep
 from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
 from mars_viz.words import number, short_device
@@ -25,7 +26,10 @@ from mars_viz.words import number, short_device
 LONGEST = 16  # maximum γ of the control
 STEPS = 100  # number of steps of α's control
 MEASURED = 8  # γ of the measured passes
-PASSES = Settings(rule="strict", gamma=MEASURED)
+
+
+def _measure(pair: Any) -> Iterator[TaskStep]:  # a named function, so that it can be pickled with its job
+    return tasks.measure(Settings(rule="strict", gamma=MEASURED), pair)
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
@@ -108,9 +112,5 @@ LESSON = Lesson(
     thumbnail=thumbnail,
     picture=picture,
     aside=_passes,
-    measured=(
-        "Measure the passes on this device",
-        "Timing passes of both models …",
-        lambda pair: tasks.measure(PASSES, pair),
-    ),
+    measured=("Measure the passes on this device", "Timing passes of both models …", _measure),
 )

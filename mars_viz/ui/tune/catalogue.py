@@ -102,13 +102,7 @@ class TunePageState(PageState):
 
     def open(self, sweep: str) -> None:
         """Open another sweep at its recommended setting."""
-        self.notices.clear()
-        self.view = replace(self.view, sweep=sweep, dial=None, others=())
-
-    def turn(self, dial: float) -> None:
-        """Choose another setting."""
-        self.notices.clear()
-        self.view = replace(self.view, dial=dial)
+        self.look(sweep=sweep, dial=None, others=())
 
 
 _KEPT = 6  # maximum number of sweeps in memory

@@ -233,14 +233,9 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
         _check_file(task)
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
     settings = [each.settings for each in plans.values()]
-    what: dict[str, Any] = {
-        "prompts": prompts,
-        "settings": settings,
-        "span": plan.span,
-        "out": list(plans),
-        "chat": plan.chat,
-    }
-    make = partial(sweep_prompts, **what, resume=True)
+    make = partial(
+        sweep_prompts, prompts=prompts, settings=settings, span=plan.span, out=list(plans), chat=plan.chat, resume=True
+    )
     job = sweep_job(labels, make, models_of(entry.path, plan))
     tab_jobs.shared_worker().begin(job, *labels)
 
