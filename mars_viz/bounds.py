@@ -17,6 +17,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mars_viz.errors import RunFileError, SettingError
+from mars_viz.words import clipped
 
 VOCABULARY = 1 << 20
 """Upper limit of token ids; the largest vocabularies have about 260,000 entries, a translation model's 900,000."""
@@ -93,7 +94,7 @@ def shortened(value: object) -> str:
         text = repr(value)
     except ValueError:  # more digits than Python converts
         return "a number of thousands of digits"
-    return text if len(text) <= 40 else f"{text[:39]}…"
+    return clipped(text, 40)
 
 
 LARGEST = 8 << 20  # bytes of a JSON file; a prompt token takes about 9, so hundreds of thousands fit

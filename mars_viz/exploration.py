@@ -205,7 +205,7 @@ def next_flip(round_: Round, dial: float) -> float:
     walk reaches count.
     """
     speculation, verdicts, decision = round_.speculation, round_.verdicts, round_.decision
-    reached = np.full(len(speculation) + 1, verdicts.policy is Policy.LONGEST)  # which looks at all that may be kept
+    reached = np.full(len(speculation) + 1, verdicts.policy is Policy.LONGEST)  # LONGEST compares all nodes
     reached[[0, *(node + 1 for node in decision.kept)]] = True
     judged = reached[speculation.judging_rows]
     flips = np.append(verdicts.breakpoints[judged], verdicts.row_breakpoints[decision.row])

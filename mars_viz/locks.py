@@ -130,4 +130,4 @@ def _described(file: IO[bytes]) -> str:
 
 
 def _refusal(folder: Path, words: str) -> str:
-    return f"{folder} is in use by {words}. Wait until it is done, or stop it; what it has finished is kept."
+    return f"{folder} is in use by {words}. Wait until it is done, or stop it; finished prompts are kept."

@@ -129,8 +129,3 @@ def argument(parser: argparse.ArgumentParser, each: Option, **how: Any) -> None:
         "metavar": each.metavar,
     }
     parser.add_argument(each.flag, **usual | {"help": about} | how)
-
-
-def clipped(text: str, most: int = 20) -> str:
-    """Shorten a text for quotation."""
-    return text if len(text) <= most else text[: most - 1] + "…"

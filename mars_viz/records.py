@@ -400,7 +400,7 @@ class Speculation:
         own = np.arange(1, len(self) + 1)
         if self.judged_by is None:
             return own
-        roots = self.parents < 0  # the first of a draft lies as many rows behind its place as there are drafts before
+        roots = self.parents < 0  # a draft's rows are offset by the number of drafts before it
         return own + np.maximum.accumulate(self.judged_by - np.where(roots, own - 1, self.parents + 1))
 
     def at_nodes(self, rows: np.ndarray) -> np.ndarray:

@@ -100,7 +100,7 @@ class Speculations:
         parents = self.columns["parents"]
         parents = np.where(parents < 0, -1, parents + np.repeat(self.firsts, self.lengths)).astype(np.int32)
         start, temperature, sampled = self._singles[0] if len(self) else (0, 0.0, False)
-        columns = ChainMap({"parents": parents}, self.columns)  # type: ignore[arg-type]  # which nobody changes
+        columns = ChainMap({"parents": parents}, self.columns)  # type: ignore[arg-type]  # never changed
         return Speculation(start, temperature, sampled, columns, self.judging_rows)
 
     @property

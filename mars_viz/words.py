@@ -95,6 +95,11 @@ _VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
 LONGEST = 14  # characters of a label
 
 
+def clipped(text: str, most: int = 20) -> str:
+    """Shorten a text for quotation."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def token_label(text: str, longest: int = LONGEST) -> str:
     """Return `shown_token`, escaped for a figure."""
     return figure(shown_token(text, longest))
@@ -102,8 +107,7 @@ def token_label(text: str, longest: int = LONGEST) -> str:
 
 def shown_token(text: str, longest: int = LONGEST) -> str:
     """Return the text with marks for whitespace and code points for control characters, truncated."""
-    cut = text if len(text) <= longest else text[: longest - 1] + "…"
-    shown = (_VISIBLE.get(char) or (codepoint(char) if undrawn(char) else char) for char in cut)
+    shown = (_VISIBLE.get(char) or (codepoint(char) if undrawn(char) else char) for char in clipped(text, longest))
     return "".join(shown) or "(empty)"
 
 

@@ -411,7 +411,7 @@ def test_only_the_columns_that_a_rule_needs_are_computed(name: str) -> None:
     for column in found.columns:
         np.testing.assert_array_equal(found.columns[column], whole.columns[column], err_msg=column)
     for other in (*OF_DRAWS, "traversal", "greedy-multi-path"):
-        assert (other == name) != ("needs what was not computed here" in (RULES[other].lacks(found) or ""))
+        assert (other == name) != ("needs evidence not computed here" in (RULES[other].lacks(found) or ""))
     assert (OWN_Q in asked(RULES[name].needs, TREE).columns) == (name == "mars-code")
 
 

@@ -96,7 +96,7 @@ def test_runs_of_every_kind_are_rows_and_an_interrupted_one_opens(store, monkeyp
     tab = opened(run="live-7")
     assert "interrupted" in notes(tab) and press(tab, "runs-open").selectbox(key="run").value == "live-7"
     broken = opened(run="toy")
-    assert "is not what was written" in notes(broken) and broken.button(key="runs-open").disabled
+    assert "is damaged or changed" in notes(broken) and broken.button(key="runs-open").disabled
     assert "no run of that name here" in notes(opened(run="../toy"))
 
 

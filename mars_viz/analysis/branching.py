@@ -220,7 +220,7 @@ def _reached(chains: Speculation) -> np.ndarray:
     kept = np.minimum(1, _share(chains.p.astype(np.float64), chains.q.astype(np.float64)))
     for depth in range(2, int(chains.depths.max(initial=0)) + 1):
         nodes = np.flatnonzero(chains.depths == depth)
-        reached[nodes] = reached[nodes - 1] * kept[nodes - 1]  # of a chain the node before is the parent
+        reached[nodes] = reached[nodes - 1] * kept[nodes - 1]  # a chain's parent is the node before
     return reached
 
 

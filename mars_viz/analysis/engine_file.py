@@ -48,7 +48,7 @@ class ServedRounds:
         accepted, length = self.counts.accepted, len(self.texts)
         if self.counts.drafted is None or not self.counts.ordered:
             raise RunFileError(
-                f"{self.name} does not tell its rounds one by one. Start vLLM with --per-request-spec-decode-metrics "
+                f"{self.name} does not list its rounds one by one. Start vLLM with --per-request-spec-decode-metrics "
                 "detailed."
             )
         total, last = self.counts.prefilled + int((accepted + 1).sum()), int(accepted[-1] + 1) if len(accepted) else 0

@@ -68,7 +68,7 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> tuple[tu
     if not rounds:
         return None, "this run was not timed"
     if run.settings.drafts_trees and grid.gammas != (run.settings.gamma,):
-        return None, "by costs alone: this run's timings do not tell what trees of other sizes take"
+        return None, "by costs alone: this run's timings do not cover trees of other sizes"
     step = Cost.of([round_.timing.draft / (1 if grid.of_trees else len(round_.speculation)) for round_ in rounds])
     timings = [round_.timing for round_ in rounds]
     overhead = Cost.of([max(each.total - each.draft - each.evidence, each.verify) for each in timings])

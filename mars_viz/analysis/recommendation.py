@@ -166,7 +166,7 @@ class Recommendation:
         """A sentence about testing the next looser setting; empty if `sentence` covers it or there is none."""
         if self.finding is not Finding.RECOMMENDED or self.changed is None or self.more is None:
             return ""
-        return f"About {about(self.more)} more {self.changed.unit} would tell of the next looser setting."
+        return f"About {about(self.more)} more {self.changed.unit} are needed to test the next looser setting."
 
 
 def recommend(graded: Graded, points: float, confidence: float = 0.95, *, decimals: int = DECIMALS) -> Recommendation:

@@ -515,7 +515,7 @@ def load_task(
     if fewshot is not None and fewshot < 0:
         raise PromptError(f"{fewshot} examples before a prompt are none. Ask for 0 or more.")
     if fewshot and default == 0:
-        raise PromptError(f"{task} says that no examples stand before its prompts (num_fewshot: 0). Leave them out.")
+        raise PromptError(f"{task} allows no examples before its prompts (num_fewshot: 0). Leave them out.")
     shots = (default or 0) if fewshot is None else fewshot
     requests = _requests(task, loaded_task, shots, limit)
     about = loaded_task.config.generation_kwargs or {}

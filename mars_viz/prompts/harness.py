@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.errors import PromptError, disk_refusals
+from mars_viz.words import clipped
 
 PREFIX = "lm-eval:"  # prefix of graders that are tasks; the task, a colon and the deciding score follow
 REMEDY = "Run: pip install mars-viz[eval]"
@@ -208,8 +209,7 @@ def _no_text(kind: str) -> str:
 def reason(error: Exception) -> str:
     """Format an exception of the harness or a task as one line."""
     words = " ".join(str(error.args[0] if isinstance(error, KeyError) and error.args else error).split())
-    words = words if len(words) <= 300 else f"{words[:299]}…"
-    return f"{type(error).__name__}{f': {words}' if words else ''}".rstrip(".…") + "."
+    return f"{type(error).__name__}{f': {clipped(words, 300)}' if words else ''}".rstrip(".…") + "."
 
 
 @contextmanager

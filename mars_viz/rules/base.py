@@ -241,7 +241,7 @@ class Rule(ABC):
         if not unknown:
             return None
         fields = ", ".join(name.replace("_", " ") for name in unknown)
-        return f"{self.title} needs what was not computed here ({fields}). Decode with full evidence, by local models."
+        return f"{self.title} needs evidence not computed here ({fields}). Decode with full evidence, by local models."
 
     def needed(self, speculation: Speculation) -> list[str]:
         """Return the columns of `needs` that the rule reads for this speculation."""

@@ -89,7 +89,7 @@ def up_to_first(speculation: Speculation, chances: np.ndarray) -> np.ndarray:
     """Return, for each draft, the path down to the first node whose coin is at most its chance, bool [N]. Children come
     before their parents. The path is empty if no node passes."""
     parents, nodes = speculation.parents, np.arange(len(speculation))
-    begins = (parents < 0) & (speculation.siblings == 0)  # of each draft, where many stand end to end
+    begins = (parents < 0) & (speculation.siblings == 0)  # the first node of each concatenated draft
     first = np.maximum.accumulate(np.where(begins, nodes, 0))
     above = parents.tolist()
     ends = nodes.tolist()  # the last node below each, in preorder

@@ -67,7 +67,7 @@ def check_free(path: str | PathLike[str]) -> None:
             raise StorageError(f"{path} exists already. Choose another name, or remove it first.")
         existing = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
         probe = writer.beside(existing / path.name)
-        probe.mkdir()  # permissions do not tell of every kind of folder
+        probe.mkdir()  # permission bits do not cover every kind of folder
         probe.rmdir()
 
 
@@ -146,7 +146,7 @@ def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
             for name in tables_of(about):
                 if sizes.get(name) != about.files[name].bytes:
                     _check_file(path, name)
-                    raise RunFileError(f"{name} is not what was written. Take a fresh copy, or record the run again.")
+                    raise RunFileError(f"{name} is damaged or changed. Take a fresh copy, or record the run again.")
     except BadInput as error:
         return ListedRun(path.name, origin, RunStatus.BROKEN, None, path, str(error))
     return ListedRun(path.name, origin, RunStatus.WHOLE, about, path)

@@ -93,7 +93,7 @@ def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, tables.U
         if name not in files:
             raise missing_file(name)
         if stamp(files[name]) != about.files[name]:
-            raise RunFileError(f"{name} is not what was written. Take a fresh copy, or record the run again.")
+            raise RunFileError(f"{name} is damaged or changed. Take a fresh copy, or record the run again.")
     if unnamed := files.keys() - {MANIFEST, *expected}:
         raise RunFileError(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
     names = [name.removesuffix(".parquet") for name in expected]

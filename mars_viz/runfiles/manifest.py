@@ -24,7 +24,7 @@ from mars_viz.escapes import JOINERS, steers
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings, stop_words
 from mars_viz.shapes import shape_named
-from mars_viz.words import counted, exactly, number, short_device
+from mars_viz.words import clipped, counted, exactly, number, short_device
 
 FORMAT = "mars-viz-run"
 SCHEMA = 5  # incremented on every change that breaks reading in either direction
@@ -193,8 +193,7 @@ def retagged(tags: Iterable[str], add: Iterable[str] = (), remove: Iterable[str]
 
 def one_line(text: str) -> str:
     """Return the text on one line, cut to 60 characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"
+    return clipped(" ".join(text.split()), 60)
 
 
 def to_json(manifest: Manifest) -> bytes:

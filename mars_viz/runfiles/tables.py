@@ -325,7 +325,7 @@ def _lengths(tables: Mapping[str, Table], table: str, place: SpeculationTables, 
     """Return int64 [owners]; number of rows of this table per owner."""
     owners = tables[table][place.owner]
     ordered = (np.diff(owners) >= 0).all() and (owners < count).all()
-    require(table, ordered, f"names {place.owner}s that do not exist or stand out of order")
+    require(table, ordered, f"names {place.owner}s that do not exist or are out of order")
     return np.bincount(owners, minlength=count)
 
 

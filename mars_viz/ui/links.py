@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 from mars_viz.components.explorer.pins import Choice, PinnedSetting, PinnedToken
 from mars_viz.errors import BadInput
 from mars_viz.exploration import whole_threshold_map
-from mars_viz.options import changed, clipped, declared, option
+from mars_viz.options import changed, declared, option
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.words import exactly, whole_in
+from mars_viz.words import clipped, exactly, whole_in
 
 V = TypeVar("V")
 

@@ -16,7 +16,7 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, check
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
-from mars_viz.options import changed, clipped, declared
+from mars_viz.options import changed, declared
 from mars_viz.speculators.drafter_names import Eagle3, Model, drafter_named
 from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
@@ -27,7 +27,7 @@ from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Job, Progress, Rank, S
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import Tile
-from mars_viz.words import THIN_SPACE, number, short_device
+from mars_viz.words import THIN_SPACE, clipped, number, short_device
 from mars_viz.writer import make_folder, write_file
 
 NAMES, _WHERE = ("target", "drafter"), ("device", "dtype")

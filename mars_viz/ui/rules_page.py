@@ -36,7 +36,6 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.exploration import Stand
 from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
-from mars_viz.options import clipped
 from mars_viz.recording import Walking
 from mars_viz.report import file_name
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
@@ -50,7 +49,7 @@ from mars_viz.ui.links import Opened, View
 from mars_viz.ui.session import PageState, Session, bound, current_session
 from mars_viz.ui.theme import chart
 from mars_viz.walk import Answer, Prefix
-from mars_viz.words import counted, number, setting
+from mars_viz.words import clipped, counted, number, setting
 
 NEAREST = 3  # maximum number of equivalents in a sentence
 

@@ -24,7 +24,6 @@ from mars_viz.analysis.metrics import run_facts, speed
 from mars_viz.components.explorer.pins import Choice
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
-from mars_viz.options import clipped
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.reproduce import recipe
 from mars_viz.rules import rule_named
@@ -42,7 +41,7 @@ from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.live import LivePageState, tiles
 from mars_viz.ui.session import PageState, Session, bound, current_session
-from mars_viz.words import counted, exactly, number
+from mars_viz.words import clipped, counted, exactly, number
 
 T = TypeVar("T")
 

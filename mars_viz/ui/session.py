@@ -10,11 +10,11 @@ from uuid import uuid4
 import streamlit as st
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
-from mars_viz.options import clipped
 from mars_viz.run import Run
 from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.models import Job
 from mars_viz.ui.links import Opened, View, fitted, from_parameters
+from mars_viz.words import clipped
 
 M = TypeVar("M")
 KEY = "mars_viz"  # key of the session in `st.session_state`

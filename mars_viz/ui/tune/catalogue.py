@@ -19,7 +19,6 @@ import streamlit as st
 from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.errors import BadInput, RunFileError, contained
-from mars_viz.options import clipped
 from mars_viz.sweep import Plan, load_sweep
 from mars_viz.sweep.grid import MOST, GridAxis, varied_axis
 from mars_viz.sweep.measures import METHODS, Terms
@@ -33,7 +32,7 @@ from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState
 from mars_viz.ui.tune.jobs import Sweeping
-from mars_viz.words import number
+from mars_viz.words import clipped, number
 
 KEY = ("accuracy", "accuracy_change", "answer", "answer_strict", "drafted_share", "tau", "length", "looping", "same")
 """Key figures next to the frontier."""
