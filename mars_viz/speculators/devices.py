@@ -11,11 +11,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -109,13 +109,10 @@ def wait_for(device: torch.device) -> None:
 
 def loaded_over(device_map: DeviceMap, load: Callable[..., PreTrainedModel]) -> PreTrainedModel:
     """Load a model with transformers; parts on disk are in a folder that exists as long as the model."""
-    folder = tempfile.TemporaryDirectory(prefix="mars-viz-offload-", ignore_cleanup_errors=True)
-    try:
-        model = load(device_map=device_map, offload_folder=folder.name)
-    except BaseException:
-        folder.cleanup()
-        raise
-    weakref.finalize(model, folder.cleanup)
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="mars-viz-offload-", ignore_cleanup_errors=True))
+        model = load(device_map=device_map, offload_folder=folder)
+        weakref.finalize(model, stack.pop_all().close)
     return model
 
 
