@@ -133,7 +133,7 @@ def layout(model: PreTrainedModel) -> str:
         return ""
     places = [f"cuda:{each}" if isinstance(each, int) else str(each) for each in model.hf_device_map.values()]
     counts = [f"{places.count(each)} on {each}" for each in dict.fromkeys(places)]
-    return f"its parts lie on several devices, {', '.join(counts)}; weights on other devices are copied for each pass"
+    return f"its parts are on several devices, {', '.join(counts)}; weights on other devices are copied for each pass"
 
 
 _SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
