@@ -115,7 +115,7 @@ class Measuring(Generic[C]):
             return self._warm(dict(_tasks(*options)))
 
     def _warm(self, tasks: dict[Any, Callable[[], object]]) -> dict[Any, Callable[[], object]]:
-        """Do each task once, or where passes are recorded, until all of them are; return the tasks."""
+        """Do each task once, or if passes are recorded, until all of them are; return the tasks."""
         for task in tasks.values():
             for _ in range(1 if self._backend.place.type == "cpu" else SETTLED):
                 task()
