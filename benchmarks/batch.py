@@ -13,8 +13,8 @@ import argparse
 import time
 from collections import defaultdict
 
-from measuring import json_option, show, spread, write_json
-from shapes import backend_named, pair_options
+from measuring import show, spread, write_json
+from shapes import backend_named, decoding_options
 from tqdm import tqdm
 
 from mars_viz.demo.prompts import STORIES
@@ -22,9 +22,7 @@ from mars_viz.exploration import walk_all
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.walk import Ending
-
-Prefix = tuple[int, ...]
+from mars_viz.walk import Ending, Prefix
 
 
 def decoded(pair: Backend, prompts: list[Prefix], settings: Settings, size: int) -> list[Prefix]:
@@ -45,13 +43,8 @@ def decoded(pair: Backend, prompts: list[Prefix], settings: Settings, size: int)
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    pair_options(parser)
-    parser.add_argument("--rule", default="mars")
-    parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--new-tokens", type=int, default=64)
+    decoding_options(parser, new_tokens=64, repeats=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4, 8, 12], help="the first one is compared with")
-    parser.add_argument("--repeats", type=int, default=5)
-    json_option(parser)
     options = parser.parse_args()
     pair = backend_named(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)

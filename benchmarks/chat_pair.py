@@ -1,4 +1,4 @@
-"""A real chat model with a drafter of its size, beside transformers: loading, one-token passes and decoding.
+"""A real chat model with a drafter of its size, against transformers: loading, one-token passes and decoding.
 
     python benchmarks/chat_pair.py [--folder FOLDER] [--turns 5] [--json FILE]
 

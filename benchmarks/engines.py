@@ -1,5 +1,4 @@
-"""The built-in target held against an engine that nobody here wrote: vLLM on the CPU, greedy, with the built-in drafter
-and with the built-in EAGLE-3 head.
+"""The built-in target held against vLLM on the CPU: greedy, with the built-in drafter and EAGLE-3 head.
 
     make engines
     python benchmarks/engines.py --engine .venv-engines [--new-tokens 96] [--gamma 4] [--json FILE]

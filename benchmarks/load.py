@@ -16,8 +16,8 @@ import time
 from collections import Counter, defaultdict
 
 import torch
-from measuring import json_option, show, spread, write_json
-from shapes import backend_named, pair_options
+from measuring import show, spread, write_json
+from shapes import backend_named, decoding_options
 from tqdm import tqdm
 
 from mars_viz.costs import ratio
@@ -29,9 +29,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import MeasuringBatches
 from mars_viz.speculators.devices import inference, wait_for
-from mars_viz.walk import Ending
-
-Prefix = tuple[int, ...]
+from mars_viz.walk import Ending, Prefix
 
 
 def drafted(pair: Backend, prompts: list[Prefix], settings: Settings) -> tuple[int, int, float]:
@@ -71,13 +69,8 @@ def alone(pair: Backend, prompts: list[Prefix], tokens: int) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    pair_options(parser)
-    parser.add_argument("--rule", default="mars")
-    parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--new-tokens", type=int, default=64)
+    decoding_options(parser, new_tokens=64, repeats=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8], help="powers of two")
-    parser.add_argument("--repeats", type=int, default=5)
-    json_option(parser)
     options = parser.parse_args()
     pair = backend_named(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)

@@ -18,8 +18,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from measuring import json_option, show, spread, write_json
-from shapes import backend_named, pair_options
+from measuring import show, spread, write_json
+from shapes import backend_named, decoding_options
 from tqdm import tqdm
 
 from mars_viz import walk as walking
@@ -36,9 +36,8 @@ from mars_viz.speculators.evidence import Waiting
 from mars_viz.speculators.networks import Network
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.targets import CachedModel
-from mars_viz.walk import Ending
+from mars_viz.walk import Ending, Prefix
 
-Prefix = tuple[int, ...]
 GREEDY = Picking.by(Settings())
 
 
@@ -170,12 +169,7 @@ def _parts(pair: Backend, prompts: list[Prefix], settings: Settings, watch: Stop
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    pair_options(parser)
-    parser.add_argument("--rule", default="mars")
-    parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--new-tokens", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=3)
-    json_option(parser)
+    decoding_options(parser, new_tokens=128, repeats=3)
     options = parser.parse_args()
     pair = backend_named(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)

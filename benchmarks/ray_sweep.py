@@ -144,7 +144,7 @@ def driver_part(prompts: PromptSet, settings: Settings) -> tuple[dict[str, float
 
 
 def fill(folder: Path, prompts: int) -> None:
-    """As after so many prompts: results and texts put together; only names, because they are not read here."""
+    """Create the result and text files of so many prompts, empty, since they are not read here."""
     (folder / texts.FOLDER).mkdir(exist_ok=True)
     for batch in range(prompts // shards.BATCH):
         for name in ("results", texts.FOLDER):

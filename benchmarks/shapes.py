@@ -11,6 +11,7 @@ import argparse
 from dataclasses import dataclass
 
 import torch
+from measuring import json_option
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mars_viz import demo
@@ -81,6 +82,16 @@ def pair_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `backend_named` reads."""
     model_arguments(parser)
     parser.add_argument("--shapes", choices=SHAPES, help="random weights in these shapes in place of the models")
+
+
+def decoding_options(parser: argparse.ArgumentParser, new_tokens: int, repeats: int) -> None:
+    """Add the options of a pair, of its decodes and of the JSON file, with these defaults."""
+    pair_options(parser)
+    parser.add_argument("--rule", default="mars")
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--new-tokens", type=int, default=new_tokens)
+    parser.add_argument("--repeats", type=int, default=repeats)
+    json_option(parser)
 
 
 def backend_named(options: argparse.Namespace) -> Backend:

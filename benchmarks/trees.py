@@ -30,8 +30,8 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.loading import load_backend, model_drafter, model_target
 from mars_viz.speculators.networks import Network, Opener
+from mars_viz.walk import Prefix
 
-Prefix = tuple[int, ...]
 BARE = "drafter tree 16"
 """The way whose rounds are held against their bare passes."""
 

@@ -164,7 +164,7 @@ def backend_toml(choice: BackendChoice) -> str:
 
 
 def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # which is TOML's basic string, for what is printable
+    return json.dumps(text, ensure_ascii=False)  # TOML's basic string, for printable text
 
 
 def first_choice() -> BackendChoice:

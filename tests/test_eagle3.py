@@ -382,7 +382,7 @@ OFFSETS = random_head()["d2t"]
         ("SafeAILab", {"lm_head.weight": None}, "no lm_head.weight"),
         ("SafeAILab", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
         ("SafeAILab", {"hidden_size": None}, "hidden_size"),
-        ("SafeAILab", {"rms_norm_eps": "small"}, "rms_norm_eps"),
+        *(("SafeAILab", {"rms_norm_eps": epsilon}, "rms_norm_eps") for epsilon in ("small", -1e-6, float("nan"))),
         ("SafeAILab", {"hidden_act": "gelu"}, "silu"),
         ("SafeAILab", {"num_hidden_layers": 4}, "one layer"),
         ("speculators", {"speculators_model_type": "dflash"}, "'dflash'"),

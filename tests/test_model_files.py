@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import json
 import os
 import re
@@ -297,7 +296,7 @@ def test_what_excludes_a_device_map_is_refused(
     for drafter in ("eagle3", "layers:exit=4"):  # read the target's layers
         with pytest.raises(BadInput, match="several devices"):
             load_backend(None, drafter, dtype="float32", device_map=HALF)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(names, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match="pip install accelerate"):
         names.check_device_map(None, "auto")
 

@@ -2,7 +2,7 @@
 
 Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840): row j reads the embedding of token j + 1 and the target's features of
 token j, and predicts token j + 2; what it makes goes on in place of the next token's features. In training it is fed
-with its own states as in drafting ('training-time test'). Knows tensors; no files. `drafters.eagle3` drafts with it.
+with its own states as in drafting ('training-time test'). Knows tensors; no files. `drafters.model` drafts with it.
 """
 
 from __future__ import annotations

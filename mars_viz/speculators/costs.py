@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -30,9 +30,10 @@ SECONDS = 6.0  # limit for a measurement that does not converge; the repeats nee
 BATCH_SECONDS = 20.0  # the same for rounds of several texts
 SLOW = 0.2  # seconds of a task after which the share is yielded, not only after all tasks
 PLACES = 6  # number of places in a text at which a drafter that counts its passes drafts once
+C = TypeVar("C", Costs, BatchCosts)
 
 
-class Measuring:
+class Measuring(Generic[C]):
     """Timings of the target's passes, drafting and complete rounds, in turn, up to γ tokens or trees of γ nodes.
     Iterate it for the finished share, stop at any time; after the last iteration, take the costs."""
 
@@ -62,7 +63,7 @@ class Measuring:
                 f"Blocks of {gamma} tokens do not fit in the context of {backend.context}. Take shorter blocks."
             )
         self._seconds, self._clock = seconds, clock
-        self._found: Any = None
+        self._found: C | None = None
         self._spent = 0.0
         self._spent_drafting = Spent()
 
@@ -96,16 +97,17 @@ class Measuring:
                 if self._found.unsure <= WANTED or self._spent >= self._seconds:
                     return
 
-    def costs(self) -> Costs:
-        """Return the costs. Raises BadInput before the end, Disturbed if they are unsure or contradictory."""
+    def costs(self) -> C:
+        """Return the costs. Raises BadInput before the end, Disturbed if those of one text are unsure or contradictory.
+        Those of batches may be unsure, but have intervals."""
         if self._found is None:
             raise SettingError("The costs are not measured yet; let it come to its end.")
-        found: Costs = self._found
-        if found.unsure > MOST:
-            raise Disturbed(too_busy(found.unsure, self._spent))
-        if why := objection(found):
-            raise Disturbed(f"{why} Measure again.")
-        return found
+        if isinstance(self._found, Costs):
+            if self._found.unsure > MOST:
+                raise Disturbed(too_busy(self._found.unsure, self._spent))
+            if why := objection(self._found):
+                raise Disturbed(f"{why} Measure again.")
+        return self._found
 
     def _tasks(self) -> dict[Any, Callable[[], object]]:
         options = self._backend, self._gamma, self._settings, self._length, self._spent_drafting
@@ -113,7 +115,7 @@ class Measuring:
             return self._warm(dict(_tasks(*options)))
 
     def _warm(self, tasks: dict[Any, Callable[[], object]]) -> dict[Any, Callable[[], object]]:
-        """Do each task once, or where passes are recorded, until all of them are; return the tasks."""
+        """Do each task once, or if passes are recorded, until all of them are; return the tasks."""
         for task in tasks.values():
             for _ in range(1 if self._backend.place.type == "cpu" else SETTLED):
                 task()
@@ -153,13 +155,13 @@ class Measuring:
 
 def measure_costs(backend: Backend, gamma: int, **options: Any) -> Costs:
     """Run the complete measurement. Takes the options of `Measuring` and raises its errors."""
-    measuring = Measuring(backend, gamma, **options)
+    measuring = Measuring[Costs](backend, gamma, **options)
     for _ in measuring:
         pass
     return measuring.costs()
 
 
-class MeasuringBatches(Measuring):
+class MeasuringBatches(Measuring[BatchCosts]):
     """Timings of rounds of several texts at once, for chains of 0, 1, … γ tokens; of 0, a pass of the target alone."""
 
     least, untimed = FEWEST, 1
@@ -171,11 +173,6 @@ class MeasuringBatches(Measuring):
         those that take too much memory. Raises BadInput like `Measuring`."""
         super().__init__(backend, settings.gamma, settings=settings, seconds=seconds, cache_length=cache_length)
         self._sizes, self._left_out = tuple(2**power for power in range(most.bit_length())), ""
-
-    def costs(self) -> BatchCosts:  # type: ignore[override]
-        """Return the costs after the last iteration. They may be unsure, but have intervals."""
-        found: BatchCosts = self._found
-        return found
 
     def _tasks(self) -> dict[Any, Callable[[], object]]:
         tasks: dict[Any, Callable[[], object]] = {}

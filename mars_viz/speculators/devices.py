@@ -11,11 +11,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -109,13 +109,10 @@ def wait_for(device: torch.device) -> None:
 
 def loaded_over(device_map: DeviceMap, load: Callable[..., PreTrainedModel]) -> PreTrainedModel:
     """Load a model with transformers; parts on disk are in a folder that exists as long as the model."""
-    folder = tempfile.TemporaryDirectory(prefix="mars-viz-offload-", ignore_cleanup_errors=True)
-    try:
-        model = load(device_map=device_map, offload_folder=folder.name)
-    except BaseException:
-        folder.cleanup()
-        raise
-    weakref.finalize(model, folder.cleanup)
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="mars-viz-offload-", ignore_cleanup_errors=True))
+        model = load(device_map=device_map, offload_folder=folder)
+        weakref.finalize(model, stack.pop_all().close)
     return model
 
 
@@ -136,7 +133,7 @@ def layout(model: PreTrainedModel) -> str:
         return ""
     places = [f"cuda:{each}" if isinstance(each, int) else str(each) for each in model.hf_device_map.values()]
     counts = [f"{places.count(each)} on {each}" for each in dict.fromkeys(places)]
-    return f"its parts lie on several devices, {', '.join(counts)}; weights on other devices are copied for each pass"
+    return f"its parts are on several devices, {', '.join(counts)}; weights on other devices are copied for each pass"
 
 
 _SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}

@@ -86,7 +86,7 @@ def register(family: str) -> Callable[[type[D]], type[D]]:
 @register("ngram")
 @dataclass(frozen=True, slots=True)
 class Ngram(NamedDrafter):
-    """Prompt lookup as the drafter; see `drafters.ngram`."""
+    """Prompt lookup as the drafter; see `drafters.text`."""
 
     n: int = setting(Fixed("n", "n", "longest suffix", 1, 16, 3, _LOOKED_FOR), 3)
 
@@ -126,7 +126,7 @@ def _layers(text: str) -> tuple[int, int]:
 @register("layers")
 @dataclass(frozen=True, slots=True)
 class Layers(NamedDrafter):
-    """The target without some layers as the drafter; see `drafters.smaller`."""
+    """The target without some layers as the drafter; see `drafters.model`."""
 
     skip: tuple[int, int] | None = setting(
         Words("skip", "3-5", "the layers to leave out, counted from 0, such as 3-5", _layers), None
@@ -154,7 +154,7 @@ class Layers(NamedDrafter):
 @register("eagle3")
 @dataclass(frozen=True, slots=True)
 class Eagle3(NamedDrafter):
-    """An EAGLE-3 head as the drafter; see `drafters.eagle3`. It needs its target."""
+    """An EAGLE-3 head as the drafter; see `drafters.model`. It needs its target."""
 
     head: str = setting(Words("", "HEADDIR"), "")  # folder or hub id of its checkpoint; empty for the target's own
     keeps_cache: ClassVar[bool] = True
@@ -163,7 +163,7 @@ class Eagle3(NamedDrafter):
 @register("trimmed")
 @dataclass(frozen=True, slots=True)
 class Trimmed(ReadsText):
-    """A drafter that scores only the most frequent tokens, those of its text; see `drafters.smaller`."""
+    """A drafter that scores only the most frequent tokens, those of its text; see `drafters.model`."""
 
     m: int = setting(
         Fixed("m", "m", "tokens", 1, VOCABULARY, 1000, "tokens of the vocabulary that can be drafted"), 1000

@@ -379,7 +379,7 @@ def _divergences(
     h_middle = math.log(2) - middle.mul_(logs_in_middle).sum(-1).mul_(0.5)
     total_variation = torch.sub(ps, qs, out=room[:, :n]).abs_().sum(-1).mul_(0.5)
     if judging is None:  # block verification's mass after each node; see `Speculation.block_mass`
-        weights = _parent_weights(px / qx)[:, 1:].unsqueeze(-1)  # [B, N - 1, 1], of what is drafted below each node
+        weights = _parent_weights(px / qx)[:, 1:].unsqueeze(-1)  # [B, N - 1, 1], of the draft below each node
         mass = torch.mul(weights, laws[:, 1:n], out=room[:, : n - 1]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
         block_mass = pad(mass, (0, 1))[:, :n].to(wide(laws.device))
     else:

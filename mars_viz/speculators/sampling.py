@@ -125,7 +125,7 @@ def _search(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if size <= SHORT or size % COLUMN or size // COLUMN < count or not rows.numel():
         values, ids = rows.topk(min(count, size), -1)
         return values, ids
-    columns = rows.reshape(*rows.shape[:-1], COLUMN, -1)  # [..., 16, V / 16]; a column is what is one below the other
+    columns = rows.reshape(*rows.shape[:-1], COLUMN, -1)  # [..., 16, V / 16]; a column has 16 entries
     places = columns.amax(-2).topk(count, -1, sorted=False).indices  # [..., k]
     picked = columns.gather(-1, places.unsqueeze(-2).expand(*places.shape[:-1], COLUMN, count))
     values, at = picked.flatten(-2).topk(count, -1)

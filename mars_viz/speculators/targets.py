@@ -262,8 +262,7 @@ class EngineTarget(Target):
         """`tolerance` is in logits. Raise RunFileError if the log lacks rows and there is no target."""
         if target is None and not text.has_rows:
             raise RunFileError(
-                f"{text.name} lacks what the target says behind rejected tokens. Name the target, and it is asked: "
-                "--target MODEL."
+                f"{text.name} lacks the target's logits behind rejected tokens. Name the target: --target MODEL."
             )
         self._text, self._target, self._tolerance = text, target, tolerance
         self._width = min((len(row.listed) for each in text.rounds for row in each.rows), default=0)

@@ -86,7 +86,7 @@ def with_replacement(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor
             chances[texts, nodes] = (left[places].gather(-1, tokens) / drawn_by).squeeze(-1).clamp(max=1.0)
         further = (p - (taken + total) * q).clamp_(min=0)
         rest = further.sum(-1, keepdim=True)
-        goes_on = (counts > turn) & (rest > NOTHING)  # where nothing is left the law stays as it was
+        goes_on = (counts > turn) & (rest > NOTHING)  # if nothing is left the law stays as it was
         taken = torch.where(goes_on, taken + total, taken)
         left, total = torch.where(goes_on, further, left), torch.where(goes_on, rest, total)
     laws[at] = left / total

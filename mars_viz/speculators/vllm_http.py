@@ -153,13 +153,13 @@ class Server:
         details = reply.get("error", {}) if isinstance(reply, dict) else {}
         words = " ".join(str(details.get("message", "") if isinstance(details, dict) else details).split())[:300]
         if answer.status in (401, 403):
-            where = f"it is not sent where everybody may name servers ({PATHS})"
+            where = f"it is not sent if every visitor may name servers ({PATHS})"
             problem = f"asks for a key. Put it into the environment as {KEY}; {where}."
         elif answer.status in _BUSY:
             problem = f"is too busy or broken: it answered {answer.status} five times. Wait, and go on."
         else:
             said = f"{answer.status}: {words}" if words else f"{answer.status}"
-            problem = f"refuses what it is asked ({said}). Give the address of a vLLM server: {start}"
+            problem = f"gave no usable answer ({said}). Give the address of a vLLM server: {start}"
         raise ModelError(f"The server at {address} {problem}")
 
 

@@ -5,7 +5,7 @@ animates its difference from the frame before. n is the number of certain tokens
 The browser owns the current frame and reports it when the pointer rests; Python sends another one only if the page asks
 for a frame that was not reported. The payload is sent once, and its tokens are indices into `pieces`.
 
-Cache sizes follow `speculators.cached`: a model's cache contains the position of each token that it has read. The last
+Cache sizes follow `speculators.targets`: a model's cache contains the position of each token that it has read. The last
 certain token has not been read yet, so a cache contains n - 1 positions when a round begins. The drafter never reads
 the last token of a branch that it drafted, so after a fully accepted block it is one position behind. After a tree, the
 target's cache keeps the accepted nodes of the first path, which are stored like a chain, and the drafter's cache keeps

@@ -273,10 +273,12 @@ def _rotary(dims: Config, shape: HeadShape, head: str) -> LlamaConfig:
 
 
 def _entry(dims: Config, name: str, kind: type, head: str) -> Any:
-    """Return a setting of this type, a whole number from 1. Raises ModelError for any other value."""
+    """Return a setting of this type: a whole number from 1, or a fraction between 0 and 1. Raises ModelError for any
+    other value."""
     value: Any = dims.get(name)
     right = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-    if not right or (kind is int and not 0 < value < 1 << 24):
+    limits = {int: 1 << 24, float: 1}
+    if not right or (kind in limits and not 0 < value < limits[kind]):
         raise ModelError(f"The config.json of {head} has no usable {name} ({str(value)[:40]}); mend it.")
     return value
 

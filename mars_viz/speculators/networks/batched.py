@@ -117,7 +117,7 @@ class Graphs:
             recording = recording or self._record(key, function, inputs)
             self._kept.move_to_end(key)
             results = recording(inputs)
-        except RuntimeError as error:  # all that PyTorch raises; what is wrong with the function itself it raises again
+        except RuntimeError as error:  # all that PyTorch raises; the function itself raises its own errors again
             lacks = lacks_memory(error)
             self._give_up("the device has too little memory for them" if lacks else first_line(error))
             return function(*inputs)

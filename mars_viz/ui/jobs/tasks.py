@@ -109,7 +109,7 @@ def measure(settings: Settings, backend: Any, most: int = 0) -> Iterator[TaskSte
     """Measure the cost of passes over up to γ tokens with these settings, or of rounds of up to `most` texts."""
     from mars_viz.speculators.costs import Measuring, MeasuringBatches
 
-    measuring = Measuring(backend, settings.gamma, settings=settings)
+    measuring: Measuring[Any] = Measuring(backend, settings.gamma, settings=settings)
     measuring = MeasuringBatches(backend, settings, most) if most else measuring
     for share in measuring:
         yield share, None
