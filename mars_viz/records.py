@@ -290,6 +290,9 @@ class Speculation:
     draft_logits = Column(Per.NODE, np.float32, logit, width=ANY_WIDTH)  # float32 [N, K]; the raw logits of `draft_ids`
     best_q = Column(Per.NODE, np.float32, or_unknown(probability), width=ANY_WIDTH)
     """float32 [N, K]; above temperature 0: the drafter's probabilities, like `q`, of its judging row's `top_ids`."""
+    drafted_by = Column(Per.NODE, np.int32, within(0, 1))
+    """int32 [N]; 0 or 1 for the first or the second of two mixed drafters, which drafted the token. The first one reads
+    only the text."""
     logsumexp = Column(Per.ROW, np.float32, or_unknown(finite))
     """float32 [N + 1]; logsumexp of the target's raw logits over the whole vocabulary."""
     logsumexp_t = Column(Per.ROW, np.float32, or_unknown(finite))

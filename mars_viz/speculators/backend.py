@@ -125,24 +125,26 @@ class DraftAndScore:
         return [Answer(speculation, timing) for speculation in speculations]
 
     def _recorded(self, starts: tuple[int, ...], draft: Draft, scored: Scored) -> list[Speculation]:
-        """Return the records of the drafts; drafts of equal length are recorded together."""
+        """Return the records of the drafts; drafts of equal length by one drafter are recorded together."""
         if isinstance(scored, TopLogits):
             return record_top_logits(starts, draft, scored, self._settings, self._vocabulary_size)
         logits = draft.spread(scored.shape[-1])
         lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
+        kinds = list(zip(lengths, draft.by or (None,) * len(starts), strict=True))
         speculations: dict[int, Speculation] = {}
-        for length in dict.fromkeys(lengths):
-            some = [i for i, each in enumerate(lengths) if each == length]
+        for length, by in dict.fromkeys(kinds):
+            some = [i for i, each in enumerate(kinds) if each == (length, by)]
             whole = len(some) == len(starts)
             index: slice | Tensor = slice(None) if whole else torch.tensor(some, device=scored.device)
             blocks = DraftBatch(
                 tuple(starts[i] for i in some),
                 draft.tokens[index, :length],
-                None if logits is None else logits[index, :length],
+                None if logits is None or by == 0 else logits[index, :length],
                 scored[index, : length + 1],
                 self._settings.temperature > 0,
                 draft.trees and draft.trees.some(some),
                 None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
+                by,
             )
             speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
         return [speculations[i] for i in range(len(starts))]

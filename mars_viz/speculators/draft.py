@@ -58,16 +58,23 @@ class Draft:
     trees: Trees | None = None  # branching; None for chains
     passes: tuple[np.ndarray, ...] | None = None
     """For chains drafted as text, int32 [n + 1] for a chain of n tokens; see `Speculation.drafter_passes`."""
+    by: tuple[int, ...] | None = None
+    """Which of two drafters made each draft, see `Speculation.drafted_by`; the first has no logits. None for one
+    drafter."""
 
     @classmethod
     def of_chains(
-        cls, chains: Sequence[Sequence[int]], device: torch.device, passes: tuple[np.ndarray, ...] | None = None
+        cls,
+        chains: Sequence[Sequence[int]],
+        device: torch.device,
+        passes: tuple[np.ndarray, ...] | None = None,
+        by: tuple[int, ...] | None = None,
     ) -> Draft:
         """Build deterministic chains of any lengths on a device."""
         longest = max(map(len, chains))
         tokens = [[*chain, *(longest - len(chain)) * (0,)] for chain in chains]
         ids = torch.tensor(tokens, dtype=torch.int64, device=device).reshape(len(chains), longest)
-        return cls(ids, lengths=tuple(map(len, chains)), passes=passes)
+        return cls(ids, lengths=tuple(map(len, chains)), passes=passes, by=by)
 
     def first(self, count: int) -> Draft:
         """Return the first `count` tokens of chains of one length."""
@@ -199,6 +206,7 @@ class DraftBatch:
     sampled: bool  # whether decoding samples; from then on, whether the tokens were drawn from the drafter's law
     trees: Trees | None = None  # branching; None for chains
     passes: np.ndarray | None = None  # int32 [B, N + 1]; for drafts by text, see `Speculation.drafter_passes`
+    by: int | None = None  # which of two drafters made the drafts; None if there is only one
     judging: Tensor | None = None  # int64 [B, N]; the target's row that judges each node of a tree
     columns: dict[str, Tensor] = field(default_factory=dict)
     """Columns of the Speculations, [B, ...] each, that were computed for the decision; see `evidence`."""
@@ -250,6 +258,7 @@ class DraftBatch:
                 self.sampled,
                 self.trees and self.trees.some(range(chains)[some]),
                 None if self.passes is None else self.passes[some],
+                self.by,
                 None if self.judging is None else self.judging[some],
             )
 

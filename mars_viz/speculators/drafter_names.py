@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any, ClassVar, TypeVar
 
@@ -13,6 +13,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.registry import Fixed, Registry, Setting, Words
 
 _LOOKED_FOR = "how many of the text's last tokens are looked for at most"
+_LEAST = "how many tokens a match needs at least: 1, or 3 before another drafter"
 _TEXT = Words("text", "FILE", runs_on=True)  # a file's name may contain anything
 
 
@@ -21,7 +22,8 @@ class NamedDrafter:
 
     __slots__ = ()
     family: ClassVar[str]  # first word of its name
-    keeps_cache: ClassVar[bool] = False  # True if it reads with a model, and so can draft trees
+    keeps_cache: ClassVar[bool] = False  # True if it reads with a model
+    drafts_trees: ClassVar[bool] = False  # True if it may draft trees
 
     @property
     def name(self) -> str:
@@ -44,6 +46,7 @@ class Model(NamedDrafter):
 
     name: str = ""  # hub id, folder or GGUF file; empty for the built-in drafter
     keeps_cache: ClassVar[bool] = True
+    drafts_trees: ClassVar[bool] = True
 
     @property
     def source(self) -> str:
@@ -89,6 +92,7 @@ class Ngram(NamedDrafter):
     """Prompt lookup as the drafter; see `drafters.text`."""
 
     n: int = setting(Fixed("n", "n", "longest suffix", 1, 16, 3, _LOOKED_FOR), 3)
+    min: int | None = setting(Fixed("min", "min", "shortest match", 1, 16, 1, _LEAST), None)
 
 
 class ReadsText(NamedDrafter):
@@ -104,6 +108,7 @@ class Suffix(ReadsText):
     """A suffix index as the drafter; see `drafters.text`."""
 
     n: int = setting(Fixed("n", "n", "longest suffix", 1, 64, 16, _LOOKED_FOR), 16)
+    min: int | None = setting(Fixed("min", "min", "shortest match", 1, 64, 1, _LEAST), None)
     text: str = setting(_TEXT, "")
 
 
@@ -135,6 +140,7 @@ class Layers(NamedDrafter):
         Fixed("exit", "exit", "layers", 0, 999, 4, "number of layers before an early exit"), None
     )
     keeps_cache: ClassVar[bool] = True
+    drafts_trees: ClassVar[bool] = True
 
     def kept(self, count: int) -> range | list[int]:
         """Return its layers out of `count`. Raises SettingError if the settings keep none, or all."""
@@ -158,6 +164,7 @@ class Eagle3(NamedDrafter):
 
     head: str = setting(Words("", "HEADDIR"), "")  # folder or hub id of its checkpoint; empty for the target's own
     keeps_cache: ClassVar[bool] = True
+    drafts_trees: ClassVar[bool] = True
 
 
 @register("trimmed")
@@ -171,6 +178,7 @@ class Trimmed(ReadsText):
     of: str = setting(Words("of", "eagle3", runs_on=True), "")  # the trimmed drafter; empty for the default one
     text: str = setting(_TEXT, "")
     keeps_cache: ClassVar[bool] = True
+    drafts_trees: ClassVar[bool] = True
 
     @property
     def source(self) -> str:
@@ -178,9 +186,52 @@ class Trimmed(ReadsText):
         return self.text or (any_drafter(self.of).source if self.of else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Mixed(NamedDrafter):
+    """Two drafters: `first` drafts if it finds a long enough match in the text, otherwise `second`."""
+
+    first: Ngram | Suffix | Trigram
+    second: NamedDrafter | None  # None for the target's own
+    keeps_cache: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """Name as typed: 'suffix:n=16+eagle3'."""
+        return f"{self.first.name}+{'default' if self.second is None else self.second.name}"
+
+    @property
+    def source(self) -> str:
+        """The file, folder or hub id of the second drafter, otherwise the first one's file."""
+        return (self.second.source if self.second else "") or self.first.source
+
+
+def _mixed(name: str) -> Mixed | None:
+    """Return the drafter of a name such as 'suffix:n=16+eagle3'; None for others. A plus sign in the name of a text
+    file separates nothing unless a kind of drafter follows it."""
+    for plus in re.finditer(r"\+", name):
+        first, second = name[: plus.start()].strip(), name[plus.end() :].strip()
+        if first.partition(":")[0] not in ("ngram", "suffix", "trigram"):
+            return None
+        if "text=" in first and second.partition(":")[0] not in (*DRAFTERS, "default"):
+            continue
+        text, other = drafter_named(first), None if second == "default" else any_drafter(second)
+        assert isinstance(text, Ngram | Suffix | Trigram)
+        if not second or (other is not None and not other.keeps_cache) or isinstance(other, Mixed):
+            raise SettingError(
+                f"{shortened(name)} needs a drafter with a model after the plus sign; write {first}+eagle3, for "
+                f"instance, {first}+MODEL, or {first}+default for the target's own."
+            )
+        if not isinstance(text, Trigram) and text.min is None:
+            text = replace(text, min=min(3, text.n))
+        return Mixed(text, other)
+    return None
+
+
 def drafter_named(name: str) -> NamedDrafter | None:
-    """Return the drafter named 'ngram', 'ngram:n=3' or 'layers:exit=4'; None for names of models. Raises SettingError
-    for invalid settings."""
+    """Return the drafter named 'ngram', 'ngram:n=3', 'layers:exit=4' or 'suffix+eagle3'; None for names of models.
+    Raises SettingError for invalid settings."""
+    if (mixed := _mixed(name)) is not None:
+        return mixed
     if name.partition(":")[0] not in DRAFTERS:
         return None
     kind, values = DRAFTERS.parse(name)
@@ -189,12 +240,15 @@ def drafter_named(name: str) -> NamedDrafter | None:
             f"The drafter {shortened(name)} needs one setting. Write layers:skip=3-5 or layers:exit=4, for instance."
         )
     trimmed = any_drafter(values["of"]) if "of" in values else Model()
-    if isinstance(trimmed, Trimmed) or not trimmed.keeps_cache:
+    if isinstance(trimmed, Trimmed | Mixed) or not trimmed.keeps_cache:
         raise SettingError(
             f"{trimmed.name} has no distribution whose vocabulary could be trimmed; trim a model, layers or an EAGLE-3 "
             "head, such as trimmed:m=1000,of=eagle3."
         )
-    return kind(**{key or "head": value for key, value in values.items()})
+    drafter = kind(**{key or "head": value for key, value in values.items()})
+    if isinstance(drafter, Ngram | Suffix) and (drafter.min or 1) > drafter.n:
+        raise SettingError(f"{drafter.name} looks for fewer tokens than a match needs; make n at least min.")
+    return drafter
 
 
 def any_drafter(name: str) -> NamedDrafter:

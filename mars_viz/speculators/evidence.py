@@ -67,7 +67,8 @@ class Waiting:
 
     def take(self, blocks: DraftBatch, records: Sequence[Speculation]) -> None:
         """Accept chains and their records for later completion."""
-        if self._batches and self._batches[0].tokens.shape[1] != blocks.tokens.shape[1]:
+        kind = blocks.tokens.shape[1], blocks.by
+        if self._batches and kind != (self._batches[0].tokens.shape[1], self._batches[0].by):
             self._work()
         self._batches.append(blocks)
         self._records += records
@@ -118,11 +119,12 @@ def record_top_logits(
         block = DraftBatch(
             (start,),
             draft.tokens[i : i + 1, :n],
-            None if rows is None else rows[i : i + 1, :n],
+            None if rows is None or (draft.by and draft.by[i] == 0) else rows[i : i + 1, :n],
             known[i : i + 1, : n + 1],
             False,
             draft.trees and draft.trees.some([i]),
             None if draft.passes is None else draft.passes[i][None],
+            None if draft.by is None else draft.by[i],
         )
         (record,) = gather_evidence(block, settings)
         columns = {name: values for name, values in record.columns.items() if name not in unknown}
@@ -148,6 +150,9 @@ def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | N
     records = _records(
         fetched, settings, blocks.starts, blocks.target.shape[-1], blocks.trees, blocks.passes, sampled=blocks.sampled
     )
+    if blocks.by is not None:
+        by = np.full(n, blocks.by, np.int32)
+        records = [each.with_columns({"drafted_by": by}) for each in records]
     return _completed(records, settings, {name: fetched[name] for name in later}) if later else records
 
 
@@ -327,6 +332,10 @@ def standing(batches: Sequence[DraftBatch], settings: Settings, *, apart: bool) 
         draft_ids, draft_logits = x, torch.zeros_like(x, dtype=logits.dtype)
         certain = torch.full_like(logits[:, :n], LOWEST).scatter_(-1, x, 0.0)
         logits, peaks = torch.cat([logits, certain], 1), torch.cat([peaks, draft_logits], 1)
+        if batches[0].by is not None:  # lists as long as those of the other drafter
+            others = torch.arange(ids.shape[-1] - 1, device=x.device).expand(*x.shape[:2], -1)
+            draft_ids = torch.cat([x, others + (others >= x)], -1)
+            draft_logits = pad(draft_logits, (0, others.shape[-1]), value=-torch.inf)
     values = {
         "draft_ids": draft_ids,
         "draft_logits": draft_logits,

@@ -27,10 +27,21 @@ from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
-from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, Suffix, Trigram, Trimmed
+from mars_viz.speculators.drafter_names import (
+    Eagle3,
+    Layers,
+    Mixed,
+    Model,
+    NamedDrafter,
+    Ngram,
+    Suffix,
+    Trigram,
+    Trimmed,
+)
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
+from mars_viz.speculators.drafters.mixed import MixedDrafter
 from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
-from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TextDrafter, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
@@ -97,10 +108,10 @@ def load_backend(
     tokenizer = tokenizers[0]
     source: Loaded | Checkpoint | NamedDrafter = drafting
     apart = files.other_added_tokens(tokenizer, tokenizers[-1]) if isinstance(drafting, Model) else ""
-    if apart is None and (server or isinstance(pair.drafter, Trimmed)):
+    if apart is None and (server or pair.drafter != pair.whole):
         raise ModelError(
             f"{to_load[-1]} has another tokenizer than {owner}, so it can only draft by text, for a target of this "
-            "machine and with its whole vocabulary; take a drafter of the target's family."
+            "machine, with its whole vocabulary and by itself; take a drafter of the target's family."
         )
     if isinstance(drafting, Eagle3):  # refused before the target's weights are read
         source = read_head(drafting, files.short_name(owner), files.config_of(owner), folders)
@@ -113,9 +124,11 @@ def load_backend(
     if isinstance(drafting, Model):
         note = "; ".join(filter(None, (loaded[-1].note, apart)))
         source = replace(loaded[-1], note=note, tokenizer=tokenizers[-1] if apart is None else None)
-    trimmed = pair.drafter if isinstance(pair.drafter, Trimmed) else None
+    around = Around(
+        pair.main if isinstance(pair.main, Trimmed) else None, pair.drafter if isinstance(pair.drafter, Mixed) else None
+    )
     if server is None:
-        return backend_of(tokenizer, loaded[0], source, trimmed=trimmed, cuda_graphs=cuda_graphs)
+        return backend_of(tokenizer, loaded[0], source, around=around, cuda_graphs=cuda_graphs)
     size, ends = int(files.config_of(owner).get_text_config().vocab_size), _ends([server.root, *to_load], tokenizer)
     checked = check_target(server, tokenizer, size)
     name = PurePath(files.short_name(server.model)).name if server.model.startswith("/") else server.model
@@ -126,7 +139,7 @@ def load_backend(
     site = Site(part, tokenizer, ends, size, place, cuda_graphs)
     context = min([server.context - 1, *(files.context_of(each.model) for each in loaded)])  # it writes one more
     processor = f"{files.processor_of(place)}; target on a vLLM server"
-    return site.backend(source, trimmed, [each.model for each in loaded], context, "as served", processor)
+    return site.backend(source, around, [each.model for each in loaded], context, "as served", processor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +161,14 @@ def _loaded(name: str, tokenizer: PreTrainedTokenizerBase, read: Callable[[], Pr
         revision = files.revision_of(name) if local is None else local.result()
     files.check_outputs(name, tokenizer, files.output_size(model))
     return Loaded(model, files.short_name(name), revision, note=files.gguf_note(name, model))
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is put around a drafter that was loaded."""
+
+    trimmed: Trimmed | None = None  # limits its vocabulary
+    mixed: Mixed | None = None  # has a first drafter that comes before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +212,15 @@ class Site:
     def backend(
         self,
         source: Loaded | Checkpoint | NamedDrafter,
-        trimmed: Trimmed | None,
+        around: Around,
         models: Iterable[PreTrainedModel],
         context: int,
         dtype: str,
         processor: str,
     ) -> Backend:
-        """Load a drafter, limited to the tokens that `trimmed` keeps of those that all `models` score, and return it
-        with the target."""
-        site = self
+        """Load a drafter, trimmed to tokens that all `models` score or mixed with another as `around` says, and return
+        it with the target."""
+        site, trimmed, mixed = self, around.trimmed, around.mixed
         if trimmed is not None:
             outputs = min([self.size, *map(files.output_size, models)])
             text = [token for token in self.read(trimmed.text)[0] if token < outputs]
@@ -207,6 +228,8 @@ class Site:
         part = load(source, site)
         if trimmed is not None:
             part = replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
+        if mixed is not None:
+            part = _mixed(load(mixed.first, self), part)
         return Backend(
             target=self.target,
             drafter=part,
@@ -226,11 +249,10 @@ def backend_of(
     drafter: Loaded | Checkpoint | NamedDrafter,
     *,
     eos_ids: frozenset[int] | None = None,
-    trimmed: Trimmed | None = None,
+    around: Around = Around(),  # noqa: B008
     cuda_graphs: bool = True,
 ) -> Backend:
-    """Return a backend of loaded models; `eos_ids` None takes the end-of-text tokens of the target's configuration.
-    `trimmed` describes a trimmed drafter."""
+    """Return a backend of loaded models; `eos_ids` None takes the end-of-text tokens of the target's configuration."""
     by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
     outputs, place = [files.output_size(model) for model in models], place_of(target.model)
@@ -242,7 +264,7 @@ def backend_of(
     part = replace(part, note="; ".join(filter(None, (target.note, layout(target.model)))))
     site, dtype = Site(part, tokenizer, ends, size, place, cuda_graphs), str(target.model.dtype)
     context, processor = min(map(files.context_of, models)), files.processor_of(place)
-    return site.backend(drafter, trimmed, models, context, dtype.removeprefix("torch."), processor)
+    return site.backend(drafter, around, models, context, dtype.removeprefix("torch."), processor)
 
 
 def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
@@ -260,12 +282,14 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
         case Checkpoint():
             return _by_head(source, site)
         case Ngram():
-            return Part(source.name, lambda _: NgramDrafter(source.n, site.place), source.name)
+            return Part(source.name, lambda _: NgramDrafter(source.n, site.place, source.min or 1), source.name)
         case Suffix() | Trigram():
             tokens, revision = site.read(source.text)
-            before = TextBefore(tokens)
-            indexed = partial(SuffixDrafter, source.n) if isinstance(source, Suffix) else TrigramDrafter
-            return Part(source.name, lambda _: indexed(before, site.place), revision or source.name)
+            before, place = TextBefore(tokens), site.place
+            if isinstance(source, Trigram):
+                return Part(source.name, lambda _: TrigramDrafter(before, place), revision or source.name)
+            indexed = partial(SuffixDrafter, source.n, before, place, source.min or 1)
+            return Part(source.name, lambda _: indexed(), revision or source.name)
         case Layers():
             model = site.inside(source.name)
             fewer = with_layers(model, source.kept(len(layers_of(model)[1])))
@@ -274,6 +298,18 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             config = site.inside(source.name).config
             return _by_head(read_head(source, site.target.name, config, folders=True), site)
     raise TypeError(source)
+
+
+def _mixed(first: DrafterPart, second: DrafterPart) -> DrafterPart:
+    """Return the second drafter with the first one before it."""
+
+    def opened(settings: Settings) -> Drafter:
+        text = first.open(settings)
+        assert isinstance(text, TextDrafter)
+        return MixedDrafter(text, second.open(settings))
+
+    name, revision = f"{first.name}+{second.name}", f"{first.revision}+{second.revision}"
+    return replace(second, name=name, revision=revision, open=opened, drafts_trees=False)
 
 
 def _by_text(drafter: Loaded, own: PreTrainedTokenizerBase, site: Site) -> DrafterPart:

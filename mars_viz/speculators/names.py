@@ -29,6 +29,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators.drafter_names import (
     Eagle3,
     Layers,
+    Mixed,
     Model,
     NamedDrafter,
     Ngram,
@@ -85,15 +86,29 @@ class Pair:
         return server_named(self.target)
 
     @property
-    def whole(self) -> NamedDrafter:
-        """The drafter, or the one that it trims."""
-        if not isinstance(self.drafter, Trimmed):
+    def main(self) -> NamedDrafter:
+        """The drafter, or of two mixed ones the second."""
+        if not isinstance(self.drafter, Mixed):
             return self.drafter
-        whole = drafter_for(self.target, self.drafter.of or None)
+        main = self.drafter.second or drafter_for(self.target, None)
+        if isinstance(main, Ngram):
+            raise SettingError(
+                f"This target has no drafter of its own; name one: {self.drafter.first.name}+MODEL, a hub id or a "
+                "folder."
+            )
+        return main
+
+    @property
+    def whole(self) -> NamedDrafter:
+        """The `main` drafter, or the one that it trims."""
+        main = self.main
+        if not isinstance(main, Trimmed):
+            return main
+        whole = drafter_for(self.target, main.of or None)
         if isinstance(whole, Ngram):
             raise SettingError(
-                f"{self.drafter.name} does not say which drafter is trimmed; write trimmed:m={self.drafter.m},of=MODEL,"
-                " a hub id or a folder."
+                f"{main.name} does not say which drafter is trimmed; write trimmed:m={main.m},of=MODEL, a hub id or a "
+                "folder."
             )
         return whole
 
@@ -119,7 +134,7 @@ class Pair:
         never stop the drafter."""
         if settings.refused_draft:
             raise SettingError(settings.refused_draft)
-        if settings.drafts_trees and not self.drafter.keeps_cache:
+        if settings.drafts_trees and not self.drafter.drafts_trees:
             raise SettingError(chains_alone(self.drafter.name))
         if settings.control is not None and self.never_stopped:
             raise SettingError(self.never_stopped)
@@ -163,15 +178,18 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
         check_id(head)
     elif head and is_place(head) and not (Path(head) / "config.json").is_file():
         raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
-    if isinstance(named, ReadsText) and named.text:
+    texts = [named.first, pair.main] if isinstance(named, Mixed) else [named]
+    for each in texts:
+        if not isinstance(each, ReadsText) or not each.text:
+            continue
         if not folders:
             raise SettingError(
                 f"A drafter's text is a file of the server, which its visitors may not name here ({PATHS}); leave it "
                 "out."
             )
-        if not Path(named.text).is_file():
+        if not Path(each.text).is_file():
             raise SettingError(
-                f"There is no file {shortened(named.text)}. Give the drafter a text file that can be read."
+                f"There is no file {shortened(each.text)}. Give the drafter a text file that can be read."
             )
     return pair
 

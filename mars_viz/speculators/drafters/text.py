@@ -17,11 +17,11 @@ class TextDrafter(Drafter):
     """Drafts deterministically from the prefix alone; q is 1 at the drafted token."""
 
     def __init__(self, device: torch.device):
-        self._device = device
+        self.device = device
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return at most `count` tokens after each prefix."""
-        return Draft.of_chains([self.continued(prefix, count) for prefix in prefixes], self._device)
+        return Draft.of_chains([self.continued(prefix, count) for prefix in prefixes], self.device)
 
     def continued(self, prefix: Prefix, count: int) -> Sequence[int]:
         """Return at most `count` tokens after the prefix."""
@@ -64,16 +64,17 @@ class TextSoFar:
         in_prefix = np.flatnonzero(self._prefix == token) + len(self._before.tokens)
         return np.concatenate([self._before.places(token), in_prefix])
 
-    def occurrences(self, suffix: Prefix) -> np.ndarray:
-        """Return the ends of earlier occurrences of the longest known end of the text's suffix, in order, int64."""
+    def occurrences(self, suffix: Prefix, least: int = 1) -> np.ndarray:
+        """Return the ends of earlier occurrences of the longest known end of the text's suffix, in order, int64. There
+        are none if it has fewer than `least` tokens."""
         ends = self.places(suffix[-1])[:-1] + 1
         for length in range(2, len(suffix) + 1):
             fits = ends[ends >= length]
             longer = fits[self.at(fits - length) == suffix[-length]]
             if not len(longer):
-                break
+                return ends if length > least else ends[:0]
             ends = longer
-        return ends
+        return ends if len(suffix) >= least else ends[:0]
 
 
 def most(tokens: np.ndarray) -> int:
@@ -91,14 +92,14 @@ class SuffixDrafter(TextDrafter):
     2411.04975), over the prompt and the text so far.
     """
 
-    def __init__(self, n: int, before: TextBefore, device: torch.device):
+    def __init__(self, n: int, before: TextBefore, device: torch.device, least: int = 1):
         super().__init__(device)
-        self._n, self._before = n, before
+        self._n, self._least, self._before = n, least, before
 
     def continued(self, prefix: Prefix, count: int) -> list[int]:
-        """Return at most `count` tokens; empty if the last token has not occurred before."""
+        """Return at most `count` tokens; empty if fewer than the least number of tokens have occurred before."""
         text = TextSoFar(self._before, prefix)
-        ends = text.occurrences(prefix[-self._n :])
+        ends = text.occurrences(prefix[-self._n :], self._least)
         drafted: list[int] = []
         while len(drafted) < count and len(ends := ends[ends < len(text)]):
             follows = text.at(ends)
@@ -139,11 +140,11 @@ class TrigramDrafter(TextDrafter):
 class NgramDrafter(TextDrafter):
     """Drafts the continuation of the latest earlier occurrence of the longest known suffix, of at most n tokens."""
 
-    def __init__(self, n: int, device: torch.device):
+    def __init__(self, n: int, device: torch.device, least: int = 1):
         super().__init__(device)
-        self._n = n
+        self._n, self._least = n, least
 
     def continued(self, prefix: Prefix, count: int) -> Prefix:
-        """Return at most `count` tokens; empty if the last token has not occurred before."""
-        ends = TextSoFar(TextBefore(), prefix).occurrences(prefix[-self._n :])
+        """Return at most `count` tokens; empty if fewer than the least number of tokens have occurred before."""
+        ends = TextSoFar(TextBefore(), prefix).occurrences(prefix[-self._n :], self._least)
         return prefix[ends[-1] - 1 :][:count] if len(ends) else ()  # one token is before the prefix
