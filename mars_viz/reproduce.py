@@ -17,7 +17,7 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, joined
-from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, ReadsText, Trimmed, drafter_told
+from mars_viz.speculators.drafter_names import Eagle3, Mixed, NamedDrafter, ReadsText, Trimmed, drafter_told
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 
@@ -105,6 +105,11 @@ def _named(name: str, revision: str, what: str, cautions: list[str]) -> str:
 
 def _drafter(name: str, revision: str, cautions: list[str]) -> str:
     drafter: NamedDrafter | None = drafter_told(name)
+    if isinstance(drafter, Mixed):
+        first, (ours, _, theirs) = drafter.first.name, revision.partition("+")
+        second = name[len(first) + 1 :]
+        second = "default" if demo.is_built_in(second) else _drafter(second, theirs, cautions)
+        return f"{_drafter(first, ours, cautions)}+{second}"
     if drafter is None:
         return _named(name, revision, "drafter", cautions)
     source = drafter.text if isinstance(drafter, ReadsText | Trimmed) else ""

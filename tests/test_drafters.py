@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -23,6 +24,7 @@ from mars_viz.demo import DRAFTER, EAGLE3, PAIR, SMOLLM2, TARGET
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import Settings
+from mars_viz.runfiles import load_run
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
@@ -42,7 +44,7 @@ PROMPT = "Add 58 and 67.\nAdd 58 and 67.\nAdd"
 
 @pytest.fixture(
     scope="module",
-    params=["ngram:n=3", "layers:skip=2-4", "trimmed:m=900"]
+    params=["ngram:n=3", "layers:skip=2-4", "trimmed:m=900", "suffix:n=4,min=2+eagle3"]
     + [pytest.param(each, marks=pytest.mark.long) for each in ("suffix:n=4", "trigram", "layers:exit=5")],
 )
 def each(request: pytest.FixtureRequest) -> Backend:
@@ -141,9 +143,33 @@ def test_strict_writes_the_targets_text_and_batches_are_separate_runs(each: Back
     assert together[0].token_ids == together[2].token_ids == run.token_ids
 
 
+def test_two_drafters_take_turns_and_each_token_names_its_own(tmp_path: Path) -> None:
+    mixed = load_backend(drafter="ngram:n=4,min=3+default", device="cpu", dtype="float32")
+    assert mixed.drafter.name == "ngram:n=4,min=3+built-in/drafter"
+    settings, first = (
+        Settings(gamma=4, max_new_tokens=40, temperature=0.9, rule="rejection-sampling"),
+        NgramDrafter(4, CPU, 3),
+    )
+    prefixes = [mixed.tokenizer.encode(text, chat=False) for text in (PROMPT, "Once upon a time")]
+    drafts = [answer.speculation for answer in mixed.speculator(settings).speculate(prefixes)]
+    assert [set(each.drafted_by.tolist()) for each in drafts] == [{0}, {1}]
+    assert drafts[0].tokens.tolist() == list(first.continued(prefixes[0], 4)) and (drafts[0].q == 1).all()
+    (alone,) = load_backend(device="cpu", dtype="float32").speculator(settings).speculate(prefixes[1:])
+    for name in ("tokens", "q", "draft_logits", "kl_pq"):
+        np.testing.assert_allclose(getattr(drafts[1], name), getattr(alone.speculation, name), atol=1e-4)
+    run = Recording(mixed, PROMPT, settings).finish()
+    run.save(tmp_path / "run")
+    by = load_run(tmp_path / "run").trace.speculations.whole.drafted_by
+    assert set(by.tolist()) == {0, 1} and by.tolist() == run.trace.speculations.whole.drafted_by.tolist()
+    with pytest.raises(SettingError, match="drafts chains"):
+        mixed.check(Settings(tree="dynamic"))
+
+
 @pytest.mark.parametrize(
     ("drafter", "reason"),
     [
+        ("ngram+suffix", "drafter with a model"),
+        ("suffix:n=2,min=4+eagle3", "at least min"),
         ("ngram:n=0", "1 to 16"),
         ("suffix:n=0", "1 to 64"),
         ("suffix:n=2,text=no-such-file", "no file"),

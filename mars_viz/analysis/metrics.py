@@ -365,6 +365,18 @@ def positions(run: Run, dial: float | None = None) -> Positions:
     )
 
 
+def drafted_by(run: Run) -> str:
+    """Return how many tokens each of two mixed drafters drafted, and how many of them reached the text; empty for one
+    drafter."""
+    by = run.trace.speculations.whole.columns.get("drafted_by")
+    if by is None:
+        return ""
+    kept = run.trace.in_text(settled_text(run, run.trace, own_or(run, None)))
+    names = run.provenance.drafter.split("+", 1)
+    counts = [(name, int(kept[by == i].sum()), int((by == i).sum())) for i, name in enumerate(names)]
+    return "; ".join(f"{name} {number(some)} of {counted(all_of, 'token')} kept" for name, some, all_of in counts)
+
+
 def run_facts(run: Run) -> list[Section]:
     """Return the settings and the origin of a run as two sections."""
     return [Section("Settings", [settings_facts(run)]), Section("Where it comes from", [origin_facts(run)])]
@@ -398,6 +410,7 @@ def origin_facts(run: Run) -> Facts:
         "Text": ", ".join(filter(None, [text, ending(run)])),
         "Target": _revised(provenance.target, provenance.target_revision),
         "Drafter": _revised(provenance.drafter, provenance.drafter_revision),
+        "Drafted by": drafted_by(run),
         "Device": provenance.device,
         "Dtype": provenance.dtype,
         "Made, UTC": provenance.created.replace("T", " ").removesuffix("+00:00"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz import default_folders
-from mars_viz.analysis.metrics import ending, speed, summary
+from mars_viz.analysis.metrics import drafted_by, ending, speed, summary
 from mars_viz.backend_choice import BackendChoice, read_backend_file
 from mars_viz.bounds import shortened
 from mars_viz.chat import CUT_OFF, NO_HISTORY, History
@@ -256,6 +256,8 @@ def sentence(run: Run) -> str:
         if numbers.drafted
         else "Nothing was drafted."
     )
+    if by := drafted_by(run):
+        told += f" By {by}."
     if numbers.forced_strict:
         told += f" Strict at {counted(numbers.forced_strict, 'drafted runner-up')} where z1 ≤ 0 and z2/z1 is undefined."
     if math.isnan(pace.tokens_per_second):

@@ -21,7 +21,7 @@ from mars_viz.words import clipped, exactly, whole_in
 
 V = TypeVar("V")
 
-OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy")  # token colourings, the default first
+OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy", "drafter")  # token colourings, the default first
 _READ, _WRITE = "read", "write"
 
 

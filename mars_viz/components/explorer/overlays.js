@@ -6,7 +6,9 @@ const OVERLAYS = {
   margin: { label: "Margin", tip: "z1 − z2: how far the target prefers its best token, in logits. Dark is a close call.", low: "z1 − z2" },
   p: { label: "p(x)", tip: "The target's probability of the token itself.", low: "p(x)" },
   entropy: { label: "Entropy", tip: "Entropy of the target's law at the token, in nats. Bright is undecided.", low: "nats" },
+  drafter: { label: "Drafter", tip: "Which of the two drafters drafted the token." },
 };
+const BY = [" c3", " c20"]; // shades of the first and the second of two drafters
 
 const OF_TREES = {
   [REJECTED]: "The first drafted token that the rule rejected where the path stopped.",
@@ -37,6 +39,9 @@ class Overlays {
   open(run) {
     this.run = run;
     this.scales = null;
+    this.legendOf = null;
+    for (const radio of this.radios) radio.hidden = radio.dataset.overlay === "drafter" && !run.nodes.by;
+    if (this.name === "drafter" && !run.nodes.by) this.press("outcome");
   }
 
   /** The ends of each scale, worked out when the first is shown: that takes all values in order. */
@@ -59,8 +64,9 @@ class Overlays {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const at = this.radios.findIndex((radio) => radio.dataset.overlay === this.name);
-    const next = this.radios[(at + step + this.radios.length) % this.radios.length];
+    const shown = this.radios.filter((radio) => !radio.hidden);
+    const at = shown.findIndex((radio) => radio.dataset.overlay === this.name);
+    const next = shown[(at + step + shown.length) % shown.length];
     next.focus();
     this.chosen(next.dataset.overlay);
   }
@@ -71,6 +77,7 @@ class Overlays {
     const { run, now } = reading;
     const r = roundOf(run, slot);
     const node = slot === run.slotAt[r + 1] - 1 ? -1 : slot - r;
+    if (this.name === "drafter") return node < 0 || !run.nodes.by ? "" : BY[run.nodes.by[node]];
     const row = node < 0 ? now.stop[r] : run.judge[node];
     const value = this.name !== "p" ? run.rows[this.name][row] : node < 0 ? reading.chance(row) : run.nodes.p[node];
     const [low, high] = this.ranges[this.name];
@@ -81,7 +88,12 @@ class Overlays {
   draw(reading) {
     if (this.legendOf !== this.name) {
       this.legendOf = this.name;
-      this.legend.replaceChildren(...(this.name === "outcome" ? this.outcomeLegend() : this.scaleLegend()));
+      const legends = { outcome: () => this.outcomeLegend(), drafter: () => this.drafterLegend() };
+      this.legend.replaceChildren(...(legends[this.name] ?? (() => this.scaleLegend()))());
+    }
+    if (this.name === "drafter") {
+      keptBy(reading).forEach(([kept, of], i) => say(this.tallies[i], `${whole(kept)} of ${whole(of)} kept`));
+      return;
     }
     if (this.name === "outcome") this.tallies.forEach((tally, outcome) => say(tally, whole(reading.now.totals.counts[outcome])));
     else if (this.line) this.line.style.left = `${100 * clamp((reading.dial - this.ranges.ratio[0]) / (this.ranges.ratio[1] - this.ranges.ratio[0]), 0, 1)}%`;
@@ -92,6 +104,13 @@ class Overlays {
     this.legend.style.setProperty("--digits", `${whole(this.run.judge.length).length}ch`); // none of them grows wider
     return grouped(LEGEND.map(([outcome, tip], i) => h("span", { class: "key", "data-tip": (this.run.about.tree && OF_TREES[outcome]) || tip },
       h("span", { class: `t ${NAMES[outcome]}` }, NAMES[outcome]), h("span", { class: "tally" }, this.tallies[i]))));
+  }
+
+  drafterLegend() {
+    this.tallies = BY.map(() => h("span", { style: "margin-left: 4px" }));
+    const { drafter } = this.run.about;
+    const plus = drafter.indexOf("+");
+    return [drafter.slice(0, plus), drafter.slice(plus + 1)].map((name, i) => h("span", { class: "key" }, h("span", { class: `t${BY[i]}` }, name), this.tallies[i]));
   }
 
   scaleLegend() {
@@ -106,6 +125,16 @@ class Overlays {
     const highText = this.name === "margin" || this.name === "entropy" ? edge(high, "≥") : short(high);
     return [h("span", { class: "unit" }, OVERLAYS[this.name].low), h("span", {}, lowText), ramp, h("span", {}, highText)];
   }
+}
+
+/** For each of two drafters the kept and all of its tokens in the text shown. */
+function keptBy({ run, now }) {
+  const tally = [[0, 0], [0, 0]];
+  run.nodes.by?.forEach((by, node) => {
+    tally[by][1] += 1;
+    if (now.outcome[node] === MATCHED || now.outcome[node] === RELAXED) tally[by][0] += 1;
+  });
+  return tally;
 }
 
 /** What the ends of each scale stand for: the 2nd or 98th percentile where the quantity has no natural end. */

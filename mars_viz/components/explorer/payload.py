@@ -226,6 +226,8 @@ def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Payload, Pa
         "p": drafts.p,
         "top": width(drafts.draft_ids),
     }
+    if (by := drafts.columns.get("drafted_by")) is not None:
+        nodes["by"] = by.astype(np.uint8)
     rows: Payload = {
         "breakpoint": _or_none(verdicts.row_breakpoints),
         "ratio": drafts.ratio.astype(np.float32),
