@@ -45,7 +45,10 @@ PROMPT = "Add 58 and 67.\nAdd 58 and 67.\nAdd"
 @pytest.fixture(
     scope="module",
     params=["ngram:n=3", "layers:skip=2-4", "trimmed:m=900", "suffix:n=4,min=2+eagle3"]
-    + [pytest.param(each, marks=pytest.mark.long) for each in ("suffix:n=4", "trigram", "layers:exit=5")],
+    + [
+        pytest.param(each, marks=pytest.mark.long)
+        for each in ("hf:assistant_early_exit=5", "suffix:n=4", "trigram", "layers:exit=5")
+    ],
 )
 def each(request: pytest.FixtureRequest) -> Backend:
     return load_backend(drafter=request.param, device="cpu", dtype="float32")
@@ -165,9 +168,21 @@ def test_two_drafters_take_turns_and_each_token_names_its_own(tmp_path: Path) ->
         mixed.check(Settings(tree="dynamic"))
 
 
+def test_transformers_own_generators_draft_the_same(pair: Backend) -> None:
+    adapted = load_backend(drafter=f"hf:{DRAFTER}", device="cpu", dtype="float32")
+    assert adapted.drafter.name == "hf:built-in/drafter" and "whole text" in adapted.notes[0]
+    settings, prefixes = Settings(gamma=4), [pair.tokenizer.encode(each, chat=False) for each in (PROMPT, "The frog")]
+    both = [[each.speculation for each in one.speculator(settings).speculate(prefixes)] for one in (pair, adapted)]
+    for ours, theirs in zip(*both, strict=True):
+        assert ours.tokens.tolist() == theirs.tokens.tolist()
+        np.testing.assert_allclose(ours.draft_logits, theirs.draft_logits, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("drafter", "reason"),
     [
+        ("hf", "hf:MODEL"),
+        ("hf:nonsense=3", "no option nonsense"),
         ("ngram+suffix", "drafter with a model"),
         ("suffix:n=2,min=4+eagle3", "at least min"),
         ("ngram:n=0", "1 to 16"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any, ClassVar, TypeVar
@@ -165,6 +167,38 @@ class Eagle3(NamedDrafter):
     head: str = setting(Words("", "HEADDIR"), "")  # folder or hub id of its checkpoint; empty for the target's own
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
+
+
+@register("hf")
+@dataclass(frozen=True, slots=True)
+class Transformers(NamedDrafter):
+    """A drafter that transformers makes, by the options of its `generate`; see `drafters.hf`."""
+
+    head: str = setting(Words("", "prompt_lookup_num_tokens=4"), "")
+    """Options as key=value with commas between; a part without an equals sign is the assistant model."""
+    keeps_cache: ClassVar[bool] = True
+
+    @property
+    def assistant(self) -> str:
+        """Folder or hub id of the assistant model; empty for none."""
+        return next((part for part in self.head.split(",") if part and "=" not in part), "")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `generate` by name. Values are JSON, such as 4 or true, or else text."""
+        options: dict[str, Any] = {}
+        for part in self.head.split(","):
+            key, equals, value = part.partition("=")
+            if equals:
+                with suppress(ValueError):
+                    value = json.loads(value)
+                options[key.strip()] = value
+        return options
+
+    @property
+    def source(self) -> str:
+        """The assistant model."""
+        return self.assistant
 
 
 @register("trimmed")

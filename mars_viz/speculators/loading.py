@@ -25,7 +25,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators import model_files as files
 from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
+from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, inference, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import (
     Eagle3,
@@ -35,10 +35,12 @@ from mars_viz.speculators.drafter_names import (
     NamedDrafter,
     Ngram,
     Suffix,
+    Transformers,
     Trigram,
     Trimmed,
 )
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
+from mars_viz.speculators.drafters.hf import TransformersDrafter, assistant_model
 from mars_viz.speculators.drafters.mixed import MixedDrafter
 from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TextDrafter, TrigramDrafter
@@ -294,6 +296,16 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             model = site.inside(source.name)
             fewer = with_layers(model, source.kept(len(layers_of(model)[1])))
             return load(Loaded(fewer, source.name, site.target.revision), site)
+        case Transformers():
+            model = site.inside(source.name)
+            assistant = assistant_model(source.assistant, model) if source.assistant else None
+            shared = model, assistant, source.options, site.size
+            opened = lambda settings: TransformersDrafter(*shared, greedy=settings.temperature == 0)  # noqa: E731
+            with inference():
+                opened(Settings()).draft([tuple(range(8))], 1)  # refused at once, not in the first round
+            revision = files.revision_of(source.assistant) if source.assistant else site.target.revision
+            name = replace(source, head=source.head.replace(source.assistant, files.short_name(source.assistant))).name
+            return Part(name, opened, revision, note="reads the whole text in every round")
         case Eagle3():
             config = site.inside(source.name).config
             return _by_head(read_head(source, site.target.name, config, folders=True), site)

@@ -34,6 +34,7 @@ from mars_viz.speculators.drafter_names import (
     NamedDrafter,
     Ngram,
     ReadsText,
+    Transformers,
     Trimmed,
     any_drafter,
     chains_alone,
@@ -153,7 +154,7 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
     named, whole, server = pair.drafter, pair.whole, pair.server
     if server and not folders:
         raise SettingError(NO_SERVER)
-    if server and isinstance(whole, Eagle3 | Layers):
+    if server and isinstance(whole, Eagle3 | Layers | Transformers):
         raise SettingError(
             f"{whole.name} reads what happens inside the target, which a server does not tell; take a drafter that is "
             "a model, or ngram:n=3."
@@ -178,6 +179,14 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
         check_id(head)
     elif head and is_place(head) and not (Path(head) / "config.json").is_file():
         raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
+    if isinstance(whole, Transformers):
+        if not whole.head:
+            raise SettingError(
+                "hf needs an assistant model or an option of transformers' generate: hf:MODEL, for instance, or "
+                "hf:prompt_lookup_num_tokens=4."
+            )
+        if whole.assistant and (not folders or not is_place(whole.assistant)):
+            check_id(whole.assistant)
     texts = [named.first, pair.main] if isinstance(named, Mixed) else [named]
     for each in texts:
         if not isinstance(each, ReadsText) or not each.text:
