@@ -15,7 +15,6 @@ from mars_viz.analysis.metrics import positions
 from mars_viz.chat import History
 from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
 from mars_viz.components.explorer.pins import Choice, Pins
-from mars_viz.components.mount import first_painted
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
@@ -336,12 +335,7 @@ def which_dial(session: Session, run: Run) -> None:
 
 @faults.fragment
 def draw(session: Session, run: Run, dial: float | None, gamma: int) -> None:
-    """Draw the figures at this dial value, and the map of all settings. In a new tab they wait until the browser shows
-    the text; see `first_painted`."""
-    if run.rounds and not session.shows_text:
-        session.shows_text = first_painted(".explorer .t", key="text-painted")
-    if run.rounds and not session.shows_text:
-        return
+    """Draw the figures at this dial value, and the map of all settings."""
     at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
     st.caption(markdown(at.words))
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):

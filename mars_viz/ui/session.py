@@ -51,7 +51,6 @@ class Session:
     chose: bool = False  # True after the models of the tab's first link were read
     models_job: Job[Any] | None = None  # the last job that loads or drops models
     models_notices: list[str] = field(default_factory=list)  # shown until the choice of models is opened
-    shows_text: bool = False  # True after the browser has shown a run's text; the figures wait for it
 
     def arrive(self, parameters: Mapping[str, str]) -> None:
         """Read the link when the tab opens. Later links are written and not read.
