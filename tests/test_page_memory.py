@@ -31,7 +31,6 @@ from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.run import Run
 from mars_viz.sweep import load_sweep
 from mars_viz.ui import library, share, tab_jobs
-from mars_viz.ui.library import RunCache
 from mars_viz.ui.rules_page import RulesPageState, shared_panel
 from mars_viz.writer import csv_of
 from tests import tabs
@@ -49,8 +48,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         replace(toy_run(temperature=1.0, seed=seed), title=f"Run {seed}").save(tmp_path / f"run-{seed}")
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    cache = RunCache(library.read, budget=1)
-    monkeypatch.setattr(library, "_cache", lambda: cache)
+    only = st.cache_resource(lambda path, changed: library.read(path), max_entries=1, show_spinner=False)
+    monkeypatch.setattr(library, "_loaded", only)
     return tmp_path
 
 

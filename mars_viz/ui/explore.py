@@ -1,4 +1,4 @@
-"""The Explore page: the decisions of the rule and their effects, with a pinned run next to the opened one."""
+"""The Explore page: the decisions of the rule and their effects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import positions
 from mars_viz.chat import History
 from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
-from mars_viz.components.explorer.pins import Choice, Pins
+from mars_viz.components.explorer.pins import Pins
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
@@ -26,88 +26,10 @@ from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, faults, imported, library, links, models_form, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom import explore_bar, rights
-from mars_viz.ui.compare.page_state import Across, Comparison
 from mars_viz.ui.decode_form import DecodeRequest
-from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import measure_costs
 from mars_viz.ui.theme import chart
-
-Beside = tuple[Run, str]  # run shown next to the opened one, and its label
-
-
-def offer_pin(place: DeltaGenerator, session: Session) -> None:
-    """Draw the button that pins or unpins the opened run."""
-    view = session.view
-    pinned = view.pin_run is not None and view.pin_run.run == view.run
-    place.button(
-        "Unpin this run" if pinned else "Pin this run",
-        key="pin-run",
-        width="stretch",
-        on_click=_pin,
-        args=(session, None if pinned else Choice(view.run, view.dial, view.gamma)),
-        help="A pinned run is shown next to the one that you open after it, each with its own dials",
-    )
-    if pinned:
-        place.caption("Pinned: open another run, and this one is shown next to it.")
-
-
-def _pin(session: Session, run: Choice | None) -> None:
-    session.view = replace(session.view, pin_run=run)
-
-
-def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
-    """Return the pinned run if another run is open. A run that cannot be shown is unpinned, with a notice."""
-    pinned = session.view.pin_run
-    if pinned is None or pinned.run == session.view.run:
-        return None
-    run, problem = catalog.tried(pinned.run)
-    if run is None:
-        session.notices.append(f"The pinned run is unpinned, for it cannot be read: {problem}")
-        _pin(session, None)
-        return None
-    fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
-    session.notices.extend(f"The pinned run: {complaint}" for complaint in fitting.complaints)
-    session.view = replace(session.view, pin_run=replace(pinned, dial=fitting.view.dial, gamma=fitting.view.gamma))
-    return run, catalog.labels[pinned.run]
-
-
-def pinned_columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenerator]:
-    """Draw a row with the pinned run's name and buttons; return the columns for both runs."""
-    row = st.container(horizontal=True, vertical_alignment="center", key="pinned-head")
-    row.markdown(f"Pinned: **{markdown(pair[1])}**", width="content")
-    if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
-        _compare_pinned(session)
-    if row.button("Unpin the run", key="pinned-unpin", help="Show the other run alone again"):
-        _pin(session, None)
-        st.rerun()
-    left, right = st.columns(2, gap="medium")
-    return left, right
-
-
-@faults.drawn
-def draw_pinned(session: Session, pair: Beside) -> None:
-    """Draw the pinned run with its own dials and the overlay of the opened run."""
-    pinned = session.view.pin_run
-    if pinned is None:
-        return
-    run, overlay, key = pair[0], session.view.overlay, f"pinned-{pinned.run}"
-    state = explorer(run, dial=pinned.dial, overlay=overlay, selected=None, key=key, gamma=pinned.gamma)
-    moved = None if state.dial == recorded_at(run, cuts=False) else state.dial
-    session.view = replace(session.view, pin_run=replace(pinned, dial=moved, gamma=state.gamma))
-    if state.decode is not None:
-        tab_jobs.start_again(session, run, *state.decode, cuts=False)
-        st.rerun()
-
-
-def _compare_pinned(session: Session) -> None:
-    view, pinned, memory = session.view, session.view.pin_run, Comparison.of_tab()
-    if pinned is None:
-        return
-    memory.run, shown = view.run, Choice(view.run, None if view.cuts else view.dial, view.gamma)
-    memory.look(across=Across.RUNS, reference=pinned, shown=shown)
-    navigation.leave_for("pages/compare.py")
-
 
 WHOLE = "The whole run as recorded, with its dial map, whatever the present dial value"
 NARROWEST = 270  # minimum width of a figure in pixels; a narrower page has fewer per row
@@ -131,8 +53,6 @@ def page() -> None:
     if run is not None:
         zipped = (partial(write_zip, run), f"{session.view.run}.zip", "application/zip")
         saving.download_button("Save this run as a zip", *zipped, on_click="ignore", help=WHOLE)
-        offer_pin(saving, session)
-    pair = None if run is None else beside(session, catalog)
     with asking:
         prompt(session, run)
     theme.note(catalog.error, *session.notices)
@@ -147,7 +67,7 @@ def page() -> None:
         theme.note(problem)
         st.stop()
     mapping(session, run)
-    look(session, run, pair, catalog)
+    look(session, run, catalog)
 
 
 def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:
@@ -254,17 +174,10 @@ def mapping(session: Session, run: Run) -> None:
 
 
 @faults.fragment
-def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCatalogue) -> None:
-    """Draw the run, the pinned run next to it, and the figures for its dials."""
+def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
+    """Draw the run and the figures for its dials."""
     place = st.container()
-    if pair is None:
-        state = followed(session, run)
-    else:
-        left, right = pinned_columns(session, pair)
-        with left:
-            state = followed(session, run)
-        with right:
-            draw_pinned(session, pair)
+    state = followed(session, run)
     explore_bar.draw(place, session, run, catalog, tab_jobs.run_store())
     view = session.view
     navigation.write_link(links.to_parameters(view))
@@ -330,7 +243,7 @@ def which_dial(session: Session, run: Run) -> None:
     cuts = theme.choice("The slider turns", turned, key, turned.__getitem__, default=session.view.cuts, help=how)
     if cuts != session.view.cuts:
         view = session.view
-        session.view = links.View(view.run, overlay=view.overlay, cuts=cuts, pin_run=view.pin_run)
+        session.view = links.View(view.run, overlay=view.overlay, cuts=cuts)
 
 
 @faults.fragment

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
-from mars_viz.components.explorer.pins import Choice, PinnedSetting, PinnedToken
+from mars_viz.components.explorer.pins import PinnedSetting, PinnedToken
 from mars_viz.errors import BadInput
 from mars_viz.exploration import whole_threshold_map
 from mars_viz.options import changed, declared, option
@@ -138,7 +138,6 @@ class View:
     cuts: bool = flag("cuts")  # True if the dial is a draft-length controller's threshold, on a run with a map of it
     pin_token: PinnedToken | None = pin("pin_token", PinnedToken)  # token to compare with the selected one
     pin_dial: PinnedSetting | None = pin("pin_dial", PinnedSetting)  # setting to compare with the current
-    pin_run: Choice | None = pin("pin_run", Choice)  # run shown next to this one
 
 
 DialRange = tuple[str, float, float]  # a dial's symbol and bounds

@@ -92,8 +92,8 @@ class Session:
         """Open another run at its own dial value."""
         self.notices[:], self.closed = self.closed, []
         if run_id != self.view.run and (self.view.pin_token or self.view.pin_dial):
-            self.notices.append("The pinned token or setting was of another run and is unpinned. A pinned run stays.")
-        self.view = View(run=run_id, overlay=self.view.overlay, pin_run=self.view.pin_run)
+            self.notices.append("The pinned token or setting was of another run and is unpinned.")
+        self.view = View(run=run_id, overlay=self.view.overlay)
 
     def land(self, run_id: str) -> None:
         """Open a run on Explore from another page."""

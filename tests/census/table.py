@@ -131,7 +131,6 @@ GALLERY = listed(
 )
 SEARCH, MATCHES, FIND = "seen .explorer .search", "text .explorer .found-count", "Find in the text"
 EXPLORE = listed(
-    (button("Pin this run", "link pin_run", OWN), button("Unpin this run", "link pin_run", OWN)),
     use("button", by.saved("csv", "round"), "Table of tokens, CSV"),
     radio("Draft length γ › # | Nodes of the tree › #", "link gamma", NUMBERS, FIGURES),
     radio("Colour the tokens by › *", "link overlay", "text .explorer .legend"),
