@@ -255,12 +255,13 @@ def test_a_waiting_job_has_a_sentence(monkeypatch):
     job, status = race_job(lambda pair: None, "Once", Settings()), Status(doing="Reading", share=0.5)
     worker = SimpleNamespace(ahead=lambda job: 2, models=SimpleNamespace(status=status))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    assert tab_jobs.going(job, 0, "Doing", loading="") == (0, "Waiting for 2 other jobs on this server …")
+    assert tab_jobs.going(job, 0, "Doing") == (0, "Waiting for 2 other jobs on this server …")
     job.begin()
-    for loading, words in (("", (0.5, "Reading …")), ("Soon", (0, "Soon")), (None, (0, "Doing"))):
-        assert tab_jobs.going(job, 0, "Doing", loading=loading) == words
+    assert tab_jobs.going(job, 0, "Doing") == (0.5, "Reading …")
+    job.tell(state=JobState.DECODING)
+    assert tab_jobs.going(job, 0, "Doing") == (0, "Doing")
     job.cancel()
-    assert tab_jobs.going(job, 0, "Doing", stopping="Stopping …") == (0, "Stopping …")
+    assert tab_jobs.going(job, 0, "Doing") == (0, "Stopping after this step …")
 
 
 def test_a_cancelled_race_is_not_saved_and_the_shown_one_stays(folder):
@@ -314,7 +315,7 @@ def test_a_race_is_uploaded_renamed_deleted_restored_and_uploaded_again(folder, 
 
 
 def test_costs_are_measured_and_shown(folder, monkeypatch):
-    monkeypatch.setattr(tasks, "measure", lambda settings, pair, most: iter([(0.5, None), (1.0, COSTS)]))
+    monkeypatch.setattr(tasks, "measure", lambda settings, pair: iter([(0.5, None), (1.0, COSTS)]))
     tab = press(opened(drafter="ngram:n=3", controller="svip"), "Measure costs")
     assert "drafts without probabilities" in notes(tab) and tab_jobs.shared_worker().models.status == Status()
     tab = wait(press(opened(), "Measure costs"), "Stop")

@@ -76,8 +76,8 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
     with row.container(width="content"):
         theme.title("Explore", "")
     library.picker(row, labels, session.view.run, partial(chosen, session), disabled=session.job is not None)
-    ready = tab_jobs.shared_worker().expect
-    asking = row.popover("New prompt", key=f"new-prompt-{session.asked}", on_change=ready)  # a new key closes it
+    key = f"new-prompt-{session.asked}"  # a new one closes it
+    asking = row.popover("New prompt", key=key, on_change=tab_jobs.get_ready)
     zips = row.popover("Open or save")
     upload = zips.file_uploader(
         "Open the zip of a run's folder, or an engine's responses or metrics",
@@ -153,12 +153,11 @@ def mapping(session: Session, run: Run) -> None:
     """Draw the progress of the run's incomplete dial map, with buttons to stop or continue it."""
     tab_jobs.find_map(session)
     if session.filling is not None and session.filling.run_id == session.view.run:
-        job, stopping = session.filling.job, "Stopping the map after this pass …"
+        job = session.filling.job
         faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
             job,
             lambda: (job.progress.exact, tab_jobs.mapped_so_far(job.progress)),
             keeps="Keeps what was mapped; it can go on later",
-            stopping=stopping,
         )
     elif reason := tab_jobs.why_not_mapped(session, run):
         words, button = st.columns([6, 1], vertical_alignment="center")
@@ -194,8 +193,7 @@ def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
         st.rerun()
     with st.container(horizontal=True):
         share.offer(run, dial, gamma, state.overlay)
-        ready = tab_jobs.shared_worker().expect
-        with st.popover("Map draft threshold", key=f"thresholds-{session.asked}", on_change=ready):
+        with st.popover("Map draft threshold", key=f"thresholds-{session.asked}", on_change=tab_jobs.get_ready):
             threshold(session, recorded)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:

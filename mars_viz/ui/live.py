@@ -304,7 +304,7 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     share = 1.0  # the text may end before the limit
     if state is not JobState.DONE:
         share = min(share, progress.tokens / progress.settings.max_new_tokens)
-    share, sentence = tab_jobs.going(job, share, decoding(progress, job.stopping), loading="")
+    share, sentence = tab_jobs.going(job, share, decoding(progress))
     words.progress(share, markdown(sentence))
     if not state.finished:
         stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
@@ -403,8 +403,7 @@ def _gone(page_state: LivePageState) -> None:
 
 
 def _racing(job: Job[Raced], name: str) -> None:
-    words = "Stopping after this pass …"
-    tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race", stopping=words, loading="")
+    tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race")
     lanes_so_far(job.progress.texts, job.progress.prompt, job.progress.settings, job=name, key="race-lanes")
 
 
@@ -454,13 +453,11 @@ def _results(check: HeadCheck) -> None:
 LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
 
 
-def decoding(progress: Decoded, stopping: bool) -> str:
+def decoding(progress: Decoded) -> str:
     """Return a sentence about a decode."""
     if progress.state.finished:
         done = f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
         return progress.ending or done
-    if stopping:
-        return "Stopping after this round …"
     return f"Decoding: {number(progress.tokens)} of at most {counted(progress.settings.max_new_tokens, 'token')}"
 
 

@@ -238,8 +238,7 @@ def _loaded(session: Session, loading: bool) -> None:
         if job.choice is None:
             st.caption("Unloading the models, once the jobs before it are done …")
             return
-        share, words = tab_jobs.going(job, status.share, f"{status.doing or 'Loading'} …")
-        progress_bar(job, share, words, "Stop", key="stop-loading")
+        progress_bar(job, status.share, f"{status.doing or 'Loading'} …", "Stop", key="stop-loading")
         return
     if loading:
         st.rerun(scope="app")

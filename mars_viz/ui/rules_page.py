@@ -316,7 +316,7 @@ def walks_going_on(progress: Walked) -> tuple[float, str]:
     """Return the finished share of the walks, and a sentence about them."""
     together = progress.together
     if together is None:
-        return 0.0, tab_jobs.FIRST_LOADS
+        return 0.0, "The walks begin …"
     words = (
         f"Decoding every rule, and the strict end of each: {number(together.finished)} of "
         f"{counted(together.walks, 'text')} complete after {counted(together.passes, 'batched step')}"
@@ -480,12 +480,7 @@ def _table(
     if page_state.walking is not None and page_state.walking[0] == session.view.run:
         job = page_state.walking[1]
         faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
-            job,
-            lambda: walks_going_on(job.progress),
-            "Cancel",
-            keeps="Keeps the rules that are done",
-            key="lab-cancel",
-            stopping="Stopping after this pass …",
+            job, lambda: walks_going_on(job.progress), "Cancel", keeps="Keeps the rules that are done", key="lab-cancel"
         )
     else:
         rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]

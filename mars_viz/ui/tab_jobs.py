@@ -36,7 +36,7 @@ from mars_viz.ui.decode_form import DecodeRequest
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import MAPPING_SECONDS, Decoded, Ways, decode_job, map_job, unmapped
 from mars_viz.ui.jobs.model_process import ModelProcess
-from mars_viz.ui.jobs.models import Job, JobState, Report, models_that_made, nothing
+from mars_viz.ui.jobs.models import Job, JobState, Progress, Report, background_task, models_that_made, nothing
 from mars_viz.ui.jobs.worker import Visitor, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
@@ -293,7 +293,12 @@ def _share(share: float, symbol: str = "") -> str:
 
 POLL = 0.5  # minimum seconds between polls of a background task
 KEEPS = "Keeps the results so far"
-FIRST_LOADS = "Loading the models; only the first decode with them waits for this …"
+
+
+def get_ready() -> None:
+    """Import the model libraries in the model process before they are needed, if no job is running."""
+    if not shared_worker().jobs:
+        shared_worker().begin(Job(Progress(), tasks.prepare, None))
 
 
 def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str = "", key: str | None = None) -> None:
@@ -314,11 +319,24 @@ def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str 
     )
 
 
+def going(job: Job[Any], share: float, doing: str) -> tuple[float, str]:
+    """Return the progress of a job, from 0 to 1, and a sentence about it; those of the running job are given."""
+    state, ahead, status = job.progress.state, shared_worker().ahead(job), shared_worker().models.status
+    if job.stopping and not state.finished:
+        return share, "Stopping after this step …"
+    if state is JobState.QUEUED and ahead:
+        return share, f"Waiting for {counted(ahead, 'other job')} on this server …"
+    if state in (JobState.QUEUED, JobState.LOADING):
+        return status.share, f"{status.doing or 'Loading the models'} …"
+    return share, doing
+
+
 def progress_bar(
-    job: Job[Any], share: float, sentence: str, stop: str = "Cancel", *, keeps: str = "", key: str | None = None
+    job: Job[Any], share: float, doing: str, stop: str = "Cancel", *, keeps: str = "", key: str | None = None
 ) -> None:
-    """Draw the progress of a job, from 0 to 1, with a sentence and a stop button."""
+    """Draw the progress of a job, from 0 to 1, with a sentence and a stop button; see `going`."""
     bar, button = st.columns([6, 1], vertical_alignment="center")
+    share, sentence = going(job, share, doing)
     bar.progress(min(1.0, share), markdown(sentence))
     stop_button(button, stop, job, keeps=keeps, key=key)
 
@@ -334,15 +352,8 @@ def _decoding(session: Session) -> None:
         st.rerun()
     progress, limit = job.progress, job.new_tokens
     tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
-    share, words = going(
-        job,
-        progress.tokens / limit,
-        f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}",
-        stopping="Stopping after this round …",
-        loading=FIRST_LOADS,
-        others="other decode",
-    )
-    progress_bar(job, share, words, keeps="Keeps what was decoded")
+    words = f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
+    progress_bar(job, progress.tokens / limit, words, keeps="Keeps what was decoded")
     theme.live_text(progress.prompt, progress.text)
 
 
@@ -365,8 +376,7 @@ def background(
     job: Job[Report] | None = st.session_state.get(name)
 
     def progress(job: Job[Report]) -> None:
-        keeps, stopping = "" if result is None else KEEPS, "Stopping after this step …"
-        watch(job, lambda: (job.progress.share, doing), keeps=keeps, key=f"stop-{key}", stopping=stopping)
+        watch(job, lambda: (job.progress.share, doing), keeps="" if result is None else KEEPS, key=f"stop-{key}")
         if result is not None and job.progress.result is not None:
             result(job.progress.result)
 
@@ -407,7 +417,7 @@ def measure_costs(
     def job() -> Job[Report]:
         chosen = settings()
         pair_named(choice.target, choice.drafter).check(chosen)
-        return Job(Report(), partial(tasks.measure_costs, chosen, keep), choice)
+        return background_task(partial(tasks.measure, chosen), choice, keep)
 
     labels, doing = ("Measure costs", "Measure again"), "Measuring what a pass costs …"
     tip = "Some seconds: what a pass costs here, until its interval is small"
@@ -421,35 +431,9 @@ def watch(
     *,
     keeps: str = "",
     key: str | None = None,
-    **how: Any,
 ) -> None:
     """Draw the progress of a job in a fragment, with a stop button, and rerun the page at its end. `doing` returns the
-    share, from 0 to 1, and a sentence about the running job; `how` has the other arguments of `going`."""
+    share, from 0 to 1, and a sentence about the running job."""
     if job.progress.state.finished:
         st.rerun(scope="app")
-    progress_bar(job, *going(job, *doing(), **how), stop, keeps=keeps, key=key)
-
-
-def going(
-    job: Job[Any],
-    share: float,
-    doing: str,
-    *,
-    stopping: str = "",
-    loading: str | None = None,
-    others: str = "other job",
-) -> tuple[float, str]:
-    """Return the progress of a job, from 0 to 1, and a sentence about it.
-
-    `doing` and `stopping` are about the running and the stopped job. `loading` is about the loading of the models:
-    None for `doing`, empty for the step that the models report.
-    """
-    state, ahead = job.progress.state, shared_worker().ahead(job)
-    if job.stopping and stopping:
-        return share, stopping
-    if state is JobState.QUEUED and ahead:
-        return share, f"Waiting for {counted(ahead, others)} on this server …"
-    if loading is None or state not in (JobState.QUEUED, JobState.LOADING):
-        return share, doing
-    status = shared_worker().models.status
-    return (share, loading) if loading else (status.share, f"{status.doing or 'Loading the models'} …")
+    progress_bar(job, *doing(), stop, keeps=keeps, key=key)

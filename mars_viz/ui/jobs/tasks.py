@@ -6,7 +6,7 @@ They import the model libraries inside, so that pages never import these.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -36,7 +36,7 @@ BRANCHES = 48  # maximum number of branches decoded at once for a map, which lim
 
 def models() -> Models[Any]:
     """Return a `Models` for real backends, with nothing loaded yet."""
-    return Models(load, _look, _release, libraries)
+    return Models(load, _look, _release)
 
 
 def load(choice: BackendChoice, tell: Tell) -> Any:
@@ -116,13 +116,14 @@ def measure(settings: Settings, backend: Any, most: int = 0) -> Iterator[TaskSte
     yield 1.0, measuring.costs()
 
 
-def measure_costs(settings: Settings, keep: Callable[[Any], object] | None, backend: Any, most: int = 0) -> Events:
-    """Do the same as the work of a job. `keep` stores the costs, and may raise BadInput."""
-    for share, costs in measure(settings, backend, most):
-        yield {"share": share, "result": costs}
-    if keep is not None:
-        keep(costs)
-    return {"result": costs}
+def prepare(models: Models[Any]) -> Events:
+    """Import the model libraries before a user needs them, as the work of a job."""
+    try:
+        libraries(models.set_doing)
+    finally:
+        models.set_doing()
+    yield {}
+    return None
 
 
 def unload(models: Models[Any]) -> Events:
