@@ -141,7 +141,7 @@ def first_visit(page_state: TunePageState) -> None:
     )
 
 
-@faults.fragment(run_every=POLL)
+@partial(faults.fragment, run_every=POLL)
 def under_way(page_state: TunePageState, job: Job[Sweeping]) -> None:
     """Draw the progress of a sweep, with a stop button. The page is redrawn as prompts finish."""
     now = job.progress

@@ -118,7 +118,8 @@ def test_live_plays_its_recorded_race_once_and_a_tree_is_chosen_and_decoded(page
     expect(verdict).to_be_visible()
     assert pause.count() == 0
     page.get_by_role("button", name="Settings").click()
-    page.get_by_role("radio", name="Tree").click()
+    page.get_by_role("combobox", name="Draft", exact=True).click()
+    page.get_by_role("option", name="Tree: likeliest").click()
     for name, value in (("Depth", "3"), ("Branching k", "2"), ("Nodes", "6")):
         box = page.get_by_role("spinbutton", name=name)
         box.fill(value)

@@ -100,14 +100,8 @@ def test_cards_open_their_run_and_their_lesson(folder, monkeypatch):
     assert tab.button_group(key="learn-lesson").value == 6 and address(tab)["lesson"] == "6"
 
 
-def test_the_first_runs_are_read_until_all_are_requested_and_without_any_the_page_says_so(
-    folder, monkeypatch, tmp_path_factory
-):
-    monkeypatch.setattr(gallery, "MOST", 2)
+def test_without_any_run_the_page_says_so(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    tab = opened()
-    assert len(cards(tab)) == 2 + len(LESSONS)
-    assert len(cards(settled(tab.button(key="every-run").click().run()))) == 3 + len(LESSONS)
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     tab = opened()
     assert len(cards(tab)) == len(LESSONS)

@@ -109,7 +109,7 @@ def test_a_bad_link_is_named_and_a_run_is_shown(folder):
         ({"run": "b-strict", "dial": "0.9"}, "has none"),
         ({"overlay": "<script>"}, "is none of outcome"),
         ({"selected": "-1"}, "no whole number"),
-        ({"selected": "99999"}, "has only"),
+        ({"selected": "99999"}, "selected does not fit"),
     ):
         tab = opened(**link)
         assert fragment in notes(tab) and "<script>" not in notes(tab) and len(titles(tab)) == 4
@@ -278,7 +278,7 @@ def test_a_pin_that_the_run_does_not_have_says_so_and_goes() -> None:
         opened = fitted(View("a", **{"pin_token" if isinstance(pin, PinnedToken) else "pin_dial": pin}), run)
         assert opened.view == View("a")
         (complaint,) = opened.complaints
-        assert "unpinned" in complaint
+        assert "pin_" in complaint and "does not fit" in complaint
     kept = View("a", pin_token=PinnedToken(3, PinnedSetting(0.8, 4)), pin_dial=PinnedSetting(0.5, 4))
     for view, run in ((kept, plain), (View("a", pin_dial=PinnedSetting(0.9, 2)), whole)):
         assert fitted(view, run) == links.Opened(view), "maps have other draft lengths"

@@ -405,7 +405,7 @@ def test_the_key_leaves_the_address_and_a_wrong_one_is_refused(room: Room) -> No
 
 def test_students_see_their_own_runs_and_the_teacher_all(room: Room) -> None:
     for cookie, page, makers in (
-        (ANNA, "", ["anna"]),
+        (ANNA, "explore", ["anna"]),
         (ANNA, "compare", ["anna"]),
         (BEN, "rules", ["ben"]),
         (TEACHER, "explore", ["anna", "ben", "nobody"]),

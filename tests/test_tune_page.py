@@ -481,7 +481,7 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, monkeypatch):
     settled(tab.multiselect(key="sweep-rules").set_value([]).run())
     assert "at least one rule" in notes(clicked(tab, "sweep-begin"))
     settled(tab.multiselect(key="sweep-rules").set_value(["mars", "lenience"]).run())
-    settled(tab.segmented_control(key="sweep-draft").set_value("Tree").run())
+    settled(tab.selectbox(key="sweep-draft").set_value("dynamic").run())
     assert "sweep-gamma" not in keys(tab)
     tab.number_input(key="sweep-nodes").set_value(8)
     tab.selectbox(key="sweep-siblings").set_value(Policy.LONGEST)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.checks import HeadCheck
 from mars_viz.analysis.engine_file import RejectionBound, ServedRounds
 from mars_viz.analysis.intervals import Interval, Steps, wilson
 from mars_viz.costs import Costs, ratio
@@ -28,21 +27,6 @@ from mars_viz.words import counted, number, ranged, setting, times, token_label
 _APART = 0.05  # horizontal offset of the marks at one place, so that their intervals do not overlap
 Series = Mapping[Entry, Sequence[Interval]]
 _MARKS = {"○": "circle-open", "◆": "diamond", "▬": "line-ew-open"}  # Plotly's symbols by those of a key
-
-
-def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
-    """Return both shares by depth with their intervals; the title names the depth of the largest difference."""
-    widest = max(check.depths, key=lambda each: each.true_features.estimate - each.own_states.estimate)
-    own, true = (number(100 * each.estimate) for each in (widest.own_states, widest.true_features))
-    title = (
-        f"The head agrees in {own} % at depth {widest.depth} by its own states, in {true} % by true features (measured)"
-    )
-    series = {
-        Entry("○", theme.dial, "fed true features"): [each.true_features for each in check.depths],
-        Entry("◆", theme.relaxed, "fed its own states"): [each.own_states for each in check.depths],
-    }
-    axes, depths = ("depth in the draft", "agrees, of drafts that did so far, %"), [each.depth for each in check.depths]
-    return interval_lines(title, axes, depths, series, theme)
 
 
 def acceptance_by_position(kinds: Mapping[str, Sequence[Interval]], theme: Theme) -> go.Figure:

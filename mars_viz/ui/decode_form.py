@@ -29,28 +29,28 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.session import current_session
 from mars_viz.words import counted
 
-DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
-CHAINS, TREES = "Chain", "Tree"
 POLICIES = {Policy.STRICT_FIRST: "Strict first", Policy.DRAFT_ORDER: "Draft order", Policy.LONGEST: "Longest"}
 
 
 def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     """Draw the fields for the draft's shape, initially as in `start`, and return the shape's name without the number of
     nodes. A static tree's default chances are those of the run `shown`. Keys begin with `prefix`."""
-    chosen = st.segmented_control(
-        DRAFT,
-        [CHAINS, TREES],
-        default=TREES if start.drafts_trees else CHAINS,
-        required=True,
+    first = start.tree.partition(":")[0] if start.drafts_trees else CHAIN
+    family = st.selectbox(
+        "Draft",
+        list(SHAPES),
+        list(SHAPES).index(first),
+        format_func=lambda name: "Chain" if name == CHAIN else f"Tree: {SHAPES[name][0].lower()}",
         key=f"{prefix}draft",
         help="A chain is one path; a tree has several, of which one is kept, and takes a drafter that is a model or an "
-        "EAGLE-3 head.",
+        "EAGLE-3 head. Its paths are the drafter's likeliest ones, as EAGLE-2 finds them; static ones, in the same "
+        "places every time, which are the best ones by how often each child is kept (Sequoia); or, above temperature "
+        "0, paths drawn from the drafter's law, each by itself: from the prefix on, or after a trunk that all begin "
+        "with.",
     )
-    if chosen != TREES:
+    if family == CHAIN:
         return CHAIN
-    first = start.tree if start.drafts_trees else shapes.DYNAMIC
-    (_, its_settings), values = SHAPES.parse(first)
-    family = _family(prefix, first.partition(":")[0], start.temperature)
+    (_, its_settings), values = SHAPES.parse(start.tree if start.drafts_trees else family)
     places, texts, words = itertools.cycle(st.columns(2)), [], ""
     for each, place in zip(SHAPES[family][1], places, strict=False):
         value = values.get(each.key) if each in its_settings else None
@@ -70,27 +70,6 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     if words:
         st.caption(markdown(words))
     return name
-
-
-def _family(prefix: str, first: str, temperature: float) -> str:
-    """Draw the choice of a tree's family and return it. Drawn paths need a temperature above 0."""
-    greedy, key = st.session_state.get(f"{prefix}temperature", temperature) == 0, f"{prefix}family"
-    families = {title: name for name, (title, _) in SHAPES.items() if name != CHAIN}
-    now = st.session_state.get(key, SHAPES[first][0])
-    chosen = st.segmented_control(
-        "Its paths",
-        [each for each, name in families.items() if not greedy or shapes.NODES in SHAPES[name][1] or each == now],
-        default=SHAPES[first][0],
-        format_func=lambda name: markdown(name),
-        required=True,
-        key=key,
-        help="The drafter's likeliest paths, as EAGLE-2 finds them; static ones, in the same places every time, which "
-        "are the best ones by how often each child is kept (Sequoia); or paths drawn from the drafter's law, each by "
-        "itself: from the prefix on, or after a trunk that all begin with.",
-    )
-    if greedy:
-        st.caption("At temperature 0 nothing is drawn; above it, paths can be.")
-    return families[str(chosen)]
 
 
 def _chances(place: DeltaGenerator, prefix: str, initial: tuple[float, ...], shown: Run | None) -> tuple[str, str]:
@@ -133,10 +112,10 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
     now = start.control
     choices = [name for name, each in CONTROLLERS.items() if not each.counts or (now and now.controller is each)]
     chosen = st.selectbox(
-        LENGTH,
+        "Draft length",
         [NONE, *choices],
         0 if now is None else 1 + choices.index(now.controller.name),
-        format_func=lambda name: FIXED if name == NONE else CONTROLLERS[name].title,
+        format_func=lambda name: "Fixed γ" if name == NONE else CONTROLLERS[name].title,
         key=f"{prefix}controller",
         help="γ tokens in every round, or fewer if a controller stops the drafter",
     )

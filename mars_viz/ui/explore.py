@@ -15,7 +15,6 @@ from mars_viz.analysis.metrics import positions
 from mars_viz.chat import History
 from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
 from mars_viz.components.explorer.pins import Pins
-from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.exploration import shown, whole_threshold_map
@@ -111,39 +110,6 @@ def prompt(session: Session, run: Run | None) -> None:
         st.rerun()
 
 
-def threshold(session: Session, run: Run) -> None:
-    """Draw the choice of the controller whose threshold is mapped, and the button."""
-    if reason := tab_jobs.why_no_threshold(session, run):
-        st.caption(markdown(reason))
-        return
-    control = run.settings.control
-    initial = 0 if control is None else list(CONTROLLERS).index(control.controller.name)
-    chosen = CONTROLLERS[
-        st.selectbox(
-            "Controller",
-            list(CONTROLLERS),
-            initial,
-            key=f"map-controller-{session.view.run}",
-            format_func=lambda name: CONTROLLERS[name].title,
-            help="What stops a draft before its γ tokens",
-        )
-    ]
-    st.caption(markdown(decode_form.about(chosen)))
-    again = "The prompt is decoded once more"
-    why = f"A run keeps one map. {again}." if control is None else f"{again}, with drafts of full length."
-    st.caption(markdown("The map goes to this run." if tab_jobs.threshold_in_place(run) else why))
-    if st.button(
-        markdown(f"Map {chosen.dial.symbol} of {chosen.title}"),
-        key="map-threshold",
-        width="stretch",
-        on_click=_close,
-        args=(session,),
-        help="Finds out what every threshold drafts and writes; the slider then turns it",
-    ):
-        tab_jobs.map_threshold(session, run, chosen.name)
-        st.rerun()
-
-
 def _close(session: Session) -> None:
     session.asked += 1
 
@@ -183,7 +149,7 @@ def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
     if state.decode is not None:
         tab_jobs.start_again(session, run, *state.decode, cuts=view.cuts)
         st.rerun()
-    recorded, dial, gamma, threshold_map = run, state.dial, state.gamma, whole_threshold_map(run)
+    dial, gamma, threshold_map = state.dial, state.gamma, whole_threshold_map(run)
     if view.cuts and dial is not None and threshold_map is not None:
         run, dial, gamma = threshold_map.at(dial), run.settings.dial, None
     on_screen, _ = shown(run, dial, gamma)
@@ -191,10 +157,7 @@ def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
     if request is not None:
         tab_jobs.start(session, request)
         st.rerun()
-    with st.container(horizontal=True):
-        share.offer(run, dial, gamma, state.overlay)
-        with st.popover("Map draft threshold", key=f"thresholds-{session.asked}", on_change=tab_jobs.get_ready):
-            threshold(session, recorded)
+    share.offer(run, dial, gamma, state.overlay)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
-from itertools import islice
 
 import streamlit as st
 
@@ -34,14 +33,13 @@ from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
-OTHER_RUNS = "Open one of the runs below, or write a prompt on Explore and press Decode."
+OTHER_RUNS = "Open one under Runs, or write a prompt on Explore and press Decode."
 NOTHING = (
     "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
     'mars-viz map --prompt "Once upon a time"'
 )
 UNSERVED = "No sample run here fits it."
 LOOSE = 0.8  # the value of θ to which the animated dial on the start page goes
-MOST = 6  # Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +89,9 @@ def played_values(run: Run) -> tuple[float, float, float]:
     return THETA.strict, loose, THETA.default
 
 
-def run_cards(catalog: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
-    """Yield cards of recorded runs, at most `most`. Lazy, because each run has to be read."""
-    for run_id in islice(run_ids, most):
+def run_cards(catalog: RunCatalogue, run_ids: Iterable[str]) -> Iterator[Card]:
+    """Yield cards of recorded runs. Lazy, because each run has to be read."""
+    for run_id in run_ids:
         title = catalog.recorded[run_id].heading
         try:
             with contained("This run"):
@@ -180,10 +178,13 @@ def page() -> None:
     if catalog.error:
         theme.note(catalog.error)
     elif not catalog.samples:
-        theme.note(f"{library.NO_SAMPLES} {OTHER_RUNS}" if catalog.kept else NOTHING)
-    _runs(session, catalog)
+        theme.note(f"{library.NO_SAMPLES} {OTHER_RUNS}" if catalog.recorded else NOTHING)
+    if catalog.samples:
+        theme.section("Sample runs")
+        samples = filter(catalog.samples.__contains__, catalog.recorded)
+        _in_cards("runs", run_cards(catalog, samples), partial(_open, session))
     theme.section("Seven lessons, each with one thing to move")
-    _in_cards("lessons", lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
+    _in_cards("lessons", lesson_cards(catalog), lambda name: _teach(session, int(name)))
     _more()
 
 
@@ -204,30 +205,13 @@ def _first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
         _open(session, run_id, dial=state.dial, selected=state.selected)
 
 
-def _runs(session: Session, catalog: RunCatalogue) -> None:
-
-    def row(kind: str, title: str, cards: Iterable[Card]) -> None:
-        theme.section(title)
-        _in_cards(kind, cards, "Open", partial(_open, session))
-
-    if catalog.samples:
-        row("runs", "Sample runs", run_cards(catalog, filter(catalog.samples.__contains__, catalog.recorded)))
-    saved = catalog.kept
-    if not saved:
-        return
-    every = st.session_state.get("all-runs", False)
-    row("kept", catalog.kept_title, run_cards(catalog, saved, None if every else MOST))
-    if len(saved) > MOST and not every:
-        show_all = {"all-runs": True}
-        st.button(f"Show all {len(saved)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
-
-
-def _in_cards(kind: str, cards: Iterable[Card], verb: str, opened: Callable[[str], None]) -> None:
+def _in_cards(kind: str, cards: Iterable[Card], opened: Callable[[str], None]) -> None:
     with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
         for card in cards:
             with st.container(border=True):
                 theme.show(card.html)
-                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.picture):
+                verb = "Open the lesson" if kind == "lessons" else "Open"
+                if st.button(verb, key=f"{kind}-{card.name}", width="stretch", disabled=not card.picture):
                     opened(card.name)
 
 

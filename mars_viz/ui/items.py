@@ -48,7 +48,6 @@ class ItemsState(PageState):
     """State of a page on which items are changed."""
 
     deleted: set[str] = field(default_factory=set)  # by `Item.key`; can be restored above the list
-    refused: dict[str, str] = field(default_factory=dict)  # why the last change of an item was refused, by `Item.key`
 
     def forget(self, name: str) -> None:
         """Stop showing a deleted item."""
@@ -56,16 +55,15 @@ class ItemsState(PageState):
 
     def attempt(self, items: Iterable[Item], change: Callable[[Item], object]) -> list[Item]:
         """Apply a change to each item that this browser may change, close their popovers and return them. Errors of
-        others are in `refused`, and their popovers stay open."""
+        others become notices, and their popovers stay open."""
         self.notices.clear()
-        self.refused.clear()
         changed = []
         for item in items:
             try:
                 item.store.makers.check(item.name, visitors.mark())
                 change(item)
             except BadInput as error:
-                self.refused[item.key] = str(error)
+                self.notices.append(f"{item.heading}: {error}")
             else:
                 st.session_state[f"change-{item.key}"] = False
                 changed.append(item)
@@ -97,7 +95,6 @@ def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
     ):  # fmt: skip
         title = (item.title or item.heading)[:LONGEST_TITLE]
         st.text_input("Title", title, key=f"title-{item.key}", max_chars=LONGEST_TITLE)
-        theme.note(state.refused.get(item.key, ""))
         left, right = st.columns(2)
         left.button(
             "Rename", key=f"rename-{item.key}", on_click=state.rename, args=(item,), width="stretch",
@@ -116,11 +113,10 @@ def draw_deleted(state: ItemsState, items: Sequence[Item]) -> None:
     key, refusal = first.key if alone else "all", next(filter(None, (item.refusal for item in items)), "")
     heading = first.heading if alone else counted(len(items), first.store.noun)
     facts = f"{first.name}. {BIN}" if alone else BIN.replace("It stays", "They stay")
-    failed = next(filter(None, (state.refused.get(item.key) for item in items)), "")
     with st.container(key=f"deleted-{key}"):
         words, button = st.columns([8.4, 1.7], vertical_alignment="center")
         with words:
-            theme.line(f"Deleted: {heading}", failed or facts)
+            theme.line(f"Deleted: {heading}", facts)
         button.button(
             "Undo" if alone else "Undo all", key=f"undo-{key}", on_click=state.restore, args=(items,), width="stretch",
             disabled=bool(refusal), help=markdown(refusal) or "Brings it back; its links open it again",
@@ -134,8 +130,3 @@ def draw_bin(state: ItemsState, items: Sequence[Item]) -> None:
         with st.expander(f"Bin ({len(restorable)})"):
             for item in restorable:
                 draw_deleted(state, [item])
-
-
-def draw_lost(state: ItemsState, items: Sequence[Item]) -> None:
-    """Draw the refused changes of all but these items."""
-    theme.note(*(state.refused[key] for key in state.refused.keys() - {item.key for item in items}))

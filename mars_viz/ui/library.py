@@ -47,7 +47,6 @@ class RunCatalogue:
     error: str = ""  # why the recorded runs cannot be listed; empty if they can
     shown: View | None = None  # the run that a class is shown; it takes precedence over samples when no run was chosen
     missing: str = "There is no run of the link's name here; choose another from the list."
-    kept_title: str = "Runs recorded on this server"  # heading for saved runs
 
     @property
     def samples(self) -> frozenset[str]:
@@ -71,11 +70,6 @@ class RunCatalogue:
         """Return a full description of a run's provenance; empty if it is unknown."""
         entry = of_tab(run_id, self.own[run_id]) if run_id in self.own else self.recorded.get(run_id)
         return "" if entry is None else entry.line
-
-    @property
-    def kept(self) -> dict[str, ListedRun]:
-        """Recorded runs that are not samples."""
-        return {run_id: entry for run_id, entry in self.recorded.items() if entry.origin is not RunOrigin.SAMPLE}
 
     @property
     def default(self) -> str:
@@ -165,7 +159,7 @@ def shelf(session: Session) -> RunCatalogue:
             recorded[entry.name] = entry
     catalogue = RunCatalogue(session.runs, recorded, shown=class_view())
     if rights.is_student():
-        return replace(catalogue, missing=rights.UNSEEN, kept_title="Your runs, and what the teacher shows")
+        return replace(catalogue, missing=rights.UNSEEN)
     return catalogue
 
 

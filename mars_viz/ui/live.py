@@ -1,4 +1,4 @@
-"""The Live page: decodes, races, measurements of the models, the check of an EAGLE-3 head, and the state of a tab."""
+"""The Live page: decodes, races, measurements of the models, and the state of a tab."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders, samples
-from mars_viz.analysis.checks import HeadCheck
-from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import History
 from mars_viz.components.race import growing, replay
 from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.escapes import markdown
-from mars_viz.figures.engines import head_agreement
 from mars_viz.race import (
     ABOUT,
     BY_THE_CLOCK,
@@ -41,19 +38,15 @@ from mars_viz.run import Run, Settings
 from mars_viz.runfiles import MAX_ZIP, RunStatus
 from mars_viz.runstore import new_name, read
 from mars_viz.shapes import draft_words
-from mars_viz.speculators.drafter_names import Eagle3
-from mars_viz.speculators.names import drafter_for
 from mars_viz.sweep.document import of_one_position
 from mars_viz.ui import decode_form, documents, faults, links, models_form, navigation, share, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LONGEST_SYSTEM, DecodeRequest
-from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, draw_lost, popover
-from mars_viz.ui.jobs import tasks
+from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, popover
 from mars_viz.ui.jobs.decode_job import Decoded, Raced, decode_job, finished_job, race_job
-from mars_viz.ui.jobs.models import LEFT, OTHER_DRAFTERS, Job, JobState, background_task
+from mars_viz.ui.jobs.models import LEFT, Job, JobState
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import Session, bound, current_session
 from mars_viz.ui.tab_jobs import stop_button
 from mars_viz.ui.theme import Tile
@@ -396,7 +389,6 @@ def _race_item(entry: RaceEntry) -> Item:
 def _gone(page_state: LivePageState) -> None:
     store = race_store()
     items = [_race_item(entry) for entry in reversed(store.deleted())]
-    draw_lost(page_state, [*items, *(_race_item(entry) for entry in store.list())])
     here = [each for each in items if each.key in page_state.deleted]
     draw_deleted(page_state, here)
     draw_bin(page_state, [each for each in items if here != [each]])
@@ -408,7 +400,7 @@ def _racing(job: Job[Raced], name: str) -> None:
 
 
 def device(request: DecodeRequest) -> None:
-    """Draw the costs of passes, and the check of a head."""
+    """Draw the costs of passes."""
     status = tab_jobs.shared_worker().models.status
     with st.expander("Measure these models", expanded=status.device is not None):
         if status.costs is not None:
@@ -416,38 +408,6 @@ def device(request: DecodeRequest) -> None:
             documents.draw([of_one_position(status.costs)])
             theme.note(disturbance(status.costs))
         tab_jobs.measure_costs("What does a pass cost on this device?", request.settings, request.choice)
-        _check_area(request.choice)
-
-
-HEAD_CHECK = "Is an EAGLE-3 head accepted less than hoped? A check shows at which depth, and why."
-
-
-def _check_area(choice: BackendChoice) -> None:
-    with suppress(BadInput):  # the buttons above report it
-        if isinstance(drafter_for(choice.target or None, choice.drafter or None), Eagle3):
-            tab_jobs.background(
-                "check-head",
-                HEAD_CHECK,
-                ("Check the head", "Check again"),
-                "Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair",
-                lambda: background_task(tasks.check_head, choice),
-                "Checking the head along texts of the target's own …",
-                _results,
-                name=f"{choice.models}",  # a result is that of one head
-            )
-            return
-    built_in = in_words(OTHER_DRAFTERS["its EAGLE-3 head"])
-    theme.small(
-        f"{HEAD_CHECK} Choose “{built_in}” under Models at the top, or name a drafter such as eagle3:HEADDIR there."
-    )
-
-
-def _results(check: HeadCheck) -> None:
-    left, right = st.columns([6, 4], vertical_alignment="center")
-    with left:
-        theme.chart(head_agreement(check, theme.figure_theme()), "head-agreement")
-    with right:
-        documents.draw(check.blocks)
 
 
 LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}

@@ -1,22 +1,19 @@
 """The choice of models at the top of every page, with the loaded models, their memory use and buttons that load and
-unload; its parameters in a link; and the recently loaded models of this and earlier servers, in a small file."""
+unload, and its parameters in a link."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 import streamlit as st
 
-from mars_viz import default_folders, demo
+from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, first_choice
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
-from mars_viz.options import changed, declared
+from mars_viz.options import changed
 from mars_viz.speculators.drafter_names import Eagle3, Model, drafter_named
 from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
@@ -28,7 +25,6 @@ from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, clipped, number, short_device
-from mars_viz.writer import make_folder, write_file
 
 NAMES, _WHERE = ("target", "drafter"), ("device", "dtype")
 LONGEST_NAME = 300  # maximum length of a model's name in a link
@@ -95,51 +91,19 @@ def permitted(choice: BackendChoice) -> BackendChoice:
 
 
 RECENT = 6  # number of remembered choices
-RECENT_FILE = ".recent-models.json"
-LONGEST_STORED = 4096  # maximum length of a name; longer names are not from this program
 
 
 def recent_models(loaded: BackendChoice | None) -> tuple[BackendChoice, ...]:
-    """Return the recently loaded models of this and earlier servers, newest first. Adds the loaded ones, also to the
-    file."""
-    path = default_folders.runs() / RECENT_FILE
-    remembered = _remembered(path)
-    listed_anyway = (BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), *remembered[:1])
-    if loaded is not None and loaded not in listed_anyway:
-        remembered[:] = [loaded, *(choice for choice in remembered if choice != loaded)][:RECENT]
-        with suppress(OSError, BadInput):  # without a writable disk, only this server remembers them
-            make_folder(path.parent)
-            write_file(path, json.dumps([asdict(choice) for choice in remembered]).encode())
-    return tuple(remembered)
+    """Return the models that this server has loaded recently, newest first. Adds the loaded ones."""
+    recent = _recent()
+    if loaded is not None and loaded not in (BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), *recent[:1]):
+        recent[:] = [loaded, *(choice for choice in recent if choice != loaded)][:RECENT]
+    return tuple(recent)
 
 
 @st.cache_resource(show_spinner=False)
-def _remembered(path: Path) -> list[BackendChoice]:
-    """Return the choices in the file, in a list that `recent_models` updates."""
-    return list(read_recent(path))
-
-
-def read_recent(path: Path) -> tuple[BackendChoice, ...]:
-    """Return the valid choices in the file; empty if there is no such file."""
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return ()
-    choices = (_read_choice(each) for each in values[:RECENT]) if isinstance(values, list) else ()
-    return tuple(choice for choice in choices if choice is not None)
-
-
-def _read_choice(fields: object) -> BackendChoice | None:
-    if not isinstance(fields, dict) or fields.keys() != asdict(BUILT_IN).keys():
-        return None
-    folders, texts = fields.pop("folders"), fields.values()
-    if not isinstance(folders, bool) or not all(isinstance(each, str) and each.isprintable() for each in texts):
-        return None
-    with suppress(BadInput):
-        values = {name: each.read(fields[name]) for name, each in declared(BackendChoice).items()}
-        if None not in values.values() and max(map(len, texts)) <= LONGEST_STORED:
-            return BackendChoice(**values, folders=folders)
-    return None
+def _recent() -> list[BackendChoice]:
+    return []
 
 
 SAVE_HELP = (

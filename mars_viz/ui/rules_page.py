@@ -1,8 +1,5 @@
 """The Rules page: the verdicts of every rule on one run, in words, tables and figures, and the walks that decode its
-prompt by every rule.
-
-Tabs with the same run share the verdicts.
-"""
+prompt by every rule."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pandas as pd
@@ -183,18 +179,6 @@ def _setting(rule: Rule, dial: float | None) -> str:
     return "" if rule.dial is None or dial is None else setting(rule.dial.symbol, dial)
 
 
-@st.cache_resource(show_spinner=False)
-def _panels() -> WeakValueDictionary[int, AllRules]:
-    return WeakValueDictionary()
-
-
-def shared_panel(run: Run) -> AllRules:
-    """Return the run's AllRules without answers of walks, from a cache that lasts as long as any tab holds them. They
-    hold the run, so the run's id stays unique."""
-    cached = _panels().get(id(run))
-    return _panels().setdefault(id(run), AllRules(run)) if cached is None else cached
-
-
 FIRST = ("strict", "rejection-sampling", "mars", "lenience", "typical", "sglang-acc", "tensorrt-llm", "vllm-fly")
 MOST = 4  # number of runs per tab whose answers are kept; these include all distributions
 
@@ -274,8 +258,7 @@ class RulesPageState(PageState):
     def panel_of(self, run_id: str, run: Run) -> AllRules:
         """Return the verdicts of all rules on this run."""
         if self.panel is None or self.panel.run is not run:
-            answers = self.answers(run_id, run)
-            self.panel = shared_panel(run) if answers is None else AllRules(run, answers)
+            self.panel = AllRules(run, self.answers(run_id, run))
         return self.panel
 
     def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:

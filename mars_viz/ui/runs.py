@@ -36,11 +36,11 @@ from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs,
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import server_class
 from mars_viz.ui.compare.page_state import Across, Comparison
-from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted, draw_lost
+from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.live import LivePageState, tiles
-from mars_viz.ui.session import PageState, Session, bound, current_session
+from mars_viz.ui.session import Session, bound, current_session
 from mars_viz.words import clipped, counted, exactly, number
 
 T = TypeVar("T")
@@ -89,20 +89,11 @@ class RunsPageState(ItemsState):
     view: RunsView = field(default_factory=RunsView)
     listed: list[ListedRun] | None = None  # runs at the last reading of the folders
 
-    def look(self, **parts: object) -> None:
-        """Change parts of the view, and clear notices and refusals."""
-        self.refused.clear()
-        PageState.look(self, **parts)
-
     def forget(self, name: str) -> None:
         """Stop showing a deleted run, here and on Live."""
         LivePageState.of_tab().forget(name)
         if name == self.view.run:
             self.view = replace(self.view, run="")
-
-    def tag_runs(self, runs: Iterable[ListedRun], add: Sequence[str], remove: Sequence[str]) -> None:
-        """Add and remove tags."""
-        self.attempt(map(item_of, runs), lambda item: tab_jobs.run_store().tag(item.name, add, remove))
 
 
 MOST_BYTES = 256 << 20  # maximum size of all runs in one zip, which is created in memory
@@ -310,7 +301,7 @@ def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
 
 NOTHING = "There is no run here yet. Write a prompt on Explore or Live and press Decode: what it makes is saved here."
 NONE_FOUND = "No run matches. Press Clear all in Filter to see every run."
-HINT = "Tick rows to open, compare, tag, download or delete their runs."
+HINT = "Tick rows to open, compare, download or delete their runs."
 
 
 @faults.drawn
@@ -322,7 +313,6 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
     except BadInput as error:
         theme.note(str(error))
     deleted_in_tab = [each for each in deleted_items if each.key in state.deleted]
-    draw_lost(state, deleted_items)
     draw_deleted(state, deleted_in_tab)
     if not runs:
         theme.note(NOTHING)
@@ -338,13 +328,13 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
         if not matches:
             theme.note(NONE_FOUND)
         with actions:
-            _offer(session, state, selection, tags_among(runs))
+            _offer(session, state, selection)
     draw_bin(state, [each for each in deleted_items if deleted_in_tab != [each]])
     store = tab_jobs.run_store()
     st.caption(markdown(whose(store.folder if visitors.may_name_paths() else None)))
 
 
-def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], tags: Sequence[str]) -> None:
+def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun]) -> None:
     one = picked[0] if len(picked) == 1 else None
     st.button(
         "Show details", key="runs-details", disabled=one is None, on_click=state.look,
@@ -361,42 +351,11 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], 
         comparison.look(across=Across.RUNS, reference=Choice(left), shown=Choice(right), gamma=None)
         navigation.leave_for("pages/compare.py")
     free, refused = changeable(picked)
-    with st.popover("Tag", key="runs-tag", disabled=not free, help=markdown(refused) or None, on_change="rerun"):
-        if free:
-            _tag_form(state, free, tags)
     _download(session, picked)
     st.button(
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
         help=markdown(refused or BIN), on_click=state.delete, args=([item_of(run) for run in free],),
     )  # fmt: skip
-
-
-def _tag_form(state: RunsPageState, runs: Sequence[ListedRun], tags: Sequence[str]) -> None:
-    st.session_state.setdefault("runs-add", [])
-    st.session_state.setdefault("runs-remove", [])
-    st.multiselect(
-        "Add", list(dict.fromkeys([*tags, *st.session_state["runs-add"]])), key="runs-add", format_func=visible,
-        accept_new_options=True, placeholder="Choose or write tags",
-    )  # fmt: skip
-    current = tags_among(runs)
-    st.session_state["runs-remove"] = [tag for tag in st.session_state["runs-remove"] if tag in current]
-    st.multiselect(
-        "Remove", current, key="runs-remove", format_func=visible, placeholder="Choose tags", disabled=not current
-    )
-    st.button(
-        f"Tag {counted(len(runs), 'run')}", key="runs-tag-now", on_click=_tag_now, args=(state, runs), width="stretch"
-    )
-
-
-def _tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    add, remove = st.session_state["runs-add"], st.session_state["runs-remove"]
-    if not (add or remove):
-        state.notices[:] = ["No tag was chosen. Choose or write one under Tag."]
-        return
-    state.tag_runs(runs, add, remove)
-    if not state.refused:
-        st.session_state["runs-add"] = st.session_state["runs-remove"] = []
-        st.session_state["runs-tag"] = False
 
 
 def _download(session: Session, picked: Sequence[ListedRun]) -> None:
@@ -425,7 +384,6 @@ def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable
     else:
         _numbers(opened)
     _naming(state, run, runs)
-    theme.note(*state.refused.values())
     if opened is not None:
         left, right = st.columns([5.6, 6.4], gap="large")
         with left:

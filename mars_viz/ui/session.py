@@ -27,7 +27,6 @@ class Filling:
 
     run_id: str
     job: Job[Decoded]  # job whose text is complete
-    then: View | None = None  # view to open when the map is complete, if the tab still shows this run
 
 
 @dataclass(slots=True)
@@ -36,7 +35,6 @@ class Session:
 
     runs: dict[str, Run] = field(default_factory=dict)  # runs decoded or uploaded in this tab, by id, oldest first
     job: Job[Decoded] | None = None
-    then: View | None = None  # view of the decoded run to open when its map is complete, if any
     filling: Filling | None = None
     view: View = field(default_factory=View)
     arrived: bool = False  # True after the first link of the tab was read

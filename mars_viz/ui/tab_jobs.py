@@ -19,7 +19,6 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.chat import CUT_OFF
-from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.costs import Costs
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
@@ -38,7 +37,6 @@ from mars_viz.ui.jobs.decode_job import MAPPING_SECONDS, Decoded, Ways, decode_j
 from mars_viz.ui.jobs.model_process import ModelProcess
 from mars_viz.ui.jobs.models import Job, JobState, Progress, Report, background_task, models_that_made, nothing
 from mars_viz.ui.jobs.worker import Visitor, Worker
-from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
 from mars_viz.words import counted, number
 
@@ -71,13 +69,12 @@ def pace() -> float:
     return max(OFTEN, shared_worker().jobs / LOOKS)
 
 
-def saved_ways(request: DecodeRequest, *, over: str = "", maps: bool = True, name: str = "") -> Ways:
-    """Return how a requested decode is recorded, saved and mapped. The map is that of the named controller's threshold
-    if `over` is given, otherwise of the dial; without `maps` there is none. `name` is that of the saved run, if it is
-    not a new one."""
-    chart = partial(tasks.chart_threshold, over) if over else tasks.chart if maps else unmapped
+def saved_ways(request: DecodeRequest, *, maps: bool = True, name: str = "") -> Ways:
+    """Return how a requested decode is recorded, saved and, with `maps`, mapped. `name` is that of a saved run, empty for a
+    new one."""
     record = partial(Recording, chat=request.chat, history=request.history)
-    return Ways(record, chart, _store(default_folders.runs()), name or new_name(), visitors.mark(), over)
+    chart = tasks.chart if maps else unmapped
+    return Ways(record, chart, _store(default_folders.runs()), name or new_name(), visitors.mark())
 
 
 def run_store() -> RunStore:
@@ -90,17 +87,15 @@ def _store(folder: Path) -> RunStore:
     return RunStore(folder)
 
 
-def start(session: Session, request: DecodeRequest, *, over: str = "", then: View | None = None) -> None:
-    """Submit a decode, mapped as in `saved_ways`. Invalid settings or a second decode give a notice. `then` is the view
-    to open when the map is complete."""
+def start(session: Session, request: DecodeRequest) -> None:
+    """Submit a decode and the map of its dial. Invalid settings or a second decode give a notice."""
     is_decoding = session.job is not None and not session.job.progress.state.readable
     chosen = decode_form.checked(session.notices, request, under_way=is_decoding)
     if chosen is None:
         return
     if session.filling is not None:
         session.filling.job.cancel()
-    ways = saved_ways(request, over=over)
-    session.job, session.then = decode_job(request.prompt, chosen, ways, request.choice), then
+    session.job = decode_job(request.prompt, chosen, saved_ways(request), request.choice)
     shared_worker().submit(session.job)
 
 
@@ -163,49 +158,15 @@ def why_not_mapped(session: Session, run: Run) -> str:
     )
 
 
-def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
-    """Submit a job that makes or resumes the map of the shown run, over the threshold of the controller `over`, or over
-    the dial if it is empty."""
+def go_on_mapping(session: Session, run: Run) -> None:
+    """Submit a job that makes the map of the shown run's dial, or resumes its map."""
     run_id, store = session.view.run, run_store()
     is_saved = run_id not in session.runs and (store.folder / run_id).is_dir()
     saved = run_id if is_saved and rights.owns(store.makers.of(run_id)) else ""
-    over, request = over if run.map is None else run.map.span.over or over, again(session, run)
-    job = map_job(run, saved, saved_ways(request, over=over), request.choice)
-    session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)
+    request = again(session, run)
+    job = map_job(run, saved, saved_ways(request), request.choice)
+    session.filling = Filling(run_id, job)
     shared_worker().submit(job, _map_of(run_id))
-
-
-def why_no_threshold(session: Session, run: Run) -> str:
-    """Return why no controller's threshold can be mapped for this run, in a sentence; empty if it can."""
-    if run.settings.drafts_trees:
-        return "This run drafts trees, and draft-length controllers cut chains."
-    if not run.rounds:
-        return "This run has no rounds, so nothing was drafted."
-    if reason := why_not_again(session, run):
-        return reason
-    models = models_for(session, run) or BUILT_IN
-    return pair_named(models.target, models.drafter).never_stopped
-
-
-def threshold_in_place(run: Run) -> bool:
-    """Return True if the run itself can get a threshold map: it has no controller and no map. Otherwise its prompt is
-    decoded again."""
-    return run.settings.control is None and run.map is None
-
-
-def map_threshold(session: Session, run: Run, name: str) -> None:
-    """Map the named controller's threshold with drafts of full length, decoding the prompt again if necessary. If that
-    is impossible, give a notice."""
-    if reason := why_no_threshold(session, run):
-        session.notices[:] = [reason]
-        return
-    if threshold_in_place(run):
-        go_on_mapping(session, run, name)
-        return
-    control, settings = run.settings.control, replace(run.settings, controller=NONE)
-    is_same = control is not None and control.controller.name == name
-    then = View(dial=control.threshold if is_same and control is not None else None, cuts=True)
-    start(session, again(session, run, settings), over=name, then=then)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
@@ -246,7 +207,6 @@ def settle(session: Session) -> None:
     if session.job is None or not session.job.progress.state.readable:
         return
     job, session.job = session.job, None
-    then, session.then = session.then, None
     progress = job.progress
     if progress.run is not None:
         run_id = progress.saved or session.keep(progress.run, "live")
@@ -254,8 +214,7 @@ def settle(session: Session) -> None:
         session.filling = None
         if not progress.state.finished:
             shared_worker().name(job, _map_of(run_id))
-        if not progress.state.finished or (then is not None and progress.state is JobState.DONE):
-            session.filling = Filling(run_id, job, then and replace(then, run=run_id))
+            session.filling = Filling(run_id, job)
     error = "" if session.filling and session.filling.job is job else progress.error  # `fill_in` reports a map's
     session.notices[:] = filter(None, [progress.ending, error, progress.unsaved])
     fill_in(session)
@@ -265,24 +224,20 @@ def fill_in(session: Session) -> None:
     """Add a finished dial map to its run."""
     if session.filling is None or not session.filling.job.progress.state.finished:
         return
-    run_id, job, then = session.filling.run_id, session.filling.job, session.filling.then
-    progress, session.filling = job.progress, None
+    run_id, progress = session.filling.run_id, session.filling.job.progress
+    session.filling = None
     mapped_run = progress.run if progress.state is JobState.DONE else None
     if mapped_run is not None and (progress.error or not progress.saved):  # otherwise it is read from the store
         session.runs[run_id] = mapped_run
-    is_complete = progress.state is JobState.DONE and not (progress.error or progress.open or job.stopping)
-    if then is not None and is_complete and session.view.run == run_id:
-        session.view = replace(then, overlay=session.view.overlay)
     session.notices.extend(filter(None, [progress.error]))
 
 
 def mapped_so_far(progress: Decoded) -> str:
-    """Return a sentence about an unfinished map of the dial, or of a controller's threshold."""
+    """Return a sentence about a map in progress of the dial, or of a controller's threshold."""
     still = f" {counted(progress.open, 'text')} still open." if progress.open else ""
-    if progress.over:
-        return (
-            f"{_share(progress.exact, CONTROLLERS[progress.over].dial.symbol)}{still} Its slider waits for all of it."
-        )
+    mapped = None if progress.so_far is None else progress.so_far.map
+    if mapped is not None and mapped.span.over:
+        return f"{_share(progress.exact, mapped.axis.symbol)}{still} Its slider waits for all of it."
     return f"{_share(progress.exact)}{still} Elsewhere blocks are judged on the recorded text."
 
 

@@ -80,21 +80,18 @@ CONTROLLER = (
     choice("Draft length", OWN, words="Fixed γ"),
 )
 TREES = (
-    radio("Draft › Tree", OWN),
+    choice("Draft", OWN, words="Tree: likeliest"),
     *boxes("Depth 3 | Branching k 2 | Nodes 12"),
     choice("Among kept siblings", "page"),
-    radio("Its paths › Static", OWN),
+    choice("Draft", OWN, words="Tree: static"),
     textbox(by.typed("0.7, 0.2"), "Chance of each child", OWN),
-    radio("Its paths › Likeliest", OWN),
-    radio("Draft › Chain", OWN),
+    choice("Draft", OWN, words="Chain"),
     *boxes("Temperature 0.5"),
-    radio("Draft › Tree", OWN),
-    radio("Its paths › Drawn", OWN),
+    choice("Draft", OWN, words="Tree: drawn"),
     *boxes("Paths K 2 | Depth of each 3"),
-    radio("Its paths › After a trunk", OWN),
+    choice("Draft", OWN, words="Tree: after a trunk"),
     *boxes("Trunk 1"),
-    radio("Its paths › Likeliest", OWN),
-    radio("Draft › Chain", OWN),
+    choice("Draft", OWN, words="Chain"),
 )
 
 
@@ -344,13 +341,6 @@ def ticked(*deeds: Control, rows: tuple[int, ...] = (0,)) -> Steps:
 RUN_LIST = listed(
     textbox(by.typed("several"), "Search", "link search", MAIN, leaves=True),
     ticked(button("Download")),
-    ticked(
-        button("Tag", POPOVER),
-        use("combobox", by.typed("paper"), "Add", OWN),
-        button("Tag # run", MAIN),
-        button("Filter", POPOVER),
-        choice("Tags", "link tag"),
-    ),
     button("Filter", POPOVER),
     (choice("From", "link from", words="Samples"), choice("Rule", "link rule"), choice("Draft", "link tree")),
     choice("Temperature", "link temperature"),

@@ -42,7 +42,6 @@ class Decoded(Progress):
 
     prompt: str = ""
     settings: Settings = Settings()
-    over: str = ""  # name of the controller whose threshold is mapped; empty for the rule's dial
     tokens: int = 0
     rounds: int = 0
     so_far: Run | None = None  # the rounds so far, updated less often than `rounds`
@@ -89,13 +88,12 @@ class Ways:
     store: RunStore | None = None  # store that saves the run from its first round on; None to save nothing
     name: str = ""  # name of the saved run; empty for a new name
     maker: str = ""  # mark of the browser that started the run, saved with it
-    over: str = ""  # name of the controller whose threshold is mapped; empty to map the rule's dial
 
 
 def decode_job(prompt: str, settings: Settings, ways: Ways, choice: BackendChoice = BUILT_IN) -> Job[Decoded]:
     """Return a job that decodes one prompt with the models of `choice`, then maps the run's dial. Waiting decodes run
     before the map."""
-    progress = Decoded(prompt=prompt, settings=settings, over=ways.over)
+    progress = Decoded(prompt=prompt, settings=settings)
     work = partial(_decode, prompt, settings, ways)
     return Job(progress, work, choice, new_tokens=settings.max_new_tokens)
 
@@ -108,8 +106,7 @@ def finished_job(run: Run, saved: str) -> Job[Decoded]:
 
 def map_job(run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> Job[Decoded]:
     """Return a job that only maps `run`, resuming its map. `saved` is the run's name in the store, if it has one."""
-    how: dict[str, Any] = {"prompt": run.prompt, "settings": run.settings, "over": ways.over}
-    progress = Decoded(**how, so_far=run, complete=True, saved=saved)
+    progress = Decoded(prompt=run.prompt, settings=run.settings, so_far=run, complete=True, saved=saved)
     work, tokens = partial(_map, run, saved, ways), run.settings.max_new_tokens
     return Job(progress, work, choice, Rank.MAP, new_tokens=tokens)
 

@@ -320,8 +320,8 @@ class Throttle:
 
 P = TypeVar("P", bound=Progress)
 News = Mapping[str, Any]
-"""Changed fields of a job's progress. Before the last step, a value may be a function that returns a large one, which is
-not called at every step."""
+"""Changed fields of a job's progress. Before the last step, a value may be a function that returns a large one and is
+called less often."""
 Events = Generator[News, None, News | None]
 """The events of a job. After each, jobs of higher priority may run. A cancelled job gets `Interrupted`, which it may
 catch to finish early. The returned fields may include another final state than DONE or CANCELLED."""

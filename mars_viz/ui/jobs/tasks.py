@@ -14,9 +14,8 @@ import numpy as np
 
 from mars_viz.analysis.intervals import Steps, combined
 from mars_viz.analysis.map_grid import along_dial
-from mars_viz.axis import RuleDial, Span, axis_of
+from mars_viz.axis import RuleDial
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
 from mars_viz.errors import ModelError
 from mars_viz.exploration import Budget, Segment, useful_span
@@ -84,24 +83,12 @@ def _release() -> None:
 
 
 def chart(backend: Any, run: Run) -> Mapping | None:
-    """Return the mapper of the run's dial over its useful range, at every draft length up to the run's own. It resumes
-    the run's map, if any. None if the rule has no dial."""
-    if rule_named(run.settings.rule).dial is None:
+    """Return the mapper that resumes the run's map, or begins that of its dial over the useful range, at every draft
+    length up to the run's own. None if there is no map and the rule has no dial."""
+    if run.map is None and rule_named(run.settings.rule).dial is None:
         return None
-    span = useful_span(run.settings) if run.dial_map is None else run.dial_map.span
-    return _mapping(backend, run, span)
-
-
-def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
-    """Return the mapper of the named controller's threshold around an uncut run. It resumes the run's map, if any."""
-    if run.map is not None and run.map.span.over:
-        return _mapping(backend, run, run.map.span)
-    gamma = run.settings.gamma
-    return _mapping(backend, run, axis_of(rule_named(run.settings.rule), gamma, name).span(None, None, (gamma,)))
-
-
-def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
     how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history, "title": run.title}
+    span = useful_span(run.settings) if run.map is None else run.map.span
     return Mapping(backend, run.prompt, run.settings, span, budget=Budget(branches=BRANCHES), run=run, **how)
 
 
@@ -131,13 +118,6 @@ def unload(models: Models[Any]) -> Events:
     models.rest()
     yield {}
     return None
-
-
-def check_head(backend: Any) -> Iterator[TaskStep]:
-    """Check the EAGLE-3 head on the built-in stories. Partial results start after a few stories."""
-    from mars_viz.speculators.audits import checked_head
-
-    return checked_head(backend, STORIES)
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
