@@ -266,7 +266,7 @@ SURFACES = (
     (f"/rules?run={ODD}", "h1"),
     (f"/tune?sweep={SWEEP}", ".js-plotly-plot", "", "vllm-import", "json", json.dumps({"x": TEXTS}).encode()),
     (f"/learn?run={ODD}", ".stepper"),
-    ("/live?view=race&race=race", ".race-board", "Open", "race-zip", "zip", b"PK\x05\x06" + bytes(18)),
+    ("/live?view=race&race=race", ".race-board"),
     (f"/live?run={ODD}", ".track-text"),
     ("/runs", "h1"),
     (f"/runs?run={ODD}", ".facts"),

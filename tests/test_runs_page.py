@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from dataclasses import replace
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -14,16 +12,16 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz import samples
 from mars_viz.components.explorer.pins import Choice
-from mars_viz.runfiles import load_run, read_zip
+from mars_viz.runfiles import load_run
 from mars_viz.runlist import Order
 from mars_viz.runstore import RunStore
-from mars_viz.ui import library, navigation, visitors
+from mars_viz.ui import navigation, visitors
 from mars_viz.ui import runs as runs_page
 from mars_viz.ui.compare.page_state import Across
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import SAVED
 from mars_viz.ui.runs import RunsPageState, RunsView
-from mars_viz.ui.session import KEY, Session
+from mars_viz.ui.session import KEY
 from tests import tabs
 from tests.factories import toy_run
 from tests.tab_tools import address, keys, notes
@@ -129,7 +127,7 @@ def test_what_is_typed_filtered_and_sorted_is_in_the_link(store):
     assert from_parameters(RunsView, to_parameters(view)).view == view and to_parameters(RunsView()) == {}
 
 
-def test_selected_runs_are_opened_compared_and_downloaded(store, tmp_path_factory, monkeypatch):
+def test_selected_runs_are_opened_and_compared(store):
     first, second = kept(store, "Fox", 1, tags=("wood",)), kept(store, "Bear", 2)
     whats = {"details", "explore", "compare"}
     for chosen, disabled in (((), whats), ((first,), {"compare"}), ((first, second), {"details", "explore"})):
@@ -139,16 +137,6 @@ def test_selected_runs_are_opened_compared_and_downloaded(store, tmp_path_factor
     view = tab.session_state["mars_viz_Comparison"].view
     assert (view.across, {view.reference, view.shown}) == (Across.RUNS, {Choice(first), Choice(second)})
     assert press(select(opened(), first), "runs-explore").selectbox(key="run").value == first
-    shelf, runs = library.shelf(Session()), store.list()
-    folder = tmp_path_factory.mktemp("zips")
-    assert read_zip(runs_page.zipped(runs[-1:], shelf), folder / "one").title == "Fox"
-    with zipfile.ZipFile(io.BytesIO(runs_page.zipped(runs, shelf))) as archive:
-        assert set(archive.namelist()) == {f"{first}.zip", f"{second}.zip"}
-        assert read_zip(archive.read(f"{first}.zip"), folder / "two").tags == ("wood",)
-    assert not runs_page.too_large(runs)
-    monkeypatch.setattr(runs_page, "MOST_BYTES", 1000)
-    (download,) = select(opened(), first, second).get("download_button")
-    assert runs_page.too_large(runs) and download.proto.disabled and "select fewer" in download.proto.help
 
 
 def test_selected_runs_go_to_the_bin_and_come_back(store, monkeypatch):

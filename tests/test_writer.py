@@ -18,7 +18,6 @@ from sweep_cases import COSTS, timing, toy_sweep, write_evidence
 from mars_viz import locks, writer
 from mars_viz.errors import BadInput
 from mars_viz.race import RaceStore, load_race, save_race
-from mars_viz.race import write_zip as race_zip
 from mars_viz.report import report_html
 from mars_viz.report.page import write_report
 from mars_viz.runfiles import save_run
@@ -58,7 +57,7 @@ def everything(folder: Path) -> None:
     kept.rename("three", "Cut short")
     save_run(RUN, folder / "saved")
     save_race(toy_race(), races / "one")
-    RaceStore(races).bring(race_zip(races / "one"), "two")
+    RaceStore(races).save(toy_race(), "two")
     RaceStore(races).rename("two", "Mine")
     a_sweep(sweeps)
     a_sweep(sweeps, 5)
@@ -163,7 +162,6 @@ def readable(folder: Path) -> set[str]:
     ways |= {f"run {kept.name}": partial(read, runs.find(kept.name).path) for kept in runs.list()}
     for entry in races.list():
         ways[f"race {entry.path.name}"] = partial(load_race, entry.path)
-        ways[f"zip of {entry.path.name}"] = partial(race_zip, entry.path)
     for path in [entry.path for entry in store.list_sweeps(folder / "sweeps") if not entry.error]:
         ways |= {
             "sweep": partial(load_sweep, path),

@@ -122,7 +122,7 @@ def mapping(session: Session, run: Run) -> None:
         job = session.filling.job
         faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
             job,
-            lambda: (job.progress.exact, tab_jobs.mapped_so_far(job.progress)),
+            lambda: (job.progress.exact, tab_jobs.known(job.progress.exact, job.progress.so_far)),
             keeps="Keeps what was mapped; it can go on later",
         )
     elif reason := tab_jobs.why_not_mapped(session, run):
@@ -132,7 +132,7 @@ def mapping(session: Session, run: Run) -> None:
             "Continue" if run.map else "Map the dial",
             width="stretch",
             key="map-on",
-            help="Finds out what every other setting writes; other visitors' decodes go first",
+            help="Finds out what every other setting writes, for two minutes; other visitors' decodes go first",
         ):
             tab_jobs.go_on_mapping(session, run)
             st.rerun()

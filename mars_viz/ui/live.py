@@ -21,21 +21,10 @@ from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.escapes import markdown
-from mars_viz.race import (
-    ABOUT,
-    BY_THE_CLOCK,
-    Race,
-    RaceEntry,
-    RaceLane,
-    RaceStore,
-    Racing,
-    list_races,
-    load_race,
-    write_zip,
-)
+from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceLane, RaceStore, Racing, list_races, load_race
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import MAX_ZIP, RunStatus
+from mars_viz.runfiles import RunStatus
 from mars_viz.runstore import new_name, read
 from mars_viz.shapes import draft_words
 from mars_viz.sweep.document import of_one_position
@@ -100,7 +89,7 @@ def race_store() -> RaceStore:
 
 @st.cache_resource(show_spinner=False)
 def _race_store(folder: Path) -> RaceStore:
-    return RaceStore(folder, [entry.path.name for entry in list_races(samples.RACES)])
+    return RaceStore(folder)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -159,7 +148,6 @@ class LivePageState(ItemsState):
     racing: str = ""  # Name of the unfinished race. `shown` stays, because a race may fail.
     shown: str = ""  # folder name of the chosen or last race; empty for the recorded example
     opening: str = decode_form.EXAMPLE  # the last prompt written, initially that of the link's run, if any
-    uploaded: str = ""  # uploader's id of the last upload that was read, so that a rerun does not read it again
 
     names_run: ClassVar[bool] = False
 
@@ -252,23 +240,6 @@ class LivePageState(ItemsState):
             self.race = race_job(make, request.prompt, chosen, request.choice, *destination)
             tab_jobs.shared_worker().submit(self.race, self.racing)
 
-    def bring_race(self, upload: str, data: bytes, name: str) -> bool:
-        """Save and show the race of an uploaded zip, or give a notice. Returns False if this `upload` was already read.
-
-        A new upload of the same zip is read again, because the first may have failed or been deleted since.
-        """
-        if upload == self.uploaded:
-            return False
-        self.uploaded = upload
-        self.notices.clear()
-        try:
-            self.shown = race_store().bring(data, name)
-        except BadInput as error:
-            self.notices.append(str(error))
-        else:
-            race_store().makers.note(self.shown, visitors.mark())
-        return True
-
     def settle(self) -> None:
         """Handle ended jobs."""
         if self.race is not None and self.race.progress.state.finished:
@@ -345,12 +316,6 @@ def race(page_state: LivePageState) -> None:
     left, right = st.columns([5.3, 4.7], vertical_alignment="center")
     # in one row, also on a phone
     actions = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
-    with actions.popover("Open"):
-        upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
-    if upload is not None:
-        name_of_zip = upload.name.removesuffix(".zip")
-        if page_state.bring_race(upload.file_id, upload.getvalue(), name_of_zip):
-            st.rerun()
     _gone(page_state)
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
@@ -366,14 +331,11 @@ def race(page_state: LivePageState) -> None:
         except BadInput as error:
             theme.note(str(error))
             return
-        _raced(opened, name, actions, replays, play=not page_state.shown)
+        _raced(opened, name, actions, play=not page_state.shown)
 
 
 @faults.drawn
-def _raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, play: bool) -> None:
-    deeds.download_button(
-        "Download", lambda: write_zip(replays.entries[name].path), f"{name}.zip", "application/zip", on_click="ignore"
-    )
+def _raced(opened: Race, name: str, deeds: DeltaGenerator, *, play: bool) -> None:
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay", play=play)

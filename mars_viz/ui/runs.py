@@ -5,11 +5,8 @@ All text is escaped.
 
 from __future__ import annotations
 
-import io
 import math
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -37,7 +34,6 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import server_class
 from mars_viz.ui.compare.page_state import Across, Comparison
 from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted
-from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.live import LivePageState, tiles
 from mars_viz.ui.session import Session, bound, current_session
@@ -96,7 +92,6 @@ class RunsPageState(ItemsState):
             self.view = replace(self.view, run="")
 
 
-MOST_BYTES = 256 << 20  # maximum size of all runs in one zip, which is created in memory
 SAMPLE = "It comes with MARS Viz and cannot be changed."
 OF_TAB = "It is only in the tab that opened it, and is gone when that tab closes."
 GROWING = "It is being decoded; cancel it first, or wait for its end."
@@ -133,28 +128,6 @@ def changeable(runs: Iterable[ListedRun]) -> tuple[list[ListedRun], str]:
         return allowed, ""
     first = next(iter(refused.values()))
     return allowed, first if not allowed else f"{counted(len(refused), 'selected run')} cannot be changed. {first}"
-
-
-def too_large(runs: Iterable[ListedRun]) -> bool:
-    """Return True if the runs are too large for one zip."""
-    total = 0
-    for run in runs:
-        if run.path is not None:
-            with suppress(OSError):
-                total += sum(file.stat().st_size for file in run.path.iterdir())
-    return total > MOST_BYTES
-
-
-def zipped(runs: Sequence[ListedRun], catalog: RunCatalogue) -> bytes:
-    """Return the zip of one run's folder, or a zip that contains one such zip per run. Raises BadInput if a run cannot
-    be read."""
-    if len(runs) == 1:
-        return write_zip(catalog.opened(runs[0].name))
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for run in runs:
-            archive.writestr(f"{run.name}.zip", write_zip(catalog.opened(run.name)))
-    return buffer.getvalue()
 
 
 def whose(folder: Path | None) -> str:
@@ -301,7 +274,7 @@ def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
 
 NOTHING = "There is no run here yet. Write a prompt on Explore or Live and press Decode: what it makes is saved here."
 NONE_FOUND = "No run matches. Press Clear all in Filter to see every run."
-HINT = "Tick rows to open, compare, download or delete their runs."
+HINT = "Tick rows to open, compare or delete their runs."
 
 
 @faults.drawn
@@ -351,22 +324,9 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun]) 
         comparison.look(across=Across.RUNS, reference=Choice(left), shown=Choice(right), gamma=None)
         navigation.leave_for("pages/compare.py")
     free, refused = changeable(picked)
-    _download(session, picked)
     st.button(
         "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
         help=markdown(refused or BIN), on_click=state.delete, args=([item_of(run) for run in free],),
-    )  # fmt: skip
-
-
-def _download(session: Session, picked: Sequence[ListedRun]) -> None:
-    unread = not picked or not all(run.opens for run in picked)
-    large = not unread and too_large(picked)
-    problem = f"They take more than {MOST_BYTES >> 20} MB together; select fewer." if large else ""
-    name = f"{picked[0].name}.zip" if len(picked) == 1 else "runs.zip"
-    catalog = RunCatalogue({}, {}) if unread or large else library.shelf(session)
-    st.download_button(
-        "Download", lambda: zipped(picked, catalog), name, "application/zip", on_click="ignore",
-        key="runs-zip", disabled=unread or large, help=markdown(problem) or None,
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from mars_viz.ui import decode_form, faults, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import DecodeRequest
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import MAPPING_SECONDS, Decoded, Ways, decode_job, map_job, unmapped
+from mars_viz.ui.jobs.decode_job import Ways, decode_job, map_job, unmapped
 from mars_viz.ui.jobs.model_process import ModelProcess
 from mars_viz.ui.jobs.models import Job, JobState, Progress, Report, background_task, models_that_made, nothing
 from mars_viz.ui.jobs.worker import Visitor, Worker
@@ -70,7 +70,7 @@ def pace() -> float:
 
 
 def saved_ways(request: DecodeRequest, *, maps: bool = True, name: str = "") -> Ways:
-    """Return how a requested decode is recorded, saved and, with `maps`, mapped. `name` is that of a saved run, empty for a
+    """Return how a requested decode is recorded, saved and, with `maps`, mapped. `name` is the saved run's; empty for a
     new one."""
     record = partial(Recording, chat=request.chat, history=request.history)
     chart = tasks.chart if maps else unmapped
@@ -144,18 +144,17 @@ def why_not_mapped(session: Session, run: Run) -> str:
     """Return why the run's map is incomplete, in a sentence; empty if it is complete or cannot be made here."""
     if not run.rounds or why_not_again(session, run):
         return ""
-    if (mapped := run.map) is not None and mapped.span.over:  # a map of the rule's dial would replace it
-        return "" if mapped.complete else f"{_share(mapped.known, mapped.axis.symbol)} Its slider waits for all of it."
-    if rule_named(run.settings.rule).dial is None:
-        return ""
-    if run.dial_map is None:
+    if run.map is None and rule_named(run.settings.rule).dial is not None:
         return "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
-    if run.dial_map.complete:
-        return ""
-    return (
-        f"{_share(run.dial_map.known)} Elsewhere blocks are judged on the recorded text. Continue maps for "
-        f"{MAPPING_SECONDS / 60:g} minutes more, or until all is known."
-    )
+    return "" if run.map is None or run.map.complete else known(run.map.known, run)
+
+
+def known(share: float, run: Run | None) -> str:
+    """Return a sentence about the known share of the run's map, or of the map of its dial if it has none."""
+    mapped = None if run is None else run.map
+    if mapped is not None and mapped.span.over:
+        return f"Map of {mapped.axis.symbol}: {number(100 * share)} % of all settings known. The slider waits for all."
+    return f"Dial map: {number(100 * share)} % of all settings known. Elsewhere blocks are judged on the recorded text."
 
 
 def go_on_mapping(session: Session, run: Run) -> None:
@@ -232,22 +231,7 @@ def fill_in(session: Session) -> None:
     session.notices.extend(filter(None, [progress.error]))
 
 
-def mapped_so_far(progress: Decoded) -> str:
-    """Return a sentence about a map in progress of the dial, or of a controller's threshold."""
-    still = f" {counted(progress.open, 'text')} still open." if progress.open else ""
-    mapped = None if progress.so_far is None else progress.so_far.map
-    if mapped is not None and mapped.span.over:
-        return f"{_share(progress.exact, mapped.axis.symbol)}{still} Its slider waits for all of it."
-    return f"{_share(progress.exact)}{still} Elsewhere blocks are judged on the recorded text."
-
-
-def _share(share: float, symbol: str = "") -> str:
-    label = f"Map of {symbol}" if symbol else "Dial map"
-    return f"{label}: {number(100 * share)} % of all settings known."
-
-
 POLL = 0.5  # minimum seconds between polls of a background task
-KEEPS = "Keeps the results so far"
 
 
 def get_ready() -> None:
@@ -313,30 +297,20 @@ def _decoding(session: Session) -> None:
 
 
 def background(
-    key: str,
-    why: str,
-    labels: tuple[str, str],
-    help: str,
-    make: Callable[[], Job[Report]],
-    doing: str,
-    result: Callable[[Any], None] | None = None,
-    name: str = "",
+    key: str, why: str, labels: tuple[str, str], help: str, make: Callable[[], Job[Report]], doing: str, name: str = ""
 ) -> None:
     """Draw the button that starts a background task of this tab, with the reason for it, or the task's progress.
 
-    `labels` are those of the first start and of others. `make` makes the job and may raise BadInput. `result` draws the
-    latest result, also while the task runs. `key` is unique on the page, and `name` that of the task, if it is another.
+    `labels` are those of the first start and of others. `make` makes the job and may raise BadInput. `key` is unique on
+    the page, and `name` that of the task, if it is another.
     """
     name = f"task-{name or key}"
     job: Job[Report] | None = st.session_state.get(name)
-
-    def progress(job: Job[Report]) -> None:
-        watch(job, lambda: (job.progress.share, doing), keeps="" if result is None else KEEPS, key=f"stop-{key}")
-        if result is not None and job.progress.result is not None:
-            result(job.progress.result)
-
     if job is not None and not job.progress.state.finished:
-        faults.fragment(progress, run_every=max(POLL, pace()))(job)
+        running = job
+        faults.fragment(watch, run_every=max(POLL, pace()))(
+            running, lambda: (running.progress.share, doing), key=f"stop-{key}"
+        )
         return
 
     def start() -> None:
@@ -350,13 +324,8 @@ def background(
     words, button = st.columns([6, 1.4], vertical_alignment="center")
     with words:
         theme.small(why)
-        if job is not None:
-            stopped = result is not None and job.progress.state is JobState.CANCELLED and job.progress.result is None
-            theme.note(job.progress.error, "It was stopped before it had a result." if stopped else "")
-    label = labels[job is not None]
-    button.button(markdown(label), key=key, on_click=start, width="stretch", help=markdown(help))
-    if result is not None and job is not None and job.progress.result is not None:
-        result(job.progress.result)
+        theme.note("" if job is None else job.progress.error)
+    button.button(markdown(labels[job is not None]), key=key, on_click=start, width="stretch", help=markdown(help))
 
 
 def measure_costs(

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from mars_viz import samples
-from mars_viz.race import write_zip as zip_of_race
 from mars_viz.runfiles import load_run, write_zip
 from tests import controls as by
 from tests.controls import FOCUS, ITSELF, Control, Look, Scene, Steps
@@ -23,7 +22,6 @@ TITLE = "text [data-testid=stMain] h1"
 FIGURES = "figures body"
 PAGES = "Explore | Live | Runs | Compare | Rules | Tune | Learn"
 RUN_ZIP = by.uploaded(lambda: ("run.zip", write_zip(load_run(samples.RUNS / "5-addition-mars"))))
-RACE_ZIP = by.uploaded(lambda: ("story.zip", zip_of_race(samples.RACES / "1-story")))
 PROMPT_FILE = by.uploaded(lambda: ("set.jsonl", b'{"prompt": "1 + 1 =", "answer": "2"}\n'))
 
 
@@ -308,7 +306,6 @@ LIVE = listed(
         textbox(by.typed("one"), "Target", ITSELF),
         textbox(by.typed("one"), "Drafter", ITSELF, leaves=True),
     ),
-    use("button", RACE_ZIP, "Open a race's zip › Upload", "link race", LANES, leaves=True),
     slider(by.dragged(-200), "Recorded time", LANES, TIME),
     keys("slider", "Recorded time", "Home ArrowRight ArrowLeft End", LANES, TIME),
     keys("radio", "Speed › true speed", "ArrowRight", FOCUS),
@@ -340,7 +337,6 @@ def ticked(*deeds: Control, rows: tuple[int, ...] = (0,)) -> Steps:
 
 RUN_LIST = listed(
     textbox(by.typed("several"), "Search", "link search", MAIN, leaves=True),
-    ticked(button("Download")),
     button("Filter", POPOVER),
     (choice("From", "link from", words="Samples"), choice("Rule", "link rule"), choice("Draft", "link tree")),
     choice("Temperature", "link temperature"),

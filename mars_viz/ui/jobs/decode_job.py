@@ -49,7 +49,6 @@ class Decoded(Progress):
     saved: str = ""  # the run's name in the store; empty until it is saved
     unsaved: str = ""  # why the run could not be saved, in a sentence; empty if there was no error
     exact: float = 0.0  # share of the dial's range with a known text, over all draft lengths
-    open: int = 0  # number of texts of other settings still being decoded
 
     @property
     def run(self) -> Run | None:
@@ -144,7 +143,7 @@ def _map(run: Run, saved: str, ways: Ways, pair: Any) -> Events:
             spent, began = 0.0, time.monotonic()
             for step in mapper:
                 spent += time.monotonic() - began
-                yield {"exact": step.exact, "open": step.open}
+                yield {"exact": step.exact}
                 if spent >= MAPPING_SECONDS:
                     break
                 began = time.monotonic()  # without the turns of other jobs
