@@ -49,14 +49,6 @@ def stacked_bars(bars: Sequence[Sequence[Part]]) -> str:
     return _svg(drawn)
 
 
-def lanes(bars: Sequence[Part]) -> str:
-    """Return horizontal bars, one below the other."""
-    longest = max((size for size, _ in bars), default=0.0) or 1.0
-    step = _HIGH / max(len(bars), 1)
-    drawn = enumerate(bars)
-    return _svg([_box(0.0, at * step, _WIDE * size / longest, 0.72 * step, colour) for at, (size, colour) in drawn])
-
-
 def lines(drawn: Sequence[Line], top: float, bands: Sequence[tuple[float, float, str]] = ()) -> str:
     """Return lines over one range, clipped to 0 to `top`. `bands` are both ends and the colour of coloured ranges."""
     low, high = min(float(x[0]) for x, *_ in drawn), max(float(x[-1]) for x, *_ in drawn)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
@@ -18,8 +17,7 @@ from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.components.guide import guide
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, markdown
-from mars_viz.figures.svg import AMBER, BLUE, QUIET, lanes, token_bars
-from mars_viz.race import RaceLane
+from mars_viz.figures.svg import token_bars
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -28,7 +26,6 @@ from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
-from mars_viz.ui.live import VIEW, LivePageState, Replay, Show, course
 from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
@@ -134,26 +131,6 @@ def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
         yield Card(str(lesson_number), title, lesson.point, fact, picture)
 
 
-def race_card(replays: Replay) -> Card | None:
-    """Return a card of the first readable race, with three lanes in proportion to their times; None if there is
-    none."""
-    for name in replays.entries:
-        with suppress(BadInput), contained("A race"):
-            race = replays.opened(name)
-            if race.objection:
-                continue
-            gain = race.over(RaceLane.RELAXED, RaceLane.ALONE)
-            colours = {RaceLane.ALONE: QUIET, RaceLane.STRICT: BLUE, RaceLane.RELAXED: AMBER}
-            line = (
-                "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up "
-                "to 50 times slower."
-            )
-            fact = f"{number(gain.estimate)} times as fast with the relaxed rule (measured)"
-            picture = lanes([(race.seconds[lane], colour) for lane, colour in colours.items()])
-            return Card(name, "A race by the clock", line, fact, picture)
-    return None
-
-
 NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
 STYLE = (files(__package__) / "gallery.css").read_text("utf-8")
 
@@ -229,24 +206,14 @@ def _teach(session: Session, lesson: int) -> None:
 
 def _more() -> None:
     theme.section("Other pages")
-    left, right = st.columns([4, 8], gap="large")
-    card = race_card(course())
-    if card is not None:
-        with left.container(border=True):
-            theme.show(card.html)
-            if st.button("Watch the race", key="race", width="stretch"):
-                LivePageState.of_tab().shown = card.name
-                st.session_state[VIEW] = Show.RACE
-                st.switch_page("pages/live.py")
     pages = {
         "Tune": "Which threshold is safe? A whole prompt set, graded at every setting, with intervals.",
-        "Live": "Decode while you watch, with the built-in pair of models or your own.",
+        "Live": "Decode and race while you watch, with the built-in pair of models or your own.",
         "Runs": "Every run here: find, tag and compare them, and see how each is made again.",
         "Compare": "Two texts side by side: where they first differ, and by how much.",
         "Rules": f"{len(RULES)} verification rules on one run: what each keeps, and at which threshold.",
     }
-    with right if card is not None else st.container():
-        for name, line in pages.items():
-            left, right = st.columns([1.4, 6.6], vertical_alignment="center")
-            left.page_link(f"pages/{name.lower()}.py", label=markdown(name))
-            right.caption(markdown(line))
+    for name, line in pages.items():
+        left, right = st.columns([1.4, 6.6], vertical_alignment="center")
+        left.page_link(f"pages/{name.lower()}.py", label=markdown(name))
+        right.caption(markdown(line))

@@ -108,7 +108,13 @@ def _rounds(upload_id: str, served: Sequence[ServedRounds]) -> None:
 
 def _text(served: ServedRounds) -> Html:
     """Return the text with alternate rounds shaded, and tokens that replace a rejected one underlined."""
-    cells = (_token(served, place) for place in range(min(len(served.texts), LONGEST)))
+    cells = []
+    for place, text in enumerate(served.texts[:LONGEST]):
+        kind, mark = ("kept", "") if served.drafted[place] else ("bonus", "+")
+        if served.corrected[place]:
+            kind, mark = "corrected", "↺"
+        ground = " odd" if int(served.round_index[place]) % 2 else ""
+        cells.append(Html(f'<span class="{html(kind + ground)}">{html(mark + (text or "(empty)"))}</span>'))
     more = len(served.texts) - LONGEST
     rest = [Html(f"<p>… and {html(number(more))} tokens more.</p>")] if more > 0 else []
     key = (
@@ -117,22 +123,6 @@ def _text(served: ServedRounds) -> Html:
     )
     text = Html(f'<p class="mv-served" dir="auto">{joined(cells)}</p>')
     return joined([Html(f'<p class="mv-small">{html(key)}</p>'), text, *rest])
-
-
-def _token(served: ServedRounds, place: int) -> Html:
-    is_target_token = not served.drafted[place]
-    kind = "corrected" if served.corrected[place] else "bonus" if is_target_token else "kept"
-    value = served.ratio[place] if served.raw else served.margin[place]
-    logits = f"{'z2/z1' if served.raw else 'z1 − z2'} = {number(float(value))}" if value == value else "logits unknown"
-    round_ = int(served.round_index[place])
-    title = f"token {place + 1}, {f'round {round_}' if round_ else 'by the prefill'}: {_WORDS[kind]}; {logits}"
-    ground = " odd" if round_ % 2 else ""
-    mark = {"corrected": "↺", "bonus": "+"}.get(kind, "")
-    text = mark + (served.texts[place] or "(empty)")
-    return Html(f'<span class="{html(kind + ground)}" title="{html(title)}">{html(text)}</span>')
-
-
-_WORDS = {"kept": "drafted and accepted", "corrected": "in place of a rejected token", "bonus": "the target's own"}
 
 
 def draw_counts(engine_file: EngineFile) -> None:

@@ -42,44 +42,27 @@ from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number, short_device
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Races that can be replayed."""
-
-    entries: dict[str, RaceEntry]  # by name: the server's races, newest first, then the samples
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Unique lines for a list, by name."""
-        lines = {}
-        for name, entry in self.entries.items():
-            about = entry.manifest
-            made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
-            lines[name] = f"{entry.title}{made}"
-        return told_apart(lines)
-
-    def landed(self, name: str) -> str:
-        """Return `name` if it exists, otherwise a sample, otherwise any race; empty if there is none."""
-        recorded = (other for other in self.entries if not self.own(other))
-        return name if name in self.entries else next(recorded, next(iter(self.entries), ""))
-
-    def opened(self, name: str) -> Race:
-        """Return the race. Raises BadInput if it cannot be read."""
-        entry = self.entries[name]
-        if entry.manifest is None:
-            raise RunFileError(entry.error)
-        with contained(f"The race {name}"):
-            return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
-
-    def own(self, name: str) -> bool:
-        """Return True if the race is in this server's folder and not a sample."""
-        return self.entries[name].path.parent == default_folders.races()
+def races() -> dict[str, RaceEntry]:
+    """Return the races that can be replayed by name: the server's, newest first, then the samples."""
+    return {entry.path.name: entry for entry in (*reversed(race_store().list()), *list_races(samples.RACES))}
 
 
-def course() -> Replay:
-    """Return the races that can be replayed now."""
-    server_races = reversed(race_store().list())
-    return Replay({entry.path.name: entry for entry in (*server_races, *list_races(samples.RACES))})
+def race_labels(entries: Mapping[str, RaceEntry]) -> dict[str, str]:
+    """Return unique lines for a list, by name."""
+    lines = {}
+    for name, entry in entries.items():
+        about = entry.manifest
+        made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
+        lines[name] = f"{entry.title}{made}"
+    return told_apart(lines)
+
+
+def opened_race(entry: RaceEntry) -> Race:
+    """Return the race. Raises BadInput if it cannot be read."""
+    if entry.manifest is None:
+        raise RunFileError(entry.error)
+    with contained(f"The race {entry.path.name}"):
+        return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
 
 
 def race_store() -> RaceStore:
@@ -305,8 +288,9 @@ def race(page_state: LivePageState) -> None:
     if page_state.race is not None:
         faults.fragment(_racing, run_every=tab_jobs.pace())(page_state.race, page_state.racing)
         return
-    replays = course()
-    name = replays.landed(page_state.shown)
+    entries, folder = races(), default_folders.races()
+    sample = next((name for name, entry in entries.items() if entry.path.parent != folder), next(iter(entries), ""))
+    name = page_state.shown if page_state.shown in entries else sample
     if page_state.shown and name != page_state.shown:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
         page_state.shown = ""
@@ -320,14 +304,14 @@ def race(page_state: LivePageState) -> None:
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
-    if replays.own(name):
-        popover(actions, page_state, _race_item(replays.entries[name]))
-    show, names = partial(setattr, page_state, "shown"), list(replays.entries)
-    hidden, words = "collapsed", replays.labels.__getitem__
+    if entries[name].path.parent == folder:
+        popover(actions, page_state, _race_item(entries[name]))
+    show, names = partial(setattr, page_state, "shown"), list(entries)
+    hidden, words = "collapsed", race_labels(entries).__getitem__
     bound(left.selectbox, "Race", "race", name, show, options=names, format_func=words, label_visibility=hidden)
     with above:
         try:
-            opened = replays.opened(name)
+            opened = opened_race(entries[name])
         except BadInput as error:
             theme.note(str(error))
             return
@@ -467,12 +451,7 @@ def view(page_state: LivePageState) -> Show:
         return Show.RACE
     st.session_state.setdefault(VIEW, Show.DECODE)
     choice = st.segmented_control(
-        "Show",
-        list(Show),
-        format_func=lambda show: markdown(VIEWS[show]),
-        key=VIEW,
-        required=True,
-        label_visibility="collapsed",
+        "Show", list(Show), format_func=VIEWS.__getitem__, key=VIEW, required=True, label_visibility="collapsed"
     )
     return choice or Show.DECODE
 

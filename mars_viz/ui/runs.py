@@ -70,12 +70,6 @@ class RunsView:
         made = {"rule": self.rule, "drafter": self.drafter, "tree": self.tree}
         return Query(self.words, **made, temperature=self.temperature, tags=self.tags, origin=origin)
 
-    @property
-    def filters(self) -> int:
-        """Number of filters set, without the words."""
-        chosen = (self.rule, self.drafter, self.tree, self.tags, self.whose != "all")
-        return sum(map(bool, chosen)) + (self.temperature is not None)
-
 
 @dataclass(slots=True)
 class RunsPageState(ItemsState):
@@ -294,8 +288,7 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
         matches = found(runs, state.view.query, state.view.order)
         if state.view.whose == "mine":
             matches = made_here(matches)
-        filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
-        st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
+        st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}. {HINT}"))
         actions = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
         selection = selected_runs(matches) if matches else []
         if not matches:

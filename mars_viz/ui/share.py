@@ -42,15 +42,16 @@ def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:
         for table in shown:
             st.caption(markdown(table.title))
             with st.container(horizontal=True):
-                place, typed = (table.name, f"{key}-{table.name}"), partial(_contents, parquet_table, table.make)
-                _button("CSV", "csv", partial(_contents, csv_table, table.make), "For a spreadsheet.", *place)
-                _button("Parquet", "parquet", typed, "With the columns' types.", *place)
+                _table_buttons(table.make, ("CSV", "Parquet"), "", table.name, f"{key}-{table.name}")
         st.caption("To cite")
         st.code(bibtex(*rules), language="bibtex", wrap_lines=True)
 
 
-def _contents(write: Callable[[pd.DataFrame], bytes], make: Callable[[], pd.DataFrame]) -> bytes:
-    return write(make())
+def _table_buttons(make: Callable[[], pd.DataFrame], labels: tuple[str, str], rows: str, name: str, key: str) -> None:
+    """Draw the buttons that download a table as CSV and as Parquet."""
+    csv, parquet = labels
+    _button(csv, "csv", lambda: csv_table(make()), f"For a spreadsheet. {rows}", name, key)
+    _button(parquet, "parquet", lambda: parquet_table(make()), f"With the columns' types. {rows}", name, key)
 
 
 def _button(label: str, ending: str, make: Callable[[], bytes | str], says: str, name: str, key: str) -> None:
@@ -77,9 +78,8 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
         strip, tip = partial(token_strip, run, dial, gamma), "Every token at the present dial value, for a paper."
         _button("The text with its outcomes, SVG", "svg", strip, tip, name, "share")
         rows = "One row per drafted position, correction and bonus, at the present dial value."
-        table, typed = partial(token_table, run, dial, gamma), "The same table with the types of its columns."
-        _button("Table of tokens, CSV", "csv", partial(_contents, csv_table, table), rows, name, "share")
-        _button("Table of tokens, Parquet", "parquet", partial(_contents, parquet_table, table), typed, name, "share")
+        labels = ("Table of tokens, CSV", "Table of tokens, Parquet")
+        _table_buttons(partial(token_table, run, dial, gamma), labels, rows, name, "share")
         records = partial(acceptance_record, run, dial, gamma, name)
         about = "Accepted and drafted tokens of each round, as in AIPerf's profile_export.jsonl."
         _button("Acceptance record, AIPerf's JSON", "jsonl", records, about, name, "share")

@@ -122,7 +122,6 @@ GALLERY = listed(
     away("Open this run in Explore", "path", TITLE),
     away("Open", "path", "link run"),
     away("Open the lesson", "path", "link lesson"),
-    away("Watch the race", "path", "seen .track-lane"),
 )
 SEARCH, MATCHES, FIND = "seen .explorer .search", "text .explorer .found-count", "Find in the text"
 EXPLORE = listed(

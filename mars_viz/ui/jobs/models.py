@@ -110,9 +110,9 @@ class Models(Generic[Pair]):
         frees memory after a pair was dropped."""
         self._load, self._look, self._release = load, look, release
         self.on_status: Callable[[Status], None] = lambda status: None
-        self._pair: Pair | None = None
+        self._pairs: dict[BackendChoice, Pair] = {}  # the current pair, and that of a long job
         self._status = Status()
-        self._loan: tuple[Job[Any], BackendChoice, Pair] | None = None  # a long job, its models and their pair
+        self._loan: tuple[Job[Any], BackendChoice] | None = None  # the last long job, and its models
 
     @property
     def status(self) -> Status:
@@ -166,7 +166,7 @@ class Models(Generic[Pair]):
             job.steps = None  # dropping the generator drops the objects that it holds
             if self._loan is not None and self._loan[0] is job:
                 self._loan = None
-                self._release()
+                self._keep_only(self._status.choice)
         self.look()
 
     def set_doing(self, doing: str = "", share: float = 0.0) -> None:
@@ -181,17 +181,14 @@ class Models(Generic[Pair]):
         is cancelled.
         """
         choice = choice.models
-        if self._pair is not None and self._status.choice == choice:
-            pair = self._pair
-        elif self._loan is not None and self._loan[1] == choice:
-            device = self._look(self._loan[2])  # may raise; the current pair stays until then
-            pair = self._pair = self._loan[2]
-            self._set(Status(choice, device))
-            self._release()
-        else:
-            pair = self._loaded(choice, job)
+        pair = self._pairs[choice] if choice in self._pairs else self._loaded(choice, job)
+        device = self._look(pair)  # may raise; the current pair stays until then
+        self._pairs[choice] = pair
         if job is not None and job.rank is Rank.LONG:
-            self._loan = (job, choice, pair)
+            self._loan = job, choice
+        if self._status.choice != choice:
+            self._set(Status(choice, device))
+            self._keep_only(choice)
         return pair
 
     def _loaded(self, choice: BackendChoice, job: Job[Any] | None) -> Pair:
@@ -200,48 +197,43 @@ class Models(Generic[Pair]):
                 raise Interrupted("The loading was stopped.")
             self.set_doing(doing, share)
 
-        must_drop = False
         try:
             try:
-                pair = self._load(choice, tell)
+                return self._load(choice, tell)
             except TooLarge as error:
-                if not self._fits_in_its_place(error):
-                    raise
-                must_drop = True
-            if must_drop:  # outside of the handler: the exception keeps the half-loaded models alive
-                self.rest()
-                pair = self._load(choice, tell)
-            device = self._look(pair)  # may raise; the old pair stays until then
-            self._pair = pair
-            self._set(Status(choice, device))
+                self._check_place(error)
+            self.rest()  # outside of the handler: the exception keeps the half-loaded models alive
+            return self._load(choice, tell)
         finally:
             self.set_doing()
-        self._release()
-        return pair
 
-    def _fits_in_its_place(self, error: TooLarge) -> bool:
-        """Return True if the new pair fits in place of the current one. Raises TooLarge if it does not fit because a
-        long job holds a pair."""
+    def _check_place(self, error: TooLarge) -> None:
+        """Raise TooLarge unless the new pair fits in place of the current one, and no long job holds that."""
         weights = self._status.device.weights if self._status.device else 0
-        is_lent = self._loan is not None and self._loan[2] is self._pair
-        if self._pair is not None and not is_lent and error.need <= (error.free or 0) + weights:
-            return True
-        if self._loan is None:
-            return False
-        name = self._loan[1].in_short[0] or "the built-in pair"
+        held = None if self._loan is None else self._loan[1]
+        if self._status.choice not in (None, held) and error.need <= (error.free or 0) + weights:
+            return
+        if held is None:
+            raise error
+        name = held.in_short[0] or "the built-in pair"
         message = f"{error} A sweep that is under way holds {name} until it ends; wait for that, or stop it."
         raise TooLarge(message, error.need, error.free) from error
 
+    def _keep_only(self, choice: BackendChoice | None) -> None:
+        """Drop the pairs that are neither those of `choice` nor held by a long job."""
+        held = choice, None if self._loan is None else self._loan[1]
+        self._pairs = {each: pair for each, pair in self._pairs.items() if each in held}
+        self._release()
+
     def look(self) -> None:
         """Update the memory use in the status."""
-        if self._pair is not None:
-            self._set(replace(self._status, device=self._look(self._pair)))
+        if (choice := self._status.choice) is not None:
+            self._set(replace(self._status, device=self._look(self._pairs[choice])))
 
     def rest(self) -> None:
         """Drop the pair."""
-        self._pair = None
         self._set(Status(doing=self._status.doing, share=self._status.share))
-        self._release()
+        self._keep_only(None)
 
 
 LEFT = "This page was away for more than a minute, so its job was stopped"

@@ -5,9 +5,8 @@ They import the model libraries inside, so that pages never import these.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,15 +55,6 @@ def libraries(tell: Tell) -> None:
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
             "Recorded runs open without them."
         ) from error
-    _forget_libraries()
-
-
-@cache
-def _forget_libraries() -> None:
-    """Exclude the libraries' objects from garbage collection, once: half a million objects that are never freed, and a
-    third of a second per collection."""
-    gc.collect()
-    gc.freeze()
 
 
 def _look(backend: Any) -> Device:
