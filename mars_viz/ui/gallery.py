@@ -163,6 +163,7 @@ def page() -> None:
     theme.section("Seven lessons, each with one thing to move")
     _in_cards("lessons", lesson_cards(catalog), lambda name: _teach(session, int(name)))
     _more()
+    navigation.write_link({})
 
 
 @faults.fragment

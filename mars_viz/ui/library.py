@@ -54,12 +54,17 @@ class RunCatalogue:
         return frozenset(run_id for run_id, entry in self.recorded.items() if entry.origin is RunOrigin.SAMPLE)
 
     @property
-    def labels(self) -> dict[str, str]:
-        """Unique label of each run by id: the tab's own runs, newest first, then the recorded ones."""
+    def entries(self) -> dict[str, ListedRun]:
+        """All runs by id: the tab's own runs, newest first, then the recorded ones."""
         own = {run_id: of_tab(run_id, run) for run_id, run in reversed(list(self.own.items()))}
+        return own | dict(self.recorded)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Unique label of each run by id, in the order of `entries`."""
         facts = {
             run_id: f"{run_id} (cannot be read)" if entry.facts is None or entry.error else entry.facts
-            for run_id, entry in (own | dict(self.recorded)).items()
+            for run_id, entry in self.entries.items()
         }
         labels = labels_of(facts)
         for run_id in self.own:
@@ -68,7 +73,7 @@ class RunCatalogue:
 
     def line(self, run_id: str) -> str:
         """Return a full description of a run's provenance; empty if it is unknown."""
-        entry = of_tab(run_id, self.own[run_id]) if run_id in self.own else self.recorded.get(run_id)
+        entry = self.entries.get(run_id)
         return "" if entry is None else entry.line
 
     @property
@@ -194,15 +199,12 @@ def suited(catalog: RunCatalogue, lacks: Callable[[Run], str], first: str = "") 
     Empty if there is none. `lacks` returns an empty string for suitable runs."""
     shipped = catalog.samples
     samples_in_order = (name for name in (first, *catalog.recorded) if name in shipped)
-    return next((name for name in (*samples_in_order, *reversed(list(catalog.own))) if _able(catalog, name, lacks)), "")
 
+    def able(run_id: str) -> bool:
+        reasons: list[str] = []
+        return catalog.tried(run_id, lambda run: reasons.append(lacks(run)))[0] is not None and reasons == [""]
 
-def _able(catalog: RunCatalogue, run_id: str, lacks: Callable[[Run], str]) -> bool:
-    try:
-        with contained(f"The run {run_id}"):
-            return not lacks(catalog.opened(run_id))
-    except BadInput:
-        return False
+    return next(filter(able, (*samples_in_order, *reversed(list(catalog.own)))), "")
 
 
 def picker(

@@ -22,7 +22,6 @@ from mars_viz.ui.decode_form import option_field
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Job, Progress, Rank, Status, nothing
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.tab_jobs import progress_bar
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, clipped, number, short_device
 
@@ -121,12 +120,6 @@ def draw() -> None:
     session = current_session()
     _arrive(session)
     recent = recent_models(tab_jobs.shared_worker().models.status.choice)
-    parameters = models_written(session.models, session.begun)
-    for name in (*NAMES, *_WHERE):  # also on pages that write nothing else
-        if st.query_params.get(name) != parameters.get(name):
-            st.query_params.pop(name, None)
-            if name in parameters:
-                st.query_params[name] = parameters[name]
     with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
         # not the button's label, because a popover closes when its label changes
         theme.small(clipped(in_words(session.models), LONGEST))
@@ -136,8 +129,12 @@ def draw() -> None:
         with area:
             if not rights.is_student():
                 _choose(session, recent)
-            loading = session.models_job is not None and not session.models_job.progress.state.finished
-            faults.fragment(_loaded, run_every=tab_jobs.pace() if loading else None)(session, loading)
+            if (job := session.models_job) is not None and not job.progress.state.finished:
+                faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+                    job, lambda: (0.0, "Loading the models …"), key="stop-loading"
+                )
+            else:
+                _loaded(session)
     theme.note(*session.models_notices)
 
 
@@ -193,19 +190,10 @@ def _choose(session: Session, recent: Iterable[BackendChoice]) -> None:
         st.rerun()
 
 
-def _loaded(session: Session, loading: bool) -> None:
-    """Draw the status of the models, the progress of loading, and the buttons. `loading` is True if the models were
-    being loaded or dropped when the page was drawn."""
+def _loaded(session: Session) -> None:
+    """Draw the status of the models, and the buttons."""
     worker = tab_jobs.shared_worker()
     job, status = session.models_job, worker.models.status
-    if job is not None and not job.progress.state.finished:
-        if job.choice is None:
-            st.caption("Unloading the models, once the jobs before it are done …")
-            return
-        progress_bar(job, status.share, f"{status.doing or 'Loading'} …", "Stop", key="stop-loading")
-        return
-    if loading:
-        st.rerun(scope="app")
     if job is not None:
         theme.note(job.progress.error)
     _status(session, status)
