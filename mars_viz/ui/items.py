@@ -17,7 +17,6 @@ from mars_viz.race import RaceStore
 from mars_viz.runstore import BYTES, DAYS, LONGEST_TITLE, RunStore
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.session import PageState
-from mars_viz.words import counted
 
 BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."
 
@@ -105,22 +104,17 @@ def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
         )
 
 
-def draw_deleted(state: ItemsState, items: Sequence[Item]) -> None:
-    """Draw deleted items with one button that restores them."""
-    if not items:
-        return
-    first, alone = items[0], len(items) == 1
-    key, refusal = first.key if alone else "all", next(filter(None, (item.refusal for item in items)), "")
-    heading = first.heading if alone else counted(len(items), first.store.noun)
-    facts = f"{first.name}. {BIN}" if alone else BIN.replace("It stays", "They stay")
-    with st.container(key=f"deleted-{key}"):
-        words, button = st.columns([8.4, 1.7], vertical_alignment="center")
-        with words:
-            theme.line(f"Deleted: {heading}", facts)
-        button.button(
-            "Undo" if alone else "Undo all", key=f"undo-{key}", on_click=state.restore, args=(items,), width="stretch",
-            disabled=bool(refusal), help=markdown(refusal) or "Brings it back; its links open it again",
-        )  # fmt: skip
+def draw_deleted(state: ItemsState, items: Iterable[Item]) -> None:
+    """Draw deleted items, each with a button that restores it."""
+    for item in items:
+        with st.container(key=f"deleted-{item.key}"):
+            words, button = st.columns([8.4, 1.7], vertical_alignment="center")
+            with words:
+                theme.line(f"Deleted: {item.heading}", f"{item.name}. {BIN}")
+            button.button(
+                "Undo", key=f"undo-{item.key}", on_click=state.restore, args=([item],), width="stretch",
+                disabled=bool(item.refusal), help=markdown(item.refusal) or "Brings it back; its links open it again",
+            )  # fmt: skip
 
 
 def draw_bin(state: ItemsState, items: Sequence[Item]) -> None:
@@ -128,5 +122,4 @@ def draw_bin(state: ItemsState, items: Sequence[Item]) -> None:
     restorable = [item for item in items if not item.refusal]
     if restorable:
         with st.expander(f"Bin ({len(restorable)})"):
-            for item in restorable:
-                draw_deleted(state, [item])
+            draw_deleted(state, restorable)

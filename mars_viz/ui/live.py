@@ -19,6 +19,7 @@ from mars_viz.chat import History
 from mars_viz.components.race import growing, replay
 from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.costs import Costs, disturbance, per_token, round_cost
+from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.escapes import markdown
 from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceLane, RaceStore, Racing, list_races, load_race
@@ -337,7 +338,7 @@ def _gone(page_state: LivePageState) -> None:
     items = [_race_item(entry) for entry in reversed(store.deleted())]
     here = [each for each in items if each.key in page_state.deleted]
     draw_deleted(page_state, here)
-    draw_bin(page_state, [each for each in items if here != [each]])
+    draw_bin(page_state, [each for each in items if each not in here])
 
 
 def _racing(job: Job[Raced], name: str) -> None:
@@ -350,8 +351,7 @@ def device(request: DecodeRequest) -> None:
     status = tab_jobs.shared_worker().models.status
     with st.expander("Measure these models", expanded=status.device is not None):
         if status.costs is not None:
-            theme.numbers(_cost_tiles(status.costs))
-            documents.draw([of_one_position(status.costs)])
+            documents.draw([cost_facts(status.costs), of_one_position(status.costs)])
             theme.note(disturbance(status.costs))
         tab_jobs.measure_costs("What does a pass cost on this device?", request.settings, request.choice)
 
@@ -396,28 +396,22 @@ def tiles(run: Run | None) -> list[Tile]:
     ]
 
 
-def _cost_tiles(costs: Costs) -> list[Tile]:
+def cost_facts(costs: Costs) -> Facts:
+    """Return the measured times of passes and of a round with 95 % intervals, and the modelled break-even τ."""
     gamma = costs.gamma
     if costs.drafting:
-        verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
-        drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
+        parts = {f"Target, {counted(gamma, 'node')}": costs.passes[gamma], "Drafter, a tree": costs.drafting[-1]}
     else:
-        verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
-        passes = "" if costs.passes_per_token == 1 else f", {number(costs.passes_per_token)} passes of the drafter"
-        drafting = ("Drafter, 1 token", costs.drafter_step, f"One drafted token{passes}; measured")
-    one = ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured")
-    words = "Drafting, verifying and the rest; from these costs"
-    a_round = (f"A round, {draft_words(gamma, costs.tree)}", round_cost(costs, gamma), words)
-    tiles = []
-    for name, cost, help in (one, verifying, drafting, a_round):
-        between = f"95 % interval {number(1000 * cost.low)} to {number(1000 * cost.high)}{THIN_SPACE}ms"
-        tiles.append(Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {between}"))
+        parts = {f"Target, {gamma + 1} tokens": costs.passes[gamma], "Drafter, 1 token": costs.drafter_step}
+    a_round = {f"A round, {draft_words(gamma, costs.tree)}": round_cost(costs, gamma)}
+    facts = {
+        f"{name}, measured": f"{number(1000 * cost.seconds)}{THIN_SPACE}ms ({number(1000 * cost.low)} to "
+        f"{number(1000 * cost.high)})"
+        for name, cost in ({"Target, 1 token": costs.passes[0]} | parts | a_round).items()
+    }
     factor = per_token(costs, gamma)
-    words = (
-        "Tokens per round from which speculation is faster than the target alone; modelled from measured costs, "
-        f"{number(1 / factor.high)} to {number(1 / factor.low)}"
-    )
-    return [*tiles, Tile("Break-even τ, modelled", number(1 / factor.estimate), words)]
+    tau = f"{number(1 / factor.estimate)} ({number(1 / factor.high)} to {number(1 / factor.low)}) tokens per round"
+    return Facts(facts | {"Break-even τ, modelled": f"{tau}; with more, speculation is faster than the target alone"})
 
 
 @faults.drawn

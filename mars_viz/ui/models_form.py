@@ -3,7 +3,7 @@ unload, and its parameters in a link."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import streamlit as st
@@ -11,6 +11,7 @@ import streamlit as st
 from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice, backend_toml, checked_choice, first_choice
 from mars_viz.demo import SMOLLM2
+from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
 from mars_viz.options import changed
@@ -19,11 +20,11 @@ from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_n
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import option_field
+from mars_viz.ui.documents import draw as draw_blocks
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Job, Progress, Rank, Status, nothing
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.theme import Tile
-from mars_viz.words import THIN_SPACE, clipped, number, short_device
+from mars_viz.words import THIN_SPACE, clipped, number
 
 NAMES, _WHERE = ("target", "drafter"), ("device", "dtype")
 LONGEST_NAME = 300  # maximum length of a model's name in a link
@@ -89,22 +90,6 @@ def permitted(choice: BackendChoice) -> BackendChoice:
     return replace(choice, drafter=pair.drafter.name, folders=folders)
 
 
-RECENT = 6  # number of remembered choices
-
-
-def recent_models(loaded: BackendChoice | None) -> tuple[BackendChoice, ...]:
-    """Return the models that this server has loaded recently, newest first. Adds the loaded ones."""
-    recent = _recent()
-    if loaded is not None and loaded not in (BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), *recent[:1]):
-        recent[:] = [loaded, *(choice for choice in recent if choice != loaded)][:RECENT]
-    return tuple(recent)
-
-
-@st.cache_resource(show_spinner=False)
-def _recent() -> list[BackendChoice]:
-    return []
-
-
 SAVE_HELP = (
     "backend.toml, which `mars-viz app`, `record`, `map` and `sweep` take as --backend, and "
     "`mars_viz.backend` in Python"
@@ -119,7 +104,6 @@ def draw() -> None:
     """Draw the choice. A new tab begins with the models of its link, or with the server's default."""
     session = current_session()
     _arrive(session)
-    recent = recent_models(tab_jobs.shared_worker().models.status.choice)
     with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
         # not the button's label, because a popover closes when its label changes
         theme.small(clipped(in_words(session.models), LONGEST))
@@ -128,7 +112,7 @@ def draw() -> None:
         session.models_notices.clear()
         with area:
             if not rights.is_student():
-                _choose(session, recent)
+                _choose(session)
             if (job := session.models_job) is not None and not job.progress.state.finished:
                 faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
                     job, lambda: (0.0, "Loading the models …"), key="stop-loading"
@@ -152,12 +136,10 @@ def _arrive(session: Session) -> None:
         session.models = models_in_link(st.query_params.to_dict(), initial, session.models_notices)
 
 
-def _choose(session: Session, recent: Iterable[BackendChoice]) -> None:
+def _choose(session: Session) -> None:
     """Draw the fields. A valid choice takes effect at once; the models are loaded when needed."""
     paths, now = visitors.may_name_paths(), session.models
-    recent = [choice for choice in recent if paths or not choice.folders]
-    pairs = (session.begun, BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), now, *recent)
-    choices = {in_words(each): each for each in pairs}
+    choices = {in_words(each): each for each in (session.begun, BUILT_IN, CHAT, *OTHER_DRAFTERS.values(), now)}
     selected = str(
         st.selectbox("Pair", [*choices, OTHER], list(choices).index(in_words(now)), key="pair", persist_state="page")
     )
@@ -226,15 +208,8 @@ def _status(session: Session, status: Status) -> None:
     is_chosen = status.choice == session.models.models
     theme.small(f"Loaded: {in_words(status.choice)}." + ("" if is_chosen else " Yours are loaded by your next decode."))
     device = status.device
-    used, free = _bytes(device.used), _bytes(device.free)
-    theme.numbers(
-        [
-            Tile("Device", short_device(device.name), f"The models run on {device.name}"),
-            Tile("Dtype", device.dtype, "Of weights and computation"),
-            Tile("Memory used, measured", used, "On a GPU by the models, on a CPU by the whole process"),
-            Tile("Memory free, measured", free, "Still available to this server"),
-        ]
-    )
+    memory = f"{_bytes(device.used)} used, {_bytes(device.free)} free (measured)"
+    draw_blocks([Facts({"Device": device.name, "Dtype": device.dtype, "Memory": memory})])
     theme.note(*device.notes)
 
 

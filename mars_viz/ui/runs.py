@@ -114,16 +114,6 @@ def made_here(runs: Iterable[ListedRun]) -> list[ListedRun]:
     ]
 
 
-def changeable(runs: Iterable[ListedRun]) -> tuple[list[ListedRun], str]:
-    """Return the runs that this browser may change, and a sentence about the others, empty if there are none."""
-    refused = {run.name: reason for run in runs if (reason := refusal(run))}
-    allowed = [run for run in runs if run.name not in refused]
-    if not refused:
-        return allowed, ""
-    first = next(iter(refused.values()))
-    return allowed, first if not allowed else f"{counted(len(refused), 'selected run')} cannot be changed. {first}"
-
-
 def whose(folder: Path | None) -> str:
     """Return where runs are saved, and who sees and may change them. `folder` is None if the path must not be shown."""
     may = {MayDelete.MAKER: "Only the browser that made a run", MayDelete.EVERYBODY: "Everybody"}
@@ -295,7 +285,7 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
             theme.note(NONE_FOUND)
         with actions:
             _offer(session, state, selection)
-    draw_bin(state, [each for each in deleted_items if deleted_in_tab != [each]])
+    draw_bin(state, [each for each in deleted_items if each not in deleted_in_tab])
     store = tab_jobs.run_store()
     st.caption(markdown(whose(store.folder if visitors.may_name_paths() else None)))
 
@@ -316,10 +306,11 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun]) 
         comparison.follow(left)
         comparison.look(across=Across.RUNS, reference=Choice(left), shown=Choice(right), gamma=None)
         navigation.leave_for("pages/compare.py")
-    free, refused = changeable(picked)
+    refused = next(filter(None, map(refusal, picked)), "")
     st.button(
-        "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
-        help=markdown(refused or BIN), on_click=state.delete, args=([item_of(run) for run in free],),
+        "Delete" if len(picked) < 2 else f"Delete {len(picked)}", key="runs-delete",
+        disabled=not picked or bool(refused), help=markdown(refused or BIN), on_click=state.delete,
+        args=([item_of(run) for run in picked],),
     )  # fmt: skip
 
 
