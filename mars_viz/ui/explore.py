@@ -48,7 +48,7 @@ def page() -> None:
     asking, saving = head(session, catalog.labels)
     library.second_line(catalog, session.view.run)
     # a long run is read while the browser draws the part above
-    run, problem = catalog.tried(session.view.run, lambda opened_run: session.notices.extend(session.fit(opened_run)))
+    run, problem = catalog.tried(session.view.run, partial(fit, session))
     if run is not None:
         zipped = (partial(write_zip, run), f"{session.view.run}.zip", "application/zip")
         saving.download_button("Save this run as a zip", *zipped, on_click="ignore", help=WHOLE)
@@ -57,7 +57,7 @@ def page() -> None:
     theme.note(catalog.error, *session.notices)
     if session.job is not None:
         imported.close()
-        tab_jobs.decoding(session)
+        faults.fragment(tab_jobs.decoding, run_every=tab_jobs.pace())(session)
         st.stop()
     if (engine_file := imported.opened()) is not None:
         imported.draw(*engine_file)
@@ -67,6 +67,13 @@ def page() -> None:
         st.stop()
     mapping(session, run)
     look(session, run, catalog)
+
+
+def fit(session: Session, run: Run) -> None:
+    """Reset invalid parts of the view, with a notice for each."""
+    opened = links.fitted(session.view, run)
+    session.view = opened.view
+    session.notices.extend(opened.complaints)
 
 
 def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:

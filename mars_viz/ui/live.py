@@ -48,24 +48,6 @@ def races() -> dict[str, RaceEntry]:
     return {entry.path.name: entry for entry in (*reversed(race_store().list()), *list_races(samples.RACES))}
 
 
-def race_labels(entries: Mapping[str, RaceEntry]) -> dict[str, str]:
-    """Return unique lines for a list, by name."""
-    lines = {}
-    for name, entry in entries.items():
-        about = entry.manifest
-        made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
-        lines[name] = f"{entry.title}{made}"
-    return told_apart(lines)
-
-
-def opened_race(entry: RaceEntry) -> Race:
-    """Return the race. Raises BadInput if it cannot be read."""
-    if entry.manifest is None:
-        raise RunFileError(entry.error)
-    with contained(f"The race {entry.path.name}"):
-        return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
-
-
 def race_store() -> RaceStore:
     """Return the server's store of races, restricted to those that this browser may see."""
     return _race_store(default_folders.races()).seen_by(rights.sees())
@@ -301,44 +283,42 @@ def race(page_state: LivePageState) -> None:
     left, right = st.columns([5.3, 4.7], vertical_alignment="center")
     # in one row, also on a phone
     actions = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
-    _gone(page_state)
+    deleted = [_race_item(entry) for entry in reversed(race_store().deleted())]
+    here = [each for each in deleted if each.key in page_state.deleted]
+    draw_deleted(page_state, here)
+    draw_bin(page_state, [each for each in deleted if each not in here])
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
     if entries[name].path.parent == folder:
         popover(actions, page_state, _race_item(entries[name]))
-    show, names = partial(setattr, page_state, "shown"), list(entries)
-    hidden, words = "collapsed", race_labels(entries).__getitem__
-    bound(left.selectbox, "Race", "race", name, show, options=names, format_func=words, label_visibility=hidden)
+    lines = {}
+    for each, entry in entries.items():
+        about = entry.manifest
+        made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
+        lines[each] = f"{entry.title}{made}"
+    show, words, hidden = partial(setattr, page_state, "shown"), told_apart(lines).__getitem__, "collapsed"
+    bound(left.selectbox, "Race", "race", name, show, options=list(lines), format_func=words, label_visibility=hidden)
     with above:
-        try:
-            opened = opened_race(entries[name])
-        except BadInput as error:
-            theme.note(str(error))
-            return
-        _raced(opened, name, actions, play=not page_state.shown)
+        _raced(entries[name], actions, play=not page_state.shown)
 
 
 @faults.drawn
-def _raced(opened: Race, name: str, deeds: DeltaGenerator, *, play: bool) -> None:
+def _raced(entry: RaceEntry, deeds: DeltaGenerator, *, play: bool) -> None:
+    if entry.manifest is None:
+        raise RunFileError(entry.error)
+    with contained(f"The race {entry.path.name}"):
+        opened = _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay", play=play)
-    board = share.Table("What each lane took", f"{name}-race", lambda: pd.DataFrame(opened.rows))
+    board = share.Table("What each lane took", f"{entry.path.name}-race", lambda: pd.DataFrame(opened.rows))
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
 
 def _race_item(entry: RaceEntry) -> Item:
     title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
     return Item(race_store(), entry.path.name, entry.title, title, entry.manifest is not None)
-
-
-def _gone(page_state: LivePageState) -> None:
-    store = race_store()
-    items = [_race_item(entry) for entry in reversed(store.deleted())]
-    here = [each for each in items if each.key in page_state.deleted]
-    draw_deleted(page_state, here)
-    draw_bin(page_state, [each for each in items if each not in here])
 
 
 def _racing(job: Job[Raced], name: str) -> None:

@@ -103,7 +103,14 @@ LONGEST = 44  # maximum length of the label next to the button
 def draw() -> None:
     """Draw the choice. A new tab begins with the models of its link, or with the server's default."""
     session = current_session()
-    _arrive(session)
+    if not session.chose:
+        session.chose = True
+        try:
+            session.begun = session.models = first_choice()
+        except BadInput as error:
+            session.models_notices.append(visitors.told(str(error)))
+        if not rights.is_student():
+            session.models = models_in_link(st.query_params.to_dict(), session.begun, session.models_notices)
     with st.container(key="models", horizontal=True, vertical_alignment="center", gap="small"):
         # not the button's label, because a popover closes when its label changes
         theme.small(clipped(in_words(session.models), LONGEST))
@@ -120,20 +127,6 @@ def draw() -> None:
             else:
                 _loaded(session)
     theme.note(*session.models_notices)
-
-
-def _arrive(session: Session) -> None:
-    if session.chose:
-        return
-    session.chose = True
-    try:
-        initial = first_choice()
-    except BadInput as error:
-        session.models_notices.append(visitors.told(str(error)))
-        initial = BUILT_IN
-    session.begun = session.models = initial
-    if not rights.is_student():
-        session.models = models_in_link(st.query_params.to_dict(), initial, session.models_notices)
 
 
 def _choose(session: Session) -> None:

@@ -13,7 +13,7 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.run import Run
 from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.models import Job
-from mars_viz.ui.links import Opened, View, fitted, from_parameters
+from mars_viz.ui.links import Opened, View, from_parameters
 from mars_viz.words import clipped
 
 M = TypeVar("M")
@@ -65,12 +65,6 @@ class Session:
         """Return True on the first call, which the first page of the tab makes."""
         first, self.arrived = not self.arrived, True
         return first
-
-    def fit(self, run: Run) -> tuple[str, ...]:
-        """Reset invalid parts of the view, and return a complaint for each."""
-        opened = fitted(self.view, run)
-        self.view = opened.view
-        return opened.complaints
 
     def keep(self, run: Run, kind: str) -> str:
         """Store a run and return its id. Ids are random, so that links of other tabs cannot open it.

@@ -22,7 +22,7 @@ from mars_viz.chat import CUT_OFF
 from mars_viz.costs import Costs
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
-from mars_viz.escapes import markdown
+from mars_viz.escapes import Html, html, markdown
 from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -281,11 +281,7 @@ def progress_bar(
 
 
 def decoding(session: Session) -> None:
-    """Draw the progress of this tab's decode, with its text."""
-    faults.fragment(_decoding, run_every=pace())(session)
-
-
-def _decoding(session: Session) -> None:
+    """Draw the progress of this tab's decode, with its text, in a fragment."""
     job = session.job
     if job is None or job.progress.state.readable:
         st.rerun()
@@ -293,7 +289,8 @@ def _decoding(session: Session) -> None:
     tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
     words = f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
     progress_bar(job, progress.tokens / limit, words, keeps="Keeps what was decoded")
-    theme.live_text(progress.prompt, progress.text)
+    text = f'<p class="mv-live" dir="auto"><bdi class="prompt">{html(progress.prompt)}</bdi>{html(progress.text)}</p>'
+    theme.show(Html(text))
 
 
 def background(

@@ -88,7 +88,11 @@ class Worker:
             for name in names:
                 self.name(job, name)
             self._queue(job)
-            self._wake()
+            if not self._started:
+                self._started = True
+                for target in (self._serve, *(() if self._visitor is None else (self._watch,))):
+                    threading.Thread(target=target, name="model-worker", daemon=True).start()
+            self._news.notify()
             return True
 
     def _queue(self, job: Job[Any]) -> None:
@@ -121,13 +125,6 @@ class Worker:
         if self._visitor is not None:
             job.seen = time.monotonic()
             job.wanted.append(self._visitor()[1])
-
-    def _wake(self) -> None:
-        if not self._started:
-            self._started = True
-            for target in (self._serve, *(() if self._visitor is None else (self._watch,))):
-                threading.Thread(target=target, name="model-worker", daemon=True).start()
-        self._news.notify()
 
     @property
     def unfinished(self) -> list[Job[Any]]:
