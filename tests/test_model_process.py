@@ -28,12 +28,12 @@ from mars_viz.runfiles import RunStatus
 from mars_viz.runstore import RunStore, read
 from mars_viz.ui import live, tab_jobs
 from mars_viz.ui.jobs import decode_job, models, tasks
-from mars_viz.ui.jobs.decode_job import Decoded, Ways, map_job, unmapped, walk_job
+from mars_viz.ui.jobs.decode_job import Decoded, Ways, map_job, walk_job
 from mars_viz.ui.jobs.model_process import EXPENDABLE, GIVEN_UP, MODEST, ModelProcess, pickled
 from mars_viz.ui.jobs.models import FAULT, LEFT, Job, JobState, Models, Progress, Status, nothing
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
-from mars_viz.ui.session import Filling, Session
+from mars_viz.ui.session import Session
 from tests.engine_toys import Seen, blind, held, look, steps, toys, wait
 from tests.factories import PATIENCE, ToyRecorder, toy_map, toy_run, until
 from tests.tabs import ROOT
@@ -251,7 +251,7 @@ def finished(job: Job[Decoded]) -> Decoded:
 class Asked:
     """A worker whose jobs make these recordings in turn, then others."""
 
-    def __init__(self, *scripts: Script, chart: Any = unmapped, load: Any = object, store: Any = None) -> None:
+    def __init__(self, *scripts: Script, chart: Any = None, load: Any = object, store: Any = None) -> None:
         self.worker, queue = Worker(Models(lambda choice, tell: load())), list(scripts)
         record = lambda pair, prompt, settings: queue.pop(0) if queue else Script(prompt)  # noqa: E731
         self.ways = Ways(record, chart, store)
@@ -393,7 +393,7 @@ def test_a_map_stops_after_its_time_is_continued_on_request_and_shown_if_not_sto
     job = Asked(chart=lambda pair, run: Chart(run), store=RunStore(tmp_path)).submit()
     progress = finished(job)
     assert progress.saved and progress.error == "The disk is full; make room."
-    session = Session(view=View(run=progress.saved), filling=Filling(progress.saved, job))
+    session = Session(view=View(run=progress.saved), filling=(progress.saved, job))
     tab_jobs.fill_in(session)
     assert session.runs[progress.saved].dial_map is not None and session.notices == [progress.error]
 

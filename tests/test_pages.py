@@ -125,7 +125,7 @@ def test_a_broken_run_and_no_run(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
-    assert "Write a prompt above and press Decode" in notes(tab)
+    assert "Decode a prompt on Explore first" in notes(tab)
     assert len(titles(wait(decode(tab, "a fox")))) == 4
 
 

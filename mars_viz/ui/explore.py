@@ -125,8 +125,8 @@ def _close(session: Session) -> None:
 def mapping(session: Session, run: Run) -> None:
     """Draw the progress of the run's incomplete dial map, with buttons to stop or continue it."""
     tab_jobs.find_map(session)
-    if session.filling is not None and session.filling.run_id == session.view.run:
-        job = session.filling.job
+    if session.filling is not None and session.filling[0] == session.view.run:
+        job = session.filling[1]
         faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
             job,
             lambda: (job.progress.exact, tab_jobs.known(job.progress.exact, job.progress.so_far)),

@@ -30,11 +30,6 @@ from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
-OTHER_RUNS = "Open one under Runs, or write a prompt on Explore and press Decode."
-NOTHING = (
-    "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
-    'mars-viz map --prompt "Once upon a time"'
-)
 UNSERVED = "No sample run here fits it."
 LOOSE = 0.8  # the value of θ to which the animated dial on the start page goes
 
@@ -155,7 +150,12 @@ def page() -> None:
     if catalog.error:
         theme.note(catalog.error)
     elif not catalog.samples:
-        theme.note(f"{library.NO_SAMPLES} {OTHER_RUNS}" if catalog.recorded else NOTHING)
+        theme.note(
+            f"{library.NO_SAMPLES} Open a run under Runs, or write a prompt on Explore and press Decode."
+            if catalog.recorded
+            else "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
+            'mars-viz map --prompt "Once upon a time"'
+        )
     if catalog.samples:
         theme.section("Sample runs")
         samples = filter(catalog.samples.__contains__, catalog.recorded)

@@ -30,8 +30,7 @@ from mars_viz.ui.session import Session, bound
 
 MOST = 32  # maximum number of cached runs; more than on Compare, or each rerun would read them all again
 
-NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
-NO_RUN = "There is no run here yet. Decode a prompt on Explore first."
+NOTHING_YET = "There is no run here yet. Decode a prompt on Explore first, or open the zip of a run's folder there."
 NO_SAMPLES = f"This server shows no sample runs ({samples.VARIABLE})."
 NONE_CHOSEN = f"{NO_SAMPLES} Choose a run from the list, or decode a prompt on Explore."
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # ids of a tab's own runs
@@ -183,7 +182,7 @@ def in_view(
     session.view, lost = catalog.landed(session.view)
     notices.extend(filter(None, [lost]))
     run, problem = catalog.tried(session.view.run, fit)
-    return catalog, run, problem if catalog.labels or not problem else NO_RUN
+    return catalog, run, problem
 
 
 def samples_of(catalog: RunCatalogue) -> Iterator[Run]:

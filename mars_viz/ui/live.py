@@ -97,7 +97,6 @@ class LiveView:
     )
 
 
-VIEWS = {Show.DECODE: "Live text", Show.RACE: "Races"}  # labels of the views
 VIEW = "live-view"  # key of the switch between them
 
 
@@ -220,9 +219,6 @@ class LivePageState(ItemsState):
         return decode_form.checked(self.notices, request, under_way=self.waits_for is not None)
 
 
-EXAMPLE = "**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours."
-
-
 def stream(page_state: LivePageState, busy: bool) -> None:
     """Draw the decode with its numbers, text and cancel button. `busy` is True if a job was running when the page was
     drawn."""
@@ -278,7 +274,7 @@ def race(page_state: LivePageState) -> None:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
         page_state.shown = ""
     if name and not page_state.shown:
-        st.caption(EXAMPLE)
+        st.caption("**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours.")
     above = st.container()
     left, right = st.columns([5.3, 4.7], vertical_alignment="center")
     # in one row, also on a phone
@@ -336,9 +332,6 @@ def device(request: DecodeRequest) -> None:
         tab_jobs.measure_costs("What does a pass cost on this device?", request.settings, request.choice)
 
 
-LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
-
-
 def decoding(progress: Decoded) -> str:
     """Return a sentence about a decode."""
     if progress.state.finished:
@@ -354,7 +347,8 @@ def race_words(progress: Raced) -> tuple[float, str]:
         return 0.0, "The race begins …"
     how = f"turn {step.turn} of {step.turns} by the clock" if step.turn else "untimed, what is decided is recorded"
     share = (step.turn * len(RaceLane) + list(RaceLane).index(step.lane)) / ((step.turns + 1) * len(RaceLane))
-    return share, f"Race, {how}: {LANES[step.lane]}, {counted(step.tokens, 'token')}"
+    lane = "the target alone" if step.lane is RaceLane.ALONE else step.lane.value
+    return share, f"Race, {how}: {lane}, {counted(step.tokens, 'token')}"
 
 
 def tiles(run: Run | None) -> list[Tile]:
@@ -424,8 +418,9 @@ def view(page_state: LivePageState) -> Show:
     if page_state.job is None:
         return Show.RACE
     st.session_state.setdefault(VIEW, Show.DECODE)
+    labels = {Show.DECODE: "Live text", Show.RACE: "Races"}
     choice = st.segmented_control(
-        "Show", list(Show), format_func=VIEWS.__getitem__, key=VIEW, required=True, label_visibility="collapsed"
+        "Show", list(Show), format_func=labels.__getitem__, key=VIEW, required=True, label_visibility="collapsed"
     )
     return choice or Show.DECODE
 

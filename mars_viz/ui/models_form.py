@@ -90,12 +90,7 @@ def permitted(choice: BackendChoice) -> BackendChoice:
     return replace(choice, drafter=pair.drafter.name, folders=folders)
 
 
-SAVE_HELP = (
-    "backend.toml, which `mars-viz app`, `record`, `map` and `sweep` take as --backend, and "
-    "`mars_viz.backend` in Python"
-)
 OTHER = "Another pair …"
-DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR"
 OPEN = "models-open"
 LONGEST = 44  # maximum length of the label next to the button
 
@@ -141,7 +136,8 @@ def _choose(session: Session) -> None:
         other_sources = ", a folder or GGUF file of the server, or http://HOST:PORT of vLLM"
         placeholder = "org/name or org/name:FILE.gguf on Hugging Face" + other_sources * paths
         target = st.text_input("Target", key="target", placeholder=placeholder, persist_state="page").strip()
-        drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER, persist_state="page").strip()
+        some = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR"
+        drafter = st.text_input("Drafter", key="drafter", placeholder=some, persist_state="page").strip()
         chosen = BackendChoice(target, drafter)
         st.caption(
             "Safetensors and GGUF files, which are dequantised; no code from a model's repository is run. A drafter "
@@ -185,8 +181,9 @@ def _loaded(session: Session) -> None:
     none = status.choice is None
     if unload.button("Unload", key="unload-models", width="stretch", disabled=none, help="Frees their memory"):
         new_job = Job(Progress(), tasks.unload, None, Rank.LONG)  # sweeps finish first
+    tip = "backend.toml, which the commands take as --backend, and `mars_viz.backend` in Python"
     toml = (lambda: backend_toml(session.models), "backend.toml", "application/toml")
-    save.download_button("Save", *toml, on_click="ignore", key="save-models", width="stretch", help=SAVE_HELP)
+    save.download_button("Save", *toml, on_click="ignore", key="save-models", width="stretch", help=tip)
     if new_job is not None:
         session.models_job = new_job
         worker.begin(new_job)

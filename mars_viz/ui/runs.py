@@ -256,11 +256,6 @@ def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
     return [runs[place] for place in state["selection"]["rows"] if place < len(runs)]
 
 
-NOTHING = "There is no run here yet. Write a prompt on Explore or Live and press Decode: what it makes is saved here."
-NONE_FOUND = "No run matches. Press Clear all in Filter to see every run."
-HINT = "Tick rows to open, compare or delete their runs."
-
-
 @faults.drawn
 def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     """Draw the list."""
@@ -272,17 +267,18 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
     deleted_in_tab = [each for each in deleted_items if each.key in state.deleted]
     draw_deleted(state, deleted_in_tab)
     if not runs:
-        theme.note(NOTHING)
+        theme.note("There is no run here yet. Write a prompt on Explore or Live and press Decode; it is saved here.")
     else:
         _finder(state, runs)
         matches = found(runs, state.view.query, state.view.order)
         if state.view.whose == "mine":
             matches = made_here(matches)
-        st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}. {HINT}"))
+        hint = "Tick rows to open, compare or delete their runs."
+        st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}. {hint}"))
         actions = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
         selection = selected_runs(matches) if matches else []
         if not matches:
-            theme.note(NONE_FOUND)
+            theme.note("No run matches. Press Clear all in Filter to see every run.")
         with actions:
             _offer(session, state, selection)
     draw_bin(state, [each for each in deleted_items if each not in deleted_in_tab])

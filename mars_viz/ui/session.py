@@ -21,21 +21,13 @@ KEY = "mars_viz"  # key of the session in `st.session_state`
 MOST = 24  # maximum number of a tab's own runs in memory; saved runs don't count
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """Run of this tab whose dial map is being made."""
-
-    run_id: str
-    job: Job[Decoded]  # job whose text is complete
-
-
 @dataclass(slots=True)
 class Session:
     """State of one tab."""
 
     runs: dict[str, Run] = field(default_factory=dict)  # runs decoded or uploaded in this tab, by id, oldest first
     job: Job[Decoded] | None = None
-    filling: Filling | None = None
+    filling: tuple[str, Job[Decoded]] | None = None  # id of the run whose dial map is being made, and its job
     view: View = field(default_factory=View)
     arrived: bool = False  # True after the first link of the tab was read
     notices: list[str] = field(default_factory=list)  # sentences shown until the next action

@@ -33,11 +33,11 @@ from mars_viz.ui import decode_form, faults, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import DecodeRequest
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import Ways, decode_job, map_job, unmapped
+from mars_viz.ui.jobs.decode_job import Ways, decode_job, map_job
 from mars_viz.ui.jobs.model_process import ModelProcess
 from mars_viz.ui.jobs.models import Job, JobState, Progress, Report, background_task, models_that_made, nothing
 from mars_viz.ui.jobs.worker import Visitor, Worker
-from mars_viz.ui.session import Filling, Session
+from mars_viz.ui.session import Session
 from mars_viz.words import counted, number
 
 OFTEN = 0.3  # minimum seconds between two polls of a job
@@ -73,8 +73,9 @@ def saved_ways(request: DecodeRequest, *, maps: bool = True, name: str = "") -> 
     """Return how a requested decode is recorded, saved and, with `maps`, mapped. `name` is the saved run's; empty for a
     new one."""
     record = partial(Recording, chat=request.chat, history=request.history)
-    chart = tasks.chart if maps else unmapped
-    return Ways(record, chart, _store(default_folders.runs()), name or new_name(), visitors.mark())
+    return Ways(
+        record, tasks.chart if maps else None, _store(default_folders.runs()), name or new_name(), visitors.mark()
+    )
 
 
 def run_store() -> RunStore:
@@ -94,7 +95,7 @@ def start(session: Session, request: DecodeRequest) -> None:
     if chosen is None:
         return
     if session.filling is not None:
-        session.filling.job.cancel()
+        session.filling[1].cancel()
     session.job = decode_job(request.prompt, chosen, saved_ways(request), request.choice)
     shared_worker().submit(session.job)
 
@@ -134,10 +135,10 @@ def find_map(session: Session) -> None:
     """Join the job that maps the shown run, if there is one."""
     run_id = session.view.run
     job = shared_worker().find(_map_of(run_id))
-    if job is None or job.progress.state.finished or (session.filling is not None and session.filling.job is job):
+    if job is None or job.progress.state.finished or session.filling == (run_id, job):
         return
     shared_worker().join(job)
-    session.filling = Filling(run_id, job)
+    session.filling = run_id, job
 
 
 def why_not_mapped(session: Session, run: Run) -> str:
@@ -164,7 +165,7 @@ def go_on_mapping(session: Session, run: Run) -> None:
     saved = run_id if is_saved and rights.owns(store.makers.of(run_id)) else ""
     request = again(session, run)
     job = map_job(run, saved, saved_ways(request), request.choice)
-    session.filling = Filling(run_id, job)
+    session.filling = run_id, job
     shared_worker().submit(job, _map_of(run_id))
 
 
@@ -213,25 +214,22 @@ def settle(session: Session) -> None:
         session.filling = None
         if not progress.state.finished:
             shared_worker().name(job, _map_of(run_id))
-            session.filling = Filling(run_id, job)
-    error = "" if session.filling and session.filling.job is job else progress.error  # `fill_in` reports a map's
+            session.filling = run_id, job
+    error = "" if session.filling and session.filling[1] is job else progress.error  # `fill_in` reports a map's
     session.notices[:] = filter(None, [progress.ending, error, progress.unsaved])
     fill_in(session)
 
 
 def fill_in(session: Session) -> None:
     """Add a finished dial map to its run."""
-    if session.filling is None or not session.filling.job.progress.state.finished:
+    if session.filling is None or not session.filling[1].progress.state.finished:
         return
-    run_id, progress = session.filling.run_id, session.filling.job.progress
-    session.filling = None
+    (run_id, job), session.filling = session.filling, None
+    progress = job.progress
     mapped_run = progress.run if progress.state is JobState.DONE else None
     if mapped_run is not None and (progress.error or not progress.saved):  # otherwise it is read from the store
         session.runs[run_id] = mapped_run
     session.notices.extend(filter(None, [progress.error]))
-
-
-POLL = 0.5  # minimum seconds between polls of a background task
 
 
 def get_ready() -> None:
@@ -305,9 +303,7 @@ def background(
     job: Job[Report] | None = st.session_state.get(name)
     if job is not None and not job.progress.state.finished:
         running = job
-        faults.fragment(watch, run_every=max(POLL, pace()))(
-            running, lambda: (running.progress.share, doing), key=f"stop-{key}"
-        )
+        faults.fragment(watch, run_every=pace())(running, lambda: (running.progress.share, doing), key=f"stop-{key}")
         return
 
     def start() -> None:

@@ -74,16 +74,12 @@ class Decoded(Progress):
         return "" if self.so_far is None else self.so_far.text
 
 
-def unmapped(pair: Any, run: Run) -> None:
-    """Return None: `chart` for decodes without a map."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ways:
     """How a decode job records, maps and saves."""
 
     record: Callable[..., Recording]  # takes a pair, a prompt and settings, and `chat` as a keyword
-    chart: Callable[[Any, Run], Mapper | None] = unmapped  # makes the mapper; None if there is nothing to map
+    chart: Callable[[Any, Run], Mapper | None] | None = None  # makes the mapper; either None if nothing is mapped
     store: RunStore | None = None  # store that saves the run from its first round on; None to save nothing
     name: str = ""  # name of the saved run; empty for a new name
     maker: str = ""  # mark of the browser that started the run, saved with it
@@ -134,7 +130,7 @@ def _decode(prompt: str, settings: Settings, ways: Ways, pair: Any) -> Events:
 def _map(run: Run, saved: str, ways: Ways, pair: Any) -> Events:
     """Map a run's dial; each step is a batched pass. If the map ends, is cancelled or fails, or has used
     MAPPING_SECONDS, keep the run with the map so far: in the store, or as progress if the run is not stored."""
-    if (mapper := ways.chart(pair, run)) is None:
+    if ways.chart is None or (mapper := ways.chart(pair, run)) is None:
         return None
     news: dict[str, Any] = {"state": JobState.DONE}
     try:
