@@ -438,8 +438,9 @@ def test_the_load_is_shown_from_stored_rounds_and_measured_on_request(empty, mon
     monkeypatch.setattr(Worker, "_add", lambda worker, job, names: asked.append(job.work))
     tab.selectbox(key="load-most").set_value(8)
     clicked(settled(tab.run()), "measure-load-a")
-    assert asked[-1].args[0] == result.plan.settings and asked[-1].keywords == {"most": 8}
-    asked[-1].args[1](BATCHES)
+    find, keep = asked[-1].args
+    assert find.args[0] == result.plan.settings and find.keywords == {"most": 8}
+    keep(BATCHES)
     settled(tab.run())
     assert "With γ = 3 speculation pays with up to" in notes(tab) and "× with 16 (modelled)" in titles(tab)[-1]
     assert list(frames(tab)[0].value["texts at once"]) == ["1", "4", "16"]

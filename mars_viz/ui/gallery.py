@@ -189,7 +189,7 @@ def _in_cards(kind: str, cards: Iterable[Card], opened: Callable[[str], None]) -
             with st.container(border=True):
                 theme.show(card.html)
                 verb = "Open the lesson" if kind == "lessons" else "Open"
-                if st.button(verb, key=f"{kind}-{card.name}", width="stretch", disabled=not card.picture):
+                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.picture):
                     opened(card.name)
 
 

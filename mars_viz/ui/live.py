@@ -420,8 +420,9 @@ def view(page_state: LivePageState) -> Show:
     st.session_state.setdefault(VIEW, Show.DECODE)
     labels = {Show.DECODE: "Live text", Show.RACE: "Races"}
     choice = st.segmented_control(
-        "Show", list(Show), format_func=labels.__getitem__, key=VIEW, required=True, label_visibility="collapsed"
-    )
+        "Show", list(Show), format_func=lambda show: markdown(labels[show]), key=VIEW, required=True,
+        label_visibility="collapsed",
+    )  # fmt: skip
     return choice or Show.DECODE
 
 

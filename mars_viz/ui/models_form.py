@@ -181,9 +181,11 @@ def _loaded(session: Session) -> None:
     none = status.choice is None
     if unload.button("Unload", key="unload-models", width="stretch", disabled=none, help="Frees their memory"):
         new_job = Job(Progress(), tasks.unload, None, Rank.LONG)  # sweeps finish first
-    tip = "backend.toml, which the commands take as --backend, and `mars_viz.backend` in Python"
-    toml = (lambda: backend_toml(session.models), "backend.toml", "application/toml")
-    save.download_button("Save", *toml, on_click="ignore", key="save-models", width="stretch", help=tip)
+    save.download_button(
+        "Save", lambda: backend_toml(session.models), "backend.toml", "application/toml", on_click="ignore",
+        key="save-models", width="stretch",
+        help="backend.toml, which the commands take as --backend, and `mars_viz.backend` in Python",
+    )  # fmt: skip
     if new_job is not None:
         session.models_job = new_job
         worker.begin(new_job)

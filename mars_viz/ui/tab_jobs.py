@@ -287,8 +287,8 @@ def decoding(session: Session) -> None:
     tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
     words = f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
     progress_bar(job, progress.tokens / limit, words, keeps="Keeps what was decoded")
-    text = f'<p class="mv-live" dir="auto"><bdi class="prompt">{html(progress.prompt)}</bdi>{html(progress.text)}</p>'
-    theme.show(Html(text))
+    prompt = Html(f'<bdi class="prompt">{html(progress.prompt)}</bdi>')
+    theme.show(Html(f'<p class="mv-live" dir="auto">{html(prompt)}{html(progress.text)}</p>'))
 
 
 def background(
