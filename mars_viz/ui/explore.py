@@ -30,9 +30,6 @@ from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import measure_costs
 from mars_viz.ui.theme import chart
 
-WHOLE = "The whole run as recorded, with its dial map, whatever the present dial value"
-NARROWEST = 270  # minimum width of a figure in pixels; a narrower page has fewer per row
-
 
 @faults.drawn
 def page() -> None:
@@ -51,7 +48,8 @@ def page() -> None:
     run, problem = catalog.tried(session.view.run, partial(fit, session))
     if run is not None:
         zipped = (partial(write_zip, run), f"{session.view.run}.zip", "application/zip")
-        saving.download_button("Save this run as a zip", *zipped, on_click="ignore", help=WHOLE)
+        tip = "The whole run as recorded, with its dial map, whatever the present dial value"
+        saving.download_button("Save this run as a zip", *zipped, on_click="ignore", help=markdown(tip))
     with asking:
         prompt(session, run)
     theme.note(catalog.error, *session.notices)
@@ -219,7 +217,7 @@ def draw(session: Session, run: Run, dial: float | None, gamma: int) -> None:
     """Draw the figures at this dial value, and the map of all settings."""
     at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
     st.caption(markdown(at.words))
-    with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
+    with st.grid(4, min_column_width=270, key="figure-row"):  # fewer per row on a narrower page
         for make in figures.ALONG_THE_DIAL:
             figure = make(at, colours)
             chart(figure, make.__name__, of=name)

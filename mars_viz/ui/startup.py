@@ -19,8 +19,6 @@ from mars_viz.ui.classroom import door
 from mars_viz.ui.classroom.server_class import server_class
 from mars_viz.words import counted
 
-EVERYWHERE = ("0.0.0.0", "::")  # listening addresses that are not addresses to open
-
 
 @asynccontextmanager
 async def lifespan(_: App) -> AsyncIterator[None]:
@@ -57,5 +55,5 @@ def address() -> str:
     """Return the app's address on this machine."""
     host, path = st.get_option("server.address"), st.get_option("server.baseUrlPath").strip("/")
     scheme = "https" if st.get_option("server.sslCertFile") else "http"
-    host = "localhost" if not host or host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    host = "localhost" if not host or host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     return f"{scheme}://{host}:{st.get_option('server.port')}/{path}"

@@ -40,9 +40,6 @@ from mars_viz.ui.jobs.worker import Visitor, Worker
 from mars_viz.ui.session import Session
 from mars_viz.words import counted, number
 
-OFTEN = 0.3  # minimum seconds between two polls of a job
-LOOKS = 10.0  # maximum polls per second of all tabs together
-
 
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
@@ -65,8 +62,9 @@ def visitor() -> Visitor:
 
 
 def pace() -> float:
-    """Return the polling interval in seconds, which grows with the number of jobs to limit the load."""
-    return max(OFTEN, shared_worker().jobs / LOOKS)
+    """Return the polling interval of a job in seconds, which grows with the number of jobs: all tabs together poll ten
+    times per second."""
+    return max(0.3, shared_worker().jobs / 10)
 
 
 def saved_ways(request: DecodeRequest, *, maps: bool = True, name: str = "") -> Ways:
