@@ -1,6 +1,6 @@
 """Acceptance by every engine's and paper's definition: formulas with their sources, and a table of requests under each.
 
-Formulas were read in the named sources, except EAGLE's, which is from a catalogue of definitions.
+The definitions are in engines.toml. Formulas were read in the named sources, except EAGLE's, which is from a catalogue.
 Two differences are not visible in a formula. An engine's completion count includes the token that its prefill emits; a
 run's does not, because its first token comes from the first round. Engines count accepted tokens before the text is cut
 at its end, as `AcceptanceCounts.accepted` does. A share of the text's tokens can count only tokens of the text.
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,6 +221,9 @@ def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> dict[str, Any]
     }
 
 
+Formula = Callable[[Totals], np.ndarray]
+
+
 class Pooling(Enum):
     """How requests are combined."""
 
@@ -232,117 +237,36 @@ class Definition:
 
     engine: str  # common name
     pooling: Pooling
-    length: Callable[[Totals], np.ndarray] | None
-    """Acceptance length from sums or means of one or several requests; None if not reported."""
-    length_formula: str  # in words; empty if not reported
     source: str  # file and version, or paper
     note: str  # other differences
-    rate: Callable[[Totals], np.ndarray] | None = None  # acceptance rate from sums or means; None if not reported
+    length: Formula | None = None  # acceptance length from sums or means; None if not reported
+    length_formula: str = ""  # in words; empty if not reported
+    rate: Formula | None = None  # acceptance rate from sums or means; None if not reported
     rate_formula: str = ""  # in words; empty if not reported
     bonus: str = "in the length only"  # whether the target's own token, correction or bonus, is counted
-    by_position: tuple[str, ...] = ()  # names of the reported rates of each position, as in `EngineRow`
+    by_position: Sequence[str] = ()  # names of the reported rates of each position, as in `EngineRow`
 
 
-DEFINITIONS: tuple[Definition, ...] = (
-    Definition(
-        "vLLM",
-        Pooling.POOLED,
-        lambda of: 1 + divided(of.accepted, of.drafts),
-        "1 + accepted / drafts",
-        "vllm/v1/spec_decode/metrics.py at 016a858; the per-request acceptance metrics page of its documentation",
-        "A step without a drafted token is no draft.",
-        rate=lambda of: divided(of.accepted, of.drafted),
-        rate_formula="accepted / drafted tokens",
-        by_position=("unconditional",),
-    ),
-    Definition(
-        "SGLang, scheduler",
-        Pooling.POOLED,
-        lambda of: divided(of.accepted + of.steps, of.steps),
-        "(accepted + batch) / forwards",
-        "python/sglang/srt/observability/scheduler_metrics_mixin.py at 00eef54",
-        "Its draft tokens include the root of the tree, so for a chain they are γ + 1. The log shows a window of "
-        "batches, not the whole run.",
-        rate=lambda of: divided(of.accepted + of.steps, of.slots),
-        rate_formula="(accepted + bonus) / (forwards × draft tokens)",
-        bonus="in the length and the rate",
-    ),
-    Definition(
-        "SGLang, per request",
-        Pooling.MEAN,
-        lambda of: divided(of.completion, of.steps),
-        "completion tokens / verify count",
-        "spec_accept_length and spec_accept_rate in a response's meta_info; an excerpt of the function that makes them",
-        "Newer versions divide the rate by the tokens that were really drafted. Without the overlap scheduler accepted "
-        "tokens past the text's end are taken out before they are counted.",
-        rate=lambda of: divided(of.accepted, of.nominal),
-        rate_formula="accepted / (verify count × (draft tokens - 1))",
-    ),
-    Definition(
-        "TensorRT-LLM",
-        Pooling.POOLED,
-        lambda of: 1 + divided(of.accepted, of.drafts),
-        "(accepted + requests) / requests, requests with a draft, in each iteration",
-        "specDecodingStats of its iteration statistics; an excerpt of the PyTorch executor that makes them",
-        "Pooled over iterations it is vLLM's length. It reports accepted and drafted tokens, but no rate.",
-    ),
-    Definition(
-        "llama.cpp",
-        Pooling.POOLED,
-        lambda of: 1 + divided(of.accepted, of.drafts),
-        "1 + accepted / steps",
-        "ggml-org/llama.cpp pull request 24536; an excerpt of the server's print_timings",
-        "The server's log has it for each request, its statistics for all of them.",
-        rate=lambda of: divided(of.accepted, of.drafted),
-        rate_formula="accepted / generated drafted tokens",
-        by_position=("unconditional",),
-    ),
-    Definition(
-        "specdec_bench",
-        Pooling.MEAN,
-        lambda of: divided(of.completion, of.steps),
-        "mean over turns of tokens / streamed steps",
-        "examples/specdec_bench/specdec_bench/metrics/acceptance_rate.py of NVIDIA Model-Optimizer at a2fbac7",
-        "Its rates are keyed by emitted tokens, bonus included: its key k is position k - 1 here. It counts streamed "
-        "pieces, so the prefill's token is a step of length 1, and the end of text is left out.",
-        by_position=("conditional", "joint"),
-    ),
-    Definition(
-        "SpecForge",
-        Pooling.MEAN,
-        lambda of: divided(of.completion, of.steps),
-        "mean over requests of completion tokens / verify count",
-        "specforge/benchmarks/sglang.py at a6b6b02",
-        "Its older benchmarks/benchmarker/utils.py pools the requests of a run, then averages runs.",
-    ),
-    Definition(
-        "EAGLE",
-        Pooling.POOLED,
-        lambda of: divided(of.accepted + of.steps, of.steps),
-        "tokens / forwards",
-        "τ of its papers; the counters in eagle/model/ea_model.py and eagle/model/utils.py at cb7e084 were read",
-        "Tokens after the end of text and past the limit are counted. Its logs hold the last forward's index from 0, "
-        "one less than the forwards.",
-    ),
-    Definition(
-        "LM Studio",
-        Pooling.POOLED,
-        None,
-        "",
-        "lmstudio.ai/docs/python/llm-prediction/speculative-decoding",
-        "A share of the output, not of the draft: whole blocks keep it at 1 - 1/(γ + 1) at most, however good the "
-        "drafter is. A last block that ends the text without its bonus token can lift it above that, a text of a "
-        "single block to 1. Accepted tokens past the text's end are not counted.",
-        rate=lambda of: divided(of.reached, of.completion),
-        rate_formula="accepted drafted tokens / predicted output tokens",
-        bonus="not counted",
-    ),
-)
-"""Every definition, in the order of the table."""
+FORMULAS: Mapping[str, Formula] = {
+    "1 + accepted per draft": lambda of: 1 + divided(of.accepted, of.drafts),
+    "tokens per step": lambda of: divided(of.accepted + of.steps, of.steps),
+    "completion per step": lambda of: divided(of.completion, of.steps),
+    "accepted per drafted": lambda of: divided(of.accepted, of.drafted),
+    "tokens per slot": lambda of: divided(of.accepted + of.steps, of.slots),
+    "accepted per nominal": lambda of: divided(of.accepted, of.nominal),
+    "reached per completion": lambda of: divided(of.reached, of.completion),
+}
+"""Formulas by their names in engines.toml."""
 
 
+def _definitions() -> Iterator[Definition]:
+    for entry in tomllib.loads((files(__package__) / "engines.toml").read_text("utf-8"))["definition"]:
+        figures = {name: FORMULAS[entry[name]] for name in ("length", "rate") if name in entry}
+        yield Definition(**entry | figures | {"pooling": Pooling[entry["pooling"]]})
+
+
+DEFINITIONS = tuple(_definitions())  # in the order of the table
 _POSITIONS = ("unconditional", "conditional", "joint")
-Formula = Callable[[Totals], np.ndarray]
 MOST_DRAWN = 20_000
 """Number of requests or rounds that are resampled; more are combined at random into that many groups."""
 
