@@ -307,11 +307,10 @@ def test_records_of_aiperf():
 def test_contradictory_records_of_aiperf_are_refused():
     histograms = ({"0": 3, "1": 1, "2": 1, "3": 1}, {"0": 4, "6": 1}, {"x": 1}, {"0": -1}, {"0": [5]}, [2, 1, 1, 1])
     changes = [{"acceptance_histogram": each} for each in histograms]
-    changes += [{"num_draft_tokens": 5}, {"num_spec_tokens": 2}, {"num_spec_tokens": 10**9}, {"num_spec_steps": 5.0}]
-    changes += [{"mean_acceptance_length": each} for each in (None, "2", math.inf)] + [{"completion_tokens": -1}]
+    changes += [{"num_draft_tokens": 5}, {"num_spec_tokens": 2}, {"num_spec_steps": 5.0}, {"completion_tokens": -1}]
     changes += [{"per_step_accepted": [3, 0, 2, 0]}, {"per_step_drafted": [2, 4, 3, 3, 3]}]
     for change in changes:
-        with pytest.raises(BadInput, match=r"^The (acceptance )?counts of '?request 1'? .*\. Export them again\.$"):
+        with pytest.raises(BadInput, match="'request 1' contradict each other"):
             read_file(json.dumps(DETAILED | change))
 
 
@@ -319,24 +318,21 @@ STEPS = {"per_step_accepted": [3, 3, 3, 1] + [0] * 39}
 
 
 MANY_STEPS = {"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}
-CONTRADICTIONS = {
-    "acceptance_histogram does not fit": [{"num_spec_steps": 42}, {"acceptance_histogram": [39, 1, 3]}],
-    "num_spec_steps is no": [{"num_spec_steps": True}],
-    "more than 5,000,000 steps, or 4,096 tokens": [MANY_STEPS, {"num_spec_tokens": 10**9}],
-    "no list": [{"acceptance_histogram": [39, 1, 0, "3"]}],
-    "another list does not fit": [{"num_accepted_draft_tokens": 11}, {"per_step_accepted": [3, 3, 3]}],
-    "per_step_accepted or another": [{"per_step_accepted": [0] * 43}],
-    "draft_acceptance_rate does not fit": [{"num_draft_tokens": 130}, {"draft_acceptance_rate": "much"}],
-    "draft_acceptance_rate": [STEPS | {"per_step_drafted": [2] + [3] * 42, "num_draft_tokens": 128}],
-    "mean_acceptance_length": [{"mean_acceptance_length": 2.0}],
-    "contradict": [STEPS | {"per_step_drafted": [3] * 42}, STEPS | {"per_step_drafted": [2] * 43}],
-}
+CONTRADICTIONS = [
+    *({"num_spec_steps": 42}, {"acceptance_histogram": [39, 1, 3]}, {"num_spec_steps": True}),
+    *({"acceptance_histogram": [39, 1, 0, "3"]}, {"num_accepted_draft_tokens": 11}, {"num_draft_tokens": 130}),
+    *({"per_step_accepted": [3, 3, 3]}, {"per_step_accepted": [0] * 43}),
+    *(STEPS | {"per_step_drafted": [3] * 42}, STEPS | {"per_step_drafted": [2] * 43}),
+]
 
 
 def test_metrics_that_contradict_themselves():
-    for reason, change in ((reason, change) for reason, changes in CONTRADICTIONS.items() for change in changes):
-        with pytest.raises(BadInput, match=f"request 2.*{reason}"):
+    for change in CONTRADICTIONS:
+        with pytest.raises(BadInput, match="'request 2' contradict"):
             vllm_counts_of([DOCUMENTED, DOCUMENTED | change])
+    for change in (MANY_STEPS, {"num_spec_tokens": 10**9}):
+        with pytest.raises(BadInput, match="more than 5,000,000 steps in it, or 4,096 tokens"):
+            vllm_counts_of(DOCUMENTED | change)
 
 
 def test_contradictory_counts_and_files_without_metrics_are_refused():
@@ -351,7 +347,7 @@ def test_contradictory_counts_and_files_without_metrics_are_refused():
         ("[]", "no metrics"),
         ('{"metrics": null}', "no counts"),
         ("[" * 10**5, "is no JSON"),
-        ('{"usage": {"completion_tokens": -1}, "metrics": {"a": {"num_spec_steps": 0}}}', "completion_tokens is no"),
+        ('{"usage": {"completion_tokens": -1}, "metrics": {"a": {"num_spec_steps": 0}}}', "contradict"),
     ):
         with pytest.raises(BadInput, match=reason):
             read_file(text)

@@ -23,6 +23,8 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, divided, i
 from mars_viz.errors import RunFileError, SettingError
 from mars_viz.records import Round
 
+CONTRADICTORY = "The acceptance counts of {!r} contradict each other. Export them again."
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceCounts:
@@ -51,7 +53,7 @@ class AcceptanceCounts:
             or (self.drafted is not None and int(most.sum()) != self.drafted_total)
             or (self.completion_tokens or 0) < 0
         ):
-            raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+            raise RunFileError(CONTRADICTORY.format(self.name))
 
     @classmethod
     def of_rounds(
@@ -107,7 +109,7 @@ class RequestTotals:
         accepted, drafted = self.accepted_total or 0, self.drafted_total
         values = (value for value in (self.accepted_total, drafted, self.steps, self.completion_tokens) if value)
         if min(values, default=0) < 0 or (drafted is not None and accepted > drafted):
-            raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+            raise RunFileError(CONTRADICTORY.format(self.name))
 
     @property
     def drafts(self) -> int | None:
