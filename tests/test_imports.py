@@ -14,7 +14,7 @@ from engine_files import Served, served
 from tabs import opened, settled
 
 from mars_viz import cli
-from mars_viz.analysis.engine_file import joined, parse_drafts, parse_log, prefix_key, read_file, rejection_bound
+from mars_viz.analysis.engine_file import RejectionBound, joined, parse_drafts, parse_log, prefix_key, read_file
 from mars_viz.analysis.engines import AcceptanceCounts, EngineRow, Pooling, RequestTotals, acceptance_table
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
@@ -269,7 +269,7 @@ def test_files_that_cannot_be_used_are_refused(file, said):
 
 def test_rounds_of_a_response(texts):
     for told, own in zip(read_file(responses(texts)).served, texts, strict=True):
-        assert told.token_ids == own.token_ids and told.prompt_ids == own.prompt and told.raw
+        assert told.token_ids == own.token_ids and told.prompt_ids == own.prompt
         lengths = [1, *(len(each.token_ids) for each in own.rounds)]
         assert told.round_index.tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
         outcomes = [Outcome.BONUS]
@@ -283,9 +283,9 @@ def test_rounds_of_a_response(texts):
 
 def test_the_bound_on_forgiven_rejections(texts):
     raw = read_file(responses(texts)).served
-    bound, rule = rejection_bound(raw), rule_named("mars")
+    bound, rule = RejectionBound.of(raw), rule_named("mars")
     stopped = [each for text in texts for each in text.rounds if each.emission is Outcome.CORRECTED]
-    assert bound.rejections == len(stopped) > 10 and bound.unknown == 0 and bound.by_ratio
+    assert bound.rejections == len(stopped) > 10 and bound.unknown == 0
     forgiven = []
     for dial in np.linspace(0.3, 1, 71):
         really = sum(bool(rule.judge(r.speculation).keeps(dial)[r.stopped_by[0]]) for r in stopped)
@@ -293,13 +293,8 @@ def test_the_bound_on_forgiven_rejections(texts):
         assert really <= bound.at(dial) == close
         forgiven.append(really)
     assert forgiven[0] > 2 and bound.at(1.0) == 0
-    told = read_file(lines(each.response(normalised=True) for each in texts)).served  # log-probabilities have no ratios
-    assert not told[0].raw and np.isnan(told[0].ratio).all()
-    assert told[0].margin == pytest.approx(raw[0].margin, abs=1e-5)
-    bound = rejection_bound(told)
-    assert not bound.by_ratio and bound.at(100.0) == bound.rejections and bound.at(0.0) == 0
-    with pytest.raises(BadInput, match="one after the other"):
-        rejection_bound([told[0], raw[0]])
+    found = read_file(lines(each.response(normalised=True) for each in texts))
+    assert not found.served and "raw_logits" in found.unread and len(found.requests) == len(texts)
 
 
 def test_an_unknown_row_counts_as_forgiven(texts):
@@ -309,7 +304,7 @@ def test_an_unknown_row_counts_as_forgiven(texts):
     place = int(np.flatnonzero(told.corrected)[0])
     del rows[place][list(rows[place])[1]]  # two tokens that read alike came as one
     (less,) = read_file(json.dumps(response)).served
-    bound = rejection_bound([less])
+    bound = RejectionBound.of([less])
     assert np.isnan(less.margin[place]) and bound.unknown == 1 and bound.at(1.0) == 1
 
 
@@ -421,7 +416,7 @@ def test_the_command(texts, tmp_path, capsys):
         assert cli.main(["import", str(file), *map(str, options)]) == 0
         return capsys.readouterr().out
 
-    bound = rejection_bound(read_file(responses(texts)).served)
+    bound = RejectionBound.of(read_file(responses(texts)).served)
     said = imported(responses(texts), "--target", "built-in")
     assert f"at most {bound.at(0.9)} of {bound.rejections}" in said and "vLLM: 3 requests" in said
     facts = json.loads(imported(responses(texts), "--json"))
@@ -441,7 +436,7 @@ def test_explore_shows_an_engines_file(texts):
         return "".join(each.proto.body for each in settled(tab.run()).get("html"))
 
     response, own = responses(texts[:1]), texts[0]
-    bound = rejection_bound(read_file(response).served)
+    bound = RejectionBound.of(read_file(response).served)
     shown = upload("served.jsonl", response)
     assert served_rounds in shown and f"{len(own.token_ids)} tokens in {len(own.rounds)} rounds" in shown
     assert any(f"of {bound.rejections} rejections" in each.proto.alt for each in tab.get("plotly_chart"))
