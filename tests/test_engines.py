@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mars_viz.analysis import engines
 from mars_viz.analysis.engine_counts import acceptance_records, vllm_metrics
 from mars_viz.analysis.engine_file import read_file
-from mars_viz.analysis.engines import AcceptanceCounts, acceptance_table, position_rates, resampled, synthetic_settings
+from mars_viz.analysis.engines import AcceptanceCounts, acceptance_table, position_rates, synthetic_settings
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.errors import BadInput
 from mars_viz.exploration import walk
@@ -118,9 +118,6 @@ def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
     rounds = tuple(walk(Script(blocks), rule_named("strict"), None, (1,), ending))
     found = AcceptanceCounts.of_rounds("a", rounds, 3, sum(len(round_.token_ids) for round_ in rounds))
     assert (found.steps, found.accepted_total, found.completion_tokens, found.reached_total) == expected
-    by_step = engines.totals_by_step(found)
-    assert by_step.reached.tolist() == [round_.kept for round_ in rounds]
-    assert by_step.completion.tolist() == [len(round_.token_ids) for round_ in rounds]
     unordered = replace(found, accepted=np.sort(found.accepted), ordered=False)
     assert unordered.reached_total == found.reached_total  # as sweeps keep it
     rows = table([found])
@@ -184,37 +181,10 @@ def test_every_figure_has_the_interval_of_requests_drawn_by_hand(turns):
         assert (found.low, found.high) == pytest.approx((low, high), abs=0.15 * (high - low))
 
 
-def test_a_single_request_is_resampled_over_its_rounds_if_they_are_known():
-    accepted = np.random.default_rng(0).integers(0, 4, 60)
-    for lost in (0, 2):  # tokens cut off at the end
-        request = counts(accepted, [3] * 60, completion=int((accepted + 1).sum()) - lost)
-        rows = table([request])
-        for row in rows.values():
-            for value, within in ((row.length, row.length_within), (row.rate, row.rate_within)):
-                assert (within.interval is None) == math.isnan(value), row.definition.engine
-                assert within.interval is None or within.interval.estimate == pytest.approx(value)
-        found, half = rows["vLLM"].length_within.interval, 1.96 * accepted.std() / math.sqrt(60)
-        middle = 1 + accepted.mean()
-        assert (found.low, found.high) == pytest.approx((middle - half, middle + half), abs=0.1)
-    assert "rounds" in resampled([request]) and resampled(MANY) == "requests"
-
-
-def test_very_many_rounds_are_drawn_in_groups():
-    many = AcceptanceCounts("a", np.repeat([0, 1, 2, 3], 50_000), None, 600_000, 3, None, ordered=False)
-    found = acceptance_table([many])[0].length_within.interval
-    half = 1.96 * many.accepted.std() / math.sqrt(many.steps)
-    assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half), abs=0.2 * half)
-
-
 def test_what_has_no_interval_says_why():
     rows = table([counts([1], [3], completion=2)])
-    assert rows["vLLM"].length_within.interval is None and "two rounds" in rows["vLLM"].length_within.why
+    assert rows["vLLM"].length_within.interval is None and "single request" in rows["vLLM"].length_within.why
     assert rows["vLLM"].rate == 1 / 3
-    lost = AcceptanceCounts("a", np.array([0, 2, 3, 3]), None, 11, 3, 9, ordered=False)  # the order, and each draft
-    rows = table([lost])
-    assert rows["vLLM"].length_within.interval is not None
-    for within in (rows["vLLM"].rate_within, rows["SpecForge"].length_within, rows["LM Studio"].rate_within):
-        assert within.interval is None and "of its rounds" in within.why
     rows = table([*MANY, counts([1], [3])])
     assert rows["SpecForge"].length_within.interval is None and "requests" in rows["SpecForge"].length_within.why
     assert rows["vLLM"].length_within.interval is not None

@@ -93,7 +93,7 @@ def test_a_histogram_of_sglang_and_figures_of_sums():
     mixed = read_file(json.dumps([{"timings": {"draft_rounds": 2, "draft_n": 4, "predicted_n": 5}}, llama(12, 9)]))
     assert np.isnan([*unknown, rows["LM Studio"].rate, rows_of(mixed)["SpecForge"].length]).all()
     alone = rows_of(read_file(lines([llama(12, 3)])))["vLLM"]
-    assert alone.rate == 0.25 and "rounds" in alone.rate_within.why
+    assert alone.rate == 0.25 and "single request" in alone.rate_within.why
 
 
 def test_requests_without_counts_are_left_out():
@@ -138,15 +138,15 @@ def test_only_newlines_end_a_line():
         read_file(lines(values)[:-9])
 
 
-def test_drafts_of_variable_length_have_an_interval():
+def test_drafts_of_variable_length_have_the_length_of_each():
     by_length = {"acceptance_histogram_by_draft_length": {"0": [1], "1": [0, 2], "3": [1, 0, 1, 1]}}
-    row = rows_of(read_file(json.dumps(VLLM | by_length)))["vLLM"]
-    assert (row.length, row.rate) == (1 + 7 / 6, 7 / 11)
-    assert row.rate_within.interval.low < 7 / 11 < row.rate_within.interval.high
-    assert rows_of(read_file(json.dumps(VLLM)))["vLLM"].rate_within.interval is None
     steps = {"per_step_accepted": [0, 1, 1, 0, 2, 3], "per_step_drafted": [0, 1, 1, 3, 3, 3]}
-    detailed = rows_of(read_file(json.dumps(VLLM | steps)))["vLLM"]
-    assert (detailed.length, detailed.rate_within) == (row.length, row.rate_within)
+    for more in (by_length, steps):
+        ((_, counts),) = read_file(json.dumps(VLLM | more)).requests
+        assert counts.accepted.tolist() == [0, 1, 1, 0, 2, 3] and counts.drafted.tolist() == [0, 1, 1, 3, 3, 3]
+        row = acceptance_table([counts, counts])[0]
+        assert (row.length, row.rate) == (1 + 7 / 6, 7 / 11)
+    assert read_file(json.dumps(VLLM)).requests[0][1].drafted is None
 
 
 def events(chunks, end: str = "\n\n") -> str:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mars_viz.analysis.engine_counts import EngineRequest, counters_in, counts_in, values_in
-from mars_viz.analysis.engines import AcceptanceCounts, Counts, resampled
+from mars_viz.analysis.engines import AcceptanceCounts, Counts
 from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError, SettingError
 from mars_viz.words import counted
@@ -406,8 +406,7 @@ class EngineFile:
         engines = ", ".join(dict.fromkeys(engine for engine, _ in self.requests))
         if not self.scrapes:
             without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""
-            over = resampled([counts for _, counts in self.requests])
-            return f"{engines}: {counted(len(self.requests), 'request')}{without}. 95 % intervals over {over}."
+            return f"{engines}: {counted(len(self.requests), 'request')}{without}. 95 % intervals over requests."
         when = "since the server started"
         if self.scrapes > 1:
             when = f"between the first and the last of {self.scrapes} scrapes"

@@ -121,7 +121,7 @@ Counts = AcceptanceCounts | RequestTotals  # counts of a request, as detailed as
 
 
 class Totals(NamedTuple):
-    """Arguments of formulas, float64 [...] each: one entry per request or step, or sums or means over them."""
+    """Arguments of formulas, float64 [...] each: one entry per request, or sums or means over them."""
 
     accepted: np.ndarray  # drafted tokens that verification accepted; NaN if unknown, as in all fields
     reached: np.ndarray  # accepted tokens in the text
@@ -141,28 +141,6 @@ def totals_of(requests: Sequence[Counts]) -> Totals:
         for name in names  # None becomes NaN
     )
     return Totals(accepted, reached, drafted, steps, drafts, steps * gamma, steps * (gamma + 1), completion)
-
-
-def totals_by_step(request: AcceptanceCounts) -> Totals:
-    """Return the totals with one entry per step of this request, [R]; NaN for values known only in sum."""
-    accepted, ones = request.accepted.astype(np.float64), np.ones(request.steps)
-    drafted = None if request.drafted is None else request.drafted.astype(np.float64)
-    verified, completion = np.cumsum(request.accepted + 1), request.completion_tokens
-    total = int(verified[-1]) if len(verified) else 0
-    if completion is None or request.prefilled or completion > total or (completion < total and not request.ordered):
-        written = np.full(request.steps, np.nan)
-    else:
-        written = np.diff(np.minimum(verified, completion), prepend=0).astype(np.float64)
-    return Totals(
-        accepted=accepted,
-        reached=np.minimum(accepted, written),
-        drafted=np.full(request.steps, np.nan) if drafted is None else drafted,
-        steps=ones,
-        drafts=ones if drafted is None or request.empty_drafts else (drafted > 0).astype(np.float64),
-        nominal=ones * request.gamma,
-        slots=ones * (request.gamma + 1),
-        completion=written,
-    )
 
 
 def position_rates(counted: Sequence[Counts]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -269,8 +247,6 @@ def _definitions() -> Iterator[Definition]:
 
 DEFINITIONS = tuple(_definitions())  # in the order of the table
 _POSITIONS = ("unconditional", "conditional", "joint")
-MOST_DRAWN = 20_000
-"""Number of requests or rounds that are resampled; more are combined at random into that many groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +267,7 @@ class EngineRow:
     unconditional: np.ndarray | None  # float64 [γ]; share of all drafts; these three are None if not reported
     conditional: np.ndarray | None  # float64 [γ]; share of drafts accepted so far
     joint: np.ndarray | None  # float64 [γ]; products of the conditional ones
-    length_within: Within  # the length's interval: over requests, or over the rounds of a single one
+    length_within: Within  # the length's interval over requests
     rate_within: Within  # the rate's interval
 
 
@@ -304,8 +280,8 @@ def acceptance_table(
     if not pool:
         raise SettingError("There is no run to describe. Choose at least one.")
     each, by_position = totals_of(pool), dict(zip(_POSITIONS, position_rates(pool), strict=True))
-    within, summed = _within_of(pool, each, units, how), any(request.summed for request in pool)
-    rows = []
+    summed, rows = any(request.summed for request in pool), []
+    why = "counters are sums over requests" if summed else "a single request has none" if len(pool) == 1 else ""
     for of in DEFINITIONS:
         known = not (summed and of.pooling is Pooling.MEAN)  # which sums over requests do not give
         rows.append(
@@ -313,24 +289,12 @@ def acceptance_table(
                 of,
                 length=_together(of, of.length if known else None, each),
                 rate=_together(of, of.rate if known else None, each),
-                length_within=within(of.length, of.pooling),
-                rate_within=within(of.rate, of.pooling),
+                length_within=_within(of, of.length, each, why, units, how),
+                rate_within=_within(of, of.rate, each, why, units, how),
                 **{name: rates if name in of.by_position else None for name, rates in by_position.items()},
             )
         )
     return tuple(rows)
-
-
-def resampled(requests: Sequence[Counts], units: np.ndarray | None = None) -> str:
-    """Return the unit of the table's resampling, in words."""
-    if len(requests) == 1 and not isinstance(requests[0], AcceptanceCounts):
-        return "requests, of which a single one has none"
-    if len(requests) == 1:
-        return (
-            "its rounds, taken as independent of one another: how sure this text's own number is, not how another "
-            "prompt would do"
-        )
-    return "requests" if units is None else "questions, whose turns count together"
 
 
 def _together(definition: Definition, formula: Formula | None, each: Totals) -> float:
@@ -343,33 +307,15 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
     return float(counted.sum() / len(counted)) if len(counted) else math.nan
 
 
-def _within_of(
-    pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap
-) -> Callable[[Formula | None, Pooling], Within]:
-    """Return a function that gives the uncertainty of a figure from its formula, None if it is not reported."""
-    single, drawn, why = len(pool) == 1, each, ""
-    if any(request.summed for request in pool):
-        why = "counters are sums over requests"
-    elif single and isinstance(pool[0], AcceptanceCounts):
-        drawn = totals_by_step(pool[0])
-        why = "" if len(drawn.steps) > 1 else "it takes at least two rounds"
-    elif single:
-        why = "of a single request it takes the counts of its rounds"
-    count = len(drawn.steps)
-    if (single or units is None) and count > MOST_DRAWN:
-        units = np.random.default_rng(0).permutation(count) % MOST_DRAWN
-
-    def within(formula: Formula | None, pooling: Pooling) -> Within:
-        if formula is None or why:
-            return Within(None, "" if formula is None else why)
-        if single or pooling is Pooling.POOLED:
-            found = interval(lambda *sums: formula(Totals(*sums)), *drawn, how=how, units=units)
-        else:  # a mean over the requests that had a step
-            had = drawn.steps != 0
-            values = np.where(had, formula(drawn), 0.0)
-            found = interval(divided, values, had.astype(np.float64), how=how, units=units)
-        if math.isnan(found.low):
-            return Within(None, f"of {'its rounds' if single else 'some requests'} it is not known, or not defined")
-        return Within(found)
-
-    return within
+def _within(
+    of: Definition, formula: Formula | None, each: Totals, why: str, units: np.ndarray | None, how: Bootstrap
+) -> Within:
+    """Return the uncertainty of a definition's figure over requests; `why` is a reason against any interval."""
+    if formula is None or why:
+        return Within(None, why if formula else "")
+    if of.pooling is Pooling.POOLED:
+        found = interval(lambda *sums: formula(Totals(*sums)), *each, how=how, units=units)
+    else:  # a mean over the requests that had a step
+        had = each.steps != 0
+        found = interval(divided, np.where(had, formula(each), 0.0), had.astype(np.float64), how=how, units=units)
+    return Within(None, "of some requests it is not known, or not defined") if math.isnan(found.low) else Within(found)
