@@ -19,7 +19,10 @@ from mars_viz.figures.style import (
     blank,
     error_bars,
     ink_on,
+    line,
     line_at,
+    mark,
+    points,
     say_empty,
     whole_ticks,
 )
@@ -108,14 +111,8 @@ def bound_curve(bound: RejectionBound, theme: Theme) -> go.Figure:
     if not bound.rejections:
         return say_empty(figure, "Nothing was rejected.", theme)
     places = np.unique([_LOWEST, *bound.ratios[bound.ratios >= _LOWEST].tolist(), DIAL, 1.0])
-    figure.add_scatter(
-        x=places,
-        y=[bound.at(float(place)) for place in places],
-        mode="lines",
-        line={"shape": "hv", "color": theme.relaxed, "width": 2},
-        hovertemplate="θ = %{x:.3f}: at most %{y} (bound)<extra></extra>",
-        name="bound",
-    )
+    forgiven = [bound.at(float(place)) for place in places]
+    figure.add_trace(line(places, forgiven, theme.relaxed, "bound", "θ = %{x:.3f}: at most %{y} (bound)"))
     figure.update_yaxes(range=[0, 1.1 * bound.rejections])
     figure.update_xaxes(range=[_LOWEST, 1.0])
     whole_ticks(figure, bound.rejections)
@@ -138,17 +135,9 @@ def ratios_along_the_text(served: ServedRounds, theme: Theme) -> go.Figure:
         return say_empty(figure, "The engine does not report the target's logits.", theme)
     for entry, symbol, which in kinds:
         places = np.flatnonzero(which & finite)
-        figure.add_scatter(
-            x=places + 1,
-            y=served.ratio[places],
-            mode="markers",
-            marker={"color": entry.colour, "symbol": symbol, "size": 7},
-            customdata=[[token_label(served.texts[at]), str(served.round_index[at])] for at in places.tolist()],
-            hovertemplate="token %{x} %{customdata[0]}, round %{customdata[1]}: %{y:.3f}<extra>"
-            + entry.words
-            + "</extra>",
-            name=entry.words,
-        )
+        labels = [[token_label(served.texts[at]), str(served.round_index[at])] for at in places.tolist()]
+        hover = "token %{x} %{customdata[0]}, round %{customdata[1]}: %{y:.3f}"
+        figure.add_trace(points(places + 1, served.ratio[places], entry, symbol, 7, np.array(labels), hover))
     return figure
 
 
@@ -168,22 +157,10 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
     figure = blank(title, theme, symbol, "right answers, %")
     simple = right.simplified()
     counts = np.append(simple.values, simple.values[-1])
-    figure.add_scatter(
-        x=simple.edges,
-        y=100 * counts / exercises,
-        customdata=counts,
-        mode="lines",
-        line={"shape": "hv", "color": theme.dial, "width": 2.5},
-        hovertemplate=f"from %{{x:.3f}}: %{{customdata:d}} of {exercises} right<extra></extra>",
-    )
-    figure.add_scatter(
-        x=[dial],
-        y=[100 * sure.estimate],
-        error_y=error_bars([100 * sure.estimate], [100 * sure.low], [100 * sure.high], theme.muted),
-        mode="markers",
-        marker={"size": 10, "color": theme.dial},
-        hoverinfo="skip",
-    )
+    hover, right_percent = f"from %{{x:.3f}}: %{{customdata:d}} of {exercises} right", 100 * counts / exercises
+    figure.add_trace(line(simple.edges, right_percent, theme.dial, "right", hover, customdata=counts))
+    bars = error_bars([100 * sure.estimate], [100 * sure.low], [100 * sure.high], theme.muted)
+    figure.add_trace(mark(dial, 100 * sure.estimate, "chosen", size=10, color=theme.dial) | {"error_y": bars})
     figure.update_xaxes(range=[right.low, right.high + 0.003 * (right.high - right.low)])
     lowest = 100 * wilson(int(right.values.min()), exercises).low  # over all settings, so that the axis does not move
     figure.update_yaxes(range=[max(0, 10 * math.floor((lowest - 2) / 10)), 101])  # zoom in on the differences
