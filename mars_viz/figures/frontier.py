@@ -19,7 +19,9 @@ from mars_viz.figures.style import (
     blank,
     error_bars,
     faded,
+    line,
     line_at,
+    mark,
     path_looks,
     say_empty,
     wide_title,
@@ -60,19 +62,10 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         _add_path(figure, each, colour, dash)
     for place, (each, (colour, *_)) in enumerate(zip(paths, looks, strict=True)):
         near = each.path.near(each.marked)
-        figure.add_scatter(
-            x=[100 * each.path.accuracy.estimate[near]],
-            y=[each.path.speed_up.estimate[near]],
-            mode="markers",
-            marker={
-                "symbol": "diamond-open" if place else "diamond",
-                "size": 13,
-                "color": colour if place else theme.dial,
-            },
-            hoverinfo="skip",
-            name=each.name if place else DIAL_MARK,
-        )
-    _set_ranges(figure, paths, limit, theme)
+        x, y = 100 * each.path.accuracy.estimate[near], each.path.speed_up.estimate[near]
+        symbol, shade = ("diamond-open", colour) if place else ("diamond", theme.dial)
+        figure.add_trace(mark(x, y, each.name if place else DIAL_MARK, symbol=symbol, size=13, color=shade))
+    figure.update_layout(_ranges(paths, limit))
     marks = [Entry("◆", theme.dial, "chosen setting")]
     if any(bool(np.ptp(corners, axis=1).all(axis=-1).any()) for corners in bands):
         marks.append(Entry("▒", theme.muted, "interval of each"))
@@ -125,30 +118,14 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
     )
 
 
-def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | None, theme: Theme) -> None:
-    """Show the settings that lose up to `NEAR` times the limit, with buttons for these and for all."""
-    whole = _ranges(paths, [np.ones(len(each.path.dials), bool) for each in paths], limit)
-    near = whole
+def _ranges(paths: Sequence[RulePath], limit: float | None) -> dict[str, tuple[float, float]]:
+    """Return the ranges of both axes that include all settings, or with a limit those that lose up to `NEAR` times as
+    much, with their intervals. A double click on the plot shows the others."""
+    shown = [np.ones(len(each.path.dials), bool) for each in paths]
     if limit is not None:
         losses = [each.path.lost(each.strict) for each in paths]
         most = max(NEAR * limit, *(lost[each.path.near(each.marked)] for each, lost in zip(paths, losses, strict=True)))
-        near = _ranges(paths, [lost <= most for lost in losses], limit)
-    figure.update_layout({f"{axis}_range": ends for axis, ends in near.items()})
-    if whole["xaxis"][0] >= near["xaxis"][0] - 0.1 * (near["xaxis"][1] - near["xaxis"][0]):
-        return
-    buttons = [
-        {"label": label, "method": "relayout", "args": [{f"{axis}.range": ends for axis, ends in shown.items()}]}
-        for label, shown in (("near strict", near), ("all settings", whole))
-    ]
-    place = {"x": 0.01, "y": 0.02, "xanchor": "left", "yanchor": "bottom", "direction": "right", "showactive": False}
-    looks = {"bgcolor": theme.grid, "bordercolor": theme.muted, "font": {"color": theme.ink, "size": 12}}
-    figure.update_layout(updatemenus=[{"type": "buttons", "buttons": buttons, **place, **looks}])
-
-
-def _ranges(
-    paths: Sequence[RulePath], shown: Sequence[np.ndarray], limit: float | None
-) -> dict[str, tuple[float, float]]:
-    """Return the ranges of both axes that include these settings, bool [D] each, with their intervals."""
+        shown = [lost <= most for lost in losses]
     ends, pairs = ("estimate", "low", "high"), list(zip(paths, shown, strict=True))
     xs = np.concatenate([100 * getattr(each.path.accuracy, end)[part] for each, part in pairs for end in ends])
     ys = np.concatenate([getattr(each.path.speed_up, end)[part] for each, part in pairs for end in ends])
@@ -158,7 +135,7 @@ def _ranges(
     for axis, values, after in (("xaxis", xs, 0.16), ("yaxis", ys, 0.12)):
         low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
         spread = max(high - low, 0.02 * max(abs(high), 1.0))
-        ranges[axis] = (low - 0.08 * spread, high + after * spread)
+        ranges[f"{axis}_range"] = (low - 0.08 * spread, high + after * spread)
     return ranges
 
 
@@ -250,14 +227,8 @@ def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
     if len(places) > MOST:
         places = places[np.linspace(0, len(places) - 1, MOST).round().astype(int)]
     values = curve.scale * curve.steps.values[np.searchsorted(curve.steps.edges, places, side="right") - 1]
-    figure.add_scatter(
-        x=np.append(places, high),
-        y=np.append(values, values[-1]),
-        mode="lines",
-        line={"shape": "hv", "color": theme.ink, "width": 2},
-        hovertemplate=f"{escaped(curve.symbol)} from %{{x:.6g}}: %{{y:.4g}}<extra></extra>",
-        name="exact",
-    )
+    hover = f"{escaped(curve.symbol)} from %{{x:.6g}}: %{{y:.4g}}"
+    figure.add_trace(line(np.append(places, high), np.append(values, values[-1]), theme.ink, "exact", hover))
     pad = 0.01 * (high - low)
     figure.update_xaxes(range=[low - pad, high + pad])
     add_dial_line(figure, curve.symbol, dial, theme)

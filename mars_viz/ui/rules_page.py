@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.branching import MOST_CHILDREN, Branching, why_not
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import (
     Agreement,
@@ -31,7 +30,7 @@ from mars_viz.documents import Sentence, Table
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.exploration import Stand
-from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
+from mars_viz.figures.rules import Upward, agreement_matrix, decision_plane
 from mars_viz.recording import Walking
 from mars_viz.report import file_name
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
@@ -136,12 +135,6 @@ def likeness_frame(
         line = {"rule": rule.title, "dial": _setting(rule, dials[name]), "matched at": _setting(rule, dial)}
         lines.append(line | {"still differ": differing, "shift changes": changed})
     return pd.DataFrame(lines, index=list(shifted))
-
-
-def branch_frame(branching: Branching) -> pd.DataFrame:
-    """Return a table of the effect of k children, with a row per depth."""
-    columns = {"depth": branching.depths, "children": branching.children, "reached": branching.reached}
-    return pd.DataFrame({**columns, "one child": branching.alone, **branching.acceptance})
 
 
 def table(frame: pd.DataFrame, chosen: str, title: str) -> None:
@@ -387,7 +380,6 @@ def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None
     _matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
     _plane(session, panel, rulings, chosen)
     _equivalents(panel, listed, rule, dials, matched)
-    _branches(panel)
     _take_away(panel, dials, matched)
 
 
@@ -404,10 +396,6 @@ def _take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapp
         share.Table("Every rule on this run", f"{name}-rules", rules),
         share.Table("Equivalent settings of every rule", f"{name}-likeness", like),
     ]
-    if not why_not(panel.run):
-        branching = panel.branching(st.session_state["lab-children"])
-        words = "Where a branch would pay, modelled"
-        shared_tables.append(share.Table(words, f"{name}-branches", lambda: branch_frame(branching)))
     share.tables(shared_tables, panel.able, "lab")
 
 
@@ -556,30 +544,6 @@ def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], cho
         f"Block-local: the recorded text's drafted tokens. {markdown(undrawn(compared_rulings, lines))}",
         help="A line is where a rule's verdicts divide best; “exceptions” counts those on its wrong side",
     )
-
-
-def _branches(panel: AllRules) -> None:
-    theme.section("Where would a branch pay?")
-    if reason := why_not(panel.run):
-        sentence(reason)
-        return
-    how = "Drafted after the same prefix: i.i.d. ones may be equal, distinct ones are drawn without replacement"
-    children = theme.choice("Children of a node", range(2, MOST_CHILDREN + 1), "lab-children", help=how)
-    branching = panel.branching(children)
-    chart(branch_acceptance(branching, theme.figure_theme()), "branches", of=file_name(panel.run))
-    target, drafter = round(100 * branching.laws.left_p), round(100 * branching.laws.left_q)
-    words = (
-        f"Modelled from {counted(len(branching.laws.p), 'drafted position')} and the best tokens of both laws: "
-        f"{target} % of the target's mass and {drafter} % of the drafter's lie on others, put together so that one "
-        "child's acceptance is the recorded one."
-    )
-    how = (
-        "Every rule here is lossless. Naive: the target's own sample is among the children. Recursive: children are "
-        "tried in turn. k-SEQ: SpecTr's. Best possible: the bound for i.i.d. children; distinct ones may surpass it. "
-        "A mean is over the positions of a depth, each weighed by the chance that rejection sampling gets there. For "
-        "the built-in pair the means came out at most .03 below those of the whole laws."
-    )
-    st.caption(markdown(words), help=markdown(how))
 
 
 def _title(name: str) -> str:

@@ -1,5 +1,5 @@
-"""Downloads and citations for pages: tables, and on Explore also a report and pictures. Each file is created when its
-button is pressed."""
+"""Downloads and citations for pages: tables, and on Explore also a report. Each file is created when its button is
+pressed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.metrics import basis, judged_rounds
 from mars_viz.escapes import markdown
 from mars_viz.exploration import checked_gamma, shown
-from mars_viz.figures.svg import token_strip
 from mars_viz.report import bibtex, file_name, report_html
 from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.rules import rule_named
@@ -60,7 +59,7 @@ def _button(label: str, ending: str, make: Callable[[], bytes | str], says: str,
     st.download_button(markdown(label), make, file, MIME[ending], on_click="ignore", help=markdown(says), key=key)
 
 
-MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": "text/html", "svg": "image/svg+xml"}
+MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": "text/html"}
 MIME |= {"jsonl": "application/jsonl"}
 
 
@@ -75,8 +74,6 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
         whole = "Dial, text, inspector and figures; opens anywhere, without a network. Takes some seconds to make."
         report = partial(report_html, run, dial=dial, gamma=gamma, overlay=overlay)
         _button("Report, one HTML file", "html", report, whole, name, "share")
-        strip, tip = partial(token_strip, run, dial, gamma), "Every token at the present dial value, for a paper."
-        _button("The text with its outcomes, SVG", "svg", strip, tip, name, "share")
         rows = "One row per drafted position, correction and bonus, at the present dial value."
         labels = ("Table of tokens, CSV", "Table of tokens, Parquet")
         _table_buttons(partial(token_table, run, dial, gamma), labels, rows, name, "share")

@@ -216,7 +216,6 @@ RULES = listed(
         button(f"{BOUNDARIES} › Clear all", PLANE),
     ),
     use("spinbutton", by.typed("-20"), "Shift test: add to every logit", ITSELF, MAIN),
-    radio("Children of a node › *", "figures .st-key-branches"),
     use("switch", by.CLICK, "Show all # rules", "drawn [data-testid=stDataFrame] canvas", MATRIX),
     use("table", by.POINT, "", "drawn [data-testid=stDataFrame] canvas"),
     FIGURE,
