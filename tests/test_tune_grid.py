@@ -321,6 +321,9 @@ def test_the_best_setting_is_the_fastest_within_the_loss_and_the_title_says_it()
     assert "<b>A</b>" not in figure.to_json() and "&lt;b&gt;A" in figure.to_json()
     (left, right), (low, high) = figure.layout.xaxis.range, figure.layout.yaxis.range
     assert -5 < left < -2 and right > 1 and low < 0.99 and 1.21 < high < 1.5  # a loss of 5 is far beyond the limit of 1
+    assert frontier_figure([rule_path("A", [1.5, 1.2, 1.0], [2, 1, 0])], theme, 1.0).layout.updatemenus == ()
+    _, whole = figure.layout.updatemenus[0].buttons
+    assert whole.args[0]["xaxis.range"][0] < -6 and whole.args[0]["yaxis.range"][1] > 1.51
     chosen = frontier_figure([rule_path("A", [1.5, 1.2, 1.0], [5, 1, 0], 0.8)], theme, 1.0)
     assert chosen.layout.xaxis.range[0] < -6  # the chosen setting is always in view
     two = [rule_path("A", [1.5, 1.2, 1.0], [5, 1, 0], 0.8), rule_path("B", [1.4, 1.3, 1.0], [2, 0.5, 0])]

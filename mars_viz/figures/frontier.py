@@ -65,7 +65,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         x, y = 100 * each.path.accuracy.estimate[near], each.path.speed_up.estimate[near]
         symbol, shade = ("diamond-open", colour) if place else ("diamond", theme.dial)
         figure.add_trace(mark(x, y, each.name if place else DIAL_MARK, symbol=symbol, size=13, color=shade))
-    figure.update_layout(_ranges(paths, limit))
+    _set_ranges(figure, paths, limit, theme)
     marks = [Entry("◆", theme.dial, "chosen setting")]
     if any(bool(np.ptp(corners, axis=1).all(axis=-1).any()) for corners in bands):
         marks.append(Entry("▒", theme.muted, "interval of each"))
@@ -118,14 +118,30 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
     )
 
 
-def _ranges(paths: Sequence[RulePath], limit: float | None) -> dict[str, tuple[float, float]]:
-    """Return the ranges of both axes that include all settings, or with a limit those that lose up to `NEAR` times as
-    much, with their intervals. A double click on the plot shows the others."""
-    shown = [np.ones(len(each.path.dials), bool) for each in paths]
+def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | None, theme: Theme) -> None:
+    """Show the settings that lose up to `NEAR` times the limit, with buttons for these and for all."""
+    whole = _ranges(paths, [np.ones(len(each.path.dials), bool) for each in paths], limit)
+    near = whole
     if limit is not None:
         losses = [each.path.lost(each.strict) for each in paths]
         most = max(NEAR * limit, *(lost[each.path.near(each.marked)] for each, lost in zip(paths, losses, strict=True)))
-        shown = [lost <= most for lost in losses]
+        near = _ranges(paths, [lost <= most for lost in losses], limit)
+    figure.update_layout({f"{axis}_range": ends for axis, ends in near.items()})
+    if whole["xaxis"][0] >= near["xaxis"][0] - 0.1 * (near["xaxis"][1] - near["xaxis"][0]):
+        return
+    buttons = [
+        {"label": label, "method": "relayout", "args": [{f"{axis}.range": ends for axis, ends in shown.items()}]}
+        for label, shown in (("near strict", near), ("all settings", whole))
+    ]
+    place = {"x": 0.01, "y": 0.02, "xanchor": "left", "yanchor": "bottom", "direction": "right", "showactive": False}
+    looks = {"bgcolor": theme.grid, "bordercolor": theme.muted, "font": {"color": theme.ink, "size": 12}}
+    figure.update_layout(updatemenus=[{"type": "buttons", "buttons": buttons, **place, **looks}])
+
+
+def _ranges(
+    paths: Sequence[RulePath], shown: Sequence[np.ndarray], limit: float | None
+) -> dict[str, tuple[float, float]]:
+    """Return the ranges of both axes that include these settings, bool [D] each, with their intervals."""
     ends, pairs = ("estimate", "low", "high"), list(zip(paths, shown, strict=True))
     xs = np.concatenate([100 * getattr(each.path.accuracy, end)[part] for each, part in pairs for end in ends])
     ys = np.concatenate([getattr(each.path.speed_up, end)[part] for each, part in pairs for end in ends])
@@ -135,7 +151,7 @@ def _ranges(paths: Sequence[RulePath], limit: float | None) -> dict[str, tuple[f
     for axis, values, after in (("xaxis", xs, 0.16), ("yaxis", ys, 0.12)):
         low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
         spread = max(high - low, 0.02 * max(abs(high), 1.0))
-        ranges[f"{axis}_range"] = (low - 0.08 * spread, high + after * spread)
+        ranges[axis] = (low - 0.08 * spread, high + after * spread)
     return ranges
 
 
