@@ -302,7 +302,7 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             shared = model, assistant, source.options, site.size
             opened = lambda settings: TransformersDrafter(*shared, greedy=settings.temperature == 0)  # noqa: E731
             with inference():
-                TransformersDrafter(*shared, greedy=True).draft([tuple(range(8))], 1)  # refused at once, not in the first round
+                TransformersDrafter(*shared, greedy=True).draft([tuple(range(8))], 1)  # refused at once if at all
             revision = files.revision_of(source.assistant) if source.assistant else site.target.revision
             name = replace(source, head=source.head.replace(source.assistant, files.short_name(source.assistant))).name
             return Part(name, opened, revision, note="reads the whole text in every round")
