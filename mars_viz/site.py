@@ -101,11 +101,10 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
             yield place.resolve().name, load_run(place)
             return
         if not place.is_dir():
-            with place.open("rb") as data:
-                try:
-                    run = read_zip(data, unpacked)
-                except RunFileError as error:
-                    raise RunFileError(f"{place}: {error}") from error
+            try:
+                run = read_zip(place.read_bytes(), unpacked)
+            except RunFileError as error:
+                raise RunFileError(f"{place}: {error}") from error
             yield place.stem, run
             return
     entries = list_runs(place)

@@ -22,17 +22,16 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from os import PathLike
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from pathlib import Path
 
 from mars_viz import writer
 from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
-from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, tables_of
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, damaged_file, decode, encode, missing_file, tables_of
 from mars_viz.runfiles.manifest import Manifest
-from mars_viz.writer import is_ours, to_read
+from mars_viz.writer import to_read
 
 _SMALL = 1 << 14  # bytes of a manifest that is kept in memory; one with a very long prompt is larger
 _remembered = lru_cache(maxsize=4096)(manifest.from_json)  # every page lists every run on each redraw
@@ -136,17 +135,15 @@ def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
     """Return the entry of one folder as in `list_runs`; None if it is not meant as a run."""
     if path.name.startswith(".") or not path.is_dir():
         return None
-    sizes = _sizes(path)
-    if sizes.keys().isdisjoint((*NAMES, *MAP_NAMES)):
+    if not any((path / name).exists() for name in (*NAMES, *MAP_NAMES)):
         return None
     try:
         with contained(f"The run {path.name}", "Delete it, or take a fresh copy."), naming(path):
-            data = (path / MANIFEST).read_bytes() if sizes.get(MANIFEST) else _read(path, MANIFEST)
+            data = _read(path, MANIFEST)
             about = _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
             for name in tables_of(about):
-                if sizes.get(name) != about.files[name].bytes:
-                    _check_file(path, name)
-                    raise RunFileError(f"{name} is damaged or changed. Take a fresh copy, or record the run again.")
+                if _file(path, name).stat().st_size != about.files[name].bytes:
+                    raise damaged_file(name)
     except BadInput as error:
         return ListedRun(path.name, origin, RunStatus.BROKEN, None, path, str(error))
     return ListedRun(path.name, origin, RunStatus.WHOLE, about, path)
@@ -157,40 +154,25 @@ def _counting(path: Path) -> list[str | int]:
     return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
 
 
-def _sizes(path: Path) -> dict[str, int | None]:
-    """Return the size of each file in a folder, None for other entries. One scan of the folder takes a third of the
-    time of one request per file. A folder that cannot be scanned counts as having a manifest."""
-
-    def plain(entry: os.DirEntry[str]) -> bool:
-        return entry.is_file() and (not entry.is_symlink() or is_ours(Path(entry.path)))
-
-    try:
-        with os.scandir(to_read(path)) as there:
-            return {entry.name: entry.stat().st_size if plain(entry) else None for entry in there}
-    except FileNotFoundError:  # it has gone meanwhile
-        return {}
-    except OSError:
-        return {MANIFEST: None}
-
-
 def write_folder(files: Mapping[str, bytes], path: Path) -> None:
     """Write files ('folder/file' included) to a new folder, renamed when complete. Raises BadInput on disk errors."""
     with disk_refusals(path, remedy="Choose another place, or make room."):
         writer.write_folder(path, files)
 
 
-def _check_file(path: Path, name: str) -> None:
+def _file(path: Path, name: str) -> Path:
+    """Return the path of a run's file, for reading. Raises BadInput, also if `path` is no folder of a run."""
     if not path.is_dir():
         if path.exists():
             raise RunFileError("it is a file. Choose a folder written by MARS Viz; unpack a run's zip first.")
         raise RunFileError("the folder does not exist. Choose a folder written by MARS Viz.")
     if not (path / name).is_file():
         raise missing_file(name)
+    return to_read(path, name)
 
 
 def _read(path: Path, name: str) -> bytes:
-    _check_file(path, name)
-    return to_read(path, name).read_bytes()
+    return _file(path, name).read_bytes()
 
 
 @contextmanager
@@ -208,7 +190,6 @@ MAX_UNPACKED = 64 << 20
 """Unpacked bytes, counted while unpacking. Tables are compressed already, so a run hardly grows."""
 MAX_RATIO = 50  # unpacked bytes per byte of the zip; small runs, which are mostly manifest, reach about 5
 MAX_ENTRIES = 32  # entries, including folders and macOS metadata
-MAX_COMMENT = 1024  # bytes of a zip's comment
 TIMEOUT = 30  # seconds for reading an upload
 VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process, before the layout's place
 SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
@@ -228,11 +209,8 @@ class ZipLayout:
 
 RUN = ZipLayout("run", f"{__name__}:RUN", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES, decode)
 
-_ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"  # signatures of a directory entry and of the end record
-_HEADER = struct.Struct("<4s5H3L2H")
-"""Local file header: includes flags, compression, and lengths of name and extra field."""
-_CLOSING = struct.Struct("<4s4H2LH")
-"""End record: includes the number of entries and the length of the comment at the end of the file."""
+_ENTRY = b"PK\x01\x02"  # signature of a directory entry
+_FOLDER = re.compile(r"(?!\.\.?/)[^/\\:]+/|")  # the folder of the files in a zip, or none
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, struct.error)
 """Errors that zipfile raises on damaged bytes, depending on the location of the damage."""
 
@@ -253,16 +231,12 @@ def write_zip(run: Run) -> bytes:
     return packed((f"run/{name}", data) for name, data in encode(run).items())
 
 
-def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
-    """Unpack the zip of a run's folder into the new or empty folder `into`, and return the run. Raises BadInput as
-    `uploaded`, and leaves nothing behind then."""
-    is_empty = into.is_dir() and not any(into.iterdir())
-    if not is_empty:
-        check_free(into)
-    files = uploaded(data if isinstance(data, bytes) else data.read(MAX_ZIP + 1))
+def read_zip(data: bytes, into: Path) -> Run:
+    """Unpack the zip of a run's folder into the new folder `into`, and return the run. Raises BadInput as `uploaded`,
+    and leaves nothing behind then."""
+    check_free(into)
+    files = uploaded(data)
     run = decode(files)
-    if is_empty:
-        into.rmdir()
     write_folder(files, into)
     return run
 
@@ -306,61 +280,33 @@ def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
         raise RunFileError(f"it holds too many entries. Choose the zip of a single {noun}.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            infos = archive.infolist()
-            members = _members(infos, layout)
-            _check_directory(data, archive, infos)
+            members = _members(archive.infolist(), layout)
             return _contents(archive, members, min(MAX_UNPACKED, MAX_RATIO * len(data)), noun)
     except _UNREADABLE as error:
         raise RunFileError("it is damaged or no zip. Download it again.") from error
 
 
 def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfile.ZipInfo]:
-    """Return the entries by their names in the layout, before reading any."""
+    """Return the entries by their names in the layout. Names in the zip are only compared, never used as paths."""
     members: dict[str, zipfile.ZipInfo] = {}
     folders: set[str] = set()
-    noun, depth = layout.noun, max(len(PurePosixPath(name).parts) for name in layout.names)
+    noun = layout.noun
     for info in infos:
-        path = PurePosixPath(info.filename)
-        if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
-            continue  # macOS metadata, never unpacked
+        if info.filename.endswith("/") or info.filename.startswith("__MACOSX/") or info.filename.endswith(".DS_Store"):
+            continue
         if info.flag_bits & 0x1:
             raise RunFileError("it is encrypted. Choose a zip without a password.")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a limit
             raise RunFileError("it is compressed in an unusual way. Zip the folder with the usual settings.")
-        odd = any(sign in info.orig_filename for sign in "\\:\0") or path.is_absolute() or ".." in path.parts
-        is_folder = info.filename.endswith("/")
-        is_plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFDIR if is_folder else stat.S_IFREG)
-        ends = ("/".join(path.parts[-parts:]) for parts in range(depth, 0, -1))
-        name = next((end for end in ends if end in layout.names and not is_folder), "")
-        is_part = len(path.parts) <= depth if is_folder else name and len(path.parts) <= depth + 1
-        if odd or not is_plain or not is_part or name in members:
+        name = next((name for name in layout.names if f"/{info.filename}".endswith(f"/{name}")), "")
+        folder = info.filename.removesuffix(name)
+        if not name or name in members or not _FOLDER.fullmatch(folder):
             raise RunFileError(f"it holds {shortened(info.filename)}, no part of a {noun}. Choose one {noun}'s zip.")
-        if name:
-            members[name] = info
-            folders.add(str(path).removesuffix(name))
+        members[name] = info
+        folders.add(folder)
     if len(folders) > 1:
         raise RunFileError(f"it holds more than one folder. Choose the zip of a single {noun}.")
     return members
-
-
-def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> None:
-    """Check that every unzip program sees the same files. Raises BadZipFile. There must be only one directory with the
-    right count, entries must match it, and must follow each other without overlap from the first byte on."""
-    at = data.rfind(_END)
-    _, _, _, _, count, _, _, comment = _CLOSING.unpack_from(data, at)
-    if at + _CLOSING.size + comment != len(data) or comment > MAX_COMMENT or count != len(infos):
-        raise zipfile.BadZipFile("another directory")
-    end = 0
-    for info in sorted(infos, key=lambda each: each.header_offset):
-        header = _HEADER.unpack_from(data, info.header_offset)
-        _, _, flags, way, *_, name, extra = header
-        if info.header_offset < end or (not end and info.header_offset):
-            raise zipfile.BadZipFile("overlapping entries")
-        if way != info.compress_type or (flags ^ info.flag_bits) & 1:
-            raise zipfile.BadZipFile("another entry")
-        end = info.header_offset + _HEADER.size + name + extra + info.compress_size
-    if end > archive.start_dir:
-        raise zipfile.BadZipFile("overlapping entries")
 
 
 def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], limit: int, noun: str) -> dict[str, bytes]:
