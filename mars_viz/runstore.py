@@ -15,13 +15,13 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import Enum
 from os import PathLike
 from pathlib import Path
 from typing import IO, Self
@@ -34,7 +34,7 @@ from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest, unpacked
-from mars_viz.runfiles.codec import MANIFEST, decode, encode
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode
 from mars_viz.runfiles.manifest import Manifest, checked_label, retagged
 from mars_viz.writer import STALE, beside, make_folder, new_file, remove, replacing_folder, to_read, write_file
 
@@ -51,26 +51,19 @@ class Journal:
         self.folder = folder
         self._segments = 0
         self._rounds = 0
-        unnamed = beside(folder.with_name(self.name))
         with disk_refusals(folder, remedy=_REMEDY):
-            unnamed.mkdir(parents=True)
-            if sys.platform == "win32":  # Windows cannot rename a folder with an open file, and lacks such locks
-                unnamed.rename(folder)
-                unnamed = folder
-            self._held: IO[bytes] = new_file(unnamed / _LOCK)
-            locks.hold(self._held)
+            folder.mkdir(parents=True)
             try:
-                if unnamed != folder:
-                    unnamed.rename(folder)  # locked before it becomes visible
+                self._held: IO[bytes] = new_file(folder / _LOCK)
             except OSError:
-                self._held.close()
-                shutil.rmtree(unnamed, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
                 raise
+            locks.hold(self._held)
 
     @property
     def name(self) -> str:
         """The run's name."""
-        return self.folder.name[1 : -len(SUFFIX)]
+        return _named(self.folder)
 
     def write(self, run: Run) -> None:
         """Save the rounds since the last call. Raises BadInput on disk errors."""
@@ -104,11 +97,11 @@ def segment(run: Run, first: int) -> Run:
     return replace(run.unmapped, prompt_ids=prompt, rounds=rounds, pieces=pieces)
 
 
-def _facts(folder: Path) -> Manifest:
+def _facts(path: Path) -> Manifest:
     """Return the manifest of the saved rounds; `rounds` is 0, unknown, if there are several segments. Raises BadInput
     if there is none."""
-    paths = _paths(folder)
-    first, last = (manifest.from_json(_files(path).get(MANIFEST, b"")) for path in (paths[0], paths[-1]))
+    paths = _paths(path)
+    first, last = (manifest.from_json(_files(each).get(MANIFEST, b"")) for each in (paths[0], paths[-1]))
     if len(paths) == 1:
         return first
     return replace(first, rounds=0, tokens=len(last.prompt_ids) + last.tokens - len(first.prompt_ids))
@@ -153,28 +146,98 @@ def read(path: Path) -> Run:
     return recovered(path) if path.name.endswith(SUFFIX) else runfiles.load_run(path)
 
 
-def started(folder: Path) -> list[runfiles.ListedRun]:
-    """Return the growing and interrupted runs of a folder."""
-    return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
+class RunStatus(Enum):
+    """The state of a saved run."""
+
+    WHOLE = "whole"  # complete
+    GROWING = "growing"  # being decoded
+    INTERRUPTED = "interrupted"  # the decoding process ended early; its rounds so far are saved
+    BROKEN = "broken"  # unreadable
+    DELETED = "deleted"  # in the bin, complete or not
 
 
-def _started(path: Path) -> runfiles.ListedRun:
-    name = path.name[1 : -len(SUFFIX)]
-    standing = runfiles.RunStatus.INTERRUPTED
-    with suppress(OSError):
-        standing = runfiles.RunStatus.GROWING if locks.is_held(to_read(path, _LOCK)) else standing
+class RunOrigin(Enum):
+    """The origin of a run."""
+
+    SAMPLE = "sample"  # a sample; read-only
+    SAVED = "saved"  # decoded here, or copied to the folder
+    TAB = "tab"  # only in the memory of a browser tab
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run of a list."""
+
+    name: str  # its unique id, as in links; of a saved run the name of its folder
+    origin: RunOrigin
+    standing: RunStatus
+    facts: Manifest | None  # None if it is unreadable; `rounds` is 0, unknown, for several segments of a journal
+    path: Path | None = None  # its folder or journal; None for a run in a tab's memory
+    error: str = ""  # problem and remedy; empty if there is none
+
+    @property
+    def heading(self) -> str:
+        """The title, the start of the prompt, or the id; one line."""
+        return self.name if self.facts is None else self.facts.heading
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags in order."""
+        return () if self.facts is None else self.facts.tags
+
+    @property
+    def line(self) -> str:
+        """The summary, or the error."""
+        text = self.error if self.facts is None or self.error else self.facts.line
+        return text if self.standing in (RunStatus.WHOLE, RunStatus.BROKEN) else f"{text} · {self.standing.value}"
+
+    @property
+    def opens(self) -> bool:
+        """True if it can be opened."""
+        return not self.error and self.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED)
+
+
+def _named(path: Path) -> str:
+    """Return the name of the run in a folder or journal."""
+    return path.name[1 : -len(SUFFIX)] if path.name.endswith(SUFFIX) else path.name
+
+
+def list_runs(folder: str | PathLike[str], origin: RunOrigin = RunOrigin.SAVED) -> list[ListedRun]:
+    """Return the runs in a folder by name, with growing, interrupted and broken ones; empty if the folder does not
+    exist. Raises BadInput if it cannot be listed. Reads manifests only."""
+    runs: dict[str, ListedRun] = {}
+    folder = Path(folder)
+    with disk_refusals(folder, "listed", "Choose a folder of runs.", RunFileError), suppress(FileNotFoundError):
+        for path in sorted(folder.iterdir()):  # journals first, which complete runs replace
+            if (run := run_in(path, origin)) is not None:
+                runs[run.name] = run
+    return sorted(runs.values(), key=lambda run: _counting(run.name))
+
+
+def _counting(name: str) -> list[str | int]:
+    """Return a sort key that puts '2-story' before '10-story'."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", name))]
+
+
+def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
+    """Return the entry of a folder or journal as in `list_runs`; None if it is not meant as a run."""
+    name, standing, facts_in = _named(path), RunStatus.WHOLE, runfiles.listed_facts
+    if name != path.name:
+        facts_in, standing = _facts, RunStatus.INTERRUPTED
+        with suppress(OSError):
+            standing = RunStatus.GROWING if locks.is_held(to_read(path, _LOCK)) else standing
+    elif name.startswith(".") or not any((path / file).exists() for file in (*NAMES, *MAP_NAMES)):
+        return None
     try:
-        with contained(f"The run {name}", "Delete it."):
-            return runfiles.ListedRun(name, runfiles.RunOrigin.SAVED, standing, _facts(path), path)
+        with contained(f"The run {name}", "Delete it, or take a fresh copy."):
+            return ListedRun(name, origin, standing, facts_in(path), path)
     except BadInput as error:
-        return runfiles.ListedRun(name, runfiles.RunOrigin.SAVED, standing, None, path, str(error))
+        standing = RunStatus.BROKEN if standing is RunStatus.WHOLE else standing
+        return ListedRun(name, origin, standing, None, path, str(error))
 
 
-def listed(folder: Path) -> list[runfiles.ListedRun]:
-    """Return all runs of a folder, the newest first. Raises BadInput if it cannot be listed."""
-    saved = runfiles.list_runs(folder)
-    names = {run.name for run in saved}
-    runs = [*saved, *(run for run in started(folder) if run.name not in names)]
+def newest_first(runs: Iterable[ListedRun]) -> list[ListedRun]:
+    """Return the runs, the newest first and unreadable ones last."""
     return sorted(runs, key=lambda run: (run.facts.provenance.created if run.facts else "", run.name), reverse=True)
 
 
@@ -397,22 +460,22 @@ class Store:
 class RunStore(Store):
     """Stores runs."""
 
-    def list(self) -> list[runfiles.ListedRun]:
+    def list(self) -> list[ListedRun]:
         """Return the visible runs, the newest first. Raises BadInput if the folder cannot be listed."""
-        return [run for run in listed(self.folder) if self.makers.shows(run.name)]
+        return newest_first(run for run in list_runs(self.folder) if self.makers.shows(run.name))
 
-    def deleted(self) -> tuple[runfiles.ListedRun, ...]:
+    def deleted(self) -> tuple[ListedRun, ...]:
         """Return the visible runs in the bin, the newest first. Raises BadInput if it cannot be listed."""
-        runs = listed(self.bin) if self._has_bin() else ()
-        return tuple(replace(run, standing=runfiles.RunStatus.DELETED) for run in runs if self.makers.shows(run.name))
+        runs = list_runs(self.bin) if self._has_bin() else ()
+        visible = newest_first(run for run in runs if self.makers.shows(run.name))
+        return tuple(replace(run, standing=RunStatus.DELETED) for run in visible)
 
-    def find(self, name: str) -> runfiles.ListedRun:
+    def find(self, name: str) -> ListedRun:
         """Return the run of that name. Raises BadInput if there is none."""
         if Path(name).name == name and self.makers.shows(name):
-            if (run := runfiles.run_in(self.folder / name)) is not None:
-                return run
-            if (journal := self.folder / f".{name}{SUFFIX}").exists():
-                return _started(journal)
+            for path in (self.folder / name, self.folder / f".{name}{SUFFIX}"):
+                if path.exists() and (run := run_in(path)) is not None:
+                    return run
         raise RunFileError(GONE)
 
     def begin(self, name: str = "", maker: str = "") -> Journal:
@@ -480,10 +543,10 @@ class RunStore(Store):
         else:
             super()._redescribe(path, changes)
 
-    def _settled(self, name: str) -> tuple[runfiles.ListedRun, Path]:
+    def _settled(self, name: str) -> tuple[ListedRun, Path]:
         run = self.find(name)
         assert run.path is not None
-        if run.standing is runfiles.RunStatus.GROWING:
+        if run.standing is RunStatus.GROWING:
             raise StorageError("That run is being decoded; cancel it first, or wait for its end.")
         return run, run.path
 

@@ -38,8 +38,9 @@ from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import list_runs, load_run, read_zip
+from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runfiles.manifest import Manifest
+from mars_viz.runstore import RunStatus, list_runs
 from mars_viz.ui.compare import compare_words
 from mars_viz.ui.compare.page_state import Across, Candidate, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
@@ -107,7 +108,7 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
                 raise RunFileError(f"{place}: {error}") from error
             yield place.stem, run
             return
-    entries = list_runs(place)
+    entries = [run for run in list_runs(place) if run.standing in (RunStatus.WHOLE, RunStatus.BROKEN)]
     if not entries:
         raise RunFileError(f"{place} holds no run. Name a run's folder, its zip, or a folder of runs.")
     for entry in entries:

@@ -23,8 +23,8 @@ from mars_viz.figures.engines import head_agreement
 from mars_viz.race import RECORDED, Race, RaceLane, RaceStep, RaceStore, RaceTexts, save_race
 from mars_viz.race import write_zip as zip_of_race
 from mars_viz.run import Settings
-from mars_viz.runfiles import RunStatus, write_zip
-from mars_viz.runstore import RunStore
+from mars_viz.runfiles import write_zip
+from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import live, models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import models as job_models
 from mars_viz.ui.jobs import tasks

@@ -21,6 +21,7 @@ from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import codec, manifest, tables
+from mars_viz.runstore import list_runs
 from mars_viz.trace import Trace
 
 
@@ -387,12 +388,12 @@ def test_a_broken_run_does_not_take_the_others_down(tmp_path, run):
             (tmp_path / name / damaged[name]).write_bytes(b"{")
     (tmp_path / "no run").mkdir()
     (tmp_path / "README.md").touch()
-    first, *others = runfiles.list_runs(tmp_path)
+    first, *others = list_runs(tmp_path)
     assert first.heading == "w1 w2 w3" and not first.error and first.facts is not None
     assert first.facts.settings == run.settings and first.facts.tokens == len(run.token_ids)
     for entry, (name, file) in zip(others, damaged.items(), strict=True):
         assert entry.path.name == entry.heading == name and entry.facts is None and file in entry.error
-    assert runfiles.list_runs(tmp_path / "nowhere") == []
+    assert list_runs(tmp_path / "nowhere") == []
 
 
 def zipped(entries: Mapping[str, bytes], edit: Callable[[zipfile.ZipInfo], None] = lambda _: None) -> bytes:
@@ -419,7 +420,7 @@ def test_a_run_comes_back_from_a_zip(tmp_path, charted, charted_files):
     into = tmp_path / "run"
     assert not difference(charted, runfiles.read_zip(made, into))
     assert not difference(charted, runfiles.load_run(into))
-    (entry,) = runfiles.list_runs(tmp_path)
+    (entry,) = list_runs(tmp_path)
     assert entry.heading == charted.title and entry.facts.dial_map is not None
     with pytest.raises(BadInput, match="exists already"):
         runfiles.read_zip(made, into)

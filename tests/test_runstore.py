@@ -21,10 +21,10 @@ import pytest
 from mars_viz import locks
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.runfiles import RunStatus, list_runs, load_run, manifest, read_zip, unpacked, write_zip
+from mars_viz.runfiles import load_run, manifest, read_zip, unpacked, write_zip
 from mars_viz.runfiles.codec import MANIFEST
 from mars_viz.runfiles.manifest import LONGEST_TAG, MOST_TAGS, checked_tags, retagged
-from mars_viz.runstore import RunStore, checked_name, read, segment
+from mars_viz.runstore import RunStatus, RunStore, checked_name, list_runs, read, segment
 from tests.factories import toy_run
 
 ROOT = Path(__file__).parents[1]

@@ -17,16 +17,15 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 
 from mars_viz import writer
 from mars_viz.bounds import shortened
-from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
+from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, damaged_file, decode, encode, missing_file, tables_of
@@ -70,88 +69,16 @@ def check_free(path: str | PathLike[str]) -> None:
         probe.rmdir()
 
 
-class RunStatus(Enum):
-    """The state of a saved run."""
-
-    WHOLE = "whole"  # complete
-    GROWING = "growing"  # being decoded
-    INTERRUPTED = "interrupted"  # the decoding process ended early; its rounds so far are saved
-    BROKEN = "broken"  # unreadable
-    DELETED = "deleted"  # in the bin, complete or not
-
-
-class RunOrigin(Enum):
-    """The origin of a run."""
-
-    SAMPLE = "sample"  # a sample; read-only
-    SAVED = "saved"  # decoded here, or copied to the folder
-    TAB = "tab"  # only in the memory of a browser tab
-
-
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    """A run of a list."""
-
-    name: str  # its unique id, as in links; of a saved run the name of its folder
-    origin: RunOrigin
-    standing: RunStatus
-    facts: Manifest | None  # None if it is unreadable; of a growing run `rounds` is 0 after the first segment
-    path: Path | None = None  # its folder or journal; None for a run in a tab's memory
-    error: str = ""  # problem and remedy; empty if there is none
-
-    @property
-    def heading(self) -> str:
-        """The title, the start of the prompt, or the id; one line."""
-        return self.name if self.facts is None else self.facts.heading
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Tags in order."""
-        return () if self.facts is None else self.facts.tags
-
-    @property
-    def line(self) -> str:
-        """The summary, or the error."""
-        text = self.error if self.facts is None or self.error else self.facts.line
-        return text if self.standing in (RunStatus.WHOLE, RunStatus.BROKEN) else f"{text} · {self.standing.value}"
-
-    @property
-    def opens(self) -> bool:
-        """True if it can be opened."""
-        return not self.error and self.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED)
-
-
-def list_runs(folder: str | PathLike[str], origin: RunOrigin = RunOrigin.SAVED) -> list[ListedRun]:
-    """Return the runs in a folder by name, including broken ones with their error; empty if the folder does not exist.
-    Reads manifests only: a damaged table of the right size shows when the run is loaded."""
-    folder = Path(folder)
-    with disk_refusals(folder, "listed", "Choose a folder of runs.", RunFileError), suppress(FileNotFoundError):
-        paths = sorted(folder.iterdir(), key=_counting)
-        return [entry for path in paths if (entry := run_in(path, origin)) is not None]
-    return []
-
-
-def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
-    """Return the entry of one folder as in `list_runs`; None if it is not meant as a run."""
-    if path.name.startswith(".") or not path.is_dir():
-        return None
-    if not any((path / name).exists() for name in (*NAMES, *MAP_NAMES)):
-        return None
-    try:
-        with contained(f"The run {path.name}", "Delete it, or take a fresh copy."), naming(path):
-            data = _read(path, MANIFEST)
-            about = _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
-            for name in tables_of(about):
-                if _file(path, name).stat().st_size != about.files[name].bytes:
-                    raise damaged_file(name)
-    except BadInput as error:
-        return ListedRun(path.name, origin, RunStatus.BROKEN, None, path, str(error))
-    return ListedRun(path.name, origin, RunStatus.WHOLE, about, path)
-
-
-def _counting(path: Path) -> list[str | int]:
-    """Return a sort key that puts '2-story' before '10-story'."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
+def listed_facts(path: Path) -> Manifest:
+    """Return the manifest of a run's folder. Raises BadInput unless the other files have the sizes that it names: a
+    damaged table of the right size shows when the run is loaded."""
+    with naming(path):
+        data = _read(path, MANIFEST)
+        about = _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
+        for name in tables_of(about):
+            if _file(path, name).stat().st_size != about.files[name].bytes:
+                raise damaged_file(name)
+    return about
 
 
 def write_folder(files: Mapping[str, bytes], path: Path) -> None:

@@ -38,8 +38,8 @@ from mars_viz.race import (
 )
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import MAX_ZIP, RunStatus
-from mars_viz.runstore import new_name, read
+from mars_viz.runfiles import MAX_ZIP
+from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.shapes import draft_words
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
