@@ -28,11 +28,11 @@ from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import ZipLayout, check_free, naming, packed, uploaded, write_folder
+from mars_viz.runfiles import ZipLayout, check_free, naming, packed, uploaded
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
 from mars_viz.runfiles.manifest import Stamp, one_line
 from mars_viz.runstore import Store, checked_name, new_name
-from mars_viz.writer import to_read
+from mars_viz.writer import to_read, write_folder
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -356,7 +356,7 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
     )
     text = json.dumps({"format": FORMAT, "schema": SCHEMA} | asdict(about), allow_nan=False, ensure_ascii=False)
     files = {f"{name}/{file}": data for name, run in runs.items() for file, data in run.items()}
-    write_folder({ABOUT: text.encode()} | files, path)
+    write_folder(path, ({ABOUT: text.encode()} | files).items())
     return path
 
 
@@ -438,7 +438,7 @@ def read_zip(data: bytes, into: Path) -> None:
     Raises BadInput as `uploaded`, and leaves nothing behind then.
     """
     check_free(into)
-    write_folder(uploaded(data, RACE), into)
+    write_folder(into, uploaded(data, RACE).items())
 
 
 class RaceStore(Store):

@@ -36,7 +36,7 @@ from mars_viz.run import Run
 from mars_viz.runfiles import manifest, unpacked
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode
 from mars_viz.runfiles.manifest import Manifest, checked_label, retagged
-from mars_viz.writer import STALE, beside, make_folder, new_file, remove, replacing_folder, to_read, write_file
+from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file, write_folder
 
 SUFFIX = ".journal"
 _LOCK = "lock"
@@ -58,7 +58,7 @@ class Journal:
             except OSError:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-            locks.hold(self._held)
+            locks.try_lock(self._held.fileno(), locks.PATIENCE)
 
     @property
     def name(self) -> str:
@@ -225,7 +225,7 @@ def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
     if name != path.name:
         facts_in, standing = _facts, RunStatus.INTERRUPTED
         with suppress(OSError):
-            standing = RunStatus.GROWING if locks.is_held(to_read(path, _LOCK)) else standing
+            standing = RunStatus.INTERRUPTED if locks.holder(to_read(path), _LOCK) is None else RunStatus.GROWING
     elif name.startswith(".") or not any((path / file).exists() for file in (*NAMES, *MAP_NAMES)):
         return None
     try:
@@ -417,7 +417,8 @@ class Store:
         """Raise OSError if the folder must not be used. A folder that a user named is trusted."""
 
     def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
-        redescribe(path / self.about, changes)
+        about = to_read(path, self.about)
+        write_file(about, redescribed(about.read_bytes(), self.about, changes))
 
     @contextmanager
     def _changing(self, name: str, deed: str) -> Iterator[None]:
@@ -510,15 +511,10 @@ class RunStore(Store):
         with self._changing(name, "replaced"):
             if not path.exists():
                 raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
-            changes: dict[str, object] = {}
             with suppress(OSError, BadInput):  # an unreadable run has no title or tags to keep
                 saved = manifest.from_json(to_read(path, MANIFEST).read_bytes())
-                changes = {"title": saved.title, "tags": saved.tags}
-            with replacing_folder(path) as fresh:
-                for file, data in files.items():
-                    write_file(fresh / file, data)
-                if changes:
-                    redescribe(fresh / MANIFEST, changes)
+                files[MANIFEST] = redescribed(files[MANIFEST], MANIFEST, {"title": saved.title, "tags": saved.tags})
+            write_folder(path, files.items(), replace=True)
 
     def tag(self, name: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
         """Add and remove tags; return the new tags in order. Name and links stay. Raises BadInput for an invalid tag,
@@ -571,9 +567,9 @@ LONGEST_TITLE = 80
 UNREADABLE = "It cannot be read, so it has no title or tags to change. Delete it, or take a fresh copy."
 
 
-def redescribe(about: Path, changes: Mapping[str, object]) -> None:
-    """Change title or tags in a folder's JSON file atomically, omitting empty tags. Raises OSError on disk errors."""
-    fields = strict_json(to_read(about).read_bytes(), about.name) | changes
+def redescribed(data: bytes, name: str, changes: Mapping[str, object]) -> bytes:
+    """Return a folder's JSON file with another title or other tags, omitting empty tags."""
+    fields = strict_json(data, name) | changes
     if not fields.get("tags", True):
         del fields["tags"]
-    write_file(about, json.dumps(fields, allow_nan=False, ensure_ascii=False, indent=1).encode())
+    return json.dumps(fields, allow_nan=False, ensure_ascii=False, indent=1).encode()

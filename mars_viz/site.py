@@ -47,7 +47,7 @@ from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture
 from mars_viz.ui.library import told_apart
-from mars_viz.writer import json_of, replacing_folder, write_file
+from mars_viz.writer import json_of, write_folder
 
 MOST_RUNS = 200  # runs per site; each is compared with all others
 POLICY = (
@@ -390,14 +390,15 @@ def write_site(
     does, and on disk errors.
     """
     folder, named = check_site_place(folder, force=force), named_runs(runs)
-    with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:
+
+    def files() -> Iterator[SiteFile]:
         names = []
         for path, data in chain(bundles(), site_files(named, told)):
-            place = unfinished / path
-            place.parent.mkdir(exist_ok=True)
-            write_file(place, data, looks=False)
+            yield path, data
             names.append(path)
-        write_file(unfinished / LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode(), looks=False)
+        yield LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode()
+
+    write_folder(folder, files(), replace=True)
     return folder
 
 

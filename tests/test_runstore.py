@@ -304,9 +304,9 @@ def test_a_journal_is_held_even_where_somebody_asks_about_it_at_that_moment(tmp_
     with (tmp_path / "lock").open("wb") as mine, (tmp_path / "lock").open("rb") as theirs:
         fcntl.flock(theirs, fcntl.LOCK_SH)
         threading.Timer(0.1, lambda: fcntl.flock(theirs, fcntl.LOCK_UN)).start()
-        locks.hold(mine)
-        assert locks.is_held(tmp_path / "lock")
-    assert not locks.is_held(tmp_path / "lock")
+        locks.try_lock(mine.fileno(), locks.PATIENCE)
+        assert locks.holder(tmp_path, "lock") is not None
+    assert locks.holder(tmp_path, "lock") is None
 
 
 def test_a_folder_locked_by_another_program_is_bad_input(store, run, monkeypatch):

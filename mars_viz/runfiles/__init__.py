@@ -23,14 +23,13 @@ from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 
-from mars_viz import writer
 from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, damaged_file, decode, encode, missing_file, tables_of
 from mars_viz.runfiles.manifest import Manifest
-from mars_viz.writer import to_read
+from mars_viz.writer import beside, to_read, write_folder
 
 _SMALL = 1 << 14  # bytes of a manifest that is kept in memory; one with a very long prompt is larger
 _remembered = lru_cache(maxsize=4096)(manifest.from_json)  # every page lists every run on each redraw
@@ -40,7 +39,7 @@ def save_run(run: Run, path: str | PathLike[str]) -> Path:
     """Write the run to a new folder and return its path. Raises BadInput, also if the path exists."""
     path = Path(path)
     check_free(path)
-    write_folder(encode(run), path)
+    write_folder(path, encode(run).items())
     return path
 
 
@@ -64,7 +63,7 @@ def check_free(path: str | PathLike[str]) -> None:
         if path.exists() or path.is_symlink():
             raise StorageError(f"{path} exists already. Choose another name, or remove it first.")
         existing = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
-        probe = writer.beside(existing / path.name)
+        probe = beside(existing / path.name)
         probe.mkdir()  # permission bits do not cover every kind of folder
         probe.rmdir()
 
@@ -79,12 +78,6 @@ def listed_facts(path: Path) -> Manifest:
             if _file(path, name).stat().st_size != about.files[name].bytes:
                 raise damaged_file(name)
     return about
-
-
-def write_folder(files: Mapping[str, bytes], path: Path) -> None:
-    """Write files ('folder/file' included) to a new folder, renamed when complete. Raises BadInput on disk errors."""
-    with disk_refusals(path, remedy="Choose another place, or make room."):
-        writer.write_folder(path, files)
 
 
 def _file(path: Path, name: str) -> Path:
@@ -164,7 +157,7 @@ def read_zip(data: bytes, into: Path) -> Run:
     check_free(into)
     files = uploaded(data)
     run = decode(files)
-    write_folder(files, into)
+    write_folder(into, files.items())
     return run
 
 
