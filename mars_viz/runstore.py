@@ -398,7 +398,6 @@ class Store:
     def restore(self, name: str) -> None:
         """Restore a thing from the bin under its name. Raises BadInput if it is no longer there."""
         with self._changing(name, "restored"):
-            self._check()
             if not self.makers.shows(name):
                 raise RunFileError(self.gone)
             name = checked_name(name, self.noun)
@@ -424,6 +423,7 @@ class Store:
     def _changing(self, name: str, deed: str) -> Iterator[None]:
         """Lock the folder during a change. Raises BadInput if the lock is not released in time, and on disk errors."""
         with alone_in(self.folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
+            self._check()
             yield
 
     def _has_bin(self) -> bool:
