@@ -4,8 +4,8 @@ and replace.
 A run is a subfolder, written atomically. Its name never changes, because links contain it. Entries that start with a
 dot are not runs: `.name.journal` is a decode's journal, `.bin` contains deleted runs, and `.makers` their makers.
 `.name.…` and `.name.….old` are intermediate steps that a crash may leave behind. A name is a single path component, so
-that it cannot refer to other folders. A journal has the rounds of a growing run in segments, so that an interrupted
-decode keeps them: small runs in zips, whose prompts are all text before them, written atomically.
+that it cannot refer to other folders. A journal has a lock and the two newest versions of a growing run, each a
+folder named by its number of rounds, so that an interrupted decode keeps its rounds.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from mars_viz.errors import BadInput, RunFileError, StorageError, contained, dis
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
-from mars_viz.runfiles import manifest, unpacked
-from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode
+from mars_viz.runfiles import manifest
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, encode
 from mars_viz.runfiles.manifest import Manifest, checked_label, retagged
 from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file, write_folder
 
@@ -49,8 +49,6 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         """Create the folder, and lock it while this process lives. Raises BadInput on disk errors."""
         self.folder = folder
-        self._segments = 0
-        self._rounds = 0
         with disk_refusals(folder, remedy=_REMEDY):
             folder.mkdir(parents=True)
             try:
@@ -66,18 +64,16 @@ class Journal:
         return _named(self.folder)
 
     def write(self, run: Run) -> None:
-        """Save the rounds since the last call. Raises BadInput on disk errors."""
-        if len(run.rounds) <= self._rounds:
-            return
-        data = runfiles.write_zip(segment(run, self._rounds))
-        with disk_refusals(self.folder, remedy=_REMEDY):
-            write_file(self.folder / f"{self._segments:06}.zip", data)
-        self._segments += 1
-        self._rounds = len(run.rounds)
+        """Save the rounds so far. Raises BadInput on disk errors."""
+        path = self.folder / f"{len(run.rounds):09}"
+        if not path.exists():
+            write_folder(path, encode(run.unmapped).items())
+            for old in _versions(self.folder)[:-2]:  # a page may be reading the last but one
+                shutil.rmtree(old, ignore_errors=True)
 
     def leave(self) -> None:
         """Release the folder and keep it as an interrupted run, unless it is empty."""
-        if self._segments:
+        if _versions(self.folder):
             self._held.close()
         else:
             self.remove()
@@ -88,62 +84,24 @@ class Journal:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def segment(run: Run, first: int) -> Run:
-    """Return the rounds from `first` on as a run whose prompt includes the text before them."""
-    before = tuple(token for round_ in run.rounds[:first] for token in round_.token_ids)
-    prompt, rounds = run.prompt_ids + before, run.rounds[first:]
-    ids = set(prompt).union(*(round_.speculation.named for round_ in rounds))
-    pieces = {token: piece for token, piece in run.pieces.items() if token in ids}
-    return replace(run.unmapped, prompt_ids=prompt, rounds=rounds, pieces=pieces)
+def _versions(journal: Path) -> list[Path]:
+    return sorted(journal.glob("[0-9]*"))
 
 
-def _facts(path: Path) -> Manifest:
-    """Return the manifest of the saved rounds; `rounds` is 0, unknown, if there are several segments. Raises BadInput
-    if there is none."""
-    paths = _paths(path)
-    first, last = (manifest.from_json(_files(each).get(MANIFEST, b"")) for each in (paths[0], paths[-1]))
-    if len(paths) == 1:
-        return first
-    return replace(first, rounds=0, tokens=len(last.prompt_ids) + last.tokens - len(first.prompt_ids))
-
-
-def recovered(folder: Path) -> Run:
-    """Return the saved rounds as one run, up to a damaged segment. Raises BadInput if there are none."""
-    run: Run | None = None
-    for path in _paths(folder):
-        try:
-            part = decode(_files(path))
-        except BadInput:
-            if run is None:
-                raise
-            break
-        if run is None:
-            run = part
-        elif part.prompt_ids == run.prompt_ids + run.token_ids:
-            pieces = {**run.pieces, **part.pieces}
-            run = replace(run, rounds=(*run.rounds, *part.rounds), pieces=pieces, provenance=part.provenance)
-        else:
-            break
-    assert run is not None
-    return run
-
-
-def _paths(folder: Path) -> list[Path]:
-    with disk_refusals(folder, "read", "Delete the interrupted run.", RunFileError):
-        paths = sorted(to_read(folder).glob("*.zip"))
-    if not paths:
-        raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
-    return paths
-
-
-def _files(path: Path) -> dict[str, bytes]:
+def newest(path: Path) -> Path:
+    """Return the folder with a run's files: of a journal, its newest version. Raises BadInput if it has none."""
+    if not path.name.endswith(SUFFIX):
+        return path
     with disk_refusals(path, "read", "Delete the interrupted run.", RunFileError):
-        return unpacked(to_read(path).read_bytes())
+        versions = _versions(to_read(path))
+    if not versions:
+        raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
+    return versions[-1]
 
 
 def read(path: Path) -> Run:
     """Load a saved run, also an interrupted one. Raises BadInput if it is unreadable."""
-    return recovered(path) if path.name.endswith(SUFFIX) else runfiles.load_run(path)
+    return runfiles.load_run(newest(path))
 
 
 class RunStatus(Enum):
@@ -171,7 +129,7 @@ class ListedRun:
     name: str  # its unique id, as in links; of a saved run the name of its folder
     origin: RunOrigin
     standing: RunStatus
-    facts: Manifest | None  # None if it is unreadable; `rounds` is 0, unknown, for several segments of a journal
+    facts: Manifest | None  # None if it is unreadable
     path: Path | None = None  # its folder or journal; None for a run in a tab's memory
     error: str = ""  # problem and remedy; empty if there is none
 
@@ -221,16 +179,16 @@ def _counting(name: str) -> list[str | int]:
 
 def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
     """Return the entry of a folder or journal as in `list_runs`; None if it is not meant as a run."""
-    name, standing, facts_in = _named(path), RunStatus.WHOLE, runfiles.listed_facts
+    name, standing = _named(path), RunStatus.WHOLE
     if name != path.name:
-        facts_in, standing = _facts, RunStatus.INTERRUPTED
+        standing = RunStatus.INTERRUPTED
         with suppress(OSError):
             standing = RunStatus.INTERRUPTED if locks.holder(to_read(path), _LOCK) is None else RunStatus.GROWING
     elif name.startswith(".") or not any((path / file).exists() for file in (*NAMES, *MAP_NAMES)):
         return None
     try:
         with contained(f"The run {name}", "Delete it, or take a fresh copy."):
-            return ListedRun(name, origin, standing, facts_in(path), path)
+            return ListedRun(name, origin, standing, runfiles.listed_facts(newest(path)), path)
     except BadInput as error:
         standing = RunStatus.BROKEN if standing is RunStatus.WHOLE else standing
         return ListedRun(name, origin, standing, None, path, str(error))
@@ -416,7 +374,7 @@ class Store:
         """Raise OSError if the folder must not be used. A folder that a user named is trusted."""
 
     def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
-        about = to_read(path, self.about)
+        about = to_read(newest(path), self.about)
         write_file(about, redescribed(about.read_bytes(), self.about, changes))
 
     @contextmanager
@@ -531,13 +489,6 @@ class RunStore(Store):
     def _entry(self, name: str) -> tuple[Path, str, bool]:
         run, path = self._settled(name)
         return path, run.heading, not run.error
-
-    def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
-        if path.name.endswith(SUFFIX):
-            first = _paths(path)[0]
-            write_file(first, runfiles.write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
-        else:
-            super()._redescribe(path, changes)
 
     def _settled(self, name: str) -> tuple[ListedRun, Path]:
         run = self.find(name)

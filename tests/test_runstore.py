@@ -24,7 +24,7 @@ from mars_viz.run import Run
 from mars_viz.runfiles import load_run, manifest, read_zip, unpacked, write_zip
 from mars_viz.runfiles.codec import MANIFEST
 from mars_viz.runfiles.manifest import LONGEST_TAG, MOST_TAGS, checked_tags, retagged
-from mars_viz.runstore import RunStatus, RunStore, checked_name, list_runs, read, segment
+from mars_viz.runstore import RunStatus, RunStore, checked_name, list_runs, read
 from tests.factories import toy_run
 
 ROOT = Path(__file__).parents[1]
@@ -88,19 +88,17 @@ def test_a_run_is_seen_growing_and_then_whole(store, run):
     assert same(read(entry.path), run) and names(store.folder) == [name]
 
 
-def test_a_damaged_segment_ends_the_run_before_it(store, run):
-    part = segment(run, 3)
-    assert part.prompt_ids == run.prompt_ids + cut(run, 3).token_ids
-    assert part.token_ids == run.token_ids[len(cut(run, 3).token_ids) :]
+def test_an_interrupted_run_can_be_renamed_and_tagged(store, run):
     name = interrupted(store, run, 2, 4, 6)
     store.rename(name, "As far as it came")
     (entry,) = store.list()
     assert (entry.name, entry.heading, entry.standing) == (name, "As far as it came", RunStatus.INTERRUPTED)
     assert same(read(entry.path), cut(run, 6)) and read(entry.path).title == "As far as it came"
     assert store.tag(name, ["cut"]) == store.find(name).facts.tags == read(entry.path).tags == ("cut",)
-    assert read(entry.path).pieces.keys() <= run.pieces.keys()
-    (entry.path / "000001.zip").write_bytes(b"PK no more")
-    assert same(read(entry.path), cut(run, 2))
+    assert read(entry.path).pieces.keys() <= run.pieces.keys() and names(entry.path) == [
+        *map("{:09}".format, (4, 6)),
+        "lock",
+    ]
 
 
 def test_a_decode_that_made_nothing_leaves_nothing(store, run):
