@@ -202,7 +202,6 @@ def newest_first(runs: Iterable[ListedRun]) -> list[ListedRun]:
 Sees = Callable[[str, str], bool]
 """Takes a name and the maker's mark (empty if unknown); returns whether the visitor may see it."""
 
-_NOTED = 30 * 86_400.0  # seconds to keep the note of a missing run, which may still be decoding
 GONE = "There is no run of that name here any more; choose another from the list."
 LONGEST_NAME = 80
 
@@ -259,7 +258,7 @@ class Makers:
                 write_file(self._folder / name, mark.encode())
 
     def drop(self, name: str) -> None:
-        """Delete the note of an entry that was not saved."""
+        """Delete the note of an entry that was not saved, or is gone."""
         with suppress(OSError):
             (to_read(self._folder) / name).unlink()
 
@@ -292,13 +291,6 @@ class Makers:
         if refused := self.refusal(name, mark):
             raise StorageError(refused)
 
-    def forget(self, is_there: Callable[[str], bool]) -> None:
-        """Delete old notes of names for which `is_there` is False."""
-        with suppress(OSError):
-            for path in to_read(self._folder).iterdir():
-                if time.time() - path.lstat().st_mtime > _NOTED and not is_there(path.name):
-                    path.unlink()
-
 
 class Store:
     """A folder of saved things that several servers may share; compound steps take a lock."""
@@ -316,10 +308,6 @@ class Store:
             self._check()
             tidy(self.folder)
             self._expire()
-            homes = (self.folder, self.bin)
-            self.makers.forget(
-                lambda name: any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
-            )
 
     def seen_by(self, sees: Sees | None) -> Self:
         """Return a copy for a visitor with limited access, who does not see the others; None gives full access."""
@@ -396,6 +384,8 @@ class Store:
             with suppress(OSError, BadInput), alone_in(self.folder):
                 for path in self._overdue():
                     self._put_away(path)
+                    if not (self.folder / path.name).exists():
+                        self.makers.drop(_named(path))
 
     def _overdue(self) -> list[Path]:
         try:

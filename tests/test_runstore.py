@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -189,7 +188,6 @@ def test_the_maker_of_a_run_is_kept_outside_the_run(store, run):
     store.rename(name, "Fox")
     store.replace(name, run)
     store.delete(name)
-    os.utime(store.folder / ".makers" / name, (0, 0))
     assert RunStore(store.folder).makers.of(name) == "a mark"
     store.restore(name)
     assert all(b"a mark" not in path.read_bytes() for path in (store.folder / name).iterdir())
@@ -197,8 +195,9 @@ def test_the_maker_of_a_run_is_kept_outside_the_run(store, run):
         b"a mark" not in b"".join(unpacked(write_zip(read(store.find(name).path))).values())
         and len(list_runs(store.folder)) == 1
     )
-    shutil.rmtree(store.folder / name)
-    assert RunStore(store.folder).makers.of(name) == ""
+    store.delete(name)
+    os.utime(store.folder / ".bin" / name, (0, 0))
+    assert RunStore(store.folder).deleted() == () and store.makers.of(name) == ""
 
 
 def test_names_cannot_leave_the_folder(store, run):
