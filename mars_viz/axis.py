@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.controllers import NONE, Control, Controller, controller_named
+from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
 from mars_viz.errors import SettingError
 from mars_viz.records import Speculation
 from mars_viz.rules import Dial, Fixed, Rule, rule_named
@@ -83,7 +83,7 @@ class Axis:
 
     def drafted(self, stops: np.ndarray, value: float) -> int:
         """Return the number of tokens that stay in a draft at this value."""
-        return len(stops)
+        return int((stops <= value if self.reference_is_high else value < stops).sum())
 
 
 class RuleDial(Axis):
@@ -131,10 +131,6 @@ class Threshold(Axis):
         """Return the threshold at which each token leaves the draft. Raises like `Controller.breakpoints`."""
         return self.controller.breakpoints(speculation)
 
-    def drafted(self, stops: np.ndarray, value: float) -> int:
-        """Return the number of tokens that stay in a draft at this threshold."""
-        return self.controller.drafted(stops, value)
-
     @property
     def setting(self) -> Fixed:
         """The threshold as the setting of a grid."""
@@ -164,7 +160,7 @@ class FixedSetting(Axis):
 def axis_of(rule: Rule, gamma: int, over: str = "") -> Axis:
     """Return the axis of this name: the rule's dial, or the threshold of the controller `over` with drafts of `gamma`
     tokens. Raises SettingError for an unknown controller, and for a rule without a dial."""
-    return Threshold(controller_named(over), gamma) if over else RuleDial(rule)
+    return Threshold(CONTROLLERS.named(over), gamma) if over else RuleDial(rule)
 
 
 def check_span(settings: Settings, span: Span) -> None:

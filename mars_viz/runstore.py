@@ -89,7 +89,7 @@ def _versions(journal: Path) -> list[Path]:
 
 
 def newest(path: Path) -> Path:
-    """Return the folder with a run's files: of a journal, its newest version. Raises BadInput if it has none."""
+    """Return the folder with a run's files, the newest version in a journal. Raises BadInput if it has none."""
     if not path.name.endswith(SUFFIX):
         return path
     with disk_refusals(path, "read", "Delete the interrupted run.", RunFileError):
@@ -169,12 +169,11 @@ def list_runs(folder: str | PathLike[str], origin: RunOrigin = RunOrigin.SAVED) 
         for path in sorted(folder.iterdir()):  # journals first, which complete runs replace
             if (run := run_in(path, origin)) is not None:
                 runs[run.name] = run
-    return sorted(runs.values(), key=lambda run: _counting(run.name))
 
+    def counting(run: ListedRun) -> list[str | int]:  # '2-story' is before '10-story'
+        return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", run.name))]
 
-def _counting(name: str) -> list[str | int]:
-    """Return a sort key that puts '2-story' before '10-story'."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", name))]
+    return sorted(runs.values(), key=counting)
 
 
 def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:

@@ -223,16 +223,6 @@ class Trace(Sequence[Round]):
         return self.speculations.columns["parents"]
 
     @property
-    def best(self) -> np.ndarray:
-        """float32 [Q, 2]; the target's two largest raw logits."""
-        return self.speculations.columns["top_logits"][:, :2]
-
-    @property
-    def second(self) -> np.ndarray:
-        """int32 [Q]; the target's second best token."""
-        return self.speculations.columns["top_ids"][:, 1]
-
-    @property
     def firsts(self) -> np.ndarray:
         """int64 [R]; the index of each round's first position."""
         return self.speculations.firsts
@@ -306,10 +296,6 @@ class Trace(Sequence[Round]):
         judged_last = self.emits(text)[of_round] & (self.parents + 1 == text.rows[of_round])
         outcomes[judged_last & (self.places(judged_last) == 1)] = codes[Outcome.REJECTED]
         return outcomes
-
-    def seconds(self, part: str) -> np.ndarray:
-        """Return one part of each round's `Timing`, float64 [R]."""
-        return self.timings[:, Timing.__slots__.index(part)]
 
     @cached_property
     def _text_ends(self) -> list[int]:

@@ -126,7 +126,7 @@ def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool = Fal
     )
     costs = COSTS if settings.gamma == COSTS.gamma else costs
     if settings.drafts_trees:
-        levels = shape_named(settings.tree).shape.within(settings.gamma).depth
+        levels = shape_named(settings.tree).within(settings.gamma).depth
         costs = replace(costs, tree=settings.tree, drafting=(COSTS.drafter_step,) * levels)
     return Sweep(table_backend(), prompts, settings, span, out, resume=resume, costs=costs)
 

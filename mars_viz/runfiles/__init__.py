@@ -201,7 +201,14 @@ def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = _members(archive.infolist(), layout)
-            return _contents(archive, members, min(MAX_UNPACKED, MAX_RATIO * len(data)), noun)
+            files, limit = dict[str, bytes](), min(MAX_UNPACKED, MAX_RATIO * len(data))
+            for name, info in members.items():
+                with archive.open(info) as source:
+                    files[name] = source.read(limit + 1)  # at most one byte more of a zip bomb
+                limit -= len(files[name])
+                if limit < 0:
+                    raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
+            return files
     except _UNREADABLE as error:
         raise RunFileError("it is damaged or no zip. Download it again.") from error
 
@@ -227,16 +234,3 @@ def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfi
     if len(folders) > 1:
         raise RunFileError(f"it holds more than one folder. Choose the zip of a single {noun}.")
     return members
-
-
-def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], limit: int, noun: str) -> dict[str, bytes]:
-    """Read the contents, and at most one byte more than the limit of a zip bomb."""
-    files: dict[str, bytes] = {}
-    total = 0
-    for name, info in members.items():
-        with archive.open(info) as source:
-            files[name] = source.read(limit - total + 1)
-        total += len(files[name])
-        if total > limit:
-            raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
-    return files

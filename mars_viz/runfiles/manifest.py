@@ -108,7 +108,7 @@ class Manifest:
     def draft(self) -> str:
         """The draft of a round: 'γ 6', 'γ 6 cut by SVIP at λ = 0.3', 'tree of 16 nodes, depth 6, branching 4'."""
         words = self.settings.draft.replace("γ = ", "γ ", 1)
-        accept = shape_named(self.settings.tree).shape.accept
+        accept = shape_named(self.settings.tree).accept
         return words + (f", chances {' '.join(f'{chance:g}' for chance in accept)}" if accept else "")
 
     @property

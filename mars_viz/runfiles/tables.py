@@ -10,8 +10,7 @@ BadInput that names the file.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any, TypeAlias
 
@@ -131,7 +130,7 @@ def to_bytes(name: str, columns: Table) -> bytes:
 def from_bytes(name: str, data: bytes, most: int) -> Table:
     """Return the columns of a table with at most `most` rows. Raises BadInput if `data` is not that table, or is far
     larger than any run's, which is checked before unpacking."""
-    with _damaged(name):
+    try:
         if len(data) < _END or int.from_bytes(data[-_END:][:4], "little") > min(len(data), MAX_FOOTER):
             raise ValueError("no footer")
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
@@ -146,6 +145,8 @@ def from_bytes(name: str, data: bytes, most: int) -> Table:
         present = _present(name, dict(zip(schema.names, schema.types, strict=True)))
         # one column at a time, to release its buffers before the next
         return {key: _column(name, source, key) for key in present}
+    except _UNREADABLE as error:
+        raise RunFileError(f"{name}.parquet is damaged or is no Parquet file. Record the run again.") from error
 
 
 def _column(name: str, source: pq.ParquetFile, key: str) -> np.ndarray:
@@ -169,14 +170,6 @@ def _column(name: str, source: pq.ParquetFile, key: str) -> np.ndarray:
     values = values.reshape(len(array), array.type.list_size) if column.wide else values
     values.flags.writeable = False
     return values
-
-
-@contextmanager
-def _damaged(name: str) -> Iterator[None]:
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise RunFileError(f"{name}.parquet is damaged or is no Parquet file. Record the run again.") from error
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:

@@ -593,7 +593,7 @@ def positions_at(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> 
     span.
     """
     plan, costs, at = result.plan, result.costs, np.array([dial])
-    gamma, shape = plan.length_at(dial), shape_named(plan.settings.tree).shape.within(plan.settings.gamma)
+    gamma, shape = plan.length_at(dial), shape_named(plan.settings.tree).within(plan.settings.gamma)
     depth = shape.depth or gamma or plan.settings.gamma
     accepted = result.at("accepted", at)[:, 0].astype(np.float64)  # [P, γ + 1]
     reached = np.cumsum(accepted[:, ::-1], axis=1)[:, ::-1][:, : depth + 1]

@@ -190,7 +190,7 @@ class SweepResult:
         """Return `acceptance` as if only a tree's longest path had been drafted; unchanged for chains. For engines that
         imitate acceptance position by position."""
         counts, settings = self.acceptance(dial), self.plan.settings
-        depth = shape_named(settings.tree).shape.within(settings.gamma).depth
+        depth = shape_named(settings.tree).within(settings.gamma).depth
         if not depth:
             return counts
         return tuple(replace(each, drafted=None, drafted_total=depth * each.steps, gamma=depth) for each in counts)

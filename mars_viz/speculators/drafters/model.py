@@ -80,7 +80,7 @@ class ModelDrafter(Drafter):
         self._model, self._readable = CachedModel(network), readable
         self._settings, self._vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
-        self._shape = shape_named(settings.tree).shape
+        self._shape = shape_named(settings.tree)
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts."""
@@ -205,7 +205,7 @@ class Eagle3Drafter(Drafter):
         self.readings, self.layers = tuple(readings), readings[0].layers
         self._network, self.vocabulary = network, vocabulary
         self._settings, self._pick = settings, Picking.by(settings, vocabulary)
-        self._shape = shape_named(settings.tree).shape
+        self._shape = shape_named(settings.tree)
         self._rows = PrefixRows(network.copy)
         self._target: ModelTarget | None = None
         self.device = network.device

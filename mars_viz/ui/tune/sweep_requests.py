@@ -11,7 +11,7 @@ from typing import Any
 from mars_viz import default_folders
 from mars_viz.axis import RuleDial, Span, Threshold
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.controllers import CONTROLLERS, controller_named
+from mars_viz.controllers import CONTROLLERS
 from mars_viz.errors import RunFileError, SettingError, StorageError
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
@@ -137,7 +137,7 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
     if request.over:
         if request.settings.drafts_trees:
             raise SettingError("Draft-length controllers cut chains; choose Draft: Chain.")
-        spans = dict.fromkeys(families, Threshold(controller_named(request.over), gamma).span(None, None, (gamma,)))
+        spans = dict.fromkeys(families, Threshold(CONTROLLERS.named(request.over), gamma).span(None, None, (gamma,)))
     largest = max(map(len, families.values())) * len(_cut(request))
     if largest > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
