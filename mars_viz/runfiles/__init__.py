@@ -16,9 +16,8 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -111,23 +110,10 @@ MAX_UNPACKED = 64 << 20
 MAX_RATIO = 50  # unpacked bytes per byte of the zip; small runs, which are mostly manifest, reach about 5
 MAX_ENTRIES = 32  # entries, including folders and macOS metadata
 TIMEOUT = 30  # seconds for reading an upload
-VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process, before the layout's place
+VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
 SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 """Its environment: allocators reserve no extra address space, so that it can be limited."""
 
-
-@dataclass(frozen=True, slots=True)
-class ZipLayout:
-    """The files that a zip may contain, in one folder or none."""
-
-    noun: str  # name of the contents in messages
-    place: str  # module and name of this layout, for the sandbox process
-    names: frozenset[str]  # paths of the files, with slashes
-    entries: int  # maximum number of entries, including folders and macOS metadata
-    decode: Callable[[Mapping[str, bytes]], object]  # takes the files by path; raises BadInput
-
-
-RUN = ZipLayout("run", f"{__name__}:RUN", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES, decode)
 
 _ENTRY = b"PK\x01\x02"  # signature of a directory entry
 _FOLDER = re.compile(r"(?!\.\.?/)[^/\\:]+/|")  # the folder of the files in a zip, or none
@@ -161,22 +147,22 @@ def read_zip(data: bytes, into: Path) -> Run:
     return run
 
 
-def uploaded(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
+def uploaded(data: bytes) -> dict[str, bytes]:
     """Return the files in a zip by name, after a sandbox process has decoded them. Raises BadInput unless the zip
     contains exactly the known files, in one folder or none, within limits that are enforced while unpacking."""
     try:
-        files = unpacked(data, layout)
-        vet(data, layout)
+        files = unpacked(data)
+        vet(data)
     except BadInput as error:
         raise RunFileError(f"The zip cannot be opened: {error}") from error
     return files
 
 
-def vet(data: bytes, layout: ZipLayout = RUN) -> None:
+def vet(data: bytes) -> None:
     """Read the zip in a sandbox process; see `__main__`. Raises BadInput if that fails."""
     try:
         done = subprocess.run(
-            [*VETTING, layout.place],
+            VETTING,
             input=data,
             capture_output=True,
             timeout=TIMEOUT,
@@ -184,40 +170,38 @@ def vet(data: bytes, layout: ZipLayout = RUN) -> None:
             env=os.environ | SPARING,
         )
     except subprocess.TimeoutExpired as error:
-        raise RunFileError(f"it takes more than {TIMEOUT} seconds to read. Choose one {layout.noun}'s zip.") from error
+        raise RunFileError(f"it takes more than {TIMEOUT} seconds to read. Choose one run's zip.") from error
     if done.returncode == BadInput.exit_code:
         raise RunFileError(done.stderr.decode(errors="replace"))
     if done.returncode:
-        raise RunFileError(f"its tables are damaged in a way that no {layout.noun} is. Download it again.")
+        raise RunFileError("its tables are damaged in a way that no run is. Download it again.")
 
 
-def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
+def unpacked(data: bytes) -> dict[str, bytes]:
     """Return the files in the zip by name. Raises BadInput for a zip with other files, or one that is too large."""
-    noun = layout.noun
     if len(data) > MAX_ZIP:
-        raise RunFileError(f"it is larger than {MAX_ZIP >> 20} MB. Put the {noun}'s folder next to the others instead.")
-    if data.count(_ENTRY) > layout.entries:
-        raise RunFileError(f"it holds too many entries. Choose the zip of a single {noun}.")
+        raise RunFileError(f"it is larger than {MAX_ZIP >> 20} MB. Put the run's folder next to the others instead.")
+    if data.count(_ENTRY) > MAX_ENTRIES:
+        raise RunFileError("it holds too many entries. Choose the zip of a single run.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = _members(archive.infolist(), layout)
+            members = _members(archive.infolist())
             files, limit = dict[str, bytes](), min(MAX_UNPACKED, MAX_RATIO * len(data))
             for name, info in members.items():
                 with archive.open(info) as source:
                     files[name] = source.read(limit + 1)  # at most one byte more of a zip bomb
                 limit -= len(files[name])
                 if limit < 0:
-                    raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
+                    raise RunFileError("it unpacks to far more than a run. Choose the zip of a single run.")
             return files
     except _UNREADABLE as error:
         raise RunFileError("it is damaged or no zip. Download it again.") from error
 
 
-def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfile.ZipInfo]:
-    """Return the entries by their names in the layout. Names in the zip are only compared, never used as paths."""
+def _members(infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+    """Return the entries by their names. Names in the zip are only compared, never used as paths."""
     members: dict[str, zipfile.ZipInfo] = {}
     folders: set[str] = set()
-    noun = layout.noun
     for info in infos:
         if info.filename.endswith("/") or info.filename.startswith("__MACOSX/") or info.filename.endswith(".DS_Store"):
             continue
@@ -225,12 +209,12 @@ def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfi
             raise RunFileError("it is encrypted. Choose a zip without a password.")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a limit
             raise RunFileError("it is compressed in an unusual way. Zip the folder with the usual settings.")
-        name = next((name for name in layout.names if f"/{info.filename}".endswith(f"/{name}")), "")
+        name = next((name for name in (*NAMES, *MAP_NAMES) if f"/{info.filename}".endswith(f"/{name}")), "")
         folder = info.filename.removesuffix(name)
         if not name or name in members or not _FOLDER.fullmatch(folder):
-            raise RunFileError(f"it holds {shortened(info.filename)}, no part of a {noun}. Choose one {noun}'s zip.")
+            raise RunFileError(f"it holds {shortened(info.filename)}, no part of a run. Choose one run's zip.")
         members[name] = info
         folders.add(folder)
     if len(folders) > 1:
-        raise RunFileError(f"it holds more than one folder. Choose the zip of a single {noun}.")
+        raise RunFileError("it holds more than one folder. Choose the zip of a single run.")
     return members
