@@ -66,9 +66,9 @@ def test_the_played_dial_passes_another_text(monkeypatch, name):
 
 
 def test_the_cards_of_the_guide_lead_to_every_lesson_with_one_action(monkeypatch):
-    assert len({card.id for card in CARDS}) == len(CARDS)
-    assert all(sum(map(bool, (card.action.select, card.action.press, card.action.turn))) == 1 for card in CARDS)
-    assert {card.lesson for card in CARDS} - {0} == set(range(1, len(LESSONS) + 1))
+    assert len({card["id"] for card in CARDS}) == len(CARDS)
+    assert all(len({"select", "press", "turn"} & {*card["action"]}) == 1 for card in CARDS)
+    assert {card["lesson"] for card in CARDS} - {0} == set(range(1, len(LESSONS) + 1))
     for asked, lesson in ((None, None), (99, None), ("2", None), ([], None), (2, 2)):
         monkeypatch.setattr(guide, "mount", lambda *_, asked=asked, **__: {"lesson": asked})
         assert guide.guide("key", (1, 0.8, 0.9), key="guide") == lesson

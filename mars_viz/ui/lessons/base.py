@@ -6,8 +6,10 @@ Foreign text is escaped. Requirements on the manifest are checked before the rec
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from typing import Any, TypeAlias, TypeVar
 
 import streamlit as st
@@ -226,7 +228,7 @@ class Lesson:
     name: str
     title: str
     point: str
-    text: tuple[str, ...]  # Paragraphs next to the picture. Trusted Markdown.
+    text: tuple[str, ...]  # paragraphs next to the picture, as trusted Markdown
     question: str
     answer: str  # trusted Markdown
     sample: str  # id of the lesson's sample run
@@ -261,6 +263,15 @@ class Lesson:
                 theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
             else:
                 moving(page_state, shown)
+
+
+WRITTEN = tomllib.loads((files(__package__) / "lessons.toml").read_text("utf-8"))
+
+
+def texts(name: str) -> dict[str, Any]:
+    """Return the fields of a lesson that lessons.toml has, with every paragraph in one line."""
+    joined = {field: [" ".join(each.split()) for each in text.split("\n\n")] for field, text in WRITTEN[name].items()}
+    return {field: tuple(lines) if field == "text" else lines[0] for field, lines in joined.items()}
 
 
 def once(key: str, run: Run, make: Callable[[], T], *more: object) -> T:

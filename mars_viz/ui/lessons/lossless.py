@@ -14,7 +14,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonPageState, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonPageState, LessonPicture, texts
 from mars_viz.ui.session import bound
 from mars_viz.words import number, shown_token
 
@@ -103,24 +103,7 @@ def caution(run: Run) -> str:
 
 
 LESSON = Lesson(
-    name="Lossless",
-    title="Why rejection sampling is lossless",
-    point="Where q exceeds p, drafts are rejected just often enough: the text follows the target's distribution.",
-    text=(
-        "At a position the drafter gives every token x a probability q(x), the target p(x). The drafter draws x from "
-        "q, and it is kept with probability min(1, p(x)/q(x)). So x is **drafted and kept** with probability "
-        "min(p, q): grey.",
-        "Where q is above p (orange) drafts are rejected. Just as often, the target writes from the residual (p − q)₊, "
-        "where q is below p: blue, normalised to 1. **Grey plus blue is p**, whatever the drafter proposes.",
-    ),
-    question="A drafter that is always wrong: does it change the text?",
-    answer=(
-        "It does not change the text's **distribution**. If q and p share nothing, every draft is rejected and every "
-        "token is drawn from (p − q)₊ = p. A sampled text is another one all the same: with another drafter the same "
-        "seed draws other tokens, from the same distribution. At T = 0 the text itself stays the same, token for token "
-        "(but for rounding). What changes is the speed: drafts are kept with probability 1 − TV(p, q)."
-    ),
-    sample="4-story-sampled-lossless",
+    **texts("lossless"),
     needs=(base.SAMPLED, base.UNCUT, base.BOTH_KNOWN),
     caution=caution,
     show=show,

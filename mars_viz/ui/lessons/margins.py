@@ -8,7 +8,7 @@ from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.figures.svg import AMBER, QUIET, stacked_bars
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonPageState, write_address
+from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonPageState, texts, write_address
 
 _POSITIONS = 64  # maximum number of positions in the thumbnail
 _FLOOR = 0.5  # start of its axis: few ratios are below
@@ -37,23 +37,5 @@ def thumbnail(run: Run) -> str:
 
 
 LESSON = Lesson(
-    name="MARS",
-    title="The MARS rule",
-    point="MARS also keeps a drafted runner-up if its logit's ratio to the largest one is above θ: z2/z1 > θ.",
-    text=(
-        "**Bright** tokens have a ratio z2/z1 near 1 ([arXiv 2601.15498](https://arxiv.org/abs/2601.15498)). Move θ to "
-        "the left: more runner-ups are kept (◆), and after the first the text may differ. The ratio is **not** that of "
-        "the probabilities: z1 = 30, z2 = 27.5 give 0.917, while p2/p1 = exp(z2 − z1) ≈ 0.08 at T = 1 (lesson 5).",
-    ),
-    question="Is the text at a lower θ still what the target would have written?",
-    answer=(
-        "Only up to the first ◆. The rule is **lossy**: each ◆ is a token that the target would not have chosen, and "
-        "all that follows is written after it. Often both tokens serve; where one of them decides the answer to a "
-        "question it may be wrong, as in lesson 6."
-    ),
-    sample="1-story-mars",
-    needs=(GREEDY, THETA_DIAL, RUNNER_UP),
-    show=_show,
-    thumbnail=thumbnail,
-    whole_width=True,
+    **texts("margins"), needs=(GREEDY, THETA_DIAL, RUNNER_UP), show=_show, thumbnail=thumbnail, whole_width=True
 )

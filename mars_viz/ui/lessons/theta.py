@@ -21,7 +21,7 @@ from mars_viz.run import Run
 from mars_viz.samples import recorded_grades
 from mars_viz.ui.jobs.tasks import PER_TASK, grade
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, texts
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
@@ -106,23 +106,7 @@ def thumbnail(run: Run) -> str:
 
 
 LESSON = Lesson(
-    name="Choosing θ",
-    title="How to choose θ",
-    point="A lower θ mostly yields more tokens per pass, and at some point wrong answers. Grade a task to see where.",
-    text=(
-        "The run has a dial map: every text that θ can make of its prompt (**exact**). Move θ; the marked part differs "
-        "from strict verification's text.",
-        "Neither the speed-up nor the share of kept drafts shows damage, and one prompt proves little. Grade a task: "
-        "prompts like your own, each answered at every θ.",
-    ),
-    question="No error in 60 exercises at θ = 0.9: is it safe?",
-    answer=(
-        "Not proven. Where none of 60 went wrong, the share that does may still be 6 % (95 % interval): one in "
-        "seventeen. And it was measured on *these* exercises: the sample “A word problem that θ = 0.9 gets wrong and "
-        "strict gets right” is another of their kind. Grade more prompts, of your own kind, and compare with strict on "
-        "the same ones (Tune, or `mars-viz sweep`)."
-    ),
-    sample="6-counting-damaged",
+    **texts("theta"),
     needs=(base.THETA_DIAL, base.TEXTS),
     thumbnail=thumbnail,
     picture=picture,

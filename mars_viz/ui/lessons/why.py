@@ -20,7 +20,7 @@ from mars_viz.samples import recorded_costs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import TaskStep
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, texts
 from mars_viz.words import number, short_device
 
 LONGEST = 16  # maximum γ of the control
@@ -91,23 +91,7 @@ def dials(gains: Gain) -> tuple[Knob, ...]:
 
 
 LESSON = Lesson(
-    name="Drafting",
-    title="Why drafting pays",
-    point="A large model's pass over several tokens takes little longer than over one, so a small model drafts them.",
-    text=(
-        "The **drafter** proposes γ tokens; each costs *c* target passes. The **target** scores them in one pass and "
-        "keeps each with probability α, up to the first rejection. If that pass costs what one over a single token "
-        "costs (see below), the speed-up is "
-        r"$\dfrac{1-\alpha^{\gamma+1}}{(1-\alpha)(\gamma c+1)}$ "
-        "([paper](https://arxiv.org/abs/2211.17192)).",
-    ),
-    question="With a very good drafter, why not draft a hundred tokens at once?",
-    answer=(
-        "A further token counts only if **all** before it are kept, which has probability α^γ, while its cost c stays. "
-        "With α = 0.8 a pass yields at most 1 / (1 − α) = 5 tokens on average, however long the block. Move γ to the "
-        "right: wherever c > 0 and α < 1, the speed-up falls from some γ on."
-    ),
-    sample="1-story-mars",
+    **texts("why"),
     needs=(base.CHAINS, base.JUDGED),
     thumbnail=thumbnail,
     picture=picture,
