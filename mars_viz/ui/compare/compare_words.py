@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -14,7 +14,7 @@ from mars_viz.components.compare import Pane, Payload, lane_payload, pair_payloa
 from mars_viz.demo import BUILT_IN
 from mars_viz.documents import Sentence, Table
 from mars_viz.escapes import isolated
-from mars_viz.run import Piece, Run, Settings
+from mars_viz.run import Piece, Settings
 from mars_viz.ui import documents
 from mars_viz.ui.compare import page_state
 from mars_viz.ui.compare.page_state import Across, Candidate, CompareView, Lineup
@@ -41,26 +41,29 @@ LONG = 24  # maximum length of a name that is repeated with every number on a na
 
 
 def named(left: Candidate, right: Candidate) -> Names:
-    """Return the shortest distinct names: by dial, by rule, by models or by the runs' labels."""
+    """Return names by everything in which the texts differ: models, rule and dial, draft. If they continue different
+    prompts or differ in nothing else, return the runs' labels, with the right one's key if these are equal."""
     if left.choice == right.choice:
         return Names(_by_rule(left), _by_rule(left))
-    for names in _ways(left, right):
-        if names.left != names.right:
-            return names
-    return Names(_by_line(left), _with_key(right, _by_line(right)))
+    names = labels = Names(_by_line(left), _by_line(right))
+    if page_state.same_prompt(left.run, right.run):
+        names = _by_difference(left, right)
+    if names.left == names.right:
+        names = labels
+    return names if names.left != names.right else Names(names.left, f"{names.right} {_key(right)}")
 
 
-def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
-    """Yield pairs of names, the shortest first. Texts with different prompts are named by their runs' labels."""
-    left_run, right_run = left.run, right.run
-    if page_state.same_prompt(left_run, right_run) and _models(left_run) != _models(right_run):
-        yield _by_models(left, right)
-    elif page_state.same_prompt(left_run, right_run):
-        if all(getattr(left_run.settings, name) == getattr(right_run.settings, name) for name in _BUT_THE_DIAL):
-            yield Names(_by_dial(left), _by_dial(right))
-        yield Names(_by_rule(left), _by_rule(right))
-        yield Names(left_run.settings.draft, right_run.settings.draft)
-    yield Names(_by_line(left), _by_line(right))
+def _by_difference(left: Candidate, right: Candidate) -> Names:
+    runs = left.run, right.run
+    targets = _distinct_models(*(run.provenance.target for run in runs), "an unnamed target")
+    drafters = _distinct_models(*(run.provenance.drafter for run in runs), "an unnamed drafter")
+    alike = all(getattr(runs[0].settings, name) == getattr(runs[1].settings, name) for name in _BUT_THE_DIAL)
+    rules = [_setting_words(one) if alike else _by_rule(one) for one in (left, right)]
+    drafted_by = [f"drafted by {name}" for name in drafters]
+    parts = [targets, drafted_by, rules, [run.settings.draft for run in runs]]
+    same_models = targets[0] == targets[1] and drafters[0] == drafters[1]
+    told = [part for part in parts if part[0] != part[1] or (part is rules and same_models)]
+    return Names(*(", ".join(side) for side in zip(*told, strict=True)))
 
 
 def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) -> list[str]:
@@ -68,40 +71,20 @@ def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) ->
     Equal names are extended by the runs' labels, and if necessary by the choices' keys."""
     pair = dict(zip((left.choice, right.choice), named(left, right), strict=True))
     names = [pair.get(lane.choice) or named(left, lane).right for lane in lanes]
-    for extended in (_with_line, _with_key):
+    for more in (_by_line, _key):
         counts = Counter(names)
         names = [
-            name if counts[name] == 1 or lane.choice in pair else extended(lane, name)
+            name if counts[name] == 1 or lane.choice in pair or more(lane) in name else f"{name}, {more(lane)}"
             for lane, name in zip(lanes, names, strict=True)
         ]
     return names
 
 
-def _with_line(one: Candidate, name: str) -> str:
-    return name if name == _by_line(one) else f"{name}, {_by_line(one)}"
-
-
-def _with_key(one: Candidate, name: str) -> str:
-    """Append the key, which is never shortened because only its end may differ."""
-    key = one.choice.key
-    return f"{name} ({_isolated(key, len(key))})"
-
-
-def _models(run: Run) -> tuple[str, str]:
-    return run.provenance.target, run.provenance.drafter
-
-
 _BUT_THE_DIAL = {*Settings.__slots__} - {"dial", "gamma", "controller"}
 
 
-def _by_dial(one: Candidate) -> str:
-    """Return the dial, like 'strict' or 'θ = 0.90', with γ if it differs from the source's own."""
-    alike = one.run.settings.drafts_like(one.source.settings)
-    block = "" if alike else f", {one.run.settings.draft}"
-    return _setting_words(one) + block
-
-
 def _setting_words(one: Candidate) -> str:
+    """Return the dial, like 'strict' or 'θ = 0.90'."""
     dial = one.rule.dial
     if dial is None or one.dial is None:
         return one.rule.title
@@ -112,33 +95,24 @@ def _by_rule(one: Candidate) -> str:
     return one.rule.at(one.dial)
 
 
-def _by_models(left: Candidate, right: Candidate) -> Names:
-    targets, drafters = zip(_models(left.run), _models(right.run), strict=True)
-    parts = []
-    if targets[0] != targets[1]:
-        parts.append(_distinct_models(*targets, "an unnamed target"))
-    if drafters[0] != drafters[1]:
-        distinct = _distinct_models(*drafters, "an unnamed drafter")
-        parts.append(Names(f"drafted by {distinct.left}", f"drafted by {distinct.right}"))
-    if _by_rule(left) != _by_rule(right):
-        parts.append(Names(_by_rule(left), _by_rule(right)))
-    return Names(*(", ".join(side) for side in zip(*parts, strict=True)))
-
-
-def _distinct_models(left: str, right: str, unnamed: str) -> Names:
+def _distinct_models(left: str, right: str, unnamed: str) -> list[str]:
     """Return the last parts of the models' names if they differ, otherwise the full names."""
     short = [
         f"the built-in {last}" if first == BUILT_IN else last
         for first, _, last in (name.rstrip("/").rpartition("/") for name in (left, right))
     ]
     model_names = short if short[0] != short[1] else [left, right]
-    first, second = (_isolated(name, MODEL) if name else unnamed for name in model_names)
-    return Names(first, second)
+    return [_isolated(name, MODEL) if name else unnamed for name in model_names]
 
 
 def _by_line(one: Candidate) -> str:
     is_own = one.choice.dial is None and one.choice.gamma is None
     return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {_setting_words(one)}")
+
+
+def _key(one: Candidate) -> str:
+    """Return the key in brackets, which is never shortened because only its end may differ."""
+    return f"({_isolated(one.choice.key, len(one.choice.key))})"
 
 
 def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Names, across: Across) -> str:
