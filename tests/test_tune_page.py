@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from harness_tasks import FLEXIBLE, STRICT, gsm8k_form
 from playwright.sync_api import expect
@@ -37,6 +38,7 @@ from mars_viz.prompts import (
 from mars_viz.records import Policy
 from mars_viz.sweep import Sweep, load_sweep, measures, value_at
 from mars_viz.sweep.measures import Terms, cell
+from mars_viz.sweep.measures import places as measured_places
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import keep_check, kept_checks
@@ -178,7 +180,10 @@ def test_the_readings_of_the_dial_are_those_of_the_sweep(folder, name, paired):
     told = readings(study, study.plan.strict, paired=paired)
     names = [each for each in KEY if each in study.measures]
     lows = [place["low"] for place in told["places"]]
-    assert lows == sorted(set(lows)) and len(lows) > 2 and not told["thinned"]
+    assert lows == sorted(set(lows)) and len(lows) > 2
+    assert all(high <= place["until"] for place, high in zip(told["places"], lows[1:], strict=False)), (
+        "none is left out"
+    )
     inside = [low + 0.5 * (high - low) for low, high in itertools.pairwise(lows)]
     for value in (*lows, *inside, study.plan.strict):
         here = next(place for place in reversed(told["places"]) if place["low"] <= value)
@@ -193,10 +198,15 @@ def test_the_readings_of_the_dial_are_those_of_the_sweep(folder, name, paired):
 
 def test_if_intervals_are_too_many_some_are_left_out_but_not_the_recommended_setting(folder, monkeypatch):
     for module in ("sweep.report", "ui.tune.detail"):
-        monkeypatch.setattr(f"mars_viz.{module}.BANDS", 3)
+        monkeypatch.setattr(f"mars_viz.{module}.BANDS", 4)
     study, home = CachedSweep(load_sweep(folder / "a-mars")), 0.8512
-    told = readings(study, study.plan.strict, paired=True)
-    assert told["thinned"] and len(told["places"]) == 3
+    first, *more = readings(study, study.plan.strict, paired=True)["places"]
+    assert len(more) == 2 and first["until"] < more[0]["low"]
+    sample = load_sweep(sample_sweeps()["sample:3-holders-mars"].path)
+    near, at = measured_places(sample), np.linspace(0.5, 1, 50)  # few changes are at the lower settings
+    near = near[np.searchsorted(near, at, side="right") - 1]
+    same = (sample.rows(at) == sample.rows(near)).all(axis=0)
+    assert (same | (at - near < 0.02)).all()
     for paired in (True, False):
         places = readings(study, home, paired=paired)["places"]
         lows = [place["low"] for place in places]

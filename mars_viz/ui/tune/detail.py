@@ -72,7 +72,7 @@ def turned(cached: CachedSweep, dial: float, home: float, sweep: str, *, paired:
 
 def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any]:
     """Return JSON data for the component: `rows` with a key figure each, and `places` with an interval of the dial
-    each.
+    each, whose figures are equal up to `until`.
 
     If there are too many intervals, one starts at `home`, the recommended setting. `x` and `y` are the mark's position
     on the frontier, None if the figure's axis is the dial.
@@ -80,16 +80,17 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
     names = [name for name in KEY if name in cached.measures]
     measures, curves = cached.measures, [cached.curve(name) for name in names]
     dials = curves[0].dials
-    thinned = len(cached.result.edges) > BANDS
+    edges = cached.result.edges
     marks = _marks(cached, dials, cached.plan.strict, paired)
 
     def place(low: float, mark: Mapping[str, float | None], at: int | None = None) -> dict[str, Any]:
         values = [cached.value(name, low) for name in names] if at is None else [each.band.at(at) for each in curves]
         cells = [cell(measures[name], each) for name, each in zip(names, values, strict=True)]
-        return {"low": low, "cells": cells, **mark}
+        until = float(edges[min(np.searchsorted(edges, low, side="right"), len(edges) - 1)])
+        return {"low": low, "until": until, "cells": cells, **mark}
 
     places = [place(low, mark, at) for at, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))]
-    if thinned and home not in dials:
+    if len(edges) > BANDS and home not in dials:
         (mark,) = _marks(cached, np.array([home]), home, paired)
         places.insert(int(np.searchsorted(dials, home)), place(home, mark))
     if cached.plan.strict == cached.plan.low < cached.plan.high:
@@ -100,7 +101,6 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
         "against": cached.plan.against,
         "chart": "frontier" if cached.graded else "pace",
         "mark": DIAL_MARK,
-        "thinned": thinned,
         "rows": [
             {
                 "title": measures[name].title,
