@@ -55,8 +55,9 @@ def named(left: Candidate, right: Candidate) -> Names:
 
 def _by_difference(left: Candidate, right: Candidate) -> Names:
     runs = left.run, right.run
-    targets = _distinct_models(*(run.provenance.target for run in runs), "an unnamed target")
-    drafters = _distinct_models(*(run.provenance.drafter for run in runs), "an unnamed drafter")
+    ours, theirs = (run.provenance for run in runs)
+    targets = _distinct_models(ours.target, theirs.target, "an unnamed target")
+    drafters = _distinct_models(ours.drafter, theirs.drafter, "an unnamed drafter")
     alike = all(getattr(runs[0].settings, name) == getattr(runs[1].settings, name) for name in _BUT_THE_DIAL)
     rules = [_setting_words(one) if alike else _by_rule(one) for one in (left, right)]
     drafted_by = [f"drafted by {name}" for name in drafters]

@@ -20,9 +20,6 @@ from mars_viz.sweep.wall_clock import TimingCheck, WallClock
 from mars_viz.ui.jobs.models import Events, Job, Progress, Rank
 from mars_viz.words import counted, number
 
-Begin = Callable[..., SweepLoop]
-"""Begins or resumes one sweep or the sweeps of a grid with a pair, or without one on a Ray cluster."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sweeping(Progress):
@@ -37,7 +34,6 @@ class Sweeping(Progress):
     share: float = 0.0  # finished part of the current prompt's dial
     seconds: float = 0.0  # time that this job spent on prompts, without other jobs in between
     too_long: tuple[str, ...] = ()  # a sentence for each prompt that is too long
-    workers: tuple[int, ...] = ()  # number of prompts mapped by each worker of a Ray cluster; empty without a cluster
 
     @property
     def part(self) -> float:
@@ -52,29 +48,26 @@ class Sweeping(Progress):
 
 
 def sweep_job(
-    labels: Mapping[Path, str], make: Begin, choice: BackendChoice = BUILT_IN, *, elsewhere: bool = False
+    labels: Mapping[Path, str], make: Callable[[Any], SweepLoop], choice: BackendChoice = BUILT_IN
 ) -> Job[Sweeping]:
     """Return a job that runs one sweep or the sweeps of a grid, with other jobs in between. Finished prompts are saved
     at once.
 
-    `labels` has the results' folder of each sweep with its label. `make` begins or resumes them with a pair, or
-    without one if `elsewhere`.
+    `labels` has the results' folder of each sweep with its label. `make` begins or resumes them with a pair.
     """
-    work, models = partial(_sweep, make, elsewhere), None if elsewhere else choice
-    return Job(Sweeping(labels=labels, choice=choice), work, models, Rank.LONG)
+    return Job(Sweeping(labels=labels, choice=choice), partial(_sweep, make), choice, Rank.LONG)
 
 
-def _sweep(make: Begin, elsewhere: bool, pair: Any) -> Events:
+def _sweep(make: Callable[[Any], SweepLoop], pair: Any) -> Events:
     """Run the sweep; each step is one batched pass."""
-    sweep = make() if elsewhere else make(pair)
+    sweep = make(pair)
     now = sweep.progress
     too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
     yield {"too_long": too_long, "finished": now.finished, "before": now.finished, "prompts": now.prompts}
     spent, began = 0.0, time.perf_counter()
     for now in sweep:
         spent += time.perf_counter() - began
-        counts = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
-        yield {**counts, "seconds": spent}
+        yield {"finished": now.finished, "failed": now.failed, "share": now.share, "seconds": spent}
         began = time.perf_counter()  # without the turns of other jobs
     return None
 
@@ -116,8 +109,6 @@ def going(now: Sweeping) -> str:
     words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
     if now.failed:
         words += f", {number(now.failed)} of them without results"
-    if now.workers:
-        words += f", by {counted(len(now.workers), 'worker')}: {' + '.join(map(number, now.workers))}"
     return words + ("" if math.isnan(now.left) else f"; about {duration(now.left)} to go")
 
 
