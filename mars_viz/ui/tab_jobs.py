@@ -356,7 +356,7 @@ def background(
     result: Callable[[Any], None] | None = None,
     name: str = "",
 ) -> None:
-    """Draw the button that starts a background task of this tab, with the reason for it, or the task's progress.
+    """Draw the button that starts a background task of this tab, with the reason for it if any, or the task's progress.
 
     `labels` are those of the first start and of others. `make` makes the job and may raise BadInput. `result` draws the
     latest result, also while the task runs. `key` is unique on the page, and `name` that of the task, if it is another.
@@ -382,9 +382,10 @@ def background(
         else:
             shared_worker().submit(new_job)
 
-    words, button = st.columns([6, 1.4], vertical_alignment="center")
+    words, button = st.columns([6, 1.4], vertical_alignment="center") if why else (st.container(), st.container())
     with words:
-        theme.small(why)
+        if why:
+            theme.small(why)
         if job is not None:
             stopped = result is not None and job.progress.state is JobState.CANCELLED and job.progress.result is None
             theme.note(job.progress.error, "It was stopped before it had a result." if stopped else "")

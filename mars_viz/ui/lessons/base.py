@@ -29,8 +29,8 @@ from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
 from mars_viz.runfiles.manifest import Manifest
-from mars_viz.ui import faults, links, navigation, tab_jobs, theme
-from mars_viz.ui.jobs.models import LEFT, Job, JobState, Report, TaskStep, background_task
+from mars_viz.ui import links, navigation, tab_jobs, theme
+from mars_viz.ui.jobs.models import TaskStep, background_task
 from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.session import PageState, current_session
@@ -77,7 +77,6 @@ class LessonPageState(PageState):
     view: LessonView = field(default_factory=LessonView)
     run: str = ""  # id of the shown run; empty for none
     chosen: dict[int, str] = field(default_factory=dict)  # by lesson number; other lessons show their samples
-    tasks: dict[str, Job[Report]] = field(default_factory=dict)  # background tasks of this tab by name
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[LessonView]:
         """Return the view of a link, and choose the link's run for its lesson."""
@@ -326,17 +325,13 @@ def moving(page_state: LessonPageState, shown: LessonPicture) -> None:
     write_address(page_state)
 
 
-POLL = 0.5  # seconds between polls of a task
-
-
 def draw_aside(page_state: LessonPageState, run: Run, lesson: Lesson, name: str) -> None:
     """Draw the figure next to a lesson's own, and the button or the progress of the tab's task that measures it."""
     if lesson.aside is None or lesson.measured is None:
         return
-    tasks, (label, doing, find) = page_state.tasks, lesson.measured
-    task = tasks.get(name)
+    (label, doing, find), task = lesson.measured, st.session_state.get(f"task-{name}")
     measured = None if task is None else task.progress.result
-    models = "" if task is None or task.choice is None or measured is None else not_built_in(task.choice)
+    models = "" if task is None or measured is None else not_built_in(task.choice)
     aside = lesson.aside(run, theme.figure_theme(), page_state.view.dial, measured, models or BUILT_IN_PAIR)
     if isinstance(aside, str):
         theme.small(aside)
@@ -345,22 +340,8 @@ def draw_aside(page_state: LessonPageState, run: Run, lesson: Lesson, name: str)
         draw(page_state, aside.figure, name)
         theme.small(aside.words, aside.more)
         theme.note(aside.warning)
-    if task is not None and not task.progress.state.finished:
-        faults.fragment(tab_jobs.watch, run_every=POLL)(
-            task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
-        )
-        return
-
-    def start() -> None:
-        tasks[name] = background_task(find, current_session().models)
-        tab_jobs.shared_worker().submit(tasks[name])
-
-    words = label + " again" * (task is not None)
-    st.button(markdown(words), on_click=start, key=f"ask-{name}")
-    if task is not None and task.progress.state is JobState.FAILED:
-        theme.note(task.progress.error)
-    elif task is not None and task.progress.abandoned and task.progress.state is JobState.CANCELLED:
-        theme.note(f"{LEFT}; its results until then are shown.")
+    labels, chosen = (label, f"{label} again"), current_session().models
+    tab_jobs.background(f"ask-{name}", "", labels, "", lambda: background_task(find, chosen), doing, name=name)
 
 
 def run_caption(page_state: LessonPageState, run: Run) -> None:
