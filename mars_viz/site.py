@@ -264,7 +264,7 @@ class TaughtLesson:
     def card(self) -> Card:
         """Its card in the gallery."""
         title = f"{self.number} · {self.lesson.title}"
-        return Card(str(self.number), title, self.lesson.point, "", self.lesson.thumbnail(self.shown_on.run))
+        return Card(str(self.number), title, self.lesson.point)
 
 
 def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:

@@ -51,8 +51,9 @@ class Card:
     name: str  # key for opening; the id of a run
     title: str
     line: str  # description, or the error
-    fact: str  # provenance or a number in words; may be empty
-    picture: str  # SVG made from the item's data; empty if it cannot be opened
+    fact: str = ""  # provenance or a number in words
+    picture: str = ""  # SVG made from the item's data; empty without one
+    opens: bool = True
 
     @property
     def html(self) -> Html:
@@ -99,7 +100,7 @@ def run_cards(catalog: RunCatalogue, run_ids: Iterable[str], most: int | None = 
             with contained("This run"):
                 card = run_card(run_id, title, catalog.opened(run_id), catalog.line(run_id))
         except BadInput as error:
-            card = Card(run_id, title, visitors.told(str(error)), "", "")
+            card = Card(run_id, title, visitors.told(str(error)), opens=False)
         yield card
 
 
@@ -122,18 +123,11 @@ def to_be_seen(run: Run) -> str:
 
 
 def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
-    """Yield a card per lesson, with a picture of the lesson's run."""
+    """Yield a card per lesson."""
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
         run_id = library.suited(catalog, lesson.lacks, lesson.sample)
-        picture, fact = "", UNSERVED
-        try:
-            with contained("This lesson's sample"):
-                picture = lesson.thumbnail(catalog.opened(run_id)) if run_id else ""
-                fact = "" if picture else UNSERVED
-        except BadInput as error:
-            fact = str(error)
-        yield Card(str(lesson_number), title, lesson.point, fact, picture)
+        yield Card(str(lesson_number), title, lesson.point, "" if run_id else UNSERVED, opens=bool(run_id))
 
 
 def race_card(replays: Replay) -> Card | None:
@@ -227,7 +221,7 @@ def _in_cards(kind: str, cards: Iterable[Card], verb: str, opened: Callable[[str
         for card in cards:
             with st.container(border=True):
                 theme.show(card.html)
-                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.picture):
+                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.opens):
                     opened(card.name)
 
 

@@ -120,7 +120,9 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
     """Return the main result: the common text, the first difference and the acceptance lengths. For a single text,
     return which view has more to compare."""
     if left.choice == right.choice:
-        return f"Nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
+        where = "here" if across is Across.RULES else "under Rules or models on one prompt"
+        others = "" if across is Across.RUNS else "; runs of other prompts are under All runs"
+        return f"Nothing else here to compare {names.left} with. Decode its prompt with another rule {where}{others}."
     parts = [parting(alignment, names, written(left.run), written(right.run))]
     if left.run.prompt_ids != right.run.prompt_ids and not page_state.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
@@ -130,16 +132,6 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
     if left.run.rounds and right.run.rounds:
         parts.append(f"τ (tokens per round): {number(right.run.tau)} against {number(left.run.tau)}.")
     return " ".join([*parts, *graded(left.right, right.right, names)])
-
-
-_DECODE, _OTHERS = "Decode its prompt with another rule", "runs of other prompts are under All runs."
-_RULES_VIEW = "under Rules or models on one prompt"
-_ELSEWHERE = {
-    Across.SETTINGS: f"{_DECODE} {_RULES_VIEW}; {_OTHERS}",
-    Across.RULES: f"{_DECODE} here; {_OTHERS}",
-    Across.RUNS: f"{_DECODE} {_RULES_VIEW}.",
-}
-"""Where to find more texts to compare, by view."""
 
 
 def parting(alignment: Alignment, names: Names, *texts: Written) -> str:

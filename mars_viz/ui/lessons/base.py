@@ -232,7 +232,6 @@ class Lesson:
     answer: str  # trusted Markdown
     sample: str  # id of the lesson's sample run
     needs: tuple[Need, ...]  # requirements for other runs
-    thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
     show: Callable[[LessonPageState, Run], None] | None = None  # draws the picture and its control; None for `picture`
     whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None

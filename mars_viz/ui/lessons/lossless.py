@@ -9,7 +9,6 @@ import streamlit as st
 
 from mars_viz.analysis.lesson_sums import OTHERS, Overlap, Place, overlap, places, total_variation, trials
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import BLUE, QUIET, RED, stacked_bars
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
@@ -74,18 +73,6 @@ def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
     }
 
 
-def thumbnail(run: Run) -> str:
-    """Return both distributions at the most instructive position: shared, target only and drafter only."""
-    laws = overlap(run, _telling(run))
-    return stacked_bars(
-        [
-            ((float(shared), QUIET), (float(residual), BLUE), (float(q - shared), RED))
-            for token, shared, residual, q in zip(laws.tokens, laws.shared, laws.residual, laws.q, strict=True)
-            if token != OTHERS
-        ]
-    )
-
-
 def _label(run: Run, place: Place) -> str:
     index, node = place
     token = int(run.rounds[index].speculation.tokens[node])
@@ -107,7 +94,6 @@ LESSON = Lesson(
     needs=(base.SAMPLED, base.UNCUT, base.BOTH_KNOWN),
     caution=caution,
     show=show,
-    thumbnail=thumbnail,
     picture=lambda run, other_runs: _pictured(run, overlap(run, _telling(run))),
     told=lambda run: f"At {_label(run, _telling(run))}. {_finding(overlap(run, _telling(run)))}",
 )

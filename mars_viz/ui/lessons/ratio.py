@@ -10,7 +10,6 @@ import numpy as np
 from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
 from mars_viz.analysis.rulings import changed, moved, opinion, own_dial, ruling
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import AMBER, BLUE, lines
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -18,7 +17,6 @@ from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonPicture, texts
 
 REACH = 40  # range of the constant, in both directions
 COMPARED = ("mars", "mars-margin", "mars-odds")  # the same idea by ratio, by difference and by probability
-_CALLS = 8  # maximum number of curves in the thumbnail
 DRAWN = 12  # maximum number of curves, the closest runner-ups first
 STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])  # points of a curve, relative to its start
 
@@ -75,12 +73,4 @@ def _rounded(ratio: float) -> float | None:
     return float(f"{ratio:.4g}") if np.isfinite(ratio) else None
 
 
-def thumbnail(run: Run) -> str:
-    """Return curves of the closest runner-ups' ratios when a constant is added to every logit."""
-    c = np.linspace(-REACH, REACH, 81)
-    shifted = close_calls(run).ratio(c)[:, :_CALLS]  # [81, M]
-    theta = (c, np.full(81, THETA.default), BLUE, True)
-    return lines([*((c, column, AMBER, False) for column in shifted.T), theta], 1.1)
-
-
-LESSON = Lesson(**texts("ratio"), needs=(RUNNER_UP,), thumbnail=thumbnail, picture=_picture)
+LESSON = Lesson(**texts("ratio"), needs=(RUNNER_UP,), picture=_picture)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from mars_viz.analysis.lesson_sums import gain, strict_runs
 from mars_viz.analysis.metrics import Summary, summary
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import QUIET, RED, stacked_bars
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base
 from mars_viz.ui.lessons.base import Lesson, LessonPicture, texts
@@ -57,16 +56,9 @@ def strict_text(run: Run, knobs: Mapping[str, float]) -> Run | None:
     return runs.get(int(knobs.get("drafted", 0)), runs.get(run.settings.gamma, longest))
 
 
-def thumbnail(run: Run) -> str:
-    """Return bars of accepted and rolled-back tokens at every block length."""
-    strict = map(summary, strict_runs(run).values())
-    return stacked_bars([((each.kept, QUIET), (each.rolled_back, RED)) for each in strict])
-
-
 LESSON = Lesson(
     **texts("rollback"),
     needs=(base.CHAINS, base.GREEDY, base.ROUNDS, base.STRICT_KNOWN),
-    thumbnail=thumbnail,
     picture=picture,
     played=strict_text,
 )

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from mars_viz.analysis.map_grid import along_dial
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.exploration import DialMap, Segment
 from mars_viz.figures import Theme
 from mars_viz.figures.engines import accuracy_curve
-from mars_viz.figures.svg import AMBER, RED, lines
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
@@ -90,25 +86,9 @@ def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> 
     }
 
 
-def thumbnail(run: Run) -> str:
-    """Return the tokens per pass over the dial, shaded at wrong answers."""
-    assert run.dial_map is not None  # required by the lesson
-    segments, exercise = run.dial_map.segments_for(base.mapped_gamma(run)), recognised(run.prompt)
-    tau = along_dial(segments, lambda segment: segment.tau)
-    bands = [
-        (segment.low, segment.high, RED)
-        for segment in segments
-        if segment.complete and exercise and final_answer(run.decode(segment.token_ids)) != exercise.answer
-    ]
-    x, y = np.repeat(tau.edges, 2)[1:-1], np.repeat(tau.values, 2)
-    finite = tau.values[np.isfinite(tau.values)]  # empty if every text was cut short
-    return lines([(x, y, AMBER, False)], 1.15 * float(finite.max(initial=1.0)), bands)
-
-
 LESSON = Lesson(
     **texts("theta"),
     needs=(base.THETA_DIAL, base.TEXTS),
-    thumbnail=thumbnail,
     picture=picture,
     aside=_accuracy,
     measured=(f"Grade {len(FREE_WORDING) * PER_TASK} exercises here", "Decoding held-out exercises …", grade),

@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 
-import numpy as np
-
 from mars_viz.analysis.branching import chances, choices, tree_tokens
 from mars_viz.analysis.lesson_sums import expected_tokens, round_cost
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run
 from mars_viz.samples import recorded_costs
 from mars_viz.ui.lessons.base import GREEDY, SECOND_CHOICE, Lesson, LessonPicture, texts
@@ -84,15 +81,6 @@ def _nearest(value: float, stops: tuple[float, ...]) -> float:
     return min(stops, key=lambda stop: abs(stop - value))
 
 
-def thumbnail(run: Run) -> str:
-    """Return the tokens per pass of the best tree and of a chain, by number of nodes, for the run's drafter."""
-    (alpha, second), nodes = chances(choices(run)), np.arange(1, 25)
-    tree = tree_tokens(alpha, second, len(nodes))
-    chain = np.array([float(expected_tokens(alpha, int(n))) for n in nodes])
-    x = (nodes - 1) / (len(nodes) - 1)
-    return lines([(x, chain, QUIET, False), (x, tree, BLUE, False)], 1.1 * float(tree[-1]))
-
-
 LESSON = Lesson(
     **texts("trees"),
     needs=(GREEDY, SECOND_CHOICE),
@@ -101,6 +89,5 @@ LESSON = Lesson(
         if (n := choices(run).total()) < 20
         else ""
     ),
-    thumbnail=thumbnail,
     picture=picture,
 )

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.lesson_sums import Gain, expected_speed_up, expected_tokens, gain, round_cost
+from mars_viz.analysis.lesson_sums import Gain, expected_tokens, gain, round_cost
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import disturbance
 from mars_viz.figures import Theme
 from mars_viz.figures.engines import pass_costs
-from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui.jobs import tasks
@@ -71,15 +70,6 @@ def _passes(
     return LessonAside(pass_costs(costs, colours), words, more, disturbance(costs))
 
 
-def thumbnail(run: Run) -> str:
-    """Return the speed-up formula's curve over α, at the run's own γ and cost."""
-    run_gain = gain(run)
-    alpha = np.linspace(0, 1, 61)
-    curve = expected_speed_up(alpha, run_gain.gamma, run_gain.c if run_gain.timed else 0.1)
-    top = 1.1 * max(1.0, float(curve[-1]))
-    return lines([(alpha, np.ones(61), QUIET, True), (alpha, curve, BLUE, False)], top)
-
-
 def dials(gains: Gain) -> tuple[Knob, ...]:
     """Return the controls of α, γ and c, initially at the run's values."""
     initial_cost = min(1.0, round(gains.c, 2)) if gains.timed else 0.1
@@ -93,7 +83,6 @@ def dials(gains: Gain) -> tuple[Knob, ...]:
 LESSON = Lesson(
     **texts("why"),
     needs=(base.CHAINS, base.JUDGED),
-    thumbnail=thumbnail,
     picture=picture,
     aside=_passes,
     measured=("Measure the passes on this device", "Timing passes of both models …", _measure),
