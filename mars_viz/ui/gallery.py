@@ -26,7 +26,7 @@ from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui import faults, library, navigation, theme, visitors
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
+from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_texts
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
 from mars_viz.ui.live import VIEW, LivePageState, Replay, Show, course
@@ -82,8 +82,7 @@ def played_values(run: Run) -> tuple[float, float, float]:
 
     Loose is 0.8, or the highest value with a text that differs from the strict one, if that is lower.
     """
-    assert run.dial_map is not None  # guaranteed by shown_first
-    segments = run.dial_map.segments_for(mapped_gamma(run))
+    segments = mapped_texts(run)
     differing = [segment for segment in segments if segment.token_ids != segments[-1].token_ids]
     loose = LOOSE
     if differing and differing[-1].high <= LOOSE:

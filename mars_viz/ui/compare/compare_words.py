@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pandas as pd
-
 from mars_viz.analysis.alignment import Alignment, Difference, Unit, Written, written
 from mars_viz.components.compare import Pane, Payload, lane_payload, pair_payload, whole_payload
 from mars_viz.demo import BUILT_IN
-from mars_viz.documents import Sentence, Table
+from mars_viz.documents import BASES, Sentence, Table
 from mars_viz.escapes import isolated
 from mars_viz.run import Piece, Settings
 from mars_viz.ui import documents
@@ -33,10 +31,6 @@ class Names(NamedTuple):
 
 
 SIDES = Names("reference", "compared")
-MEANING = {
-    "exact": "Exact: counted on the text that its own setting generates.",
-    "measured": "Measured: wall clock of the recorded decoding, on its device.",
-}
 LONG = 24  # maximum length of a name that is repeated with every number on a narrow screen
 
 
@@ -257,19 +251,12 @@ def payload(view: CompareView, shown: Lineup) -> Payload:
 
 def lead(sentence: str) -> None:
     """Draw the main result, which is exact."""
-    documents.lead([Sentence(sentence, "exact", more=MEANING["exact"])])
+    documents.lead([Sentence(sentence, "exact")])
 
 
-def table(rows: Sequence[Difference], names: Names) -> None:
-    """Draw the numbers of both texts."""
+def table(rows: Sequence[Difference], names: Names) -> Table:
+    """Return the numbers of both texts."""
     heads, label = ("number", names.left, names.right, "difference", "basis"), "Both texts in numbers"
     meanings = "; ".join(f"{row.name}: {row.meaning}" for row in rows if row.meaning)
-    bases = " ".join(MEANING[basis] for basis in dict.fromkeys(row.stands for row in rows))
-    documents.draw([Table(heads, list(map(cells, rows)), label, label, {"number": meanings, "basis": bases})])
-
-
-def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
-    """Return the same numbers for a file; shares are fractions."""
-    columns = ("number", names.left, names.right, "difference", "stands on")
-    lines = [(row.name, row.left, row.right, row.change, row.stands) for row in rows]
-    return pd.DataFrame(lines, columns=columns)
+    bases = " ".join(BASES[basis] for basis in dict.fromkeys(row.stands for row in rows))
+    return Table(heads, list(map(cells, rows)), label, label, {"number": meanings, "basis": bases})

@@ -22,7 +22,7 @@ from mars_viz.analysis.lesson_sums import close_calls, gain
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.components.stepper import stepper
 from mars_viz.escapes import Html, html, markdown
-from mars_viz.exploration import shown
+from mars_viz.exploration import Segment, shown
 from mars_viz.figures.style import UNBROKEN
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
@@ -110,18 +110,23 @@ T = TypeVar("T")
 Facts: TypeAlias = Run | Manifest  # provides a run's settings, and whether it has rounds and a dial map
 
 
+WRITTEN = tomllib.loads((files(__package__) / "lessons.toml").read_text("utf-8"))
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """Requirement for a run."""
 
-    missing: str  # why a run without it is unsuitable, as a sentence
+    name: str  # in lessons.toml, which has a sentence on unsuitable runs
     of_facts: Callable[[Facts], bool] = lambda facts: True  # checks the manifest; True if the run may be suitable
     of_records: Callable[[Run], bool] = lambda run: True  # checks the records
 
 
 def lacking(run: Run, needs: tuple[Need, ...]) -> str:
     """Return why a run is unsuitable, as a sentence; empty if it is suitable."""
-    return next((need.missing for need in needs if not (need.of_facts(run) and need.of_records(run))), "")
+    return next(
+        (WRITTEN["needs"][need.name] for need in needs if not (need.of_facts(run) and need.of_records(run))), ""
+    )
 
 
 def is_lossless(facts: Facts) -> bool:
@@ -145,57 +150,34 @@ def mapped_gamma(run: Run) -> int:
     return run.settings.gamma if run.settings.gamma in gammas else max(gammas)
 
 
-JUDGED = Need(
-    "No drafted token was judged in this run, so its acceptance rate α is unknown.",
-    of_records=lambda run: not math.isnan(gain(run).alpha),
-)
-CHAINS = Need(
-    "This run drafts trees, and this lesson reckons with chains.", lambda facts: not facts.settings.drafts_trees
-)
-GREEDY = Need(
-    "This run is sampled: drafts are kept by chance, which is lesson 3. This lesson is about greedy decoding.",
-    lambda facts: facts.settings.temperature == 0,
-)
-ROUNDS = Need("This run has no rounds: nothing was drafted.", lambda facts: bool(facts.rounds))
-STRICT_KNOWN = Need(
-    "This run does not say what strict verification would have written: it has no dial map.",
-    lambda facts: (
-        facts.dial_map is not None
-        or facts.settings.dial == getattr(rule_named(facts.settings.rule).dial, "strict", None)
-    ),
-)
-SAMPLED = Need(
-    "This run is greedy: no token was drawn, so there are no two distributions to compare.",
-    lambda facts: facts.settings.temperature > 0,
-)
-UNCUT = Need(
-    "This run cut its distributions by top-k or top-p, and the records do not hold what was left.",
-    lambda facts: not facts.settings.cuts_distributions,
-)
-BOTH_KNOWN = Need(
-    "No drafted position of this run recorded both distributions.", of_records=lambda run: bool(lesson_sums.places(run))
-)
-THETA_DIAL = Need(
-    "The rule of this run has no ratio threshold θ to move.",
-    lambda facts: (
-        rule_named(facts.settings.rule).dial == THETA
-        and not (facts.settings.temperature == 0 and rule_named(facts.settings.rule).name == MarsCode.name)
-    ),
-)
-RUNNER_UP = Need(
-    "The drafter never proposed the target's second choice in this run, so no ratio decides anything.",
-    of_records=lambda run: len(close_calls(run)) > 0,
-)
-SECOND_CHOICE = Need(
-    "This run recorded no drafter's second choice: its drafter has no distribution, or nothing was drafted.",
-    of_records=lambda run: choices(run).total() > 0,
-)
-TEXTS = Need(
-    "This run has no dial map of two texts or more: what other settings write is unknown, or always the same.",
-    lambda facts: facts.dial_map is not None,
-    lambda run: run.dial_map is not None and len(run.dial_map.segments_for(mapped_gamma(run))) > 1,
-)
+def mapped_texts(run: Run) -> tuple[Segment, ...]:
+    """Return the segments of the run's map at `mapped_gamma`; empty without a map."""
+    return () if run.dial_map is None else run.dial_map.segments_for(mapped_gamma(run))
 
+
+def _turns_theta(facts: Facts) -> bool:
+    """Return True if the rule's dial is θ, except for the released code at temperature 0."""
+    rule = rule_named(facts.settings.rule)
+    return rule.dial == THETA and not (facts.settings.temperature == 0 and rule.name == MarsCode.name)
+
+
+def _strict_known(facts: Facts) -> bool:
+    dial = rule_named(facts.settings.rule).dial
+    return facts.dial_map is not None or facts.settings.dial == (None if dial is None else dial.strict)
+
+
+JUDGED = Need("judged", of_records=lambda run: not math.isnan(gain(run).alpha))
+CHAINS = Need("chains", lambda facts: not facts.settings.drafts_trees)
+GREEDY = Need("greedy", lambda facts: facts.settings.temperature == 0)
+ROUNDS = Need("rounds", lambda facts: bool(facts.rounds))
+STRICT_KNOWN = Need("strict_known", _strict_known)
+SAMPLED = Need("sampled", lambda facts: facts.settings.temperature > 0)
+UNCUT = Need("uncut", lambda facts: not facts.settings.cuts_distributions)
+BOTH_KNOWN = Need("both_known", of_records=lambda run: bool(lesson_sums.places(run)))
+THETA_DIAL = Need("theta_dial", _turns_theta)
+RUNNER_UP = Need("runner_up", of_records=lambda run: len(close_calls(run)) > 0)
+SECOND_CHOICE = Need("second_choice", of_records=lambda run: choices(run).total() > 0)
+TEXTS = Need("texts", lambda facts: facts.dial_map is not None, lambda run: len(mapped_texts(run)) > 1)
 
 BUILT_IN_PAIR = "The built-in pair"  # models of the included measurements, at the beginning of a sentence
 
@@ -261,9 +243,6 @@ class Lesson:
                 theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
             else:
                 moving(page_state, shown)
-
-
-WRITTEN = tomllib.loads((files(__package__) / "lessons.toml").read_text("utf-8"))
 
 
 def texts(name: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
         "strictTau": strict.tau if strict.complete else None,
         "graded": answer is not None,
         "prompt": run.prompt,
-        "segments": [written(run, each, strict, answer) for each in dial_map.segments_for(base.mapped_gamma(run))],
+        "segments": [written(run, each, strict, answer) for each in base.mapped_texts(run)],
     }
     label = f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict"
     initial = _inside(dial_map, dial.checked(run.settings.dial))

@@ -238,7 +238,7 @@ class SweepCatalogue:
         if samples.is_sample_sweep(entry.path):
             return f"Sample · {sweep_label(entry.plan)}"
         share = "" if entry.complete else f", {number(entry.finished)} of {number(entry.plan.prompts)} done"
-        return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
+        return f"{sweep_label(entry.plan)} · {entry.plan.provenance.created[:16].replace('T', ' ')}{share}"
 
 
 def _same_reference(base: Plan, other: Plan) -> bool:
@@ -291,14 +291,7 @@ def sweep_label(plan: Plan) -> str:
 
 def _short_label(plan: Plan, base: Plan) -> str:
     draft = "" if plan.settings.drafts_like(base.settings) else f", {plan.settings.draft}"
-    return f"{plan.title}{draft} · {_when(plan)}"
-
-
-def _when(plan: Plan) -> str:
-    try:
-        return f"{datetime.fromisoformat(plan.provenance.created):%d %b %H:%M}"
-    except ValueError:
-        return "some time"
+    return f"{plan.title}{draft} · {plan.provenance.created[:16].replace('T', ' ')}"
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
