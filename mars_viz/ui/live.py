@@ -18,8 +18,7 @@ from mars_viz import default_folders, samples
 from mars_viz.analysis.checks import HeadCheck
 from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import History
-from mars_viz.components.race import growing, replay
-from mars_viz.components.race import racing as lanes_so_far
+from mars_viz.components import race as lanes
 from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.escapes import markdown
@@ -314,7 +313,7 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     run = progress.so_far
     if run is not None or not state.finished:
         theme.numbers(tiles(run))
-        growing(run, progress.prompt, job=page_state.run, key="live-stream")
+        lanes.show(lanes.live_payload(run, progress.prompt, page_state.run), key="live-stream")
     if progress.run is not None:
         request = tab_jobs.follow_up(current_session(), progress.run)
         if request is not None:
@@ -383,7 +382,7 @@ def _raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, p
     )
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
-    replay(opened, key="race-replay", play=play)
+    lanes.show(lanes.race_payload(opened), key="race-replay", play=play)
     board = share.Table("What each lane took", f"{name}-race", lambda: pd.DataFrame(opened.rows))
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
@@ -405,7 +404,8 @@ def _gone(page_state: LivePageState) -> None:
 def _racing(job: Job[Raced], name: str) -> None:
     words = "Stopping after this pass …"
     tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race", stopping=words, loading="")
-    lanes_so_far(job.progress.texts, job.progress.prompt, job.progress.settings, job=name, key="race-lanes")
+    now = job.progress
+    lanes.show(lanes.racing_payload(now.texts, now.prompt, now.settings, name), key="race-lanes")
 
 
 def device(request: DecodeRequest) -> None:

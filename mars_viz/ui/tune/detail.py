@@ -176,7 +176,8 @@ def _term_fields(page_state: TunePageState) -> None:
         each, value = declared(TuneView)[name], getattr(page_state.view, name)
         how: dict[str, Any] = {"min_value": each.low, "max_value": each.high, "step": each.step, "format": "%.3f"}
         widget = st.segmented_control if each.choices else st.number_input
-        how = {"options": each.choices, "required": True} if each.choices else how
+        if each.choices:
+            how = {"options": each.choices, "required": True, "format_func": lambda name: METHODS[name].value}
         change = partial(lambda name, value: page_state.change(**{name: value}), name)
         bound(widget, markdown(each.label), f"tune-{name}", value, change, help=markdown(each.help), **how)
     if page_state.view.dial is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -168,31 +169,22 @@ def _more_values(place: Any, each: Fixed, key: str, grid: str) -> Callable[[], t
 
 
 def _loosest(rules: Sequence[str]) -> dict[str, float]:
-    """Draw the range of each rule's dial. The strict end is fixed, because every setting is compared with it."""
-    ends_by_rule = {}
-    for name in rules:
+    """Draw the loosest value of each rule's dial. A sweep begins at strict, with which all settings are compared."""
+    ends = {}
+    for name, column in zip(rules, cycle(st.columns(2)), strict=False):
         rule, dial = RULES[name], RULES[name].dial
         assert dial is not None  # all in DIALLED have a dial
-        ends = []
-        labels = (f"{rule.title}: {dial.symbol} from", "to")
-        for column, label, value in zip(st.columns(2), labels, (dial.low, dial.high), strict=True):
-            strict = value == dial.strict
-            end = column.number_input(
-                markdown(f"{label} (strict)" if strict else label),
-                dial.low,
-                dial.high,
-                value,
-                dial.step,
-                format="%.0f" if dial.step >= 1 else "%.3f",
-                key=f"sweep-{'strict' if strict else 'loosest'}-{name}",
-                disabled=strict,
-                help="Always part of a sweep: every setting is compared with strict."
-                if strict
-                else markdown(f"Loosest {dial.name} swept. The rule's default is {exactly(dial.default)}."),
-            )
-            ends.append(float(end))
-        ends_by_rule[name] = ends[0] if rule.strict_is_high else ends[1]
-    return ends_by_rule
+        ends[name] = column.number_input(
+            markdown(f"{rule.title}: loosest {dial.symbol}"),
+            dial.low,
+            dial.high,
+            dial.low if rule.strict_is_high else dial.high,
+            dial.step,
+            format="%.0f" if dial.step >= 1 else "%.3f",
+            key=f"sweep-loosest-{name}",
+            help=markdown(f"Swept from {dial.strict:g}, which is strict. The default is {exactly(dial.default)}."),
+        )
+    return ends
 
 
 def _prompts() -> Callable[[], PromptSet | HarnessTask]:
