@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import streamlit as st
 from harness_tasks import FLEXIBLE, STRICT, gsm8k_form
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
@@ -335,15 +336,11 @@ def test_samples_are_listed_last_and_never_changed(tmp_path, monkeypatch, reques
     picker = tab.selectbox(key="sweep")
     assert picker.options[0].startswith("Sample · ") and picker.value == "sample:a-mars"
     assert titles(tab) and not keys(tab) & {"add-prompts", "sweep-first"}
-    jobs: list[Any] = []
-    monkeypatch.setattr(tab_jobs.shared_worker(), "begin", lambda job, *names: jobs.append(job))
-    sweep_requests.check_clock(load_sweep(sample), 0.9, 1, 1)
-    job = jobs[0]
-    make, keep = pickle.loads(pickle.dumps(job.work)).args
-    keep(timing())
-    job.tell(check=timing())
-    monkeypatch.setattr(detail, "_check", lambda *_: job)
-    assert len(detail.all_checks(CachedSweep(load_sweep(sample)), 0.9).found) == 1
+    job = sweep_requests.clock_job(load_sweep(sample), 0.9, 1, 1)
+    assert pickle.loads(pickle.dumps(job.work)).args[1] is None, "it is not saved"
+    job.tell(result=timing())
+    with patch.object(st, "session_state", {"task-clock-a-mars": job}):
+        assert len(detail.all_checks(CachedSweep(load_sweep(sample))).found) == 1
     assert {path: path.read_bytes() for path in sample.rglob("*") if path.is_file()} == before
     toy_sweep(tmp_path / "results" / "mine", 3).finish()
     assert list(shelf(tmp_path / "results").labels) == ["mine", "sample:a-mars"]
@@ -556,13 +553,12 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty, pair, 
     again.number_input(key="clock-repetitions").set_value(2)
     clicked(settled(again.run()), "clock-begin")
     result = load_sweep(path)
-    dial = CachedSweep(result).dial(None, Terms())
-    until(lambda: (job := own.find((path, dial))) is not None and job.progress.state.finished)
-    progress = own.find((path, dial)).progress
-    assert progress.error == "" and progress.done == progress.decodes == 6
+    check_job = again.session_state[f"task-clock-{path.name}"]
+    until(lambda: check_job.progress.state.finished)
+    assert check_job.progress.error == "" and check_job.progress.share == 1
     assert "Measured" in notes(settled(again.run()))
     (check,) = kept_checks(path, result.plan).found
-    assert check.to_json() == progress.check.to_json() and check.created
+    assert check.to_json() == check_job.progress.result.to_json() and check.created
 
 
 def test_in_a_browser_the_figures_follow_the_dial_and_the_page_when_it_rests(page, app):

@@ -34,10 +34,10 @@ from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.evidence import dial_grid, evidence_zip
 from mars_viz.sweep.load import LoadTable, keep_batch_costs, kept_batch_costs, load_table
-from mars_viz.sweep.measures import cell
+from mars_viz.sweep.measures import METHODS, cell
 from mars_viz.sweep.report import BANDS, Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.wall_clock import Checks, kept_checks
-from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui import tab_jobs, theme
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.documents import ROW, draw, sentence
 from mars_viz.ui.jobs import tasks
@@ -46,7 +46,6 @@ from mars_viz.ui.session import bound
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.catalogue import KEY, SweepCatalogue, TunePageState, TuneView
-from mars_viz.ui.tune.jobs import Clocking
 from mars_viz.words import exact_setting, number, times
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
@@ -184,7 +183,6 @@ def _term_fields(page_state: TunePageState) -> None:
         st.button("Go to the recommended setting", on_click=lambda: page_state.open(page_state.view.sweep))
 
 
-POLL = 0.3  # seconds between polls of a running check
 PAIRED, ALONE = "against strict", "absolute"
 
 
@@ -343,47 +341,25 @@ def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
 
 
 def clock(sweep: CachedSweep, dial: float) -> None:
-    """Draw the wall-clock check of this setting."""
-    against, job = sweep.plan.against, _check(sweep, dial)
-    if job is not None and not job.progress.state.finished:
-        watching = faults.fragment(tab_jobs.watch, run_every=POLL)
-        stopping = "Stopping after this decode …"
-        watching(job, lambda: _timing(job), "Cancel", key="clock-stop", stopping=stopping)
-        return
-    checks = all_checks(sweep, dial)
-    if job is not None and (job.progress.error or job.progress.check is None):
-        theme.note(job.progress.error or "You stopped the check; it has no result.")
+    """Draw the wall-clock checks of this setting, and the button that runs one."""
+    checks, against, name = all_checks(sweep), sweep.plan.against, f"clock-{sweep.result.folder.name}"
     theme.note(*checks.problems)
     draw(document.clock(sweep, dial, checks))
-    left, middle, right = st.columns([3, 3, 5], vertical_alignment="bottom")
+    left, right, _ = st.columns([3, 3, 5])
     count = left.number_input("Prompts", 1, 1000, 5, key="clock-prompts", help="Evenly spread over the set")
-    repetitions = middle.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
-    if right.button(markdown(f"Measure {against} and this setting"), key="clock-begin"):
-        try:
-            sweep_requests.check_clock(sweep.result, dial, int(count), int(repetitions))
-        except BadInput as error:
-            theme.note(str(error))
-        else:
-            st.rerun()
+    repetitions = right.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
+    make = partial(sweep_requests.clock_job, sweep.result, dial, int(count), int(repetitions))
+    why, doing = f"Times {against} and this setting in turn, on this server.", "Decoding in turn …"
+    tab_jobs.background("clock-begin", why, ("Measure", "Measure again"), "", make, doing, name=name)
 
 
-def _check(sweep: CachedSweep, dial: float) -> Job[Clocking] | None:
-    return tab_jobs.shared_worker().find((sweep.result.folder, dial))
-
-
-def all_checks(sweep: CachedSweep, dial: float) -> Checks:
-    """Return the checks saved with the sweep, and one that could not be saved, as for a sample."""
-    saved, job = kept_checks(sweep.result.folder, sweep.plan), _check(sweep, dial)
-    if job is not None and job.progress.check is not None and (job.progress.error or sweep.shipped):
-        return replace(saved, found=(*saved.found, job.progress.check))
+def all_checks(sweep: CachedSweep) -> Checks:
+    """Return the checks saved with the sweep, and this tab's latest if it could not be saved, as for a sample."""
+    folder = sweep.result.folder
+    saved, job = kept_checks(folder, sweep.plan), st.session_state.get(f"task-clock-{folder.name}")
+    if job is not None and job.progress.result is not None and (job.progress.error or sweep.shipped):
+        return replace(saved, found=(*saved.found, job.progress.result))
     return saved
-
-
-def _timing(job: Job[Clocking]) -> tuple[float, str]:
-    now = job.progress
-    if not now.decodes:
-        return 0.0, "Loading the models …"
-    return now.done / now.decodes, f"Decoding in turn: {number(now.done)} of {number(now.decodes)}"
 
 
 def load(sweep: CachedSweep, dial: float) -> None:
@@ -436,7 +412,7 @@ def evidence(
     sweep: CachedSweep, dial: float, advice: Recommendation, view: TuneView, beside: Variants | None = None
 ) -> None:
     """Draw the evidence pack's download and the settings for engines."""
-    checks, table = all_checks(sweep, dial), None
+    checks, table = all_checks(sweep), None
     with suppress(BadInput):  # the section about the load shows it
         table = load_of(sweep, dial)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
-from mars_viz.errors import BadInput
 from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock
 from mars_viz.ui.jobs.models import Events, Job, Progress, Rank
@@ -72,34 +71,17 @@ def _sweep(make: Callable[[Any], SweepLoop], pair: Any) -> Events:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Clocking(Progress):
-    """Snapshot of a wall-clock check's progress."""
-
-    done: int = 0  # number of finished decodes
-    decodes: int = 0  # number of decodes; 0 until the models are loaded
-    check: TimingCheck | None = None  # the result; `error` then is the reason if it could not be saved
-
-
-def clock_job(
-    make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: BackendChoice = BUILT_IN
-) -> Job[Clocking]:
-    """Return a job that runs a wall-clock check without interruption by other jobs. `make` prepares the check with a
-    pair. `keep` saves its result and may raise BadInput."""
-    return Job(Clocking(), partial(_clock, make, keep), choice)
-
-
-def _clock(make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], pair: Any) -> Events:
+def timed_check(make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object] | None, pair: Any) -> Events:
+    """Run a wall-clock check as the work of a job. `make` prepares it with a pair. `keep` saves its result, and may
+    raise BadInput."""
     clock = make(pair)
-    yield {"decodes": clock.progress[1]}
-    for done, _ in clock:
-        yield {"done": done}
-    check, error = clock.check(), ""
-    try:
+    for done, decodes in clock:
+        yield {"share": done / decodes}
+    check = clock.check()
+    yield {"result": check}
+    if keep is not None:
         keep(check)
-    except BadInput as refusal:
-        error = str(refusal)
-    return {"check": check, "error": error}
+    return {"result": check}
 
 
 def going(now: Sweeping) -> str:

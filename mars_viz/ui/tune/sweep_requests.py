@@ -24,13 +24,13 @@ from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
 from mars_viz.sweep.sweep import sweep_prompts
-from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check
+from mars_viz.sweep.wall_clock import WallClock, clock_options, keep_check
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs.models import models_that_made
+from mars_viz.ui.jobs.models import Job, Report, models_that_made
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
-from mars_viz.ui.tune.jobs import clock_job, sweep_job
+from mars_viz.ui.tune.jobs import sweep_job, timed_check
 from mars_viz.words import exact_setting
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)  # rules that can be swept
@@ -213,17 +213,12 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
     tab_jobs.shared_worker().begin(job, *labels)
 
 
-def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
-    """Submit a check that times the reference and this setting. Raises BadInput if the folder has lost its prompts."""
+def clock_job(result: SweepResult, dial: float, count: int, repetitions: int) -> Job[Report]:
+    """Return a job that times the reference and this setting. Raises BadInput if the folder has lost its prompts."""
     rights.check_sweeps()
     make = partial(WallClock, **clock_options(result, dial, count, repetitions))
-    keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
-    job = clock_job(make, keep, models_of(result.folder, result.plan))
-    tab_jobs.shared_worker().begin(job, (result.folder, dial))
-
-
-def keep_nowhere(check: TimingCheck) -> None:
-    """No-op for checks of samples, which are not saved. A named function, so that it can be pickled with its job."""
+    keep = None if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
+    return Job(Report(), partial(timed_check, make, keep), models_of(result.folder, result.plan))
 
 
 def models_of(folder: Path, plan: Plan) -> BackendChoice:
