@@ -130,8 +130,8 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
 
 def parting(alignment: Alignment, names: Names, *texts: Written) -> str:
     """Return a sentence about the first difference of both texts."""
-    sides = (alignment.left.parts, alignment.right.parts)
-    left, right = (None if at is None else text.pieces[at] for text, at in zip(texts, sides, strict=True))
+    sides, end = (alignment.left.parts, alignment.right.parts), "the end of the text" if alignment.prefix else "nothing"
+    left, right = (end if at is None else _quoted_token(text.pieces[at]) for text, at in zip(texts, sides, strict=True))
     shared = counted(alignment.prefix, alignment.unit.value)
     if alignment.identical and not alignment.prefix:
         return "Both write nothing."
@@ -142,16 +142,11 @@ def parting(alignment: Alignment, names: Names, *texts: Written) -> str:
         if alignment.prefix
         else f"They differ from the first {alignment.unit.value} on: "
     )
-    if left is not None and right is not None:
-        return f"{begin}{names.right} writes {_quoted_token(right)}, {names.left} writes {_quoted_token(left)}."
-    silent, other, token = (names.right, names.left, left) if right is None else (names.left, names.right, right)
-    if not alignment.prefix:
-        return f"{_capital(silent)} writes nothing, {other} begins with {_quoted_token(token)}."
-    return f"{begin}{silent} ends, and {other} goes on with {_quoted_token(token)}."
+    return f"{begin}{names.right} writes {right}, {names.left} writes {left}."
 
 
-def _quoted_token(piece: Piece | None) -> str:
-    return "the end of the text" if piece is None or piece.special else f"“{quoted(piece)}”"
+def _quoted_token(piece: Piece) -> str:
+    return "the end of the text" if piece.special else f"“{quoted(piece)}”"
 
 
 def quoted(piece: Piece) -> str:
