@@ -191,7 +191,7 @@ def test_if_intervals_are_too_many_some_are_left_out_but_not_the_recommended_set
         monkeypatch.setattr(f"mars_viz.{module}.BANDS", 3)
     study, home = CachedSweep(load_sweep(folder / "a-mars")), 0.8512
     first, *more = readings(study, study.plan.strict, paired=True)["places"]
-    assert len(more) == 1 and first["until"] < more[0]["low"]
+    assert len(more) == 2 and first["until"] < more[0]["low"]
     sample = load_sweep(sample_sweeps()["sample:3-holders-mars"].path)
     near, at = measured_places(sample), np.linspace(0.5, 1, 50)  # few changes are at the lower settings
     near = near[np.searchsorted(near, at, side="right") - 1]
@@ -200,7 +200,7 @@ def test_if_intervals_are_too_many_some_are_left_out_but_not_the_recommended_set
     for paired in (True, False):
         places = readings(study, home, paired=paired)["places"]
         lows = [place["low"] for place in places]
-        assert len(lows) == 3 and lows == sorted(lows)
+        assert len(lows) == 4 and lows == sorted(lows)
         here, path = places[lows.index(home)], study.path(home, paired=paired)
         names = [each for each in KEY if each in study.measures]
         assert here["cells"] == [cell(study.measures[each], study.value(each, home)) for each in names]
