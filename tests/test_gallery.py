@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +13,9 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import load_run, samples
 from mars_viz.components import guide
 from mars_viz.components.guide import CARDS
-from mars_viz.figures.svg import AMBER, BLUE, lanes
 from mars_viz.ui import gallery, library, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
-from mars_viz.ui.live import Replay, course
 from mars_viz.ui.session import Session
 from tests.factories import toy_run
 from tests.tab_tools import address, notes
@@ -99,26 +96,11 @@ def test_cards_open_their_run_and_their_lesson(folder, monkeypatch):
     assert tab.button_group(key="learn-lesson").value == 6 and address(tab)["lesson"] == "6"
 
 
-def test_the_first_runs_are_read_until_all_are_requested_and_without_any_the_page_says_so(
-    folder, monkeypatch, tmp_path_factory
-):
-    monkeypatch.setattr(gallery, "MOST", 2)
+def test_without_any_run_the_page_says_so(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    tab = opened()
-    assert len(cards(tab)) == 2 + len(LESSONS)
-    assert len(cards(settled(tab.button(key="every-run").click().run()))) == 3 + len(LESSONS)
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     tab = opened()
     assert len(cards(tab)) == len(LESSONS)
     assert all(gallery.UNSERVED in card and "<img" not in card for card in cards(tab)), "they say why"
     assert "mars-viz map --prompt" in notes(tab)
     assert str(tmp_path_factory.getbasetemp()) not in notes(tab), "the server's own paths are not for visitors"
-
-
-def test_thumbnails_draw_the_numbers_they_are_given():
-    assert float(ElementTree.fromstring(lanes([(4, BLUE), (1, AMBER)]))[1].attrib["width"]) == 80
-    card = gallery.race_card(course())
-    assert card is not None and "measured" in card.fact
-    wide = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(card.picture)]
-    assert len(wide) == 3 and wide[0] == 320 > max(wide[1:])
-    assert gallery.race_card(Replay({})) is None

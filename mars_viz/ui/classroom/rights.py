@@ -80,14 +80,15 @@ def why_no_job(job: Job[Any], unfinished: Sequence[Job[Any]]) -> str:
 
 
 def too_many_jobs(job: Job[Any], mark: str, unfinished: Sequence[Job[Any]], limits: ClassLimits) -> str:
-    """Return why a student's browser with this mark may not run the job; empty if it may. Cancelled jobs don't
-    count."""
+    """Return why a student's browser with this mark may not run the job; empty if it may. Cancelled jobs and
+    those without models don't count."""
     if job.new_tokens > limits.tokens:
         return (
             f"This asks for {number(job.new_tokens)} new tokens, and in this classroom a decode may ask for "
             f"{number(limits.tokens)} at most. Set a lower limit in the settings."
         )
-    if sum(other.maker == mark and not other.stopping for other in unfinished) < limits.jobs:
+    models_used = [other for other in unfinished if other.choice is not None and not other.stopping]
+    if sum(other.maker == mark for other in models_used) < limits.jobs:
         return ""
     if not mark:
         return (

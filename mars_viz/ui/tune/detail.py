@@ -41,7 +41,7 @@ from mars_viz.ui import tab_jobs, theme
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.documents import ROW, draw, sentence
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.models import Job, JobState, Report
+from mars_viz.ui.jobs.models import JobState, background_task
 from mars_viz.ui.session import bound
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests
@@ -383,9 +383,11 @@ def load(sweep: CachedSweep, dial: float) -> None:
         models = sweep_requests.models_of(folder, plan)
         labels, doing = ("Measure batches", "Measure again"), "Measuring rounds of several texts …"
         tip = "Some seconds, or minutes for many texts: what their rounds cost here, until the interval is small"
-        work = partial(tasks.measure_costs, plan.settings, keep, most=most)
+        work = partial(tasks.measure, plan.settings, most=most)
         name = f"load-{folder.name}"
-        tab_jobs.background(f"measure-{name}", why, labels, tip, lambda: Job(Report(), work, models), doing, name=name)
+        tab_jobs.background(
+            f"measure-{name}", why, labels, tip, lambda: background_task(work, models, keep), doing, name=name
+        )
 
 
 def load_of(sweep: CachedSweep, dial: float) -> LoadTable | None:
