@@ -31,6 +31,7 @@ from mars_viz.components.explorer.pins import Choice
 from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
+from mars_viz.documents import BASES
 from mars_viz.errors import RunFileError, StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.exploration import whole_threshold_map
@@ -201,8 +202,7 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
 def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     columns = ("name", "left", "right", "change", "stands")
     rows = [
-        dict(zip(columns, compare_words.cells(row), strict=True))
-        | {"meaning": row.meaning, "means": compare_words.MEANING[row.stands]}
+        dict(zip(columns, compare_words.cells(row), strict=True)) | {"meaning": row.meaning, "means": BASES[row.stands]}
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
     names = compare_words.named(left, right)
@@ -253,7 +253,7 @@ class TaughtLesson:
     def card(self) -> Card:
         """Its card in the gallery."""
         title = f"{self.number} · {self.lesson.title}"
-        return Card(str(self.number), title, self.lesson.point, "", self.lesson.thumbnail(self.shown_on.run))
+        return Card(str(self.number), title, self.lesson.point)
 
 
 def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:

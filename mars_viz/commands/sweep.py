@@ -38,13 +38,13 @@ from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import document, store
 from mars_viz.sweep.evidence import Evidence, table_of
-from mars_viz.sweep.grid import Grid, grid_of
+from mars_viz.sweep.grid import Grid, chosen_dial, grid_of
 from mars_viz.sweep.load import keep_batch_costs, kept_batch_costs
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.plan import Plan, check_span, set_notes
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, missing
-from mars_viz.sweep.result import SweepResult, chosen_dial
+from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
 from mars_viz.sweep.wall_clock import Checks, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.terminal import say

@@ -296,7 +296,6 @@ def checked(notices: list[str], request: DecodeRequest, *, under_way: bool) -> S
     try:
         chosen = request.settings()
         rule_named(chosen.rule).checked_dial(chosen.dial)
-        rights.check_tokens(chosen.max_new_tokens)
         names.pair_named(request.choice.target, request.choice.drafter).check(chosen)
     except BadInput as error:
         notices.append(str(error))
