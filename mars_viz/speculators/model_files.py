@@ -104,7 +104,7 @@ class Arrival:
             self._report(f"Fetching {{name}}: {devices.in_words(done)} of {devices.in_words(total)}", share)
 
 
-class _Bar(tqdm):  # type: ignore[type-arg]
+class _Bar(tqdm):  # type: ignore[misc]
     """A progress bar that draws nothing and counts."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
