@@ -25,19 +25,18 @@ from mars_viz.run import Settings
 from mars_viz.speculators import model_files as files
 from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
+from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, fit_cores, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, Suffix, Trigram, Trimmed
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
 from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
-from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
-from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.vllm_http import Server
 
@@ -263,9 +262,8 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             return Part(source.name, lambda _: NgramDrafter(source.n, site.place), source.name)
         case Suffix() | Trigram():
             tokens, revision = site.read(source.text)
-            before = TextBefore(tokens)
             indexed = partial(SuffixDrafter, source.n) if isinstance(source, Suffix) else TrigramDrafter
-            return Part(source.name, lambda _: indexed(before, site.place), revision or source.name)
+            return Part(source.name, lambda _: indexed(tokens, site.place), revision or source.name)
         case Layers():
             model = site.inside(source.name)
             fewer = with_layers(model, source.kept(len(layers_of(model)[1])))
@@ -336,8 +334,10 @@ def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bo
             folder = files.fetched(wanted.head, ["config.json", "*.safetensors"])
         named = wanted
         if not list(folder.glob("*.safetensors")):
-            fetch = f"hf download {wanted.head} --local-dir DIR"
-            raise ModelError(files.no_safetensors(wanted.head, f"Fetch it ({fetch}), convert it in DIR: {CONVERT}"))
+            raise ModelError(
+                f"{wanted.head} holds no *.safetensors; only that format is loaded. Fetch it (hf download "
+                f"{wanted.head} --local-dir DIR), convert it in DIR, and name DIR: {CONVERT}"
+            )
     config = config.get_text_config()
     shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
     return replace(read_checkpoint(folder, shape), name=named.name, revision=files.revision_of(str(folder)))
@@ -364,12 +364,11 @@ def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
         vocabulary, own["lm_head.weight"] = tokens, (shared | own)["lm_head.weight"][rows]
     weights = HeadWeights(
         shared | own,
-        head.shape.heads,
-        head.shape.epsilon,
+        head.heads,
+        head.epsilon,
         head.rotary,
         normed_residual=head.normed_residual,
         normed_output=head.normed_output,
     )
-    readings = head.reading, *head.others
-    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, settings)  # noqa: E731
+    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), (head.reading,), vocabulary, settings)  # noqa: E731
     return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)

@@ -200,8 +200,8 @@ class Eagle3Drafter(Drafter):
     def __init__(
         self, network: EagleNetwork, readings: Sequence[Reading], vocabulary: Tensor | None, settings: Settings
     ):
-        """Read the first of the target's `readings`, unless `layers` is set before `follow`. `vocabulary`, int64 [Vd],
-        ascending, are the target's ids of the head's tokens; None if they are the same."""
+        """Read the first of the target's `readings`. `vocabulary`, int64 [Vd], ascending, are the target's ids of the
+        head's tokens; None if they are the same."""
         self.readings, self.layers = tuple(readings), readings[0].layers
         self._network, self.vocabulary = network, vocabulary
         self._settings, self._pick = settings, Picking.by(settings, vocabulary)
