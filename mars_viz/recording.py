@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mars_viz import backend_choice
-from mars_viz.axis import RuleDial, Span, Threshold, axis_of
+from mars_viz.axis import RuleDial, Span, Threshold, axis_of, check_span
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
@@ -312,17 +312,7 @@ class Mapping:
         so the new map contains the same ones; answers that its map cut to shorter blocks are requested again. For a
         controller's threshold, the run's dial is the map's.
         """
-        if span.over and settings.controller != NONE:
-            raise SettingError("A controller's threshold is mapped from drafts that no controller cuts; leave it out.")
-        if span.over and settings.drafts_trees:
-            raise SettingError("Draft-length controllers cut chains; map drafts that are chains (--tree chain).")
-        if span.over and span.gammas != (settings.gamma,):
-            raise SettingError("A controller's threshold is mapped at the run's own γ; leave other lengths out.")
-        if max(span.gammas) > settings.gamma:
-            draft = settings.draft_of(max(span.gammas))
-            raise SettingError(f"{draft} is to be mapped, but only {settings.gamma} tokens are drafted.")
-        if settings.drafts_trees and settings.temperature > 0 and span.gammas != (settings.gamma,):
-            raise SettingError("Above temperature 0 trees are mapped at one size; leave the others out.")
+        check_span(settings, span)
         if run is not None:
             _check_models(backend, run)
         self._recording = Recording(backend, prompt, settings, chat=chat, title=title, history=history)

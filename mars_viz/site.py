@@ -31,6 +31,7 @@ from mars_viz.components.explorer.pins import Choice
 from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
+from mars_viz.documents import BASES
 from mars_viz.errors import RunFileError, StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.exploration import whole_threshold_map
@@ -38,15 +39,16 @@ from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import list_runs, load_run, read_zip
+from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runfiles.manifest import Manifest
+from mars_viz.runstore import RunStatus, list_runs
 from mars_viz.ui.compare import compare_words
 from mars_viz.ui.compare.page_state import Across, Candidate, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture
 from mars_viz.ui.library import told_apart
-from mars_viz.writer import json_of, replacing_folder, write_file
+from mars_viz.writer import json_of, write_folder
 
 MOST_RUNS = 200  # runs per site; each is compared with all others
 POLICY = (
@@ -101,14 +103,13 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
             yield place.resolve().name, load_run(place)
             return
         if not place.is_dir():
-            with place.open("rb") as data:
-                try:
-                    run = read_zip(data, unpacked)
-                except RunFileError as error:
-                    raise RunFileError(f"{place}: {error}") from error
+            try:
+                run = read_zip(place.read_bytes(), unpacked)
+            except RunFileError as error:
+                raise RunFileError(f"{place}: {error}") from error
             yield place.stem, run
             return
-    entries = list_runs(place)
+    entries = [run for run in list_runs(place) if run.standing in (RunStatus.WHOLE, RunStatus.BROKEN)]
     if not entries:
         raise RunFileError(f"{place} holds no run. Name a run's folder, its zip, or a folder of runs.")
     for entry in entries:
@@ -201,8 +202,7 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
 def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     columns = ("name", "left", "right", "change", "stands")
     rows = [
-        dict(zip(columns, compare_words.cells(row), strict=True))
-        | {"meaning": row.meaning, "means": compare_words.MEANING[row.stands]}
+        dict(zip(columns, compare_words.cells(row), strict=True)) | {"meaning": row.meaning, "means": BASES[row.stands]}
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
     names = compare_words.named(left, right)
@@ -253,7 +253,7 @@ class TaughtLesson:
     def card(self) -> Card:
         """Its card in the gallery."""
         title = f"{self.number} · {self.lesson.title}"
-        return Card(str(self.number), title, self.lesson.point, "", self.lesson.thumbnail(self.shown_on.run))
+        return Card(str(self.number), title, self.lesson.point)
 
 
 def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
@@ -379,14 +379,15 @@ def write_site(
     does, and on disk errors.
     """
     folder, named = check_site_place(folder, force=force), named_runs(runs)
-    with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:
+
+    def files() -> Iterator[SiteFile]:
         names = []
         for path, data in chain(bundles(), site_files(named, told)):
-            place = unfinished / path
-            place.parent.mkdir(exist_ok=True)
-            write_file(place, data, looks=False)
+            yield path, data
             names.append(path)
-        write_file(unfinished / LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode(), looks=False)
+        yield LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode()
+
+    write_folder(folder, files(), replace=True)
     return folder
 
 

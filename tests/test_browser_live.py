@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.race import save_race
-from mars_viz.runfiles import ListedRun, RunStatus, load_run
-from mars_viz.runstore import RunStore, read
+from mars_viz.runfiles import load_run
+from mars_viz.runstore import ListedRun, RunStatus, RunStore, read
 from mars_viz.ui import visitors
 from tests.factories import until
 from tests.served import ROOT, App, running

@@ -30,7 +30,7 @@ from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.drafter_names import Eagle3, Model, Ngram, drafter_named, has_no_model
 from mars_viz.speculators.drafters.model import most_frequent, with_layers
-from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TrigramDrafter
 from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_names, drafter_for
@@ -88,7 +88,7 @@ def test_suffixes_and_trigrams_are_continued_as_in_most_places(tokens: list[int]
             break
         expected.append(token)
         ends = [end + 1 for end in ends if text[end] == token]
-    draft = SuffixDrafter(n, TextBefore(before), CPU).draft([tuple(tokens)], 3)
+    draft = SuffixDrafter(n, before, CPU).draft([tuple(tokens)], 3)
     assert draft.tokens.tolist() == [expected] and draft.lengths == (len(expected),)
     read = list(tokens)
     while 1 < len(read) < len(tokens) + 4:
@@ -96,7 +96,7 @@ def test_suffixes_and_trigrams_are_continued_as_in_most_places(tokens: list[int]
         if not ends or (token := likeliest(text, ends)) == -1:
             break
         read.append(token)
-    draft = TrigramDrafter(TextBefore(before), CPU).draft([tuple(tokens)], 4)
+    draft = TrigramDrafter(before, CPU).draft([tuple(tokens)], 4)
     assert draft.tokens.tolist() == [read[len(tokens) :]]
 
 
@@ -187,11 +187,11 @@ def test_transformers_own_generators_draft_the_same(pair: Backend) -> None:
         ("suffix:n=2,min=4+eagle3", "at least min"),
         ("ngram:n=0", "1 to 16"),
         ("suffix:n=0", "1 to 64"),
-        ("suffix:n=2,text=no-such-file", "no file"),
+        ("suffix:n=2,text=no-such-file", "cannot be read as text"),
         ("trigram:n=3", "trigram:text=FILE"),
         ("trimmed:m=0", "from 1 to"),
         ("trimmed:m=9,of=ngram", "no distribution"),
-        ("trimmed:m=9,text=no-such-file", "no file"),
+        ("trimmed:m=9,text=no-such-file", "cannot be read as text"),
         ("trimmed:m=9,of=no-such-model/here", "without a target"),
         ("trimmed:m=100000", "100,000"),
         ("layers:exit=", "exit is ''"),

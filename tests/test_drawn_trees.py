@@ -254,7 +254,7 @@ ROLLED = [[np.roll(law, token) for token in range(3)] for law in ((0.45, 0.1, 0.
 
 def rounds_of(tree: str, rounds: int) -> list[Speculation]:
     """Return the evidence of rounds after one token, each with its own draws and coins."""
-    settings, shape = Settings(temperature=1.0, seed=5, tree=tree), shape_named(tree).shape
+    settings, shape = Settings(temperature=1.0, seed=5, tree=tree), shape_named(tree)
     target, drafter = (torch.tensor(np.log(laws), dtype=torch.float32) for laws in ROLLED)
     starts, found = range(10, 10 + rounds), []
     draft = drawn(drafter[[1]].expand(rounds, -1), lambda level: drafter[level.ids], shape, settings, starts)
@@ -406,7 +406,7 @@ def test_names_imply_the_number_of_nodes(tmp_path: Path, capsys: pytest.CaptureF
         settings = Settings(tree=name, gamma=5, temperature=1.0)
         assert settings.gamma == gamma and f"up to {gamma} nodes" in settings.draft
         assert with_nodes(name, 3) == settings.tree == Settings(tree=settings.tree).tree
-        assert shape_named(settings.tree).shape == shape_named(name).shape
+        assert shape_named(settings.tree) == shape_named(name)
     asked = ["record", "--prompt", "Once", "--rule", "strict", "--tree", IID, "--temperature", "1", "--gamma", "5"]
     assert main([*asked, "--out", str(tmp_path / "run")]) == 2
     assert "12 nodes at most, not 5" in capsys.readouterr().err and not (tmp_path / "run").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -291,10 +290,9 @@ def test_safeailabs_rule_chooses_the_layers_where_none_are_named(tmp_path: Path)
         folder = written(tmp_path / layout, config_of(layout, None), tensors_of(layout, random_head()))
         read = read_checkpoint(folder, TargetShape("t", WIDTH, 32, VOCABULARY))
         assert read.reading.layers == (2, 16, 29) and "a guess" in read.note
-        assert [other.layers for other in read.others] == [(1, 15, 28), (3, 17, 30), (21, 26, 32)]
     two = written(tmp_path / "two", config_of("SafeAILab", None), random_head(features=2))
     assert read_checkpoint(two, SHAPE).reading.layers == (2, 3)  # of six layers two of the three are one
-    with pytest.raises(ModelError, match="192 .* 2 layers of random, 64 wide, give 128"):
+    with pytest.raises(ModelError, match=r"\[64, 192\] .* 2 and 3 of random, 64 wide, it would be \[64, 128\]"):
         read_checkpoint(tmp_path / "SafeAILab", SHAPE)
 
 
@@ -324,13 +322,13 @@ def test_numbers_in_eagle_config_are_those_of_outputs_or_of_inputs(
 def test_a_head_of_the_last_hidden_state_needs_an_fc_only_if_the_widths_differ(tmp_path: Path) -> None:
     alone = config_of("SpecForge") | {"eagle_config": {"use_aux_hidden_state": False, KEY: [0, 2, 3]}}
     read = read_checkpoint(written(tmp_path / "kept", alone, random_head(features=1)), SHAPE)
-    assert read.reading.layers == (-1,) and "fc.weight" not in read.tensors and "its fc is left out" in read.note
+    assert read.reading.layers == (-1,) and "fc.weight" not in read.tensors
     wide = TargetShape("wide", 96, 6, VOCABULARY)
     own = random_head() | {"embed_tokens.weight": torch.zeros(VOCABULARY, WIDTH), "fc.weight": torch.ones(WIDTH, 96)}
     assert read_checkpoint(written(tmp_path / "fc", alone, own), wide).tensors["fc.weight"].shape == (WIDTH, 96)
     del own["fc.weight"]
     assert read_checkpoint(written(tmp_path / "none", alone, random_head() | own), SHAPE).reading == read.reading
-    with pytest.raises(ModelError, match="64 wide and reads 96 .* no fc.weight"):
+    with pytest.raises(ModelError, match="lacks fc.weight"):
         read_checkpoint(written(tmp_path / "no", alone, own), wide)
 
 
@@ -356,44 +354,42 @@ OFFSETS = random_head()["d2t"]
         ("SafeAILab", {"mask_hidden": torch.ones(1)}, "mask_hidden"),
         ("speculators", {"layers.1.norm.weight": torch.ones(1)}, "layers.1.norm.weight"),
         ("SafeAILab", {"norm.weight": torch.ones(65)}, r"norm.weight of bad is \[65\]"),
-        ("SafeAILab", {"draft_vocab_size": 30}, "31 rows"),
         ("SpecForge", {"eagle_config": {KEY: [1, 3, 7]}}, r"layers \[1, 3, 7\].* 6 different"),
-        ("SpecForge", {KEY: [0, 2, 4]}, "leave the list out"),
-        ("speculators", {"norm_before_fc": True}, "and none of all"),
-        ("speculators", {"input_norm.weight": torch.ones(3 * WIDTH)}, "and one of all"),
-        ("SpecForge", {"input_norm.weight": torch.ones(3 * WIDTH), "norm_before_fc": False}, "and one of all"),
+        ("SpecForge", {KEY: [0, 2, 4]}, r"\[0, 2, 4\] .* and \[0, 2, 3\]"),
+        ("speculators", {"norm_before_fc": True}, "other norms"),
+        ("speculators", {"input_norm.weight": torch.ones(3 * WIDTH)}, "other norms"),
+        ("SpecForge", {"input_norm.weight": torch.ones(3 * WIDTH), "norm_before_fc": False}, "other norms"),
         (
             "SafeAILab",
             {"fc.weight": None, "input_norm.weight": torch.ones(WIDTH), "norm_before_fc": True} | LAST,
-            "norms",
+            "lacks fc.weight",
         ),
         ("SafeAILab", {KEY: [1, 1, 3]}, "different"),
         ("SafeAILab", {KEY: [1, 2.5]}, "whole numbers"),
         ("SafeAILab", {KEY: [1, 3]}, "192"),
-        ("SafeAILab", {"fc.weight": torch.ones(WIDTH, 3 * 48)}, "64 wide, give 192"),
-        ("SafeAILab", {"d2t": OFFSETS + 90}, "vocabulary of 97"),
-        ("SafeAILab", {"d2t": OFFSETS - 60}, "vocabulary"),
+        ("SafeAILab", {"fc.weight": torch.ones(WIDTH, 3 * 48)}, r"fc.weight of bad is \[64, 144\]"),
+        ("SafeAILab", {"d2t": OFFSETS + 90}, "of the 97"),
+        ("SafeAILab", {"d2t": OFFSETS - 60}, "of the 97"),
         ("SafeAILab", {"d2t": -torch.arange(DRAFTED)}, "31 different tokens"),
         ("SafeAILab", {"d2t": OFFSETS + torch.arange(DRAFTED)}, "offsets, .* subtract arange"),
         ("SpecForge", {"d2t": OFFSETS * 0, "t2d": torch.ones(97, dtype=torch.bool)}, "others than the 97"),
         ("SafeAILab", {"d2t": None}, "d2t"),
-        ("SafeAILab", {"t2d": torch.ones(96, dtype=torch.bool)}, "vocabulary of 96"),
+        ("SafeAILab", {"t2d": torch.ones(96, dtype=torch.bool)}, r"t2d of bad is \[96\]"),
         ("SafeAILab", {"t2d": torch.tensor(True)}, "t2d of bad is"),
-        ("SafeAILab", {"lm_head.weight": None}, "no lm_head.weight"),
+        ("SafeAILab", {"lm_head.weight": None}, "lacks lm_head.weight"),
         ("SafeAILab", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
-        ("SafeAILab", {"hidden_size": None}, "hidden_size"),
         *(("SafeAILab", {"rms_norm_eps": epsilon}, "rms_norm_eps") for epsilon in ("small", -1e-6, float("nan"))),
         ("SafeAILab", {"hidden_act": "gelu"}, "silu"),
         ("SafeAILab", {"num_hidden_layers": 4}, "one layer"),
         ("speculators", {"speculators_model_type": "dflash"}, "'dflash'"),
         ("SpecForge", {"norm_output": True}, "SpecForge trains"),
         ("SpecForge", {"eagle_config": {KEY: [0, 2, 3], "norm_output": False}}, "lm_head"),
-        ("SafeAILab", {"fc_norm": True}, "SafeAILab"),
-        ("speculators", {"fc_norm": True}, "0 norms of single"),
+        ("SafeAILab", {"fc_norm": True}, "other norms"),
+        ("speculators", {"fc_norm": True}, "other norms"),
         ("speculators", FC_NORM | {"fc_norm.1.weight": torch.ones(WIDTH + 1)}, r"fc_norm.1.weight of bad is \[65\]"),
-        ("speculators", FC_NORM | {"input_norm.weight": torch.ones(3 * WIDTH)}, "exclude"),
+        ("speculators", FC_NORM | {"input_norm.weight": torch.ones(3 * WIDTH)}, "other norms"),
         ("speculators", {"fc_norm": "yes"}, "no usable fc_norm"),
-        ("SafeAILab", {"num_attention_heads": 5}, "do not fit"),
+        ("SafeAILab", {"num_attention_heads": 5}, "with 5 heads"),
     ],
 )
 def test_a_checkpoint_that_is_no_head_for_this_target_is_refused(
@@ -413,8 +409,8 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path, monkeypatch: pyte
     assert read_checkpoint(tmp_path, SHAPE).reading.layers == IDS
     for file, data, reason in (
         ("model.safetensors", "no tensors", "cannot be read"),
-        ("config.json", "[1]", "settings of a model"),
-        ("config.json", "{", "JSON"),
+        ("config.json", "[1]", "cannot be read"),
+        ("config.json", "{", "cannot be read"),
     ):
         (tmp_path / file).write_text(data)
         with pytest.raises(ModelError, match=reason):
@@ -490,24 +486,6 @@ def test_states_that_were_not_trained_show_as_a_cliff(built_in, monkeypatch):
     assert found.depths[0] == sound.depths[0]
     assert found.depths[1].own_states.estimate < 0.6 * sound.depths[1].own_states.estimate
     assert any("the wrong state is fed back" in sentence for sentence in found.findings)
-
-
-def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path, capsys):
-    folder = shutil.copytree(demo.EAGLE3, tmp_path / "head")
-    config = json.loads((folder / "config.json").read_text())
-    del config[KEY]
-    (folder / "config.json").write_text(json.dumps(config | {"eagle_config": {KEY: [0, 1, 2]}}))
-    assert cli.main(["heads", str(folder), "--limit", "4", "--depth", "2", "--tokens", "12", "--json"]) == 0
-    told = capsys.readouterr()
-    assert "layers 1, 2 and 3" in told.err and "guess" in told.err
-    told = json.loads(told.out)
-    used, *others = told["tried"]
-    best = next(each for each in others if each["setting"] == '"eagle_aux_hidden_state_layer_ids": [2, 4, 5]')
-    assert told["guess"] and used["gain"]["estimate"] == 0
-    assert used["first"]["estimate"] == told["depths"][0]["own_states"]["estimate"] < best["first"]["estimate"]
-    assert best["gain"]["estimate"] == pytest.approx(best["accepted"]["estimate"] - used["accepted"]["estimate"])
-    assert best["accepted"] == max((each["accepted"] for each in told["tried"]), key=lambda each: each["estimate"])
-    assert best["gain"]["low"] > 0 and best["setting"] in told["findings"][0]
 
 
 def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, monkeypatch):

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import random
-import stat
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
@@ -32,7 +31,7 @@ from mars_viz.figures.svg import token_bars
 from mars_viz.race import RaceStore, load_race, save_race
 from mars_viz.run import Run
 from mars_viz.runfiles import codec, unpacked
-from mars_viz.runfiles.tables import TABLES, opened, to_bytes
+from mars_viz.runfiles.tables import TABLES, from_bytes, to_bytes
 from mars_viz.ui.gallery import to_be_seen
 from tests.factories import toy_run
 from tests.test_race import toy_race
@@ -205,10 +204,6 @@ def files():
     return codec.encode(toy_run())
 
 
-def mode(mode: int) -> Callable[[zipfile.ZipInfo], None]:
-    return lambda info: setattr(info, "external_attr", mode << 16)
-
-
 def but(data: bytes, at: int, value: int, size: int = 4) -> bytes:
     return data[:at] + value.to_bytes(size, "little") + data[at + size :]
 
@@ -228,15 +223,8 @@ def stored(files: Files) -> bytes:
     return zipped(files, lambda info: setattr(info, "compress_type", zipfile.ZIP_STORED))
 
 
-def overlapping(files: Files) -> bytes:
-    """Two entries that share their bytes: the second is a file within the first."""
-    inner = stored({"rows.parquet": files["rows.parquet"]})[: 30 + len("rows.parquet") + len(files["rows.parquet"])]
-    data = stored({**files, NODES: inner})
-    return but(data, data.rindex(b"rows.parquet") - 46 + AT, data.index(inner))
-
-
 END, LOCATOR = b"PK\x05\x06", struct.pack("<4sLQL", b"PK\x06\x07", 0, 2**60, 1)
-WAY, FLAGS, CRC, PACKED, AT = 10, 8, 16, 20, 42
+WAY, FLAGS, CRC, AT = 10, 8, 16, 42
 HALF, LENGTH, NODES = bytes(30_000_000), (30_000_000).to_bytes(4, "little"), "nodes.parquet"
 NO_ZIP, NO_PART, FAR_MORE = "damaged or no zip", "no part of a run", "far more than a run"
 RUNS: list[tuple[Callable[[Files], bytes], str]] = [
@@ -254,9 +242,6 @@ RUNS: list[tuple[Callable[[Files], bytes], str]] = [
     (lambda files: zipped(in_folder(files, "a/b/")), NO_PART),
     (lambda files: zipped(in_folder(files, "a/") | {f"b/{NODES}": b""}), NO_PART),
     (lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}), "more than one"),
-    (lambda files: zipped(files, mode(stat.S_IFLNK | 0o777)), NO_PART),
-    (lambda files: zipped(files, mode(stat.S_IFBLK | 0o660)), NO_PART),
-    (lambda files: zipped({**files, f"run/{NODES}/": b""}), NO_PART),
     (lambda files: zipped({name + "/" * (name == NODES): b"" for name in files}), "is missing|no JSON"),
     (lambda files: zipped({**files, "nodes.parqueX": b"x"}).replace(b"nodes.parqueX", NODES.encode()), NO_PART),
     (lambda files: zipped({**files, "NODES.PARQUET": b""}), NO_PART),
@@ -265,23 +250,16 @@ RUNS: list[tuple[Callable[[Files], bytes], str]] = [
     (lambda files: zipped(files, lambda info: setattr(info, "compress_type", zipfile.ZIP_BZIP2)), "unusual"),
     (lambda files: lying(files, NODES, WAY, 0, 2), NO_ZIP),
     (lambda files: lying(files, NODES, FLAGS, 1, 2), "encrypted"),
-    (lambda files: but(zipped(files), zipped(files).index(NODES.encode()) - 24, 1, 2), NO_ZIP),
     (lambda files: lying(files, NODES, CRC, 7), NO_ZIP),
     (lambda files: zipped({**files, **{f"{i}/": b"" for i in range(99)}}), "too many"),
     (lambda files: zipped({**files, NODES: HALF}), FAR_MORE),
     (lambda files: zipped({name: HALF for name in codec.NAMES}), FAR_MORE),
     # every header claims that what takes 30 MB unpacks to ten bytes
     (lambda files: zipped({**files, NODES: HALF}).replace(LENGTH, bytes([10, 0, 0, 0])), f"{FAR_MORE}|damaged"),
-    (overlapping, NO_ZIP),
     (lambda files: ending(files, 16, 10), NO_ZIP),
-    (lambda files: ending(files, 10, 2, 2), NO_ZIP),
     (lambda files: ending(files, 12, 60), NO_ZIP),
     (lambda files: lying(files, "rows.parquet", AT, 3), NO_ZIP),
-    (lambda files: lying(files, "pieces.parquet", PACKED, 2**30), NO_ZIP),
-    (lambda files: ending(files, 20, 900, 2), NO_ZIP),
-    (lambda files: ending(files, 20, 9, 2) + b"x" * 90, NO_ZIP),
     (lambda files: zipped(files).replace(END, LOCATOR + END), NO_ZIP),
-    (lambda files: zipped({"other": b""}) + zipped(files), NO_ZIP),
 ]
 
 
@@ -293,7 +271,7 @@ def test_hostile_zips_are_refused_and_leave_nothing(tmp_path, tmp_path_factory, 
     (tmp_path / "in").mkdir()
     for make, message in RUNS:
         with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})") as refused:
-            runfiles.read_zip(io.BytesIO(make(files)), tmp_path / "in" / "run")
+            runfiles.read_zip(make(files), tmp_path / "in" / "run")
         assert len(str(refused.value)) < 500 and str(refused.value).isprintable()
     assert [path.name for path in tmp_path.rglob("*")] == ["in"]
 
@@ -327,13 +305,13 @@ def test_damaged_bytes_end_no_process_and_a_nan_that_signals_is_refused(files):
     start = end - int.from_bytes(data[end:][:4], "little")
     for place in (*range(0, start, 29), *range(start, end, 2)):
         with suppress(BadInput):
-            opened("rounds", data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]).read()
+            from_bytes("rounds", data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :], 10_000)
     packed = zipped(files)
     for place in range(0, len(packed), 99):
         with suppress(BadInput):
             unpacked(packed[:place] + bytes([packed[place] ^ 0x10]) + packed[place + 1 :])
-    nodes = opened("nodes", files["nodes.parquet"]).read()
+    nodes = from_bytes("nodes", files["nodes.parquet"], 10_000)
     entropy = nodes["q_entropy"].copy()
     entropy.view(np.uint32)[0] = 0x7FA00000
     with pytest.raises(BadInput, match="impossible value"):
-        opened("nodes", to_bytes("nodes", {**nodes, "q_entropy": entropy})).read()
+        from_bytes("nodes", to_bytes("nodes", {**nodes, "q_entropy": entropy}), 10_000)

@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import samples
 from mars_viz.errors import BadInput
 from mars_viz.records import Timing
-from mars_viz.runfiles import list_runs, load_run
-from mars_viz.runstore import RunStore
+from mars_viz.runfiles import load_run
+from mars_viz.runstore import RunStore, list_runs
 from mars_viz.sweep import load_sweep
 from mars_viz.ui import library, navigation
 from mars_viz.ui.lessons import LESSONS

@@ -17,8 +17,7 @@ from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput, TooLarge
 from mars_viz.race import RECORDED, Race, RaceLane, RaceStep, RaceStore, RaceTexts, save_race
 from mars_viz.run import Settings
-from mars_viz.runfiles import RunStatus
-from mars_viz.runstore import RunStore
+from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import live, models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import models as job_models
 from mars_viz.ui.jobs import tasks

@@ -24,8 +24,7 @@ from mars_viz.backend_choice import BackendChoice
 from mars_viz.errors import BadInput
 from mars_viz.exploration import MapProgress as Mapped
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import RunStatus
-from mars_viz.runstore import RunStore, read
+from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.ui import live, tab_jobs
 from mars_viz.ui.jobs import decode_job, models, tasks
 from mars_viz.ui.jobs.decode_job import Decoded, Ways, map_job, walk_job

@@ -26,8 +26,8 @@ from mars_viz.permissions import DELETE, PATHS, ClassLimits, MayDelete, MayNameP
 from mars_viz.permissions import who_may_delete as deletes
 from mars_viz.permissions import who_may_name_paths as names_paths
 from mars_viz.run import Run
-from mars_viz.runfiles import RunStatus, save_run
-from mars_viz.runstore import RunStore
+from mars_viz.runfiles import save_run
+from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_id
 from mars_viz.ui import startup, visitors

@@ -21,6 +21,7 @@ from mars_viz.race import load_race, save_race
 from mars_viz.recording import Recording
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run
+from mars_viz.runstore import list_runs
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_backend
@@ -238,7 +239,7 @@ def test_a_run_that_cannot_be_listed_is_listed_with_its_fault(faults, folder, mo
 
     monkeypatch.setattr(runfiles, "_remembered", about)
     for error in (OSError, RecursionError, KeyError):
-        good, bad = runfiles.list_runs(folder / "runs")
+        good, bad = list_runs(folder / "runs")
         assert not good.error and (error.__name__ in bad.error or error is OSError)
     faults.clear()
 

@@ -347,7 +347,7 @@ def test_the_number_of_nodes_is_gamma() -> None:
     assert Settings(tree="dynamic:depth=3").tree == "dynamic:depth=3,topk=4"
     static = Settings(tree="static:accept=0.7-0.15-.05,depth=5,nodes=12")
     assert static.tree == "static:accept=0.7-0.15-0.05,depth=5" and static.gamma == 12
-    assert shape_named("chain").shape == Shape()
+    assert shape_named("chain") == Shape()
 
 
 SEQUOIA = (0.6, 0.2, 0.1)

@@ -123,7 +123,7 @@ class Measuring(Generic[C]):
 
     def _costs(self, times: dict[Any, list[float]]) -> Any:
         backend, gamma = self._backend, self._gamma
-        shape = shape_named(self._settings.tree).shape.within(gamma)
+        shape = shape_named(self._settings.tree).within(gamma)
         least = gamma if shape.drawn else 1  # drawn paths have a fixed size
         levels = [times[f"draft {level}"] for level in range(1, shape.depth + 1)]  # none for a chain
         drafted = self._spent_drafting.tokens or gamma
@@ -245,7 +245,7 @@ def _tasks(
         prefix = tuple(itertools.islice(itertools.cycle(words), length + 1))
     target.prefill([prefix[:-1]])
     drafter.prefill([prefix[:-1]])
-    shape = shape_named(settings.tree).shape.within(gamma)
+    shape = shape_named(settings.tree).within(gamma)
     levels = shape.depth
     for width in range(1, gamma + 2):
         ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)

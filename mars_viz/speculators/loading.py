@@ -25,7 +25,16 @@ from mars_viz.run import Settings
 from mars_viz.speculators import model_files as files
 from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, inference, is_spread, layout, place_of
+from mars_viz.speculators.devices import (
+    DeviceMap,
+    check_fit,
+    dtype_of,
+    fit_cores,
+    inference,
+    is_spread,
+    layout,
+    place_of,
+)
 from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import (
     Eagle3,
@@ -43,14 +52,13 @@ from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint,
 from mars_viz.speculators.drafters.hf import TransformersDrafter, assistant_model
 from mars_viz.speculators.drafters.mixed import MixedDrafter
 from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
-from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TextDrafter, TrigramDrafter
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextDrafter, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
-from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.vllm_http import Server
 
@@ -287,11 +295,11 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             return Part(source.name, lambda _: NgramDrafter(source.n, site.place, source.min or 1), source.name)
         case Suffix() | Trigram():
             tokens, revision = site.read(source.text)
-            before, place = TextBefore(tokens), site.place
+            place, name = site.place, revision or source.name
             if isinstance(source, Trigram):
-                return Part(source.name, lambda _: TrigramDrafter(before, place), revision or source.name)
-            indexed = partial(SuffixDrafter, source.n, before, place, source.min or 1)
-            return Part(source.name, lambda _: indexed(), revision or source.name)
+                return Part(source.name, lambda _: TrigramDrafter(tokens, place), name)
+            n, least = source.n, source.min or 1
+            return Part(source.name, lambda _: SuffixDrafter(n, tokens, place, least), name)
         case Layers():
             model = site.inside(source.name)
             fewer = with_layers(model, source.kept(len(layers_of(model)[1])))
@@ -384,8 +392,10 @@ def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bo
             folder = files.fetched(wanted.head, ["config.json", "*.safetensors"])
         named = wanted
         if not list(folder.glob("*.safetensors")):
-            fetch = f"hf download {wanted.head} --local-dir DIR"
-            raise ModelError(files.no_safetensors(wanted.head, f"Fetch it ({fetch}), convert it in DIR: {CONVERT}"))
+            raise ModelError(
+                f"{wanted.head} holds no *.safetensors; only that format is loaded. Fetch it (hf download "
+                f"{wanted.head} --local-dir DIR), convert it in DIR, and name DIR: {CONVERT}"
+            )
     config = config.get_text_config()
     shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
     return replace(read_checkpoint(folder, shape), name=named.name, revision=files.revision_of(str(folder)))
@@ -412,12 +422,11 @@ def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
         vocabulary, own["lm_head.weight"] = tokens, (shared | own)["lm_head.weight"][rows]
     weights = HeadWeights(
         shared | own,
-        head.shape.heads,
-        head.shape.epsilon,
+        head.heads,
+        head.epsilon,
         head.rotary,
         normed_residual=head.normed_residual,
         normed_output=head.normed_output,
     )
-    readings = head.reading, *head.others
-    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, settings)  # noqa: E731
+    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), (head.reading,), vocabulary, settings)  # noqa: E731
     return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)

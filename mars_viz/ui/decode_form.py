@@ -217,7 +217,7 @@ def draft_fields(
     Returns the initial settings and the chosen shape, policy and controller.
     """
     shape = current_session().models.tree
-    if shape_named(shape).shape.name != start.tree and (shape != CHAIN or start.drafts_trees):
+    if shape_named(shape).name != start.tree and (shape != CHAIN or start.drafts_trees):
         start = replace(start, tree=shape, gamma=shapes.drafted_tokens(None, shape), controller=NONE)
     tree = tree_name(prefix, start, shown)
     policy = None if tree == CHAIN else among_siblings(rules, prefix, rule_named(start.rule).policy)
@@ -296,7 +296,6 @@ def checked(notices: list[str], request: DecodeRequest, *, under_way: bool) -> S
     try:
         chosen = request.settings()
         rule_named(chosen.rule).checked_dial(chosen.dial)
-        rights.check_tokens(chosen.max_new_tokens)
         names.pair_named(request.choice.target, request.choice.drafter).check(chosen)
     except BadInput as error:
         notices.append(str(error))

@@ -23,7 +23,7 @@ from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui import faults, library, navigation, theme, visitors
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
+from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_texts
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session, current_session
@@ -41,8 +41,9 @@ class Card:
     name: str  # key for opening; the id of a run
     title: str
     line: str  # description, or the error
-    fact: str  # provenance or a number in words; may be empty
-    picture: str  # SVG made from the item's data; empty if it cannot be opened
+    fact: str = ""  # provenance or a number in words
+    picture: str = ""  # SVG made from the item's data; empty without one
+    opens: bool = True
 
     @property
     def html(self) -> Html:
@@ -71,8 +72,7 @@ def played_values(run: Run) -> tuple[float, float, float]:
 
     Loose is 0.8, or the highest value with a text that differs from the strict one, if that is lower.
     """
-    assert run.dial_map is not None  # guaranteed by shown_first
-    segments = run.dial_map.segments_for(mapped_gamma(run))
+    segments = mapped_texts(run)
     differing = [segment for segment in segments if segment.token_ids != segments[-1].token_ids]
     loose = LOOSE
     if differing and differing[-1].high <= LOOSE:
@@ -89,7 +89,7 @@ def run_cards(catalog: RunCatalogue, run_ids: Iterable[str]) -> Iterator[Card]:
             with contained("This run"):
                 card = run_card(run_id, title, catalog.opened(run_id), catalog.line(run_id))
         except BadInput as error:
-            card = Card(run_id, title, visitors.told(str(error)), "", "")
+            card = Card(run_id, title, visitors.told(str(error)), opens=False)
         yield card
 
 
@@ -112,18 +112,11 @@ def to_be_seen(run: Run) -> str:
 
 
 def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
-    """Yield a card per lesson, with a picture of the lesson's run."""
+    """Yield a card per lesson."""
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
         run_id = library.suited(catalog, lesson.lacks, lesson.sample)
-        picture, fact = "", UNSERVED
-        try:
-            with contained("This lesson's sample"):
-                picture = lesson.thumbnail(catalog.opened(run_id)) if run_id else ""
-                fact = "" if picture else UNSERVED
-        except BadInput as error:
-            fact = str(error)
-        yield Card(str(lesson_number), title, lesson.point, fact, picture)
+        yield Card(str(lesson_number), title, lesson.point, "" if run_id else UNSERVED, opens=bool(run_id))
 
 
 NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
@@ -189,7 +182,7 @@ def _in_cards(kind: str, cards: Iterable[Card], opened: Callable[[str], None]) -
             with st.container(border=True):
                 theme.show(card.html)
                 verb = "Open the lesson" if kind == "lessons" else "Open"
-                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.picture):
+                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.opens):
                     opened(card.name)
 
 

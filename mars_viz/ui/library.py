@@ -19,9 +19,8 @@ from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.run import Run
-from mars_viz.runfiles import ListedRun, RunOrigin, RunStatus
 from mars_viz.runlist import labels_of, listed_runs, of_tab
-from mars_viz.runstore import GONE, Makers, read
+from mars_viz.runstore import GONE, ListedRun, Makers, RunOrigin, RunStatus, read
 from mars_viz.ui import theme
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import class_view

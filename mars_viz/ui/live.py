@@ -16,8 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders, samples
 from mars_viz.chat import History
-from mars_viz.components.race import growing, replay
-from mars_viz.components.race import racing as lanes_so_far
+from mars_viz.components import race as lanes
 from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
@@ -25,8 +24,7 @@ from mars_viz.escapes import markdown
 from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceLane, RaceStore, Racing, list_races, load_race
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import RunStatus
-from mars_viz.runstore import new_name, read
+from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.shapes import draft_words
 from mars_viz.sweep.document import of_one_position
 from mars_viz.ui import decode_form, documents, faults, links, models_form, navigation, share, tab_jobs, theme, visitors
@@ -240,7 +238,7 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     run = progress.so_far
     if run is not None or not state.finished:
         theme.numbers(tiles(run))
-        growing(run, progress.prompt, job=page_state.run, key="live-stream")
+        lanes.show(lanes.live_payload(run, progress.prompt, page_state.run), key="live-stream")
     if progress.run is not None:
         request = tab_jobs.follow_up(current_session(), progress.run)
         if request is not None:
@@ -307,7 +305,7 @@ def _raced(entry: RaceEntry, deeds: DeltaGenerator, *, play: bool) -> None:
         opened = _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
-    replay(opened, key="race-replay", play=play)
+    lanes.show(lanes.race_payload(opened), key="race-replay", play=play)
     board = share.Table("What each lane took", f"{entry.path.name}-race", lambda: pd.DataFrame(opened.rows))
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
@@ -319,7 +317,8 @@ def _race_item(entry: RaceEntry) -> Item:
 
 def _racing(job: Job[Raced], name: str) -> None:
     tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race")
-    lanes_so_far(job.progress.texts, job.progress.prompt, job.progress.settings, job=name, key="race-lanes")
+    now = job.progress
+    lanes.show(lanes.racing_payload(now.texts, now.prompt, now.settings, name), key="race-lanes")
 
 
 def device(request: DecodeRequest) -> None:

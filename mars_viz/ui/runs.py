@@ -25,10 +25,10 @@ from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.reproduce import recipe
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import ListedRun, RunOrigin, RunStatus, write_zip
+from mars_viz.runfiles import write_zip
 from mars_viz.runfiles.manifest import LONGEST_TAG, checked_tags
 from mars_viz.runlist import Order, Query, found, listed_runs, of_tab, tags_among
-from mars_viz.runstore import LONGEST_TITLE
+from mars_viz.runstore import LONGEST_TITLE, ListedRun, RunOrigin, RunStatus
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import server_class

@@ -292,7 +292,7 @@ def decoding(session: Session) -> None:
 def background(
     key: str, why: str, labels: tuple[str, str], help: str, make: Callable[[], Job[Report]], doing: str, name: str = ""
 ) -> None:
-    """Draw the button that starts a background task of this tab, with the reason for it, or the task's progress.
+    """Draw the button that starts a background task of this tab, with the reason for it if any, or the task's progress.
 
     `labels` are those of the first start and of others. `make` makes the job and may raise BadInput. `key` is unique on
     the page, and `name` that of the task, if it is another.
@@ -312,9 +312,10 @@ def background(
         else:
             shared_worker().submit(new_job)
 
-    words, button = st.columns([6, 1.4], vertical_alignment="center")
+    words, button = st.columns([6, 1.4], vertical_alignment="center") if why else (st.container(), st.container())
     with words:
-        theme.small(why)
+        if why:
+            theme.small(why)
         theme.note("" if job is None else job.progress.error)
     button.button(markdown(labels[job is not None]), key=key, on_click=start, width="stretch", help=markdown(help))
 

@@ -80,7 +80,7 @@ class ModelDrafter(Drafter):
         self._model, self._readable = CachedModel(network), readable
         self._settings, self._vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
-        self._shape = shape_named(settings.tree).shape
+        self._shape = shape_named(settings.tree)
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts."""
@@ -200,12 +200,12 @@ class Eagle3Drafter(Drafter):
     def __init__(
         self, network: EagleNetwork, readings: Sequence[Reading], vocabulary: Tensor | None, settings: Settings
     ):
-        """Read the first of the target's `readings`, unless `layers` is set before `follow`. `vocabulary`, int64 [Vd],
-        ascending, are the target's ids of the head's tokens; None if they are the same."""
+        """Read the first of the target's `readings`. `vocabulary`, int64 [Vd], ascending, are the target's ids of the
+        head's tokens; None if they are the same."""
         self.readings, self.layers = tuple(readings), readings[0].layers
         self._network, self.vocabulary = network, vocabulary
         self._settings, self._pick = settings, Picking.by(settings, vocabulary)
-        self._shape = shape_named(settings.tree).shape
+        self._shape = shape_named(settings.tree)
         self._rows = PrefixRows(network.copy)
         self._target: ModelTarget | None = None
         self.device = network.device
