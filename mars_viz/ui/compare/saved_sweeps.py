@@ -162,27 +162,14 @@ def costs_basis(both: Pairing) -> str:
     )
 
 
-def _divergence_words(both: Pairing, differences: tuple[np.ndarray, np.ndarray] | None) -> str:
-    references = {each.result.plan.against for each in (both.left, both.right)}
-    listed = " or ".join(sorted(references))
-    if differences is None:
-        reference_text = "strict text" if references == {"strict"} else f"sweep's text at {listed}"
-        return (
-            "The first difference of both texts is known for single prompts only: each sweep's figures count from its "
-            f"own {reference_text}, and these two may differ."
-        )
-    first, exact = differences
-    same, unsure = int((first < 0).sum()), int((~exact).sum())
-    sentence = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
-    if not unsure:
-        return sentence
-    return (
-        f"{sentence} {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from {listed} at the same "
-        "token in both sweeps; they differ from there or later, or not at all."
-    )
+def _divergence_words(both: Pairing) -> str:
+    if both.divergence is None:
+        return "The first difference of both texts is known for single prompts only: a sweep keeps no texts."
+    same = int((both.divergence < 0).sum())
+    return f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
 
 
-def _prompt_table(both: Pairing, differences: tuple[np.ndarray, np.ndarray] | None) -> pd.DataFrame:
+def _prompt_table(both: Pairing) -> pd.DataFrame:
     names = (SIDES.left, SIDES.right)
     frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     if both.graded.any():
@@ -194,11 +181,8 @@ def _prompt_table(both: Pairing, differences: tuple[np.ndarray, np.ndarray] | No
     if any(each.result.plan.cut_by is not None for each in (both.left, both.right)):
         for name, drafted in zip(names, both.at("drafted"), strict=True):
             frame[f"drafted, {name}"] = drafted
-    if differences is not None:
-        frame["first differs at token"] = [
-            "never" if first < 0 else f"{first + 1}" if exact else f"{first + 1} or later"
-            for first, exact in zip(*map(np.ndarray.tolist, differences), strict=True)
-        ]
+    if both.divergence is not None:
+        frame["first differs at token"] = ["never" if at < 0 else f"{at + 1}" for at in both.divergence.tolist()]
     return frame
 
 
@@ -361,10 +345,9 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
 
 
 def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
-    parted = pairing.divergence(both)
-    prompts = _prompt_table(both, parted)
+    prompts = _prompt_table(both)
     theme.section("Prompt by prompt")
-    theme.small(_divergence_words(both, parted))
+    theme.small(_divergence_words(both))
     st.dataframe(
         prompts,
         hide_index=True,
