@@ -12,13 +12,11 @@ import sys
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
-from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import Span
 from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
@@ -28,7 +26,7 @@ from mars_viz.costs import BatchCosts
 from mars_viz.documents import lines
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
-from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts, load_task, per_task
+from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.prompts.files import MOST_PROMPTS
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
@@ -135,8 +133,6 @@ def run(options: argparse.Namespace) -> None:
     else:
         asked, folders = (settings, out) if variants is None else (variants.settings(settings), variants.folders(out))
         sweep = sweep_prompts(pair, prompts, asked, span, folders, **keywords)
-    for each in sweep.too_long:
-        note(f"{each.id} will have no results: {each.reason}")
     swept(sweep, f"in {out}" if variants is None else "for every variant")
     results = sweep.results()
     if not len(results[0]):
@@ -278,8 +274,8 @@ def _report(result: SweepResult, dial: float, options: argparse.Namespace, **abo
     say(*lines([*document.summary(sweep, dial, evidence.checks, terms, evidence.load), *grid]))
     advice = f"{found.sentence} {terms.safe}"
     say("", f"{result.plan.rule.title}: {advice}" if grid else advice)
-    if more := next_step(found, options, result.folder, result.plan.turns):
-        say(more)
+    if found.prompts_needed is not None:
+        say(f"{found.next_step} The same command with --resume and a larger --limit adds prompts.".lstrip())
     pack = f", evidence in {options.evidence}" if options.evidence else ""
     say("", f"Results {'below' if grid else 'in'} {options.out}{pack}.")
 
@@ -332,36 +328,6 @@ def terms_of(options: argparse.Namespace) -> Terms:
         raise SettingError("--confidence must be at least 0.5 and below 1.")
     how = Bootstrap(options.confidence, METHODS[options.intervals])
     return Terms(options.loss, how, options.cut_off, options.looping)
-
-
-def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, turns: Turns) -> str:
-    """Return how many prompts a test of the next looser setting needs, and the command to add them; may be empty."""
-    needed = found.prompts_needed
-    if needed is None:
-        return ""
-    if options.task is None and (kinds := prompt_sets.builtin_kinds(options.set)) is not None:
-        limit = per_task(needed, len(kinds))
-    else:
-        try:
-            graded = _graded(options, folder, turns)
-        except BadInput:  # bad lines beyond the swept ones
-            return found.next_step
-        if graded[-1] < needed:
-            return f"{found.next_step} {options.task or options.set} has {graded[-1]} that are graded.".lstrip()
-        limit = 1 + next(place for place, count in enumerate(graded) if count >= needed)
-    return f"{found.next_step} The same command with --resume --limit {limit} adds them.".lstrip()
-
-
-def _graded(options: argparse.Namespace, folder: Path, turns: Turns) -> list[int]:
-    """Return the cumulative number of graded prompts in sweep order; a conversation counts once."""
-    if options.task is not None:
-        return list(range(1, len(load_task(options.task, fewshot=options.fewshot, metric=options.metric).prompts) + 1))
-    prompts = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
-    prompts = store.in_begun_order(folder, prompts)
-    lines: dict[str, bool] = {}
-    for item in prompts.items:
-        lines[item.unit] = lines.get(item.unit, False) or item.graded
-    return list(accumulate(lines.values()))
 
 
 def _checked_grid(options: argparse.Namespace) -> Grid | None:

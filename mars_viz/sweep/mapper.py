@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mars_viz.chat import History
 from mars_viz.controllers import NONE, Control
-from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.exploration import DialMap, Walker, advance, walk
 from mars_viz.prompts import PromptItem
 from mars_viz.records import Emission, emitted
@@ -71,23 +71,13 @@ class LocalMapper:
         self.shared: dict[Prefix, Answer] = {}
         """The answers of active prompts, for several plans."""
 
-    def objections(self, items: Sequence[PromptItem]) -> list[str]:
-        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
-        reasons = []
-        for item in items:
-            try:
-                self._tokens(item, item.opening)
-                reasons.append("")
-            except BadInput as error:
-                reasons.append(str(error))
-        return reasons
-
     def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
         """Add the prompt with this index, after the turns in `history`, for the plans with these numbers."""
         try:
-            prompt = self._tokens(item, history)
+            prompt = self._backend.prompt_ids(item.prompt, self._plan.settings, history, chat=self._plan.chat)
         except BadInput as error:
-            self._refused.append(MappedPrompt(index, error=str(error)))
+            after = "" if history == item.opening else "With the turns before it and their answers: "
+            self._refused.append(MappedPrompt(index, error=f"{after}{error}"))
             return
         walkers = {}
         for number in plans:
@@ -125,14 +115,6 @@ class LocalMapper:
         self._hand.clear()
         self._refused.clear()
         self.shared.clear()
-
-    def _tokens(self, item: PromptItem, history: History) -> Prefix:
-        try:
-            return self._backend.prompt_ids(item.prompt, self._plan.settings, history, chat=self._plan.chat)
-        except BadInput as error:
-            if history == item.opening:
-                raise
-            raise PromptError(f"With the turns before it and their answers: {error}") from error
 
     def _mapped(self, one: ActivePrompt) -> MappedPrompt:
         results, pieces, own = dict[int, tuple[Lines, PromptTexts]](), self._backend.tokenizer.pieces, True

@@ -467,22 +467,6 @@ def value_at(
     return band_at(result, measure, np.array([dial]), how, *prompts).only
 
 
-def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], how: Bootstrap = DEFAULT) -> Interval:
-    """Return the modelled speed-up of answers of the first sweep's setting over the other's, paired by prompt. For
-    sweeps with a controller, equal costs and equal prompts. Raises BadInput if they cannot be compared."""
-    (first, dial), (second, second_dial) = one, other
-    names = [result.prompts["id"].tolist() for result, _ in (one, other)]
-    if names[0] != names[1] or first.costs is None or first.costs != second.costs or "modelled" not in first.lines:
-        raise SettingError("These sweeps have other prompts or costs, so their paces cannot be compared.")
-    sides = [(first, np.array([dial])), (second, np.array([second_dial]))]
-    theirs, ours = (result.at("modelled", at).astype(np.float64) for result, at in reversed(sides))
-    interval, moved = band(divided, theirs, ours, how=how, units=first.units), []
-    for costs in at_ends(first.costs):
-        low, high = (divided(*(_spent(result, each, at) for result, at in reversed(sides))) for each in costs)
-        moved.append((low, high))
-    return widened(interval, moved).only
-
-
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
     """One of two compared figures: a sweep's figure at a dial value, for some of its prompts."""

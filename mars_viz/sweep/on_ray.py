@@ -193,10 +193,6 @@ class SweepWorker:
         """Return this machine's costs; None if it is too busy."""
         return measured(self._backend, settings)
 
-    def objections(self, plan: Plan, items: Sequence[PromptItem]) -> list[str]:
-        """Return, for each prompt, the reason why it cannot be decoded even alone; empty if it can."""
-        return LocalMapper(self._backend, plan).objections(items)
-
     async def map(self, sweep: int, plan: Plan, task: Task) -> MappedPrompt | str:
         """Map a prompt of the plan of the sweep with this number. Concurrent calls advance all of their prompts in
         turn. A process whose device is lost ends, which Ray reports."""
@@ -255,7 +251,6 @@ class WorkerPool:
         """Live workers, in order of their start."""
         self._gone: list[int] = []  # numbers of prompts mapped by workers that were lost
         self._sweeps = 0  # number of sweeps so far
-        self._plan: Plan | None = None
         self._sent: Any = None  # the plan in Ray's object store
         self._queue: list[Task] = []  # a heap: the first of the set goes first
         self._losses: Counter[str] = Counter()  # workers that were lost, by what they had
@@ -268,7 +263,7 @@ class WorkerPool:
         """Return the pool, which maps prompts of this plan from now on."""
         import ray
 
-        self._sweeps, self._plan, self._sent = self._sweeps + 1, plan, ray.put(plan)
+        self._sweeps, self._sent = self._sweeps + 1, ray.put(plan)
         self._losses.clear()
         return self
 
@@ -302,24 +297,18 @@ class WorkerPool:
             self.settle(1.0)
         return self._provenance
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Return the answer of any ready worker."""
+    def measured(self, settings: Settings) -> Costs | None:
+        """Return the costs of the first ready worker's machine; None if it is too busy."""
         import ray
 
-        while True:
-            while not self.ready:
-                self.grow(1)
-                self.settle(1.0)
-            worker = self.ready[0]
-            try:
-                return ray.get(getattr(worker.actor, method).remote(*arguments))
-            except ray.exceptions.RayActorError as error:
-                self._lose(worker, error)
-
-    def objections(self, items: Sequence[PromptItem]) -> list[str]:
-        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
-        reasons: list[str] = self.ask("objections", self._plan, items)
-        return reasons
+        self.provenance()
+        try:
+            costs: Costs | None = ray.get(self.workers[0].actor.measured.remote(settings))
+        except ray.exceptions.RayActorError as error:
+            raise ModelError(
+                f"The worker ended while costs were measured ({_one_line(error)}). Begin again."
+            ) from error
+        return costs
 
     def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
         """Add a prompt for the only plan."""
@@ -467,7 +456,7 @@ def sweep_with(
 ) -> SweepLoop:
     """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
     before others start. `how` has `chat` and `resume`. Raises BadInput like `Sweep`, and if no worker is available."""
-    costs = partial(pool.ask, "measured", settings)
+    costs = partial(pool.measured, settings)
     return SweepLoop(prompts, {Path(out): settings}, span, pool.provenance(), pool.mapping, costs=costs, **how)
 
 

@@ -27,7 +27,6 @@ from mars_viz.sweep.store import SweepStore, open_store
 from mars_viz.words import exactly, number
 
 _SEARCHES = 8  # maximum number of cached lists of dial values
-MAX_LINES = 20_000_000  # far above any sweep, far below a machine's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,38 +209,19 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
 
 
 def _read(store: SweepStore) -> SweepResult:
-    """Read every file's lines into preallocated columns, so that files are not kept in memory."""
-    folder, least, total = store.folder, store.finished(), store.results.count_lines()
-    if total > MAX_LINES:
-        raise RunFileError(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
-    if not total:
+    folder, plan, least = store.folder, store.plan, store.finished()
+    if not (tables := list(store.tables())):
         raise RunFileError(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
-    plan = store.plan
-    lines = {}
-    for name, kind in per_segment(plan).items():
-        several = pa.types.is_fixed_size_list(kind)
-        element = kind.value_type if several else kind
-        lines[name] = np.empty((total, kind.list_size) if several else total, element.to_pandas_dtype())
-    names = [*PER_PROMPT, *(["question"] if plan.turns is Turns.ALL else [])]
-    prompts: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    starts, count = [np.zeros(0, np.int64)], 0
-    for table in store.tables():
-        if count + len(table) > total:
-            break  # it grew meanwhile
-        heads = np.flatnonzero(np.diff(table.column("prompt").to_numpy(), prepend=-1))
-        starts.append(heads + count)
-        first = table.take(pa.array(heads))
-        for name, values in lines.items():
-            values[count : count + len(table)] = _column(table, name)
-        for name in names:
-            prompts[name].append(_column(first, name))
-        count += len(table)
-    begins = np.concatenate(starts)
-    if count != total or len(begins) < least:
+    table = pa.concat_tables(tables)
+    starts = np.flatnonzero(np.diff(table.column("prompt").to_numpy(), prepend=-1))
+    if len(starts) < least:
         raise RunFileError(f"{folder} changed while it was read. Open it again, or take a fresh copy.")
-    columns = {name: np.concatenate(parts) for name, parts in prompts.items()}
-    _check(plan, columns, lines, begins, folder)
-    return _result(store, columns, lines, begins)
+    lines = {name: _column(table, name) for name in per_segment(plan)}
+    firsts = table.take(pa.array(starts))
+    names = [*PER_PROMPT, *(["question"] if plan.turns is Turns.ALL else [])]
+    prompts = {name: _column(firsts, name) for name in names}
+    _check(plan, prompts, lines, starts, folder)
+    return _result(store, prompts, lines, starts)
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:

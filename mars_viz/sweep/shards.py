@@ -95,10 +95,6 @@ class DataSet:
             if single // BATCH in files.batches:
                 (self.folder / prompt_file(single)).unlink(missing_ok=True)
 
-    def count_lines(self) -> int:
-        """Return the number of lines, from metadata only. Raises BadInput like `read`."""
-        return sum(self._opened(name).metadata.num_rows for name in self.files.names)
-
     def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return these columns (None: all) of a file. Raises BadInput if it is damaged or of another data set."""
         columns, source = columns or self.schema.names, self._opened(name)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History
 from mars_viz.costs import Costs, objection
-from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
+from mars_viz.errors import BadInput, Disturbed, PromptError
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
@@ -25,7 +25,7 @@ from mars_viz.sweep import store
 from mars_viz.sweep.columns import failed_lines
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt
 from mars_viz.sweep.plan import Plan, plan_of
-from mars_viz.sweep.result import Failure, SweepResult, load_sweep
+from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.walk import AT_ONCE
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class Conversations:
         if not item.question:
             return
         if answer is None:
-            self._broken.setdefault(item.unit, unanswered(item))
+            why = f"It follows {item.id}, which has no results; mend that turn, or take first turns alone."
+            self._broken.setdefault(item.unit, why)
         else:
             self._turns.setdefault(item.unit, []).append(Exchange(item.prompt, answer))
 
@@ -76,11 +77,6 @@ class Conversations:
         self._broken.pop(item.unit, None)
 
 
-def unanswered(item: PromptItem) -> str:
-    """Return the reason why the turns after this one have no results."""
-    return f"It follows {item.id}, which has no results; mend that turn, or take first turns alone."
-
-
 class _Mapper(Protocol):
     """The methods of `LocalMapper` and `on_ray.WorkerPool` that a sweep uses."""
 
@@ -88,7 +84,6 @@ class _Mapper(Protocol):
     def reach(self) -> int: ...
     @property
     def done_by(self) -> tuple[int, ...]: ...
-    def objections(self, items: Sequence[PromptItem]) -> list[str]: ...
     def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int]) -> None: ...
     def advance(self) -> Sequence[MappedPrompt]: ...
     def share(self, index: int) -> float: ...
@@ -98,10 +93,9 @@ class _Mapper(Protocol):
 class SweepLoop:
     """A sweep, or the sweeps of a grid, with any mapper: iterate it, stop at any time, and take the results so far.
 
-    A prompt that does not fit in the context is known before decoding (`too_long`), except a later turn, whose length
-    depends on its history. Such a turn, and the turns after it, get a line with the reason, and the others continue.
-    The sweeps of a grid have the same prompts and differ only in a rule's setting or a controller's threshold. After an
-    interruption every sweep's finished prompts remain, and each can be continued separately.
+    A prompt that does not fit in the context, and the turns after it, get a line with the reason, and the others
+    continue. The sweeps of a grid have the same prompts and differ only in a rule's setting or a controller's
+    threshold. After an interruption every sweep's finished prompts remain, and each can be continued separately.
     """
 
     def __init__(
@@ -118,8 +112,8 @@ class SweepLoop:
     ):
         """Start in new folders, each with its settings, or with `resume` continue the sweeps in them, extended by
         further `prompts`. `provenance` is of the mapper's models. `mapper_of` takes the plans. `costs` may be a
-        function that measures them; resumed sweeps keep reliable ones. Raises BadInput if a folder, a plan or all of
-        the prompts prevent it; before writing anything if `costs` is a function."""
+        function that measures them; resumed sweeps keep reliable ones. Raises BadInput if a folder or a plan prevents
+        it; before writing anything if `costs` is a function."""
         begun = [folder for folder in variants if resume and store.holds_sweep(folder)]
         prompts = store.in_begun_order(begun[0], prompts) if begun else prompts
         plans = {
@@ -129,10 +123,6 @@ class SweepLoop:
         costs = costs_for(plans, prompts, resume, costs) if callable(costs) else costs
         self._mapper, self._prompts = mapper_of(*plans.values()), prompts
         self.resources = ExitStack()  # which end with the sweep
-        self.too_long = _too_long(self._mapper, prompts)
-        """Prompts that will have no results, as far as known."""
-        if len(self.too_long) == len(prompts):
-            raise SettingError(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
         begin = store.begin if resume else store.create
         self._stores = [begin(folder, plan, costs, prompts) for folder, plan in plans.items()]
         self._done = [each.finished() for each in self._stores]  # number of prompts finished in each
@@ -320,17 +310,3 @@ def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
         if len(units) > batch:
             return range(finished, index)
     return range(finished, end)
-
-
-def _too_long(mapper: _Mapper, prompts: PromptSet) -> tuple[Failure, ...]:
-    too_long: list[Failure] = []
-    before: PromptItem | None = None
-    for item, reason in zip(prompts.items, mapper.objections(prompts.items), strict=True):
-        if before is not None and item.turn > 1:
-            too_long.append(Failure(item.id, unanswered(before)))
-            continue
-        before = None
-        if reason:
-            too_long.append(Failure(item.id, reason))
-            before = item
-    return tuple(too_long)

@@ -36,7 +36,6 @@ class Sweeping(Progress):
     failed: int = 0  # prompts without results in this job
     share: float = 0.0  # finished part of the current prompt's dial
     seconds: float = 0.0  # time that this job spent on prompts, without other jobs in between
-    too_long: tuple[str, ...] = ()  # a sentence for each prompt that is too long
     workers: tuple[int, ...] = ()  # number of prompts mapped by each worker of a Ray cluster; empty without a cluster
 
     @property
@@ -68,8 +67,7 @@ def _sweep(make: Begin, elsewhere: bool, pair: Any) -> Events:
     """Run the sweep; each step is one batched pass."""
     sweep = make() if elsewhere else make(pair)
     now = sweep.progress
-    too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
-    yield {"too_long": too_long, "finished": now.finished, "before": now.finished, "prompts": now.prompts}
+    yield {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
     spent, began = 0.0, time.perf_counter()
     for now in sweep:
         spent += time.perf_counter() - began
