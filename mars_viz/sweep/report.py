@@ -363,7 +363,7 @@ def _speed(each: Advised) -> float:
 def _with_pair(best: Advised) -> Advised:
     plan, dial = best.sweep.plan, best.found.dial
     control = plan.settings.control
-    if control is None or dial is None:
+    if control is None or dial is None or "modelled" not in best.sweep.result.lines:
         return best
     where = control.controller.advice(control.threshold)
     if control.threshold == control.controller.full(plan.settings.gamma):
