@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History
 from mars_viz.costs import Costs, objection
-from mars_viz.errors import BadInput, Disturbed, PromptError
+from mars_viz.errors import Disturbed
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
@@ -44,37 +44,6 @@ class SweepProgress:
     share: float  # part of the next prompt's dial with a complete text; 0 between prompts
     workers: tuple[int, ...] = ()
     """Number of prompts that each worker has mapped in this session; empty if there is only this process."""
-
-
-class Conversations:
-    """The answers of every unfinished conversation; finished ones must be forgotten. An answer is the target's own
-    text, so that a turn's history is the same for strict and for every dial value."""
-
-    def __init__(self) -> None:
-        self._turns: dict[str, list[Exchange]] = {}  # by conversation, with their answers
-        self._broken: dict[str, str] = {}  # reasons why no further turn can follow
-
-    def before(self, item: PromptItem) -> History | None:
-        """Return the history before this turn; None while a turn is unanswered. Raises BadInput if one failed."""
-        if item.unit in self._broken:
-            raise PromptError(self._broken[item.unit])
-        turns = self._turns.get(item.unit, [])
-        return History(item.system, tuple(turns)) if len(turns) == item.turn - 1 else None
-
-    def record(self, item: PromptItem, answer: str | None) -> None:
-        """Record the target's own text after this turn; None if the turn, and so every later one, has no text."""
-        if not item.question:
-            return
-        if answer is None:
-            why = f"It follows {item.id}, which has no results; mend that turn, or take first turns alone."
-            self._broken.setdefault(item.unit, why)
-        else:
-            self._turns.setdefault(item.unit, []).append(Exchange(item.prompt, answer))
-
-    def forget(self, item: PromptItem) -> None:
-        """Forget the conversation after its last turn."""
-        self._turns.pop(item.unit, None)
-        self._broken.pop(item.unit, None)
 
 
 class _Mapper(Protocol):
@@ -156,18 +125,19 @@ class SweepLoop:
     def _steps(self) -> Iterator[SweepProgress]:
         begun: set[int] = set()  # and not written yet
         ready: dict[int, MappedPrompt] = {}  # that wait for those before them
-        talks, items = self._resumed(), self._prompts.items
+        items = self._prompts.items
+        answers = self._resumed()  # the target's own texts after each turn of an unfinished conversation; None without
         while self._finished < len(items):
-            self._begin(begun, ready, talks)
+            self._begin(begun, ready, answers)
             if (mapped := ready.pop(self._finished, None)) is not None:
                 begun.remove(self._finished)
-                self._write(mapped, talks)
+                self._write(mapped)
                 yield self.progress
                 continue
             for each in self._mapper.advance():
                 ready[each.index] = each
-                answers = (lines["answer"][0] for lines, _ in each.results.values())  # of every plan the same
-                talks.record(items[each.index], next(answers, None))
+                texts = (lines["answer"][0] for lines, _ in each.results.values())  # of every plan the same
+                answers[each.index] = next(texts, None)
             yield self._progress(1.0 if self._finished in ready else self._mapper.share(self._finished))
 
     @property
@@ -175,27 +145,24 @@ class SweepLoop:
         """Number of prompts finished in every sweep."""
         return min(self._done)
 
-    def _resumed(self) -> Conversations:
-        talks, items, finished = Conversations(), self._prompts.items, self._finished
-        if finished < len(items) and items[finished].turn > 1:
-            begins = finished - items[finished].turn + 1
-            told = self._stores[0].told(begins, finished)
-            for item, (answer, error) in zip(items[begins:finished], told, strict=True):
-                talks.record(item, None if error else answer)
-        return talks
+    def _resumed(self) -> dict[int, str | None]:
+        items, finished = self._prompts.items, self._finished
+        if finished == len(items) or items[finished].turn == 1:
+            return {}
+        begins = finished - items[finished].turn + 1
+        told = self._stores[0].told(begins, finished)
+        return {index: None if error else answer for index, (answer, error) in enumerate(told, begins)}
 
-    def _write(self, mapped: MappedPrompt, talks: Conversations) -> None:
-        index, items = mapped.index, self._prompts.items
+    def _write(self, mapped: MappedPrompt) -> None:
+        index, item = mapped.index, self._prompts.items[mapped.index]
         self._failed += not mapped.results
         for number, each in enumerate(self._stores):
             if self._done[number] == index:
                 if mapped.results:
                     each.append(index, *mapped.results[number])
                 else:
-                    each.append(index, failed_lines(each.plan, index, items[index], mapped.error))
+                    each.append(index, failed_lines(each.plan, index, item, mapped.error))
                 self._done[number] += 1
-        if self._finished == len(items) or items[self._finished].unit != items[index].unit:
-            talks.forget(items[index])
 
     def finish(self) -> SweepResult:
         """Sweep to the end and return the first result."""
@@ -214,22 +181,26 @@ class SweepLoop:
     def _progress(self, share: float) -> SweepProgress:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share, self._mapper.done_by)
 
-    def _begin(self, begun: set[int], ready: dict[int, MappedPrompt], talks: Conversations) -> None:
-        for index in in_reach(self._prompts, self._finished, self._mapper.reach):
-            if index in begun:
+    def _begin(self, begun: set[int], ready: dict[int, MappedPrompt], answers: dict[int, str | None]) -> None:
+        """Begin the prompts in reach whose earlier turns have answers. These are the target's own texts, so that a
+        turn's history is the same for strict and for every dial value."""
+        items = self._prompts.items
+        reach = in_reach(self._prompts, self._finished, self._mapper.reach)
+        for index in sorted(answers.keys() - range(reach.start - items[reach.start].turn, reach.stop)):
+            del answers[index]
+        for index in reach:
+            item, before = items[index], range(index - items[index].turn + 1, index)
+            if index in begun or not answers.keys() >= set(before):
                 continue
-            item = self._prompts.items[index]
-            try:
-                history = talks.before(item)
-            except BadInput as error:
-                ready[index] = MappedPrompt(index, error=str(error))
-                talks.record(item, None)
-                begun.add(index)
-                continue
-            if history is not None:
+            begun.add(index)
+            turns = tuple(Exchange(items[each].prompt, answers[each] or "") for each in before)
+            failed = next((items[each].id for each in before if answers[each] is None), None)
+            if failed is not None:
+                why = f"It follows {failed}, which has no results; mend that turn, or take first turns alone."
+                ready[index], answers[index] = MappedPrompt(index, error=why), None
+            else:
                 wanted = [number for number, done in enumerate(self._done) if done <= index]
-                self._mapper.begin(index, item, history, wanted)
-                begun.add(index)
+                self._mapper.begin(index, item, History(item.system, turns), wanted)
 
 
 class Sweep(SweepLoop):
