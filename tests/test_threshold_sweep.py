@@ -140,7 +140,7 @@ def test_what_cannot_be_swept_or_combined_is_refused(tmp_path, capsys):
         ("--over controller --controller svip --tree dynamic:depth=4,topk=3,nodes=8", "cuts chains"),
         ("--over controller --controller svip --drafter ngram:n=3", "without probabilities"),
         ("--over controller --controller svip --high 1", "full length"),
-        ("--controller svip --grid k=1", "grid is one of its thresholds"),
+        ("--controller svip --grid k=1", "write threshold="),
         ("--controller svip:0.3 --grid threshold=0.2", "leave :0.3 out"),
         ("--controller svip --grid threshold=2", "from 0 to 1.5"),
         ("--controller svip --grid threshold=0.2 --over controller", "leave --over or --grid out"),

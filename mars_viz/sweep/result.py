@@ -220,8 +220,23 @@ def _read(store: SweepStore) -> SweepResult:
     firsts = table.take(pa.array(starts))
     names = [*PER_PROMPT, *(["question"] if plan.turns is Turns.ALL else [])]
     prompts = {name: _column(firsts, name) for name in names}
-    _check(plan, prompts, lines, starts, folder)
-    return _result(store, prompts, lines, starts)
+    if not _sound(plan, prompts, lines, starts):
+        raise RunFileError(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
+    good, lengths = prompts["error"] == "", np.diff(starts, append=len(table))
+    reasons = zip(prompts["id"][~good].tolist(), prompts["error"][~good].tolist(), strict=True)
+    failures = tuple(Failure(name, why) for name, why in reasons)
+    lines = {name: values[np.repeat(good, lengths)] for name, values in lines.items()}
+    prompts = {name: values[good] for name, values in prompts.items()}
+    divergence = lines["first_divergence"]
+    lines |= {
+        "kept": lines["drafted"] - lines["rolled_back"],
+        "same": (divergence < 0).astype(np.int32),
+        "agreed": np.where(divergence < 0, lines["tokens"], divergence),
+    }
+    lines |= {name: lines["scores"][:, place] for place, name in enumerate(plan.scores)}
+    lines |= _modelled(plan, lines, store.costs)
+    begins = np.cumsum([0, *lengths[good]], dtype=np.int64)
+    return SweepResult(folder, plan, store.costs, len(starts), failures, prompts, begins, lines)
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
@@ -233,9 +248,8 @@ def _column(table: pa.Table, name: str) -> np.ndarray:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def _check(
-    plan: Plan, prompts: Mapping[str, np.ndarray], lines: Mapping[str, np.ndarray], starts: np.ndarray, folder: object
-) -> None:
+def _sound(plan: Plan, prompts: Mapping[str, np.ndarray], lines: Mapping[str, np.ndarray], starts: np.ndarray) -> bool:
+    """Return True if no numbers contradict each other."""
     low, high = lines["low"], lines["high"]
     first, last = starts, np.append(starts[1:], len(low)) - 1
     inner = np.ones(len(low), bool)
@@ -243,7 +257,7 @@ def _check(
     others = ("low", "high", "right", "first_divergence", "scores")
     counts = [values for name, values in lines.items() if name not in others]
     lengths = lines.get("lengths")
-    sound = (
+    return bool(
         np.array_equal(prompts["prompt"], np.arange(len(starts)))
         and len(starts) <= plan.prompts
         and (low[first] == plan.low).all()
@@ -260,32 +274,6 @@ def _check(
         and UNGRADED <= lines["right"].min() <= lines["right"].max() <= RIGHT
         and np.array_equal(lines["right"] != UNGRADED, np.repeat(prompts["target_right"] != UNGRADED, last - first + 1))
     )
-    if not sound:
-        raise RunFileError(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
-
-
-def _result(
-    store: SweepStore, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
-) -> SweepResult:
-    finished = len(starts)
-    good = prompts["error"] == ""
-    reasons = zip(prompts["id"][~good], prompts["error"][~good], strict=True)
-    failures = tuple(Failure(str(name), str(why)) for name, why in reasons)
-    if failures:
-        lengths = np.diff(starts, append=len(lines["low"]))
-        lines = {name: values[np.repeat(good, lengths)] for name, values in lines.items()}
-        prompts = {name: values[good] for name, values in prompts.items()}
-        starts = np.cumsum([0, *lengths[good]])[:-1]
-    divergence = lines["first_divergence"]
-    lines |= {
-        "kept": lines["drafted"] - lines["rolled_back"],
-        "same": (divergence < 0).astype(np.int32),
-        "agreed": np.where(divergence < 0, lines["tokens"], divergence),
-    }
-    ends = np.append(starts, len(lines["low"])).astype(np.int64)
-    lines |= {name: lines["scores"][:, place] for place, name in enumerate(store.plan.scores)}
-    lines |= _modelled(store.plan, lines, store.costs)
-    return SweepResult(store.folder, store.plan, store.costs, finished, failures, prompts, ends, lines)
 
 
 def costed_by(result: SweepResult, costs: Costs | None) -> SweepResult:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from os import PathLike
 from pathlib import Path
 
 import pyarrow as pa
@@ -270,13 +269,6 @@ def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
     with held(folder):
         store.tidy()
     return SweepStore(folder, grown, store.costs)
-
-
-def begun_chat(folder: str | PathLike[str], chat: bool | None, resume: bool) -> bool | None:
-    """Return whether a sweep to resume applies the chat template, if `chat` leaves it open. Raises BadInput."""
-    if chat is None and resume and holds_sweep(Path(folder)):
-        return open_store(Path(folder)).plan.chat
-    return chat
 
 
 def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:

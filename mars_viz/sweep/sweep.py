@@ -84,11 +84,10 @@ class SweepLoop:
         function that measures them; resumed sweeps keep reliable ones. Raises BadInput if a folder or a plan prevents
         it; before writing anything if `costs` is a function."""
         begun = [folder for folder in variants if resume and store.holds_sweep(folder)]
-        prompts = store.in_begun_order(begun[0], prompts) if begun else prompts
-        plans = {
-            folder: plan_of(each, span, store.begun_chat(folder, chat, resume), prompts, provenance)
-            for folder, each in variants.items()
-        }
+        if begun:
+            prompts = store.in_begun_order(begun[0], prompts)
+            chat = store.open_store(begun[0]).plan.chat if chat is None else chat
+        plans = {folder: plan_of(each, span, chat, prompts, provenance) for folder, each in variants.items()}
         costs = costs_for(plans, prompts, resume, costs) if callable(costs) else costs
         self._mapper, self._prompts = mapper_of(*plans.values()), prompts
         self.resources = ExitStack()  # which end with the sweep
