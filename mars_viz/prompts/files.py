@@ -252,13 +252,10 @@ def items_of(found: Any, unit: str, number: int, grader: str | None, turns: Turn
                 raise BadEntry(f"'grader': {str(error).rstrip('.')}") from error
             if not usable:
                 raise BadEntry(f"no text can be right by its answer and the grader {named!r}; mend one of them")
-    for key_of_id in _NAMES:
-        identifier = found.get(key_of_id)
-        if identifier is not None and (isinstance(identifier, bool) or not isinstance(identifier, int | str)):
-            raise BadEntry(f"{key_of_id!r} is neither a text nor a whole number; write one of them")
-        if identifier is not None and str(identifier).strip():
-            name = str(identifier).strip()
-            break
+    identifier = next((found[each] for each in _NAMES if found.get(each) not in (None, "")), "")
+    if isinstance(identifier, bool) or not isinstance(identifier, int | str):
+        raise BadEntry("its id is neither a text nor a whole number; write one of them")
+    name = str(identifier).strip() or name
     category = _text(found, "category") or "general"
     graders = ["none" if named is None or answer is None else named for answer in answers]
     if len(kept_turns) == 1:
