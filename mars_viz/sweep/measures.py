@@ -309,29 +309,24 @@ def _cut_paces(result: SweepResult) -> list[Measure]:
     return [replace(each, modelled=True, costed=True) for each in paces]
 
 
-def _mean(result: SweepResult, column: str, dials: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
-    """Return the mean of a column over the prompts [D], or [1] with the prefix 'strict:'."""
-    name, strict = _named(column)
-    means: np.ndarray = result.at(name, np.array([result.plan.strict]) if strict else dials, rows).mean(axis=0)
-    return means
-
-
-def _spent(result: SweepResult, costs: Costs, dials: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """Return the mean prompt's modelled seconds with these costs, [D], in a sweep with a controller."""
-    seconds: np.ndarray = _mean(result, "lengths", dials, rows) @ spent_by_length(result.plan, costs)
-    return seconds
-
-
 def _with_costs(name: str, result: SweepResult, costs: Costs, dials: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
     """Return a modelled figure [D] with these costs instead of the sweep's."""
-    plan, mean = result.plan, partial(_mean, result, dials=dials, rows=rows)
+    plan, gamma = result.plan, result.plan.settings.gamma
+
+    def mean(column: str) -> np.ndarray:
+        """Return the mean prompt's value, [D], or [1] with the prefix 'strict:'."""
+        name, strict = _named(column)
+        means: np.ndarray = result.at(name, np.array([plan.strict]) if strict else dials, rows).mean(axis=0)
+        return means
+
     tokens = mean(_OVER_TARGET[name][1]) if name in _OVER_TARGET else mean("tokens")
     if plan.cut_by is None:
-        return _times(per_token(costs, plan.settings.gamma).estimate, tokens, mean("rounds"))
-    seconds = _spent(result, costs, dials, rows)
+        return _times(per_token(costs, gamma).estimate, tokens, mean("rounds"))
+    spent = spent_by_length(plan, costs)
+    seconds = mean("lengths") @ spent
     if name in _OVER_TARGET:
         return _times(costs.passes[0].seconds, tokens, seconds)
-    answers = divided(_spent(result, costs, np.array([plan.strict]), rows), seconds)
+    answers = divided(mean("strict:lengths") @ spent, seconds)
     return answers if name == "answer_strict" else answers * divided(tokens, mean("strict:tokens"))
 
 

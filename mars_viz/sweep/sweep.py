@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History
 from mars_viz.costs import Costs, objection
 from mars_viz.errors import Disturbed
 from mars_viz.locks import held
-from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.prompts import PromptSet
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.columns import failed_lines
@@ -30,6 +30,7 @@ from mars_viz.walk import AT_ONCE
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
+    from mars_viz.sweep.on_ray import WorkerPool
 
 _AHEAD = 4  # batches started ahead of the first unwritten prompt, which limits the results that wait
 
@@ -46,19 +47,6 @@ class SweepProgress:
     """Number of prompts that each worker has mapped in this session; empty if there is only this process."""
 
 
-class _Mapper(Protocol):
-    """The methods of `LocalMapper` and `on_ray.WorkerPool` that a sweep uses."""
-
-    @property
-    def reach(self) -> int: ...
-    @property
-    def done_by(self) -> tuple[int, ...]: ...
-    def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int]) -> None: ...
-    def advance(self) -> Sequence[MappedPrompt]: ...
-    def share(self, index: int) -> float: ...
-    def clear(self) -> None: ...
-
-
 class SweepLoop:
     """A sweep, or the sweeps of a grid, with any mapper: iterate it, stop at any time, and take the results so far.
 
@@ -73,7 +61,7 @@ class SweepLoop:
         variants: Mapping[Path, Settings],
         span: Span,
         provenance: Provenance,
-        mapper_of: Callable[..., _Mapper],
+        mapper_of: Callable[..., LocalMapper | WorkerPool],
         *,
         chat: bool | None = None,
         resume: bool = False,
