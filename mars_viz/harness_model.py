@@ -136,9 +136,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
         """Raise SettingError."""
         raise SettingError(_NO_TEXT)
 
-    def loglikelihood_rolling(self, requests: list[Instance]) -> NoReturn:
-        """Raise SettingError."""
-        raise SettingError(_NO_TEXT)
+    loglikelihood_rolling = loglikelihood
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> NoReturn:
         """Raise SettingError: the tokenizer's template is applied when the prompt is encoded."""

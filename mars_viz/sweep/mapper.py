@@ -160,8 +160,7 @@ class LocalMapper:
         if len(self._plans) == 1:
             return [self._backend.speculator(settings)]
         whole = self._backend.speculator(replace(settings, controller=NONE))
-        shared = Remembering(self.shared, lambda: whole)
-        return [CutAnswers(shared, plan.settings.control) for plan in self._plans]
+        return [Remembering(self.shared, lambda: whole, plan.settings.control) for plan in self._plans]
 
     @cached_property
     def _speculators(self) -> list[Speculator]:
@@ -177,23 +176,13 @@ class LocalMapper:
         return self._backend.ending(self._plan.settings)
 
 
-@dataclass(frozen=True, slots=True)
-class CutAnswers:
-    """Answers cut by a plan's controller, if it has one."""
-
-    whole: Speculator
-    control: Control | None
-
-    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """Return one answer per prefix."""
-        return [cut_by(self.control, answer) for answer in self.whole.speculate(prefixes)]
-
-
 class Remembering:
-    """Speculator with remembered answers; opens the models only for unknown prefixes and remembers their answers."""
+    """Speculator with remembered answers, cut by a controller; opens the models only for unknown prefixes."""
 
-    def __init__(self, known: MutableMapping[Prefix, Answer], open_: Callable[[], Speculator]):
-        self._known, self._open = known, open_
+    def __init__(
+        self, known: MutableMapping[Prefix, Answer], open_: Callable[[], Speculator], control: Control | None = None
+    ):
+        self._known, self._open, self._control = known, open_, control
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
         """Return one answer per prefix."""
@@ -201,7 +190,7 @@ class Remembering:
         if missing:
             for prefix, answer in zip(missing, self._open().speculate(missing), strict=True):
                 self._known[prefix] = answer
-        return [self._known[prefix] for prefix in prefixes]
+        return [cut_by(self._control, self._known[prefix]) for prefix in prefixes]
 
 
 def strict_reference(rule: Rule, temperature: float) -> Rule:

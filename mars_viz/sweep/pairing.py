@@ -24,7 +24,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.records import first_difference
 from mars_viz.sweep import texts
 from mars_viz.sweep.columns import UNGRADED
-from mars_viz.sweep.measures import DRAFTED, ComparedFigure, Measure, change, measures, value_at
+from mars_viz.sweep.measures import DRAFTED, Measure, change, measures, value_at
 from mars_viz.sweep.plan import same_answers
 from mars_viz.sweep.result import SweepResult, costed_by
 from mars_viz.sweep.store import open_store
@@ -221,10 +221,10 @@ def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -
             continue
         chosen = graded if one.graded else np.ones_like(graded)
         units = None if pairing.units is None else pairing.units[chosen]
-        ours = ComparedFigure(left.result, one, left.dial, pairing.rows[0][chosen])
-        theirs = ComparedFigure(right.result, other, right.dial, pairing.rows[1][chosen])
+        ours = (left.result, one, left.dial, pairing.rows[0][chosen])
+        theirs = (right.result, other, right.dial, pairing.rows[1][chosen])
         before, after = (
-            value_at(each.result, each.measure, each.dial, how, each.rows, units) for each in (ours, theirs)
+            value_at(result, measure, dial, how, rows, units) for result, measure, dial, rows in (ours, theirs)
         )
         pairs.append(Paired(one, before, after, change((ours, theirs), how, units, sure=pairing.one_setting)))
     return tuple(pairs)

@@ -218,13 +218,9 @@ class CachedSweep:
         return intervals
 
     @cached
-    def _whole_path(self, paired: bool) -> Frontier:
-        return frontier(self.result, self.how, BANDS, paired=paired)
-
-    @cached
     def path(self, dial: float, *, paired: bool) -> Frontier:
         """Return the frontier, including this setting."""
-        path = self._whole_path(paired)
+        path = self.kept(("path", paired), lambda: frontier(self.result, self.how, BANDS, paired=paired))
         if dial in path.dials:
             return path
         graded = self.measures["answer" if path.over == ALONE else "answer_strict"].of_graded

@@ -21,6 +21,7 @@ from mars_viz.writer import make_folder, to_read, write_file
 BATCH = 64  # prompts in a merged file; part of the format
 MAX_BYTES = 1 << 30  # limit of unpacked bytes of a file; far above any sweep
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
+prompt_file, batch_file = "prompt-{:06}.parquet".format, "batch-{:06}.parquet".format
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,6 @@ class Shards:
         if index in self.singles:
             return prompt_file(index)
         return batch_file(index // BATCH) if index // BATCH in self.batches else None
-
-
-def prompt_file(index: int) -> str:
-    """Return the name of a prompt's separate file."""
-    return f"prompt-{index:06}.parquet"
-
-
-def batch_file(batch: int) -> str:
-    """Return the name of a batch's file."""
-    return f"batch-{batch:06}.parquet"
 
 
 @dataclass(frozen=True, slots=True)

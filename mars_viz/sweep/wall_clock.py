@@ -108,11 +108,6 @@ class TimingCheck:
         """The reference in words; see `Plan.against`."""
         return (Threshold if self.over else Axis).against
 
-    @property
-    def note(self) -> str:
-        """A sentence about time that the clock excludes; see `excluded`."""
-        return excluded(self.over or self.controller)
-
     def is_of(self, plan: Plan) -> bool:
         """Return True if it belongs to a setting of this sweep."""
         dial = plan.rule.checked_dial(plan.settings.dial) if plan.over else None
@@ -149,8 +144,9 @@ class TimingCheck:
     def facts(self) -> dict[str, Any]:
         """Return everything as JSON values, with NaN."""
         impossible, ways = bool(self.objection), (self.target, self.strict, self.chosen)
-        names = ("created", "device", "rule", "dial", "gamma", "controller", "against", "note", "objection")
+        names = ("created", "device", "rule", "dial", "gamma", "controller", "against", "objection")
         return picked(self, *names, "modelled_over_strict", "modelled_over_target") | {
+            "note": excluded(self.over or self.controller),
             "threshold_of": self.over,
             "prompts": len(self.chosen.tokens),
             "repetitions": self.chosen.seconds.shape[1],
