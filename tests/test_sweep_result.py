@@ -361,7 +361,7 @@ def test_bad_options_are_refused_before_anything_is_made(tmp_path):
         ("--dial 0.1 --low 0.5", "--dial 0.1 is outside"),
         ("--set /nosuch.jsonl", "cannot be read"),
         ("--grader exact", "grader of their own"),
-        ("--limit 0", "make no set"),
+        ("--limit 0", "take at least 1"),
         ("--wall-clock --timed 0", "at least one prompt"),
     ):
         with pytest.raises(BadInput, match=why):

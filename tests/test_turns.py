@@ -176,7 +176,7 @@ def test_what_is_no_conversation_is_refused(tmp_path: Path, capsys: pytest.Captu
             PromptSet("wrong", items)
     (file := tmp_path / "set.jsonl").write_text('{"turns": ["Hi", " "]}\n')
     for arguments, words in (
-        (["--turns", "first"], "no conversations"),
+        (["--turns", "first"], "leave --turns"),
         (["--turns", "some"], "'some'"),
         (["--set", str(file), "--turns", "all"], "blank"),
     ):

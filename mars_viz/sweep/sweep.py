@@ -30,7 +30,6 @@ from mars_viz.walk import AT_ONCE
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
-    from mars_viz.sweep.on_ray import WorkerPool
 
 _AHEAD = 4  # batches started ahead of the first unwritten prompt, which limits the results that wait
 
@@ -61,16 +60,16 @@ class SweepLoop:
         variants: Mapping[Path, Settings],
         span: Span,
         provenance: Provenance,
-        mapper_of: Callable[..., LocalMapper | WorkerPool],
+        mapper_of: Callable[..., Any],
         *,
         chat: bool | None = None,
         resume: bool = False,
         costs: Costs | None | Callable[[], Costs | None] = None,
     ):
         """Start in new folders, each with its settings, or with `resume` continue the sweeps in them, extended by
-        further `prompts`. `provenance` is of the mapper's models. `mapper_of` takes the plans. `costs` may be a
-        function that measures them; resumed sweeps keep reliable ones. Raises BadInput if a folder or a plan prevents
-        it; before writing anything if `costs` is a function."""
+        further `prompts`. `provenance` is of the mapper's models. `mapper_of` takes the plans and returns a
+        `LocalMapper` or a `WorkerPool`. `costs` may be a function that measures them; resumed sweeps keep reliable
+        ones. Raises BadInput if a folder or a plan prevents it; before writing anything if `costs` is a function."""
         begun = [folder for folder in variants if resume and store.holds_sweep(folder)]
         if begun:
             prompts = store.in_begun_order(begun[0], prompts)
