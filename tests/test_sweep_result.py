@@ -362,7 +362,7 @@ def test_bad_options_are_refused_before_anything_is_made(tmp_path):
         ("--set /nosuch.jsonl", "cannot be read"),
         ("--grader exact", "grader of their own"),
         ("--limit 0", "take at least 1"),
-        ("--wall-clock --timed 0", "at least one prompt"),
+        ("--wall-clock --timed 0", "take at least 1"),
     ):
         with pytest.raises(BadInput, match=why):
             command("--out", str(tmp_path / "out"), *options.split())
