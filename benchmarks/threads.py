@@ -26,7 +26,7 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.run import Settings
 
 CORES = len(os.sched_getaffinity(0))
-SPINNING = {"GOMP_SPINCOUNT": "300000"}
+SPINNING = {"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "300000"}
 """As OpenMP's threads wait where nobody says otherwise."""
 WAYS: dict[str, dict[str, str]] = {
     "the product's choice": {},

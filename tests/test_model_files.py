@@ -485,3 +485,17 @@ def test_a_container_of_the_older_kind_sees_its_own_group_as_the_highest(system)
     (system / "proc/self/cgroup").write_text("5:devices:/x\n4:cpu,memory:/docker/1a2b\n0::/\n")
     group(system, "memory", OLD, "2000000000", used=600_000_000, cached=100_000_000)
     assert devices.bytes_free(CPU) == 1_500_000_000
+
+
+def test_a_quota_of_processor_time_limits_threads_unless_the_user_has_set_a_number(tmp_path, monkeypatch):
+    counts: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for text in ("200000 100000\n", "150000 100000", "50000 100000", "max 9", "", "900000 100000"):
+        (tmp_path / "cpu.max").write_text(text)
+        devices.fit_cores(tmp_path / "cpu.max")
+    assert counts == [2, 1, 1, 4]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    devices.fit_cores(tmp_path / "cpu.max")
+    assert len(counts) == 4

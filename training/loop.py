@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from mars_viz.speculators.threads import fit_cores, on_shared_cores
+from mars_viz.speculators.devices import fit_cores
 from mars_viz.writer import replacing
 from training.corpus import Mixture
 from training.eagle_head import EagleHead
@@ -103,7 +103,6 @@ def fit(
                 curve.write(f"{step + 1},{average:.4f},{time.perf_counter() - began:.0f}\n")
 
 
-@on_shared_cores
 def _step(
     model: PreTrainedModel | EagleHead,
     loss: Loss,

@@ -99,6 +99,14 @@ def fetched(there: Tensor) -> np.ndarray:
     return host.numpy()
 
 
+def fit_cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> None:
+    """Limit threads to a container's quota of processor time (cgroup v2), unless the user has set their number."""
+    if not any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")):
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            most, period = map(int, limit.read_text("ascii").split())
+            torch.set_num_threads(max(1, min(torch.get_num_threads(), most // period)))
+
+
 def wait_for(device: torch.device) -> None:
     """Wait until an asynchronous device has finished its work."""
     if device.type == "cuda":

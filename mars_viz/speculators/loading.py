@@ -25,7 +25,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators import model_files as files
 from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, is_spread, layout, place_of
+from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, fit_cores, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, Suffix, Trigram, Trimmed
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
@@ -37,7 +37,6 @@ from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.base import layers_of
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
-from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.vllm_http import Server
 
@@ -364,8 +363,8 @@ def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
         vocabulary, own["lm_head.weight"] = tokens, (shared | own)["lm_head.weight"][rows]
     weights = HeadWeights(
         shared | own,
-        head.shape.heads,
-        head.shape.epsilon,
+        head.heads,
+        head.epsilon,
         head.rotary,
         normed_residual=head.normed_residual,
         normed_output=head.normed_output,

@@ -2,7 +2,7 @@
 
 SafeAILab's own (github.com/SafeAILab/EAGLE), vLLM's speculators (github.com/vllm-project/speculators) and SpecForge's,
 as SGLang serves it (github.com/sgl-project/SpecForge). They name the same layer differently, and also the target's
-layers whose hidden states the head reads. Unknown names are refused before weights are read.
+layers whose hidden states the head reads. Sizes follow from the weights, which are checked before they are read.
 
 Here a layer's number means its input, as in speculators and vLLM: 0 is the embedding, L the last layer's output before
 the last norm. SpecForge and ModelOpt write the numbers of layers whose output is read, one less, into `eagle_config`;
@@ -27,34 +27,18 @@ from mars_viz.errors import ModelError
 from mars_viz.speculators.networks.base import NORMED
 from mars_viz.speculators.networks.llama_forward import Heads
 
-LARGEST_CONFIG = 1 << 20  # maximum number of bytes of a config.json
 ROTARY = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary positions whose angles do not depend on the text, so that they may begin at 0 or at 1."""
 CONVERT = (
     'python -c "import torch, safetensors.torch as s; s.save_file({k: v.contiguous() for k, v in '
     "torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
 )
-PREFIXES = ("midlayer.", "layers.0.")  # prefixes of the names of the head's layer
+PREFIX = re.compile(r"^(midlayer|layers\.0)\.")  # of the names of the head's layer
 KEY = "eagle_aux_hidden_state_layer_ids"  # entry of a configuration that names the target's layers
-MUST = (
-    *(f"self_attn.{name}_proj.weight" for name in "qkvo"),
-    *(f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
-    "hidden_norm.weight",
-    "input_layernorm.weight",
-    "post_attention_layernorm.weight",
-    "norm.weight",
-)
-"""Names in every head, without the prefix."""
-MAY = (
-    *("fc.weight", "lm_head.weight", "embed_tokens.weight", "d2t", "t2d", "input_norm.weight"),
-    *(f"self_attn.{name}_norm.weight" for name in "qk"),
-)
-"""Optional names."""
-SAFEAILAB, SPECULATORS, SPECFORGE = "SafeAILab", "speculators", "SpecForge"  # layouts of checkpoints
-FEATURE_NORM = re.compile(r"fc_norm\.\d+\.weight")  # optional names, one for each feature that it reads: EAGLE-3.1
-Config = Mapping[str, Any]  # of a head, or of a part of it
-Shapes = Mapping[str, tuple[int, ...]]  # by name
 IGNORED = "rotary_emb.inv_freq"  # follows from the configuration
+SAFEAILAB, SPECULATORS, SPECFORGE = "SafeAILab", "speculators", "SpecForge"  # layouts of checkpoints
+Config = Mapping[str, Any]  # of a head, or of a part of it
+Shapes = Mapping[str, tuple[int, ...]]  # by SafeAILab's names, without 'midlayer.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +49,6 @@ class TargetShape:
     width: int  # width of its hidden states
     layers: int  # L
     vocabulary: int  # number of tokens that it scores
-
-
-@dataclass(frozen=True, slots=True)
-class HeadShape:
-    """Size of a head: H wide, I inside, reading k features of a target Ht wide."""
-
-    width: int  # H
-    inner: int  # I
-    heads: Heads
-    epsilon: float  # epsilon of the norms
-    vocabulary: int  # Vd, number of tokens that it can draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +93,14 @@ class Checkpoint:
 
     layout: str
     reading: Reading  # the hidden states of the target that it reads
-    shape: HeadShape
+    heads: Heads
+    epsilon: float  # of the norms
     rotary: LlamaConfig  # configuration of its positions
     normed_residual: bool  # True if attention's result is added to the normed state
     normed_output: bool  # True if its normed output is fed back, as in EAGLE-3.1
     vocabulary: Tensor | None  # int64 [Vd], ascending; the target's ids of its tokens; None if they are the target's
     tensors: Mapping[str, Tensor]
     """By SafeAILab's names, without 'midlayer.'; rows of lm_head in the vocabulary's order."""
-    remark: str = ""  # a sentence about other entries of its configuration
     name: str = ""  # 'eagle3:' and its hub id or folder's name; 'eagle3' for the built-in one
     revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
 
@@ -139,11 +112,7 @@ class Checkpoint:
             note = f"{note}, counted from 0"
         if self.reading.guess:
             note = f"{note}, which is a guess: {self.reading.guess} (`mars-viz heads` tries others)"
-        if "fc_norm.0.weight" in self.tensors:
-            note = f"{note}, each with a norm of its own"
-        if self.normed_output:
-            note = f"{note}; its normed output is fed back"
-        return f"{note}; {self.remark}" if self.remark else note
+        return f"{note}; its normed output is fed back" if self.normed_output else note
 
     @property
     def others(self) -> tuple[Reading, ...]:
@@ -161,107 +130,159 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
         layout = SPECULATORS
     elif isinstance(config.get("eagle_config"), dict) or "LlamaForCausalLMEagle3" in names:
         layout = SPECFORGE
-    dims = config if layout != SPECULATORS else config.get("transformer_layer_config")
-    kind = config.get("speculators_model_type", "eagle3")
-    if layout == SPECULATORS and kind != "eagle3":
-        raise ModelError(f"{head} is a drafter of the kind {str(kind)[:40]!r}; take an EAGLE-3 head.")
-    if not isinstance(dims, dict):
-        raise ModelError(f"The config.json of {head} has no transformer_layer_config; save the head again.")
-    files = _files(folder)
-    shapes = {_plain(name): size for held in files.values() for name, size in held.items()}
-    _check_names(shapes, head, layout)
+    nested = config.get("transformer_layer_config")
+    layer: dict[str, Any] = {"num_hidden_layers": 1, "hidden_act": "silu", "rms_norm_eps": 1e-6, **config}
+    layer |= nested if layout == SPECULATORS and isinstance(nested, dict) else {}
+    kind = config.get("speculators_model_type", "eagle3") if layout == SPECULATORS else "eagle3"
+    if (kind, layer["num_hidden_layers"], layer["hidden_act"]) != ("eagle3", 1, "silu"):
+        kind = f"{str(kind)[:40]!r} of {layer['num_hidden_layers']} layers with {str(layer['hidden_act'])[:40]!r}"
+        raise ModelError(f"{head} is a drafter of the kind {kind}; take an EAGLE-3 head of one layer with silu.")
+    names_in = _names_in(folder)
+    shapes = {_plain(name): shape for names in names_in.values() for name, shape in names.items()}
     last_alone = _flag(config, "use_aux_hidden_state", head) is False
     reading = _reading(config, last_alone, target, head)
-    shape = _shape(dims, config, shapes, target, head)
-    features = len(reading.layers)
-    needs_fc = features * target.width != shape.width
-    if needs_fc and "fc.weight" not in shapes:
+    left_out = ["fc.weight"] if last_alone and shapes.get("norm.weight") == (target.width,) else []
+    heads, normed_output = _checked(shapes, left_out, layer, reading, target, head), _flag(config, "norm_output", head)
+    norms = {name.partition(".")[0] for name in shapes if name.startswith(("fc_norm.", "input_norm."))}
+    named = {"fc_norm": _flag(config, "fc_norm", head), "input_norm": _flag(config, "norm_before_fc", head)}
+    if norms != {name for name, is_set in named.items() if is_set} or len(norms) > 1:
         raise ModelError(
-            f"{head} is {shape.width} wide and reads {features * target.width} numbers of each token, but has "
-            "no fc.weight, which joins them; fetch the whole checkpoint, or, if it reads the target's last hidden "
-            'state alone, write "use_aux_hidden_state": false into its config.json.'
+            f"{head} has other norms of the features that it reads ({', '.join(sorted(norms)) or 'none'}) than its "
+            "config.json (fc_norm, norm_before_fc); give config.json and weights of one head."
         )
-    unused = last_alone and not needs_fc and shapes.pop("fc.weight", None) is not None
-    _check_shapes(shapes, shape, target, features, head)
-    rotary = _rotary(dims, shape, head)
-    normed_output = _normed_output(config, layout, shapes, features, head)
+    if normed_output is not None and layout == SPECFORGE:
+        raise ModelError(
+            f"norm_output in the config.json of {head} means a norm before lm_head where SpecForge trains, and that "
+            "the normed output is fed back where SGLang and vLLM serve. Leave it out if the head was trained on its "
+            "output without the norm; else save it in speculators' layout."
+        )
     residual = config.get("norm_before_residual") if layout == SPECULATORS else False
     if not isinstance(residual, bool):
         raise ModelError(
             f"The config.json of {head} does not say norm_before_residual; without it speculators takes false "
             'and vLLM true. Write "norm_before_residual": true or false into it, as it was trained.'
         )
-    tensors: dict[str, Tensor] = {}
-    for path, held in files.items():
+    rotary, tensors = _rotary(layer, heads, head), dict[str, Tensor]()
+    for path, names in names_in.items():
         with safe_open(path, "pt") as opened:
-            tensors |= {_plain(name): opened.get_tensor(name) for name in held}
-    if unused:
-        del tensors["fc.weight"]
-    vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), shape.vocabulary, target, head)
+            tensors |= {_plain(name): opened.get_tensor(name) for name in names if _plain(name) not in left_out}
+    rows = len(tensors.get("lm_head.weight", range(target.vocabulary)))
+    vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), rows, target, head)
     if "lm_head.weight" not in tensors:
         vocabulary = None  # the rows are the target's
     elif vocabulary is not None:
         vocabulary, order = vocabulary.sort()
         tensors["lm_head.weight"] = tensors["lm_head.weight"][order]
-    remarks = [_remark(config), "its fc is left out, as in vLLM (use_aux_hidden_state)" * unused]
-    remark = "; ".join(filter(None, remarks))
-    return Checkpoint(layout, reading, shape, rotary, residual, normed_output, vocabulary, tensors, remark)
-
-
-def _refuse(sentences: Mapping[str, object]) -> None:
-    """Raise ModelError with the first sentence whose value is true."""
-    for sentence, wrong in sentences.items():
-        if wrong:
-            raise ModelError(sentence)
+    epsilon = _entry(layer, "rms_norm_eps", float, head)
+    return Checkpoint(layout, reading, heads, epsilon, rotary, residual, bool(normed_output), vocabulary, tensors)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    file, give = folder / "config.json", "Give the folder of an EAGLE-3 head."
     try:
-        with file.open("rb") as opened:
-            config = json.loads(opened.read(LARGEST_CONFIG))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read as JSON ({error}). {give}") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{file} holds no settings of a model. {give}")
-    return config
+        config = json.loads((folder / "config.json").read_bytes())
+        return {**config}
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelError(
+            f"The config.json of {folder.name} cannot be read ({error}). Give the folder of an EAGLE-3 head."
+        ) from error
 
 
-def _files(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
-    paths = sorted(folder.glob("*.safetensors"))
-    if not paths:
-        if list(folder.glob("*.bin")):
-            raise ModelError(
-                f"{folder.name} holds its weights as pytorch_model.bin; only safetensors are loaded. Convert it in its "
-                f"folder: {CONVERT}"
-            )
-        raise ModelError(f"{folder.name} holds no *.safetensors; give the folder of an EAGLE-3 head.")
+def _names_in(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
+    """Return the shape of each tensor by file and name."""
     shapes = {}
-    for path in paths:
+    for path in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(path, "pt") as opened:
                 shapes[path] = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{path.name} of {folder.name} cannot be read ({error}). Fetch it again.") from error
+    if not shapes:
+        raise ModelError(
+            f"{folder.name} holds no *.safetensors, the only format that is loaded. Give the folder of an EAGLE-3 "
+            f"head, or convert its pytorch_model.bin there: {CONVERT}"
+        )
     return shapes
 
 
 def _plain(name: str) -> str:
-    for prefix in PREFIXES:
-        name = name.removeprefix(prefix)
-    return name
+    return PREFIX.sub("", name)
 
 
-def _rotary(dims: Config, shape: HeadShape, head: str) -> LlamaConfig:
+def _checked(
+    shapes: Shapes, left_out: list[str], layer: Config, reading: Reading, target: TargetShape, head: str
+) -> Heads:
+    """Return the heads of a complete EAGLE-3 head. Raises ModelError for missing or unknown weights, and for weights of
+    other sizes than those of a head for this target."""
+    queries = _entry(layer, "num_attention_heads", int, head)
+    keys = _entry({"num_key_value_heads": queries} | dict(layer), "num_key_value_heads", int, head)
+    width, inner = (shapes.get(name, (0,))[0] for name in ("norm.weight", "mlp.gate_proj.weight"))
+    size, features = shapes.get("self_attn.q_proj.weight", (0,))[0] // queries, len(reading.layers) * target.width
+    rows = shapes.get("lm_head.weight", (target.vocabulary,))[0]
+    sizes: dict[str, tuple[int, ...]] = {
+        "self_attn.q_proj.weight": (queries * size, 2 * width),
+        **dict.fromkeys(("self_attn.k_proj.weight", "self_attn.v_proj.weight"), (keys * size, 2 * width)),
+        "self_attn.o_proj.weight": (width, queries * size),
+        **dict.fromkeys(("mlp.gate_proj.weight", "mlp.up_proj.weight"), (inner, width)),
+        "mlp.down_proj.weight": (width, inner),
+        **dict.fromkeys(("hidden_norm.weight", "input_layernorm.weight"), (width,)),
+        **dict.fromkeys(("post_attention_layernorm.weight", "norm.weight"), (width,)),
+    }
+    optional: dict[str, tuple[int, ...]] = {
+        "fc.weight": (width, features),
+        "lm_head.weight": (rows, width),
+        "embed_tokens.weight": (max(target.vocabulary, shapes.get("embed_tokens.weight", (0,))[0]), width),
+        "d2t": (rows,),
+        "t2d": (target.vocabulary,),
+        "input_norm.weight": (features,),
+        **{f"fc_norm.{i}.weight": (target.width,) for i in range(len(reading.layers))},
+        **dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (size,)),
+    }
+    needed = set(sizes)
+    if features != width or {"input_norm.weight", "fc_norm.0.weight"} & shapes.keys():
+        needed.add("fc.weight")
+    if width != target.width:  # rows cannot be the target's
+        needed |= {"embed_tokens.weight", "lm_head.weight"}
+    if layer.get("draft_vocab_size") not in (None, rows):
+        needed.add("lm_head.weight")
+    if any(name.startswith("fc_norm.") for name in shapes):
+        needed |= {name for name in optional if name.startswith("fc_norm.")}
+    found = {name: shape for name, shape in shapes.items() if not name.endswith(IGNORED) and name not in left_out}
+    sizes |= optional
+    if missing := sorted(needed - found.keys()):
+        raise ModelError(
+            f"{head} is no whole EAGLE-3 head for {target.name}: it lacks {_some(missing)}. Fetch the whole checkpoint "
+            "(EAGLE-1 and 2 have another layer), or take the target that it was trained for. If it reads the target's "
+            'last hidden state alone, write "use_aux_hidden_state": false into its config.json.'
+        )
+    if unknown := sorted(found.keys() - sizes.keys()):
+        raise ModelError(
+            f"{head} holds {_some(unknown)}, which heads of one plain layer do not have, so it would draft otherwise "
+            "than it was trained to; take another head."
+        )
+    for name, shape in found.items():
+        if shape != sizes[name] or queries % keys:
+            raise ModelError(
+                f"{name} of {head} is {list(shape)} large, but with {queries} heads, {keys} of keys, and "
+                f"{reading.words} of {target.name}, {target.width} wide, it would be {list(sizes[name])}; take the "
+                f"target that the head was trained for, or name the layers in its config.json ({KEY})."
+            )
+    return Heads(queries, keys, size)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+
+
+def _rotary(layer: Config, heads: Heads, head: str) -> LlamaConfig:
     names = ("rope_theta", "rope_scaling", "rope_parameters")
-    named = {name: dims[name] for name in names if dims.get(name) is not None}
+    named = {name: layer[name] for name in names if layer.get(name) is not None}
     try:
         config = LlamaConfig(
-            hidden_size=shape.heads.queries * shape.heads.size,
-            num_attention_heads=shape.heads.queries,
-            num_key_value_heads=shape.heads.keys,
-            head_dim=shape.heads.size,
-            max_position_embeddings=int(dims.get("max_position_embeddings") or 2048),
+            hidden_size=heads.queries * heads.size,
+            num_attention_heads=heads.queries,
+            num_key_value_heads=heads.keys,
+            head_dim=heads.size,
+            max_position_embeddings=int(layer.get("max_position_embeddings") or 2048),
             **named,
         )
         kind = (config.rope_parameters or {}).get("rope_type", "default")
@@ -272,10 +293,10 @@ def _rotary(dims: Config, shape: HeadShape, head: str) -> LlamaConfig:
     return config
 
 
-def _entry(dims: Config, name: str, kind: type, head: str) -> Any:
+def _entry(config: Config, name: str, kind: type, head: str) -> Any:
     """Return a setting of this type: a whole number from 1, or a fraction between 0 and 1. Raises ModelError for any
     other value."""
-    value: Any = dims.get(name)
+    value: Any = config.get(name)
     right = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
     limits = {int: 1 << 24, float: 1}
     if not right or (kind in limits and not 0 < value < limits[kind]):
@@ -290,70 +311,24 @@ def _flag(config: Config, name: str, head: str) -> bool | None:
     return None if value is None else bool(_entry({name: value}, name, bool, head))
 
 
-def _normed_output(config: Config, layout: str, shapes: Shapes, features: int, head: str) -> bool:
-    """Return whether the normed output is fed back. Raises ModelError if the layout has no such setting, and unless the
-    norms of features match the configuration."""
-    norms = {name for name in shapes if FEATURE_NORM.fullmatch(name)}
-    configured, joint = bool(_flag(config, "fc_norm", head)), "input_norm.weight" in shapes
-    named, normed = _flag(config, "norm_before_fc", head), _flag(config, "norm_output", head)
-    expected = {f"fc_norm.{i}.weight" for i in range(features)} if configured else set[str]()
-    lacks_fc = (norms or joint) and "fc.weight" not in shapes
-    mixed = norms != expected or joint != bool(named) or (norms and joint) or lacks_fc
-    _refuse(
-        {
-            f"{head} has norms of its features (fc_norm) or feeds its normed output back (norm_output), which "
-            "SafeAILab's layout does not have; give it in the layout that it was saved in, with architectures in its "
-            "config.json.": layout == SAFEAILAB and (configured or norms or normed),
-            f"{head} holds {len(norms)} norms of single features and {'one' if joint else 'none'} of all, which "
-            "its config.json (fc_norm, norm_before_fc) does not describe, or which lack fc.weight or exclude each "
-            "other; give config.json and weights of one head.": mixed,
-            f"norm_output in the config.json of {head} means a norm before lm_head where SpecForge trains, and that "
-            "the normed output is fed back where SGLang and vLLM serve. Leave it out if the head was trained on its "
-            "output without the norm; else save it in speculators' layout.": normed is not None and layout == SPECFORGE,
-        }
-    )
-    return bool(normed)
-
-
 def _vocabulary(
     offsets: Tensor | None, kept: Tensor | None, drafted: int, target: TargetShape, head: str
 ) -> Tensor | None:
     """Return the target's ids of the head's tokens, int64 [Vd], from d2t (id minus place) and t2d (marks of ids)."""
     size = target.vocabulary
-    marks = size if kept is None else len(kept)
-    _refuse(
-        {
-            f"{head} was made for a vocabulary of {marks} tokens, {target.name} scores {size}; take the target that "
-            "the head was trained for.": marks != size,
-            f"{head} drafts {drafted} of the {size} tokens of {target.name}, but does not say which: d2t is missing; "
-            "fetch the whole checkpoint.": offsets is None and drafted != size,
-        }
-    )
-    if offsets is None:
+    if offsets is None and drafted == size:
         return None
-    ids = offsets.long() + torch.arange(drafted)
+    ids = torch.arange(drafted) if offsets is None else offsets.long() + torch.arange(drafted)
     ascending = ids.sort().values
     marked = ascending if kept is None else kept.bool().nonzero().squeeze(-1)
     distinct = bool((ascending.diff() > 0).all()) and int(ascending[0]) >= 0 and int(ascending[-1]) < size
-    if not distinct or not torch.equal(marked, ascending):
+    if offsets is None or not distinct or not torch.equal(marked, ascending):
         raise ModelError(
-            f"d2t of {head} does not lead to {drafted} different tokens of the target's vocabulary of {size}, or to "
-            f"others than the {len(marked)} that t2d marks. It must hold offsets, id minus place, as saved with t2d: "
+            f"d2t of {head} does not lead to {drafted} different tokens of the {size} of {target.name}, or to others "
+            f"than the {len(marked)} that t2d marks. It must hold offsets, id minus place, as saved with t2d: "
             f"subtract arange({drafted}) if it holds ids, or take the target that the head was trained for."
         )
     return None if torch.equal(ids, torch.arange(size)) else ids
-
-
-def _remark(config: Config) -> str:
-    """Return a note on the relaxed rule in a speculators configuration, which engines do not read."""
-    nested = config.get("speculators_config")
-    methods = nested.get("proposal_methods") if isinstance(nested, dict) else None
-    for method in filter(lambda each: isinstance(each, dict), methods if isinstance(methods, list) else ()):
-        best, off = method.get("verifier_accept_k", 1), method.get("accept_tolerance", 0.0)
-        if isinstance(best, int) and isinstance(off, int | float) and (best > 1 or off > 0):
-            asks = f"its configuration asks to keep one of the target's {best} best tokens within {off:g} nats"
-            return f"{asks}, which is left to the rule here"
-    return ""
 
 
 def _reading(config: Config, last_alone: bool, target: TargetShape, head: str) -> Reading:
@@ -378,16 +353,12 @@ def _reading(config: Config, last_alone: bool, target: TargetShape, head: str) -
     else:
         layers, guess = _usual(count), "its config.json names none, and these are EAGLE-3's own choice"
     conflict = outer and inner and outer not in (inner, following)
-    wrong = len(set(layers)) < len(layers) or not all(0 <= layer <= count for layer in layers)
-    _refuse(
-        {
-            f"The config.json of {head} names layers {list(outer)} ({KEY}), but its eagle_config names {list(inner)}; "
-            "leave the list out that the head was not trained with.": conflict,
-            f"{head} reads the inputs of layers {list(layers)}, but {target.name} has {count} different layers (0 to "
-            f"{count - 1}, and {count} for the last one's output); take the target that the head was trained for, or "
-            f"name its layers in its config.json ({KEY}).": wrong,
-        }
-    )
+    if conflict or len(set(layers)) < len(layers) or not all(0 <= layer <= count for layer in layers):
+        raise ModelError(
+            f"The config.json of {head} names layers {list(layers)} ({KEY}){f' and {list(inner)}' * bool(conflict)}; "
+            f"{target.name} has {count} different layers, 0 to {count - 1}, and {count} for the last one's output. "
+            "Name those that the head was trained with, or take its target."
+        )
     return Reading(layers, count, guess)
 
 
@@ -402,94 +373,3 @@ def _listed(config: Config, head: str) -> tuple[int, ...]:
     if any(isinstance(each, bool) or not isinstance(each, int) for each in listed):
         raise ModelError(f"{KEY} in the config.json of {head} is no list of whole numbers.")
     return tuple(listed)
-
-
-def _shape(dims: Config, config: Config, shapes: Shapes, target: TargetShape, head: str) -> HeadShape:
-    """Return the shape by configuration and weights; `dims` is the layer's part. Raises ModelError."""
-    dims = {"num_hidden_layers": 1, "hidden_act": "silu", "rms_norm_eps": 1e-6} | dict(dims)
-    heads = _entry(dims, "num_attention_heads", int, head)
-    groups = _entry({"num_key_value_heads": heads} | dims, "num_key_value_heads", int, head)
-    layers, activation = dims["num_hidden_layers"], dims["hidden_act"]
-    own = "lm_head.weight" in shapes
-    rows, query_rows = shapes.get("lm_head.weight", (target.vocabulary,))[0], shapes["self_attn.q_proj.weight"][0]
-    drafted = config.get("draft_vocab_size")
-    differs = isinstance(drafted, int) and drafted != rows
-    _refuse(
-        {
-            f"{head} has {layers} layers; heads of one layer are taken, so take another.": layers != 1,
-            f"{head} has the activation {str(activation)[:40]!r}; only silu is taken.": activation != "silu",
-            f"{head} is to draft {drafted} tokens (draft_vocab_size), but its lm_head has {rows} rows; one of them is "
-            "from another head.": own and differs,
-            f"{head} has no lm_head.weight; fetch the whole checkpoint.": not own and differs,
-            f"{head} has {heads} heads of queries and {groups} of keys by its config.json, which its weights do not "
-            "fit; mend config.json.": query_rows % heads or heads % groups,
-        }
-    )
-    return HeadShape(
-        width=_entry(dims, "hidden_size", int, head),
-        inner=_entry(dims, "intermediate_size", int, head),
-        heads=Heads(heads, groups, query_rows // heads),
-        epsilon=_entry(dims, "rms_norm_eps", float, head),
-        vocabulary=rows,
-    )
-
-
-def _check_names(found: Shapes, head: str, layout: str) -> None:
-    """Raise ModelError for the names of an incomplete head, or of more than one."""
-    missing = sorted(name for name in MUST if name not in found)
-    others = (name for name in found if name not in (*MUST, *MAY) and not name.endswith(IGNORED))
-    unknown = sorted(name for name in others if not FEATURE_NORM.fullmatch(name))
-    _refuse(
-        {
-            f"{head} is no whole EAGLE-3 head in the {layout} layout: it lacks {_some(missing)}. Give the folder of an "
-            "EAGLE-3 head; EAGLE-1 and 2 have another layer.": missing,
-            f"{head} holds {_some(unknown)}, which heads of one plain layer do not have, so it would draft otherwise "
-            "than it was trained to; take another head.": unknown,
-        }
-    )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-
-
-def _check_shapes(found: Shapes, shape: HeadShape, target: TargetShape, features: int, head: str) -> None:
-    """Raise ModelError if the weights do not match the head's size, or the features of the target."""
-    h, size_of_head, wide = shape.width, shape.heads.size, features * target.width
-    queries, keys = shape.heads.queries * size_of_head, shape.heads.keys * size_of_head
-    embeddings = next(iter(found.get("embed_tokens.weight", (target.vocabulary,))), 0)
-    sizes: dict[str, tuple[int, ...]] = {  # by the configuration
-        "fc.weight": (h, wide),
-        "self_attn.q_proj.weight": (queries, 2 * h),
-        **dict.fromkeys(("self_attn.k_proj.weight", "self_attn.v_proj.weight"), (keys, 2 * h)),
-        "self_attn.o_proj.weight": (h, queries),
-        **dict.fromkeys(("mlp.gate_proj.weight", "mlp.up_proj.weight"), (shape.inner, h)),
-        "mlp.down_proj.weight": (h, shape.inner),
-        "lm_head.weight": (shape.vocabulary, h),
-        "d2t": (shape.vocabulary,),
-        "t2d": (next(iter(found.get("t2d", ())), 0),),
-        **dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (size_of_head,)),
-        "input_norm.weight": (wide,),
-        "embed_tokens.weight": (embeddings, h),
-    }
-    sizes |= {name: (target.width,) for name in found if FEATURE_NORM.fullmatch(name)}
-    expected = {name: sizes.get(name, (h,)) for name in found if not name.endswith(IGNORED)}
-    fc = found.get("fc.weight", ())
-    unshared = h != target.width and not {"embed_tokens.weight", "lm_head.weight"} <= set(found)
-    read = fc[1] if len(fc) == 2 else wide
-    _refuse(
-        {
-            f"{head} reads {read} numbers of each token, but {features} layers of {target.name}, {target.width} wide, "
-            f"give {wide}; take the target that the head was trained for, or name the layers in its config.json "
-            f"({KEY}).": fc == (h, read) and read != wide,
-            **{
-                f"{name} of {head} is {list(found[name])} large, but by its config.json it would be {list(size)}; give "
-                "config.json and weights of one head.": found[name] != size
-                for name, size in expected.items()
-            },
-            f"{head} is {h} wide and {target.name} {target.width}, so it cannot share the target's embeddings; take "
-            "the target that the head was trained for.": unshared,
-            f"{head} has embeddings of {embeddings} tokens, {target.name} scores {target.vocabulary}; take the target "
-            "that the head was trained for.": embeddings < target.vocabulary,
-        }
-    )

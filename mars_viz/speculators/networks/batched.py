@@ -27,7 +27,6 @@ from torch.nn.functional import pad
 from mars_viz.speculators.devices import first_line, lacks_memory, sent
 from mars_viz.speculators.networks.base import LayerInputs, Network, Pick, Slots, TreeMask
 from mars_viz.speculators.networks.llama_forward import Body
-from mars_viz.speculators.threads import on_shared_cores
 
 Tensors = tuple[Tensor, ...]
 Function = Callable[..., Tensors]
@@ -271,7 +270,6 @@ class RaggedNetwork(Network):
         weakref.finalize(self, pool.leave, self._room).atexit = False
 
     @torch.inference_mode()
-    @on_shared_cores
     def score(
         self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
@@ -293,7 +291,6 @@ class RaggedNetwork(Network):
         return scored[0] if len(scored) == 1 else torch.cat(scored, 1)
 
     @torch.inference_mode()
-    @on_shared_cores
     def chain(
         self, tokens: Tensor, starts: Sequence[int], count: int, pick: Pick, uniforms: Tensor | None, slots: Slots
     ) -> tuple[Tensor, Tensor]:

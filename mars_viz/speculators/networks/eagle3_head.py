@@ -19,7 +19,6 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.networks.base import Rows, TreeMask
 from mars_viz.speculators.networks.llama_forward import Attention, Heads, Matrix, Norm, reorder
-from mars_viz.speculators.threads import on_shared_cores
 
 CHUNK = 512  # tokens of a text that are read at once
 
@@ -74,7 +73,6 @@ class EagleNetwork:
         """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._rows.copy(source, slot, length)
 
-    @on_shared_cores
     def states(self, features: Tensor) -> Tensor:
         """Return the states [B, n, H] of features [B, n, k Ht]."""
         w, x = self._weights, features.to(self.dtype)
@@ -85,7 +83,6 @@ class EagleNetwork:
             x = torch.cat([w.norms[f"fc_norm.{i}"](feature) for i, feature in enumerate(x.chunk(count, -1))], -1)
         return w.fc(x)
 
-    @on_shared_cores
     def read(
         self, tokens: Tensor, states: Tensor, starts: Sequence[int], slots: Sequence[int], tree: TreeMask | None = None
     ) -> Tensor:
@@ -109,7 +106,6 @@ class EagleNetwork:
         made = torch.cat(outputs, 1)
         return made[places] if shuffled else made
 
-    @on_shared_cores
     def logits(self, made: Tensor) -> Tensor:
         """Return raw float32 logits [B, Vd] of the head's tokens, from the layer's output [B, H] of one row each."""
         w = self._weights

@@ -28,7 +28,6 @@ from mars_viz.errors import ModelError
 from mars_viz.speculators.devices import first_line, inference, is_gone, lacks_memory, place_of
 from mars_viz.speculators.networks.base import LayerInputs, Network, Slots, TreeMask, last_states
 from mars_viz.speculators.networks.batched import SLACK
-from mars_viz.speculators.threads import on_shared_cores
 
 STRIDE = 8  # fewest tokens between kept states of a recurrent model
 TRIAL = 24  # tokens of the text on which ways of going back are tried
@@ -117,7 +116,6 @@ class PlainNetwork(Network):
         croppable = rewind is Rewind.CROP and self._switch is None
         self._masks = None if croppable and not any(DynamicCache(config=self._config).is_sliding) else False
 
-    @on_shared_cores
     def score(
         self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
