@@ -151,13 +151,28 @@ class Layers(NamedDrafter):
         return kept
 
 
+class ReadsTarget(NamedDrafter):
+    """A drafter with a checkpoint that reads states of its target."""
+
+    __slots__ = ()
+    head: str  # folder or hub id of its checkpoint; empty for the target's own
+    keeps_cache: ClassVar[bool] = True
+
+
 @register("eagle3")
 @dataclass(frozen=True, slots=True)
-class Eagle3(NamedDrafter):
+class Eagle3(ReadsTarget):
     """An EAGLE-3 head as the drafter; see `drafters.model`. It needs its target."""
 
-    head: str = setting(Words("", "HEADDIR"), "")  # folder or hub id of its checkpoint; empty for the target's own
-    keeps_cache: ClassVar[bool] = True
+    head: str = setting(Words("", "HEADDIR"), "")
+
+
+@register("dflash")
+@dataclass(frozen=True, slots=True)
+class Dflash(ReadsTarget):
+    """A DFlash drafter; see `drafters.dflash`. It needs its target."""
+
+    head: str = setting(Words("", "DIR"), "")
 
 
 @register("trimmed")

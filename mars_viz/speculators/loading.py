@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mars_viz import demo
@@ -27,7 +28,18 @@ from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, fit_cores, is_spread, layout, place_of
 from mars_viz.speculators.draft import Drafter, Spent, Target
-from mars_viz.speculators.drafter_names import Eagle3, Layers, Model, NamedDrafter, Ngram, Suffix, Trigram, Trimmed
+from mars_viz.speculators.drafter_names import (
+    Dflash,
+    Eagle3,
+    Layers,
+    Model,
+    NamedDrafter,
+    Ngram,
+    Suffix,
+    Trigram,
+    Trimmed,
+)
+from mars_viz.speculators.drafters.dflash import BlockCheckpoint, DflashDrafter, read_block_checkpoint
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
 from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
@@ -35,6 +47,7 @@ from mars_viz.speculators.drafters.universal import Translation, UniversalDrafte
 from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.base import layers_of
+from mars_viz.speculators.networks.dflash import Block, BlockNetwork, BlockWeights
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
 from mars_viz.speculators.token_bytes import TransformersTokenizer
@@ -94,14 +107,14 @@ def load_backend(
             )
         owner = owner if len(tokenizers) > len(to_load) else to_load[0]
     tokenizer = tokenizers[0]
-    source: Loaded | Checkpoint | NamedDrafter = drafting
+    source: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter = drafting
     apart = files.other_added_tokens(tokenizer, tokenizers[-1]) if isinstance(drafting, Model) else ""
     if apart is None and (server or isinstance(pair.drafter, Trimmed)):
         raise ModelError(
             f"{to_load[-1]} has another tokenizer than {owner}, so it can only draft by text, for a target of this "
             "machine and with its whole vocabulary; take a drafter of the target's family."
         )
-    if isinstance(drafting, Eagle3):  # refused before the target's weights are read
+    if isinstance(drafting, Eagle3 | Dflash):  # refused before the target's weights are read
         source = read_head(drafting, files.short_name(owner), files.config_of(owner), folders)
     kind = dtype_of(dtype, place, to_load)
     check_fit(to_load if device_map is None else to_load[1:], place, kind)
@@ -189,7 +202,7 @@ class Site:
 
     def backend(
         self,
-        source: Loaded | Checkpoint | NamedDrafter,
+        source: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter,
         trimmed: Trimmed | None,
         models: Iterable[PreTrainedModel],
         context: int,
@@ -222,7 +235,7 @@ class Site:
 def backend_of(
     tokenizer: PreTrainedTokenizerBase,
     target: Loaded,
-    drafter: Loaded | Checkpoint | NamedDrafter,
+    drafter: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter,
     *,
     eos_ids: frozenset[int] | None = None,
     trimmed: Trimmed | None = None,
@@ -244,7 +257,7 @@ def backend_of(
     return site.backend(drafter, trimmed, models, context, dtype.removeprefix("torch."), processor)
 
 
-def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
+def load(source: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter, site: Site) -> DrafterPart:
     """Load a drafter for a target. Raises BadInput with a remedy."""
     match source:
         case Loaded(tokenizer=None):
@@ -258,6 +271,8 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             return _by_text(source, source.tokenizer, site)
         case Checkpoint():
             return _by_head(source, site)
+        case BlockCheckpoint():
+            return _by_block(source, site)
         case Ngram():
             return Part(source.name, lambda _: NgramDrafter(source.n, site.place), source.name)
         case Suffix() | Trigram():
@@ -269,9 +284,9 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             model = site.inside(source.name)
             fewer = with_layers(model, source.kept(len(layers_of(model)[1])))
             return load(Loaded(fewer, source.name, site.target.revision), site)
-        case Eagle3():
+        case Eagle3() | Dflash():
             config = site.inside(source.name).config
-            return _by_head(read_head(source, site.target.name, config, folders=True), site)
+            return load(read_head(source, site.target.name, config, folders=True), site)
     raise TypeError(source)
 
 
@@ -325,10 +340,13 @@ def _ends(sources: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> frozens
     return frozenset() if tokenizer.eos_token_id is None else frozenset({int(tokenizer.eos_token_id)})
 
 
-def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> Checkpoint:
+def read_head(
+    wanted: Eagle3 | Dflash, target: str, config: PreTrainedConfig, folders: bool
+) -> Checkpoint | BlockCheckpoint:
     """Return the head for the target of this name and configuration. Raises ModelError."""
     if not wanted.head or (folders and names.is_place(wanted.head)):
-        folder = Path(wanted.head) if wanted.head else demo.head_for(target) or demo.EAGLE3
+        own = demo.DFLASH if isinstance(wanted, Dflash) else demo.head_for(target) or demo.EAGLE3
+        folder = Path(wanted.head) if wanted.head else own
         named = wanted if not wanted.head else replace(wanted, head=files.short_name(wanted.head))
     else:
         with files.refusals(wanted.head, "head"):
@@ -339,12 +357,43 @@ def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bo
             raise ModelError(files.no_safetensors(wanted.head, f"Fetch it ({fetch}), convert it in DIR: {CONVERT}"))
     config = config.get_text_config()
     shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
-    return replace(read_checkpoint(folder, shape), name=named.name, revision=files.revision_of(str(folder)))
+    checkpoint = (read_block_checkpoint if isinstance(wanted, Dflash) else read_checkpoint)(folder, shape)
+    return replace(checkpoint, name=named.name, revision=files.revision_of(str(folder)))
 
 
 def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
-    """Return a head that reads inputs of the target's layers, and shares the tensors that it lacks. It drafts the
-    tokens of its vocabulary that the site keeps. Raises SettingError if it has none of them."""
+    """Return a head that reads inputs of the target's layers, and shares the tensors that it lacks."""
+    tensors, vocabulary = _with_shared(head, site)
+    weights = HeadWeights(
+        tensors,
+        head.heads,
+        head.epsilon,
+        head.rotary,
+        normed_residual=head.normed_residual,
+        normed_output=head.normed_output,
+    )
+    readings = head.reading, *head.others
+    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, settings)  # noqa: E731
+    return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)
+
+
+def _by_block(head: BlockCheckpoint, site: Site) -> DrafterPart:
+    """Return a DFlash drafter, which shares the tensors that it lacks."""
+    tensors, vocabulary = _with_shared(head, site)
+    embeddings, rows = tensors.pop("embed_tokens.weight"), tensors.pop("lm_head.weight")
+    shared: Callable[[Tensor], Tensor] = site.inside(head.name).get_input_embeddings()  # may scale them
+    embed = partial(embedding, weight=embeddings) if "embed_tokens.weight" in head.tensors else shared
+    with torch.device("meta"):
+        block = Block(head.config, len(head.layers))
+    block.load_state_dict(tensors, assign=True)
+    weights = BlockWeights(block.requires_grad_(False), head.rotary, head.sights, head.slots, head.mask, embed, rows)
+    opened = lambda settings: DflashDrafter(BlockNetwork(weights), head.layers, vocabulary, settings)  # noqa: E731
+    return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True, longest=head.longest)
+
+
+def _with_shared(head: Checkpoint | BlockCheckpoint, site: Site) -> tuple[dict[str, Tensor], Tensor | None]:
+    """Return the tensors of a head, with embeddings and output rows of the target if it has none, and the target's ids
+    of the tokens that it drafts: those of its vocabulary that the site keeps. Raises SettingError if there are none."""
     target, size, kept = site.inside(head.name), site.size, site.kept
     place = target.device
     own = {name: each.to(place, target.dtype) for name, each in head.tensors.items()}
@@ -361,14 +410,6 @@ def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
         if not len(rows):
             raise SettingError(f"{head.name} has none of the {len(kept):,} tokens that are to be kept; keep more.")
         vocabulary, own["lm_head.weight"] = tokens, (shared | own)["lm_head.weight"][rows]
-    weights = HeadWeights(
-        shared | own,
-        head.heads,
-        head.epsilon,
-        head.rotary,
-        normed_residual=head.normed_residual,
-        normed_output=head.normed_output,
-    )
-    readings = head.reading, *head.others
-    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, settings)  # noqa: E731
-    return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)
+    elif vocabulary is None and "lm_head.weight" in own:
+        own["lm_head.weight"] = own["lm_head.weight"][:size]
+    return shared | own, vocabulary

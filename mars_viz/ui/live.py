@@ -40,7 +40,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import MAX_ZIP, RunStatus
 from mars_viz.runstore import new_name, read
-from mars_viz.shapes import draft_words
+from mars_viz.shapes import CHAIN, draft_words
 from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.names import drafter_for
 from mars_viz.sweep.document import of_one_position
@@ -495,11 +495,13 @@ def tiles(run: Run | None) -> list[Tile]:
 
 def _cost_tiles(costs: Costs) -> list[Tile]:
     gamma = costs.gamma
-    if costs.drafting:
+    verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
+    if costs.tree != CHAIN:
         verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
-        drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
+        drafting = ("Drafter, a tree", costs.drafting[-1], "A tree; measured")
+    elif costs.drafting:
+        drafting = (f"Drafter, {counted(gamma, 'token')}", costs.drafting[-1], "A block, drafted in one pass; measured")
     else:
-        verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
         passes = "" if costs.passes_per_token == 1 else f", {number(costs.passes_per_token)} passes of the drafter"
         drafting = ("Drafter, 1 token", costs.drafter_step, f"One drafted token{passes}; measured")
     one = ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured")
