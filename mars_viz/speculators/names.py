@@ -32,6 +32,7 @@ from mars_viz.speculators.drafter_names import (
     Model,
     NamedDrafter,
     Ngram,
+    ReadsTarget,
     ReadsText,
     Trimmed,
     any_drafter,
@@ -138,7 +139,7 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
     named, whole, server = pair.drafter, pair.whole, pair.server
     if server and not folders:
         raise SettingError(NO_SERVER)
-    if server and isinstance(whole, Eagle3 | Layers):
+    if server and isinstance(whole, ReadsTarget | Layers):
         raise SettingError(
             f"{whole.name} reads what happens inside the target, which a server does not tell; take a drafter that is "
             "a model, or ngram:n=3."
@@ -153,8 +154,8 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
             raise SettingError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
     for name in pair.models:
         local_place(name) if folders else check_id(name)
-    head = whole.head if isinstance(whole, Eagle3) else None
-    if head == "" and demo.head_for(None if target is None else str(target)) is None:
+    head = whole.head if isinstance(whole, ReadsTarget) else None
+    if isinstance(whole, Eagle3) and not head and demo.head_for(None if target is None else str(target)) is None:
         raise ModelError(
             "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was trained "
             f"for {shortened(str(target))}: eagle3:HEADDIR."
@@ -162,7 +163,7 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
     if head and not folders:
         check_id(head)
     elif head and is_place(head) and not (Path(head) / "config.json").is_file():
-        raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
+        raise ModelError(f"{shortened(head)} holds no config.json; give the folder of a head ({whole.family}:DIR).")
     if isinstance(named, ReadsText) and named.text:
         if not folders:
             raise SettingError(

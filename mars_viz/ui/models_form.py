@@ -17,7 +17,7 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
 from mars_viz.options import changed, declared
-from mars_viz.speculators.drafter_names import Eagle3, Model, drafter_named
+from mars_viz.speculators.drafter_names import Model, ReadsTarget, drafter_named
 from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
@@ -74,7 +74,9 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
     except BadInput as error:
         complaints.append(str(error))
         return None
-    if set(pair.models) - {SMOLLM2} or (isinstance(pair.drafter, Eagle3) and pair.drafter.head):  # possibly on the hub
+    if set(pair.models) - {SMOLLM2} or (
+        isinstance(pair.drafter, ReadsTarget) and pair.drafter.head
+    ):  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
             "the missing ones from the hub; choose others under Models if you do not want that."
@@ -147,7 +149,7 @@ SAVE_HELP = (
     "`mars_viz.backend` in Python"
 )
 OTHER = "Another pair …"
-DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR"
+DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, mtp, eagle3:HEADDIR"
 OPEN = "models-open"
 LONGEST = 44  # maximum length of the label next to the button
 
