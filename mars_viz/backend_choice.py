@@ -48,7 +48,8 @@ class BackendChoice:
         "index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers left out), trimmed:m=1000,of=MODEL "
         "(a head of the most frequent tokens alone); eagle3:HEADDIR is an EAGLE-3 head for the target, eagle3 the one "
         "that comes with the built-in target or smollm2; dflash:DIR is a DFlash drafter for the target, dflash the one "
-        "that comes with the built-in target",
+        "that comes with the built-in target; mtp are the target's own layers for multi-token prediction, mtp:DIR "
+        "those of a folder",
         usual="the built-in drafter; smollm2's head; with another target prompt lookup",
         metavar="MODEL",
         example="ngram:n=3",
@@ -143,7 +144,7 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
             if names.get(name, "").startswith("."):
                 names[name] = str((path.parent / names[name]).resolve())
         kind, _, head = names.get("drafter", "").partition(":")
-        if kind in ("eagle3", "dflash") and head.startswith("."):
+        if kind in ("eagle3", "dflash", "mtp") and head.startswith("."):
             names["drafter"] = f"{kind}:{(path.parent / head).resolve()}"
         return checked_choice(BackendChoice(**names, folders=True))
     except BadInput as error:

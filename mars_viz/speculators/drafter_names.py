@@ -175,6 +175,14 @@ class Dflash(ReadsTarget):
     head: str = setting(Words("", "DIR"), "")
 
 
+@register("mtp")
+@dataclass(frozen=True, slots=True)
+class Mtp(ReadsTarget):
+    """Layers for multi-token prediction as the drafter; see `drafters.mtp`. They need their target."""
+
+    head: str = setting(Words("", "DIR"), "")
+
+
 @register("trimmed")
 @dataclass(frozen=True, slots=True)
 class Trimmed(ReadsText):

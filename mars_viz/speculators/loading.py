@@ -33,6 +33,7 @@ from mars_viz.speculators.drafter_names import (
     Eagle3,
     Layers,
     Model,
+    Mtp,
     NamedDrafter,
     Ngram,
     Suffix,
@@ -41,14 +42,23 @@ from mars_viz.speculators.drafter_names import (
 )
 from mars_viz.speculators.drafters.dflash import BlockCheckpoint, DflashDrafter, read_block_checkpoint
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
-from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
+from mars_viz.speculators.drafters.model import (
+    Eagle3Drafter,
+    HeadDrafter,
+    ModelDrafter,
+    most_frequent,
+    with_layers,
+    with_vocabulary,
+)
+from mars_viz.speculators.drafters.mtp import MtpLayers, find_layers, load_heads
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
-from mars_viz.speculators.networks.base import layers_of
+from mars_viz.speculators.networks.base import NORMED, layers_of
 from mars_viz.speculators.networks.dflash import Block, BlockNetwork, BlockWeights
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
+from mars_viz.speculators.networks.mtp_head import MtpNetwork
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.vllm_http import Server
@@ -107,7 +117,7 @@ def load_backend(
             )
         owner = owner if len(tokenizers) > len(to_load) else to_load[0]
     tokenizer = tokenizers[0]
-    source: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter = drafting
+    source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter = drafting
     apart = files.other_added_tokens(tokenizer, tokenizers[-1]) if isinstance(drafting, Model) else ""
     if apart is None and (server or isinstance(pair.drafter, Trimmed)):
         raise ModelError(
@@ -116,6 +126,8 @@ def load_backend(
         )
     if isinstance(drafting, Eagle3 | Dflash):  # refused before the target's weights are read
         source = read_head(drafting, files.short_name(owner), files.config_of(owner), folders)
+    elif isinstance(drafting, Mtp) and (drafting.head or files.is_local(owner)):
+        source = read_layers(drafting, files.short_name(owner), files.config_of(owner), folders)
     kind = dtype_of(dtype, place, to_load)
     check_fit(to_load if device_map is None else to_load[1:], place, kind)
     loaded: list[Loaded] = []
@@ -202,7 +214,7 @@ class Site:
 
     def backend(
         self,
-        source: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter,
+        source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter,
         trimmed: Trimmed | None,
         models: Iterable[PreTrainedModel],
         context: int,
@@ -235,7 +247,7 @@ class Site:
 def backend_of(
     tokenizer: PreTrainedTokenizerBase,
     target: Loaded,
-    drafter: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter,
+    drafter: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter,
     *,
     eos_ids: frozenset[int] | None = None,
     trimmed: Trimmed | None = None,
@@ -257,7 +269,7 @@ def backend_of(
     return site.backend(drafter, trimmed, models, context, dtype.removeprefix("torch."), processor)
 
 
-def load(source: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter, site: Site) -> DrafterPart:
+def load(source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter, site: Site) -> DrafterPart:
     """Load a drafter for a target. Raises BadInput with a remedy."""
     match source:
         case Loaded(tokenizer=None):
@@ -273,6 +285,8 @@ def load(source: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter, site: Sit
             return _by_head(source, site)
         case BlockCheckpoint():
             return _by_block(source, site)
+        case MtpLayers():
+            return _by_layers(source, site)
         case Ngram():
             return Part(source.name, lambda _: NgramDrafter(source.n, site.place), source.name)
         case Suffix() | Trigram():
@@ -287,6 +301,9 @@ def load(source: Loaded | Checkpoint | BlockCheckpoint | NamedDrafter, site: Sit
         case Eagle3() | Dflash():
             config = site.inside(source.name).config
             return load(read_head(source, site.target.name, config, folders=True), site)
+        case Mtp():
+            config = site.inside(source.name).config
+            return _by_layers(read_layers(source, site.target.name, config, folders=True), site)
     raise TypeError(source)
 
 
@@ -413,3 +430,31 @@ def _with_shared(head: Checkpoint | BlockCheckpoint, site: Site) -> tuple[dict[s
     elif vocabulary is None and "lm_head.weight" in own:
         own["lm_head.weight"] = own["lm_head.weight"][:size]
     return shared | own, vocabulary
+
+
+def read_layers(wanted: Mtp, target: str, config: PreTrainedConfig, folders: bool) -> MtpLayers:
+    """Return the MTP layers of this name, else those in the folder of the target. Raises ModelError."""
+    name = wanted.name
+    if not wanted.head:
+        built_in = demo.is_built_in(target)
+        folder = demo.MTP if built_in else Path(config.name_or_path)
+        name = name if built_in else target
+    elif folders and names.is_place(wanted.head):
+        folder, name = Path(wanted.head), replace(wanted, head=files.short_name(wanted.head)).name
+    else:
+        with files.refusals(wanted.head, "MTP layers"):
+            folder = files.fetched(wanted.head, ["config.json", "*.safetensors"])
+    found = find_layers(folder, name, config.get_text_config().num_hidden_layers)
+    revision = files.revision_of(str(folder)) if wanted.head or folder == demo.MTP else ""
+    return replace(found, name=name if wanted.head else wanted.name, revision=revision)
+
+
+def _by_layers(found: MtpLayers, site: Site) -> DrafterPart:
+    """Return MTP layers that draft the tokens that the site keeps."""
+    target, vocabulary = site.inside(found.name), None if site.kept is None else site.kept.to(site.place)
+    heads = load_heads(found, target, site.size)
+    if vocabulary is not None:
+        heads = replace(heads, outputs=[rows[vocabulary] for rows in heads.outputs])
+    opened = lambda settings: HeadDrafter(MtpNetwork(heads), (NORMED,), vocabulary, settings)  # noqa: E731
+    revision = found.revision or site.target.revision
+    return Part(found.name, opened, revision, note=found.note, drafts_trees=True)

@@ -149,7 +149,7 @@ SAVE_HELP = (
     "`mars_viz.backend` in Python"
 )
 OTHER = "Another pair …"
-DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR, dflash:DIR"
+DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, mtp, eagle3:HEADDIR, dflash:DIR"
 OPEN = "models-open"
 LONGEST = 44  # maximum length of the label next to the button
 

@@ -104,8 +104,8 @@ def read_block_checkpoint(folder: Path, target: TargetShape) -> BlockCheckpoint:
     count = entry_of(layer, "num_hidden_layers", int, head)
     layers, features = _layers_read(layout, config | own, count, target, head), shapes.get("fc.weight", (0, 0))[1]
     size = shapes.get("layers.0.self_attn.q_norm.weight", (1,))[0]
-    heads = Heads(*(entry_of(layer, f"num_{kind}_heads", int, head) for kind in ("attention", "key_value")), size)
-    rotary = rotary_of(layer, heads, head)
+    queries, keys = (entry_of(layer, f"num_{kind}_heads", int, head) for kind in ("attention", "key_value"))
+    rotary = rotary_of(layer, Heads(queries, keys, size), head)
     if layer.get("hidden_size") != target.width or features != len(layers) * target.width:
         raise ModelError(
             f"{head} is {layer.get('hidden_size')} wide and reads {features} numbers of each token; {len(layers)} "

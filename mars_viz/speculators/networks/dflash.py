@@ -47,6 +47,7 @@ class Block(nn.Module):
 
     def __init__(self, config: Qwen3Config, features: int):
         super().__init__()
+        self.heads = Heads(config.num_attention_heads, config.num_key_value_heads, config.head_dim)
         width, epsilon = config.hidden_size, config.rms_norm_eps
         self.layers = nn.ModuleList(Qwen3DecoderLayer(config, i) for i in range(config.num_hidden_layers))
         self.fc = nn.Linear(features * width, width, bias=False)
@@ -71,12 +72,11 @@ class BlockWeights:
         The `slots` are their number and the first one that drafts. All but the first read the token `mask`. `embed`
         returns embeddings [B, n, H] of tokens [B, n], and `head` are the output rows [V', H].
         """
-        config = block.layers[0].self_attn.config
-        self.heads = Heads(config.num_attention_heads, config.num_key_value_heads, config.head_dim)
+        self.heads = block.heads
         with torch.inference_mode(False):
-            self.layers = [Layer(layer) for layer in block.layers]  # type: ignore[arg-type]
+            self.layers = [Layer(layer) for layer in block.layers]
         self.fc, self.lm_head = Matrix(block.fc.weight), Matrix(head)
-        self.hidden_norm, self.norm = Norm.of(block.hidden_norm), Norm.of(block.norm)  # type: ignore[arg-type]
+        self.hidden_norm, self.norm = Norm.of(block.hidden_norm), Norm.of(block.norm)
         first = self.heads.queries * self.heads.size
         biases = [layer.qkv.bias[first:] for layer in self.layers if layer.qkv.bias is not None]
         weights = torch.cat([layer.qkv.weight[first:] for layer in self.layers])
