@@ -1,4 +1,4 @@
-"""Reader of layers for multi-token prediction (MTP), which lie in the target's own folder or in one by themselves.
+"""Reader of layers for multi-token prediction (MTP), from the folder of the target or one of their own.
 
 DeepSeek-V3, GLM-4.5 and Step-3.5 number them on after the target's layers, Qwen3-Next, Qwen3.5 and Mellum name them
 `mtp.*`, and vLLM's speculators `mtp_layers.*`. transformers' `MtpModel` makes the layers of the target's family and
@@ -108,7 +108,8 @@ def _read_name(name: str, layers: int) -> tuple[str, int, str]:
         head = int(match[1])
         return "speculators'", head, f"model.layers.{layers + head}.{RENAMED.get(module, module)}.{rest}"
     if (match := NUMBERED.fullmatch(name)) and int(match[1]) >= layers:
-        return "DeepSeek's", int(match[1]) - layers, f"model.layers.{match[1]}.{match[2]}"
+        plain = match[2].removeprefix("transformer.").replace("shared_head.output.", "shared_head.head.")  # of Step-3.5
+        return "DeepSeek's", int(match[1]) - layers, f"model.layers.{match[1]}.{plain}"
     if name.startswith("mtp."):
         match = re.match(r"mtp\.layers\.(\d+)\.", name)
         return "Qwen's", int(match[1]) if match else 0, name
