@@ -1,4 +1,4 @@
-"""How what comes with the product was made: the built-in models (`train`, `family`, `eagle`), their card
+"""How what comes with the product was made: the built-in models (`train`, `family`, `eagle`, `mtp`), their card
 (`model_card`), the sample runs and sweeps (`samples`) and the sample race (`race`), one command each. The product
 imports nothing of it."""
 

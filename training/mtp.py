@@ -58,9 +58,9 @@ def started(target: LlamaForCausalLM, seed: int) -> MtpHead:
 def save_layer(head: MtpHead, target: LlamaForCausalLM, folder: Path) -> None:
     """Write config.json and model.safetensors, bfloat16, in Qwen's names."""
     tensors = {f"mtp.{name}": each.to(torch.bfloat16).cpu().contiguous() for name, each in head.state_dict().items()}
-    config = target.config.to_diff_dict() | {"mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False}
+    own = {"dtype": "bfloat16", "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False}
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / "config.json", f"{json.dumps(config, indent=2)}\n".encode())
+    write_file(folder / "config.json", f"{json.dumps(target.config.to_diff_dict() | own, indent=2)}\n".encode())
     with replacing(folder / "model.safetensors") as file:
         file.write(save(tensors, {"format": "pt"}))
 

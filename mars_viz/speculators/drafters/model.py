@@ -245,7 +245,7 @@ class HeadDrafter(Drafter):
             rows.append(logits)
             if step + 1 < count:
                 places = [length - 1 + step for length in lengths]
-                states = self._network.read(ids, states.unsqueeze(1), places, slots, depth=step + 1)[:, 0]
+                states = self._network.read(ids, states.unsqueeze(1), places, slots, None, step + 1)[:, 0]
         return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self.vocabulary)
 
     def _tree(self, starts: Sequence[int], lengths: Sequence[int], made: Tensor, nodes: int) -> Draft:

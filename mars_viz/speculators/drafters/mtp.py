@@ -1,4 +1,4 @@
-"""Reader of layers for multi-token prediction (MTP), which lie in the target's own folder or in one by themselves.
+"""Reader of layers for multi-token prediction (MTP), from the folder of the target or one of their own.
 
 DeepSeek-V3, GLM-4.5 and Step-3.5 number them on after the target's layers, Qwen3-Next, Qwen3.5 and Mellum name them
 `mtp.*`, and vLLM's speculators `mtp_layers.*`. transformers' `MtpModel` makes the layers of the target's family and
@@ -10,14 +10,15 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
@@ -46,9 +47,8 @@ class MtpLayers:
     folder: Path
     layout: str
     count: int  # K
-    names: Mapping[
-        Path, Mapping[str, str]
-    ]  # the tensors of each file by their names there, in DeepSeek's or Qwen's names
+    names: Mapping[Path, Mapping[str, str]]
+    """By file, the names of its tensors there, and in DeepSeek's or Qwen's layout."""
     name: str = ""  # 'mtp', with its hub id or folder's name if it has one of its own
     revision: str = ""  # commit on the hub, or the start of the weights' SHA-256
 
@@ -67,10 +67,10 @@ def find_layers(folder: Path, name: str, layers: int) -> MtpLayers:
     """Return the MTP layers in a folder, for a target with this number of `layers`. Raises ModelError, with the remedy,
     if there are none, or not all, or if they are quantised."""
     try:
-        config = json.loads((folder / "config.json").read_bytes()) if (folder / "config.json").is_file() else {}
-    except ValueError as error:
-        raise ModelError(f"The config.json of {name} is not JSON ({error}). Fetch it again.") from error
-    text = config | config.get("text_config", {})
+        config = json.loads((folder / "config.json").read_bytes())
+        text = {**config, **config.get("text_config", {})}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"The config.json of {name} cannot be read ({error}). Fetch it again.") from error
     found: dict[Path, dict[str, str]] = {}
     layouts, quantised = dict[str, set[int]](), ""
     for path in sorted(folder.glob("*.safetensors")):
@@ -108,7 +108,8 @@ def _read_name(name: str, layers: int) -> tuple[str, int, str]:
         head = int(match[1])
         return "speculators'", head, f"model.layers.{layers + head}.{RENAMED.get(module, module)}.{rest}"
     if (match := NUMBERED.fullmatch(name)) and int(match[1]) >= layers:
-        return "DeepSeek's", int(match[1]) - layers, f"model.layers.{match[1]}.{match[2]}"
+        plain = match[2].removeprefix("transformer.").replace("shared_head.output.", "shared_head.head.")  # of Step-3.5
+        return "DeepSeek's", int(match[1]) - layers, f"model.layers.{match[1]}.{plain}"
     if name.startswith("mtp."):
         match = re.match(r"mtp\.layers\.(\d+)\.", name)
         return "Qwen's", int(match[1]) if match else 0, name
@@ -122,37 +123,20 @@ def load_heads(found: MtpLayers, target: PreTrainedModel, size: int) -> MtpHeads
     for path, names in found.names.items():
         with safe_open(path, "pt") as opened:
             tensors |= {plain: opened.get_tensor(original) for original, plain in names.items()}
-    first, like = target.config.get_text_config().num_hidden_layers, target.get_output_embeddings().weight
-    rows = dict[str, list[Any]]()
-    for name, shared in zip(OWN, (target.get_input_embeddings(), like), strict=True):
-        own = [tensors.pop(f"model.layers.{first + head}.{name}", None) for head in range(found.count)]
-        rows[name] = [shared if each is None else each.to(like.device, like.dtype) for each in own]
-    main = copy.copy(target)  # for `MtpModel`, which reads the number and the kinds of layers in its configuration
-    main.config = _config(target, found.count)
-    with ContextManagers(MtpModel.get_init_context(target.dtype, False, False, None)):
-        model = MtpModel(main, found.count)
-    model.embed_tokens = model.shared_head = None
-    rotary, model.rotary_emb = model.rotary_emb, None
-    loading = LoadStateDictConfig(
-        weight_mapping=model.get_weight_conversions(main), device_map={"": like.device}, dtype=target.dtype
-    )
-    report, _ = convert_and_load_state_dict_in_model(model, tensors, loading)
-    wrong = {
-        "lack": report.missing_keys,
-        "hold unknown": report.unexpected_keys,
-        "hold in another size or form": [*report.mismatched_keys, *report.conversion_errors],
-    }
-    for what, keys in wrong.items():
-        if keys:
-            which = ", ".join(sorted(str(key[0] if isinstance(key, tuple) else key) for key in keys)[:3])
-            raise ModelError(
-                f"The MTP layers of {found.name} {what} tensors ({which}) for a target of the type "
-                f"{main.config.model_type}. {ELSEWHERE}"
-            )
+    first, shared = target.config.get_text_config().num_hidden_layers, target.get_input_embeddings()
+    output = target.get_output_embeddings().weight
+    embeddings: list[Callable[[Tensor], Tensor]] = []
+    outputs: list[Tensor] = []
+    for head in range(found.count):
+        of_input, of_output = (tensors.pop(f"model.layers.{first + head}.{name}", None) for name in OWN)
+        own = _unlike(of_input, shared.weight)
+        embeddings.append(shared if own is None else partial(embedding, weight=own))
+        own = _unlike(of_output, output)
+        outputs.append((output if own is None else own)[:size])
+    model, rotary = _filled(found, target, tensors)
     kinds = getattr(model.config, "layer_types", None) or ["full_attention"] * found.count
     if set(kinds) - {"full_attention", "sliding_attention"}:
         raise ModelError(f"MTP layers of the kind {', '.join(kinds)} cannot be rolled back; take another drafter.")
-    model.eval().requires_grad_(False)
     windows = [
         (getattr(layer.mtp_block.self_attn, "sliding_window", None) or model.config.sliding_window)
         if kind == "sliding_attention"
@@ -164,12 +148,41 @@ def load_heads(found: MtpLayers, target: PreTrainedModel, size: int) -> MtpHeads
         by_kind = {"layer_type": kinds[head]} if model.has_per_layer_rope else {}
         return rotary(values, position_ids=positions, **by_kind)
 
-    embeddings = [partial(_embedded, each) if isinstance(each, Tensor) else each for each in rows[OWN[0]]]
-    return MtpHeads(list(model.layers), windows, turned, embeddings, [each[:size] for each in rows[OWN[1]]])
+    return MtpHeads(list(model.layers), windows, turned, embeddings, outputs)
 
 
-def _embedded(weight: Tensor, tokens: Tensor) -> Tensor:
-    return embedding(tokens, weight)
+def _unlike(rows: Tensor | None, shared: Tensor) -> Tensor | None:
+    """Return a head's own rows on the target's device; None if there are none, or if they repeat the target's."""
+    own = None if rows is None else rows.to(shared)
+    return None if own is None or torch.equal(own, shared) else own
+
+
+def _filled(found: MtpLayers, target: PreTrainedModel, tensors: dict[str, Tensor]) -> tuple[MtpModel, nn.Module]:
+    """Return transformers' model of the layers with these tensors, and its rotary positions. Raises ModelError."""
+    main = copy.copy(target)  # for `MtpModel`, which reads the number and the kinds of layers in its configuration
+    main.config, kind = _config(target, found.count), target.config.model_type
+    try:
+        with ContextManagers(MtpModel.get_init_context(target.dtype, False, False, None)):
+            model = MtpModel(main, found.count)
+    except (AttributeError, StopIteration, TypeError, ValueError) as error:  # such as norms of another kind
+        raise ModelError(f"A target of the type {kind} has no such MTP layers ({error}). {ELSEWHERE}") from error
+    rotary, model.embed_tokens, model.shared_head, model.rotary_emb = model.rotary_emb, None, None, None
+    loading = LoadStateDictConfig(
+        weight_mapping=model.get_weight_conversions(main), device_map={"": target.device}, dtype=target.dtype
+    )
+    report, _ = convert_and_load_state_dict_in_model(model, tensors, loading)
+    wrong = {
+        "lack": report.missing_keys,
+        "hold unknown": report.unexpected_keys,
+        "hold in another size or form": [*report.mismatched_keys, *report.conversion_errors],
+    }
+    for what, keys in wrong.items():
+        if keys:
+            which = ", ".join(sorted(str(key[0] if isinstance(key, tuple) else key) for key in keys)[:3])
+            raise ModelError(
+                f"The MTP layers of {found.name} {what} tensors ({which}) for a target of the type {kind}. {ELSEWHERE}"
+            )
+    return model.eval().requires_grad_(False), rotary
 
 
 def _config(target: PreTrainedModel, count: int) -> Any:
