@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBa
 import mars_viz
 from mars_viz.axis import Span
 from mars_viz.costs import costs_from
-from mars_viz.demo import DRAFTER, EAGLE3, PAIR, SMOLLM2, TARGET
+from mars_viz.demo import DRAFTER, EAGLE3, SMOLLM2, TARGET
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import Settings
@@ -28,7 +27,7 @@ from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.drafter_names import Eagle3, Model, Ngram, drafter_named, has_no_model
 from mars_viz.speculators.drafters.model import most_frequent, with_layers
-from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TrigramDrafter
 from mars_viz.speculators.drafters.universal import PATIENCE, Continuation, Translation
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_names, drafter_for
@@ -83,7 +82,7 @@ def test_suffixes_and_trigrams_are_continued_as_in_most_places(tokens: list[int]
             break
         expected.append(token)
         ends = [end + 1 for end in ends if text[end] == token]
-    draft = SuffixDrafter(n, TextBefore(before), CPU).draft([tuple(tokens)], 3)
+    draft = SuffixDrafter(n, before, CPU).draft([tuple(tokens)], 3)
     assert draft.tokens.tolist() == [expected] and draft.lengths == (len(expected),)
     read = list(tokens)
     while 1 < len(read) < len(tokens) + 4:
@@ -91,7 +90,7 @@ def test_suffixes_and_trigrams_are_continued_as_in_most_places(tokens: list[int]
         if not ends or (token := likeliest(text, ends)) == -1:
             break
         read.append(token)
-    draft = TrigramDrafter(TextBefore(before), CPU).draft([tuple(tokens)], 4)
+    draft = TrigramDrafter(before, CPU).draft([tuple(tokens)], 4)
     assert draft.tokens.tolist() == [read[len(tokens) :]]
 
 
@@ -146,11 +145,11 @@ def test_strict_writes_the_targets_text_and_batches_are_separate_runs(each: Back
     [
         ("ngram:n=0", "1 to 16"),
         ("suffix:n=0", "1 to 64"),
-        ("suffix:n=2,text=no-such-file", "no file"),
+        ("suffix:n=2,text=no-such-file", "cannot be read as text"),
         ("trigram:n=3", "trigram:text=FILE"),
         ("trimmed:m=0", "from 1 to"),
         ("trimmed:m=9,of=ngram", "no distribution"),
-        ("trimmed:m=9,text=no-such-file", "no file"),
+        ("trimmed:m=9,text=no-such-file", "cannot be read as text"),
         ("trimmed:m=9,of=no-such-model/here", "without a target"),
         ("trimmed:m=100000", "100,000"),
         ("layers:exit=", "exit is ''"),
@@ -216,7 +215,6 @@ def test_a_name_is_written_as_it_is_read() -> None:
         ("http://host:8000", "http://other:8000", True, "drafts nothing"),
         *(("org/other", drafter, True, "eagle3:HEADDIR") for drafter in ("eagle3:", "eagle3")),
         (TARGET, f"eagle3:{TARGET}/none", True, "no folder"),
-        (TARGET, f"eagle3:{PAIR}", True, "config.json"),
         (None, f"eagle3:{EAGLE3}", False, "not the id of a model"),
         (TARGET, "trimmed:m=9", True, "which drafter"),
         *((None, f"suffix:text={TARGET}/{file}", False, "visitors may not") for file in ("", "missing")),
@@ -262,7 +260,7 @@ def test_text_is_the_targets_whatever_is_drafted(backends: dict[str, Backend], n
     assert run.token_ids == decode_alone(backend, run.prompt_ids, settings)[0]
     assert any(len(round_.speculation) for round_ in run.rounds)
     assert not any(round_.speculation.sampled for round_ in run.rounds)
-    assert re.search(r" \d+ drafter passes for \d+ drafted tokens", backend.notes[0])
+    assert "drafts by text" in backend.notes[0]
 
 
 def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict[str, Backend], pair: Backend) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -291,7 +290,6 @@ def test_safeailabs_rule_chooses_the_layers_where_none_are_named(tmp_path: Path)
         folder = written(tmp_path / layout, config_of(layout, None), tensors_of(layout, random_head()))
         read = read_checkpoint(folder, TargetShape("t", WIDTH, 32, VOCABULARY))
         assert read.reading.layers == (2, 16, 29) and "a guess" in read.note
-        assert [other.layers for other in read.others] == [(1, 15, 28), (3, 17, 30), (21, 26, 32)]
     two = written(tmp_path / "two", config_of("SafeAILab", None), random_head(features=2))
     assert read_checkpoint(two, SHAPE).reading.layers == (2, 3)  # of six layers two of the three are one
     with pytest.raises(ModelError, match=r"\[64, 192\] .* 2 and 3 of random, 64 wide, it would be \[64, 128\]"):
@@ -488,24 +486,6 @@ def test_states_that_were_not_trained_show_as_a_cliff(built_in, monkeypatch):
     assert found.depths[0] == sound.depths[0]
     assert found.depths[1].own_states.estimate < 0.6 * sound.depths[1].own_states.estimate
     assert any("the wrong state is fed back" in sentence for sentence in found.findings)
-
-
-def test_other_layers_are_tried_if_its_own_are_a_guess(tmp_path, capsys):
-    folder = shutil.copytree(demo.EAGLE3, tmp_path / "head")
-    config = json.loads((folder / "config.json").read_text())
-    del config[KEY]
-    (folder / "config.json").write_text(json.dumps(config | {"eagle_config": {KEY: [0, 1, 2]}}))
-    assert cli.main(["heads", str(folder), "--limit", "4", "--depth", "2", "--tokens", "12", "--json"]) == 0
-    told = capsys.readouterr()
-    assert "layers 1, 2 and 3" in told.err and "guess" in told.err
-    told = json.loads(told.out)
-    used, *others = told["tried"]
-    best = next(each for each in others if each["setting"] == '"eagle_aux_hidden_state_layer_ids": [2, 4, 5]')
-    assert told["guess"] and used["gain"]["estimate"] == 0
-    assert used["first"]["estimate"] == told["depths"][0]["own_states"]["estimate"] < best["first"]["estimate"]
-    assert best["gain"]["estimate"] == pytest.approx(best["accepted"]["estimate"] - used["accepted"]["estimate"])
-    assert best["accepted"] == max((each["accepted"] for each in told["tried"]), key=lambda each: each["estimate"])
-    assert best["gain"]["low"] > 0 and best["setting"] in told["findings"][0]
 
 
 def test_texts_that_end_early_are_left_out_and_too_few_are_refused(built_in, monkeypatch):

@@ -135,7 +135,7 @@ def test_files_that_cannot_be_loaded_are_refused(
     content, named = file.read_bytes(), {"device": "cpu", "dtype": "auto"}
     for at in (*range(0, 400, 39), len(content) // 3, len(content) - 1):
         (cut := tmp_path / "cut.gguf").write_bytes(content[:at])
-        with pytest.raises(BadInput, match=r"Fetch it again|no GGUF file"):
+        with pytest.raises(BadInput, match="Fetch it again"):
             check_names(cut, None, **named)
     (part := tmp_path / "m-00001-of-00003.gguf").write_bytes(content)
     (other := tmp_path / "other.gguf").write_bytes(content.replace(b"llama", b"mpt42"))
@@ -243,7 +243,7 @@ def test_models_of_a_hub_are_fetched_as_safetensors_or_gguf_and_decode_without_i
     for (name, *words), (_, code, error) in zip([*phases[0], *phases[1]], results, strict=True):
         reason = NAMES[name][-1]
         assert (code == 2) == bool(reason) == (not Path(words[8]).exists()) and reason in error, error
-        assert not code or error.count("\n") == 1 and ("pytorch_model.bin" in error) == (name == "pickled")
+        assert not code or error.count("\n") == 1
         assert "Fetching" not in error, "no bars of the hub's library"
     assert not [doing for doing, _ in news["first"] if "tensors" in doing or "single" in doing]
     shares, lines = [share for _, share in news["second"]], [doing for doing, _ in news["second"]]
@@ -410,7 +410,7 @@ def test_broken_or_unknown_models_are_refused(folder: Path, tmp_path: Path) -> N
     half = (folder / "model.safetensors").read_bytes()[:20_000]
     for number, (file, data, message) in enumerate(
         (
-            ("config.json", None, "contains no config.json"),
+            ("config.json", None, "config.json"),
             ("tokenizer.json", None, "tokenizer"),
             ("model.safetensors", None, "safetensors"),
             ("tokenizer.json", b"{", "tokenizer of .* cannot be loaded"),
@@ -425,7 +425,7 @@ def test_broken_or_unknown_models_are_refused(folder: Path, tmp_path: Path) -> N
             load_backend(broken, folder, device="cpu")
     torch.save({}, tmp_path / "2" / "pytorch_model.bin")
     for target, drafter, options, message in (
-        (tmp_path / "2", folder, {}, "only these formats are loaded"),
+        (tmp_path / "2", folder, {}, "Only safetensors are loaded"),
         (tmp_path / "nowhere", None, {}, "no folder"),
         (folder, tiny(tmp_path / "cut", vocabulary=100), {}, "vocabularies do not match"),
         (folder, None, {"device": "tpu"}, "choose one of auto, cpu"),
@@ -444,13 +444,11 @@ def test_a_tokenizer_without_the_library_that_reads_it(folder: Path, tmp_path: P
     (bare / "tokenizer.json").unlink()
     for start, library in ((b"\n\x0e\n\x05<unk>", "sentencepiece"), (b"IQ== 0\n", "tiktoken")):
         (bare / "tokenizer.model").write_bytes(start)
-        with pytest.raises(BadInput, match=f"pip install {library}"):
+        with pytest.raises(BadInput, match=f"pip install .*{library}"):
             load_backend(bare, device="cpu")
 
 
 CPU = torch.device("cpu")
-NEW = {"limit": "memory.max", "used": "memory.current", "cached": "inactive_file"}
-OLD = {"limit": "memory.limit_in_bytes", "used": "memory.usage_in_bytes", "cached": "total_inactive_file"}
 
 
 @pytest.fixture
@@ -462,29 +460,23 @@ def system(tmp_path, monkeypatch):
     return tmp_path
 
 
-def group(system: Path, path: str, names: dict[str, str], limit: str, used: int, cached: int) -> None:
+def group(system: Path, path: str, limit: str, used: int, cached: int) -> None:
     folder = system / "sys/fs/cgroup" / path
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / names["limit"]).write_text(f"{limit}\n")
-    (folder / names["used"]).write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 5\n{names['cached']} {cached}\n")
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cached}\n")
 
 
 def test_a_group_above_may_leave_less_and_cached_files_count_as_free(system):
     assert devices.bytes_free(CPU) == 8_000_000 * 1024
-    (system / "proc/self/cgroup").write_text("0::/pod/one\n")
-    group(system, "pod/one", NEW, "max", used=10, cached=0)
+    (system / "proc/self/cgroup").write_text("4:cpu:/x\n0::/pod/one\n")
+    group(system, "pod/one", "max", used=10, cached=0)
     assert devices.bytes_free(CPU) == 8_000_000 * 1024
-    group(system, "pod", NEW, "4000000000", used=3_000_000_000, cached=500_000_000)
+    group(system, "pod", "4000000000", used=3_000_000_000, cached=500_000_000)
     assert devices.bytes_free(CPU) == 1_500_000_000
-    group(system, "pod/one", NEW, "1000000", used=1_200_000, cached=0)
+    group(system, "pod/one", "1000000", used=1_200_000, cached=0)
     assert devices.bytes_free(CPU) == 0
-
-
-def test_a_container_of_the_older_kind_sees_its_own_group_as_the_highest(system):
-    (system / "proc/self/cgroup").write_text("5:devices:/x\n4:cpu,memory:/docker/1a2b\n0::/\n")
-    group(system, "memory", OLD, "2000000000", used=600_000_000, cached=100_000_000)
-    assert devices.bytes_free(CPU) == 1_500_000_000
 
 
 def test_a_quota_of_processor_time_limits_threads_unless_the_user_has_set_a_number(tmp_path, monkeypatch):

@@ -112,9 +112,9 @@ def own_text(backend: Backend, count: int = 40, prompt: str = PROMPT, model: Any
 @pytest.mark.parametrize(
     ("of_target", "outputs", "of_drafter", "drafter_outputs", "named"),
     [
-        (TOOLS, 264, THINK, 272, "'<think>' added, '</think>' added"),
-        (TOOLS, 259, ("<|User|>", "<|Bot|>"), 264, "'<|User|>' instead of '<tool_call>', '<|Bot|>' instead of"),
-        (THINK, 261, TOOLS, 259, "'<think>' missing, '</think>' missing"),
+        (TOOLS, 264, THINK, 272, "(2 differ: '<think>', '</think>')"),
+        (TOOLS, 259, ("<|User|>", "<|Bot|>"), 264, "differ: '<|User|>', '<|Bot|>'"),
+        (THINK, 261, TOOLS, 259, "(2 differ: '<think>', '</think>')"),
     ],
 )
 def test_tokenizers_that_differ_in_added_tokens_share_the_others(

@@ -174,9 +174,9 @@ The target's own samples and the text that the target was trained on, half and h
 samples, half greedy, half drawn at temperature 1; the text's sources and licences are those of `../pair/README.md`):
 {o.steps} steps of 2,048 tokens, {tokens:.1f} M in all, with 48 blocks in each 256 tokens. Attention begins with that of
 the target's last two layers. The loss is the cross-entropy against the target's law, in which each token of a block
-weighs exp(-1/4) of the one before. Seed {o.seed}. One story in fifty and a tenth of all possible exercises were held out.
-It took {minutes:.0f} minutes on two cores that ran other work, too, in {starts} start(s), after each of which the running
-mean of the loss begins again:
+weighs exp(-1/4) of the one before. Seed {o.seed}. One story in fifty and a tenth of all possible exercises were held
+out. It took {minutes:.0f} minutes on two cores that ran much other work, in {starts} start(s), after each of which the
+running mean of the loss begins again:
 
 | step | loss, nats |
 |---|---|

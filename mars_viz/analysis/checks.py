@@ -37,17 +37,6 @@ class DepthAgreement:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerTrial:
-    """Drafts of a head that reads certain hidden states of its target."""
-
-    reads: str  # the hidden states in words
-    setting: str  # the entry of config.json that names them
-    first: Interval  # share that agrees at depth 1
-    accepted: Interval  # mean number of tokens of a draft before the first disagreement
-    gain: Interval  # difference in `accepted` from the head's current layers, paired by text
-
-
-@dataclass(frozen=True, slots=True)
 class HeadCheck:
     """The results for one head."""
 
@@ -59,20 +48,18 @@ class HeadCheck:
     coverage: Interval  # mean share of the target's probability on tokens that the head can draft
     best_held: Interval  # share of positions whose best token the head can draft
     guess: str = ""  # reason why the layers that it reads may be wrong; empty if its configuration names them
-    tried: tuple[LayerTrial, ...] = ()  # the layers that it reads, then others; empty if no others were tried
 
     @property
     def findings(self) -> tuple[str, ...]:
         """Sentences about problems and their causes."""
         first, second = self.depths[0].true_features.estimate, self.depths[1] if len(self.depths) > 1 else None
-        best = max(self.tried, key=lambda each: each.accepted.estimate, default=None)
-        findings, better = [] if best is None else [self._others(best)], best is not None and best.gain.low > 0
-        if first < LOW and not better:
+        findings = []
+        if first < LOW:
             findings.append(
                 f"Even at depth 1 only {first:.0%} agree: the head reads other layers than it was trained on, its d2t "
                 "table is read wrongly, or it was trained for another target."
             )
-        elif not better and second and second.own_states.estimate < CLIFF * second.true_features.estimate:
+        elif second and second.own_states.estimate < CLIFF * second.true_features.estimate:
             findings.append(
                 f"Agreement falls to {second.own_states.estimate:.0%} at depth 2, where true features give "
                 f"{second.true_features.estimate:.0%}: the wrong state is fed back (normed in place of un-normed, or "
@@ -83,19 +70,16 @@ class HeadCheck:
                 f"Its vocabulary holds {self.coverage.estimate:.0%} of the target's probability, which no acceptance "
                 "can exceed: take a larger one, or one of the texts that are served."
             )
-        if self.guess and not better:
+        if self.guess:
             findings.append(f"Which layers it reads is a guess: {self.guess}.")
         return tuple(findings) or (NOTHING,)
 
     @property
     def blocks(self) -> list[Block]:
         """The findings, with the numbers that they are about."""
-        heads = ("agree at depth 1", "tokens kept of a draft", "reads (first as it does, then others)")
-        tried = [(each.first.percent, each.accepted.words, each.reads) for each in self.tried]
         depths = [(str(each.depth), each.true_features.percent, each.own_states.percent) for each in self.depths]
         return [
             *(Sentence(finding, small=finding == NOTHING) for finding in self.findings),
-            *([Table(heads, tried, "head-layers", "Agreement with other layers")] if tried else []),
             Table(("depth", "true features", "its own states"), depths, "head-depths", "Agreement by depth"),
             Sentence(
                 f"{counted(self.drafts, 'draft')} of {self.head} along {counted(self.texts, 'text')} that "
@@ -109,19 +93,6 @@ class HeadCheck:
                 small=True,
             ),
         ]
-
-    def _others(self, best: LayerTrial) -> str:
-        """Return a sentence or two that compare the best tried layers with the current ones."""
-        used, count = self.tried[0], len(self.tried) - 1
-        if best is used:
-            return f"None of {count} other choices of layers keeps more tokens of a draft."
-        kept = f"{best.accepted.estimate:.2f} tokens of a draft agree in place of {used.accepted.estimate:.2f}"
-        if not best.gain.low > 0:
-            return f"Reading the {best.reads}, the best of {count} other choices, {kept}, which may be chance."
-        return (
-            f"Other layers fit better: reading the {best.reads}, {kept}. Write {best.setting} into its config.json in "
-            "place of its other entries about layers."
-        )
 
 
 def counts(agreed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

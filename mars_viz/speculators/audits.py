@@ -3,8 +3,7 @@
 A head is checked along texts that the target writes greedily. After each of their tokens the head drafts. Its first
 token uses only the target's true features; each further one uses the head's own states. So the first tokens of
 consecutive drafts show the agreement at each depth with true features, and the drafts themselves the actual agreement;
-the gap between the two is the cost of the head's own states. If the layers that the head reads are a guess, or it
-hardly agrees, it also drafts along the texts with other layers.
+the gap between the two is the cost of the head's own states.
 
 A server's acceptance is compared with strict speculation, and its logits at the tokens that it writes with a local
 model's, to see whether it runs the model that it claims. The latter is DiFR's idea (arXiv 2511.20621): a trusted
@@ -31,7 +30,6 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
-from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.speculators.drafters.model import Eagle3Drafter
 from mars_viz.speculators.targets import PROBE, check_known, check_target, check_tokens
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
@@ -60,66 +58,49 @@ def checked_head(
     drafter = backend.drafter.open(settings)
     if not isinstance(drafter, Eagle3Drafter):
         raise SettingError(f"{backend.drafter.name} is no head. Take a drafter such as eagle3:HEADDIR.")
-    readings, vocabulary = drafter.readings, drafter.vocabulary
-    texts = list[tuple[Prefix, Prefix]]()  # prompts, and the target's text after each
     held = list[np.ndarray]()  # float64 [positions, 2] of each text
-    agreed: list[list[np.ndarray]] = [[]]  # of each reading and text, bool [drafts, depth]
+    agreed = list[np.ndarray]()  # bool [drafts, depth] of each text
     encoded = [backend.prompt_ids(prompt, settings) for prompt in prompts]
     for done, prompt in enumerate(encoded, start=1):
         text = decode_alone(backend, prompt, settings)[0]
         if len(text) >= least:
-            texts.append((prompt, text))
-            agreed[0].append(_drafted_along(backend, settings, prompt, text, readings[0]))
-            held.append(_reach(backend, vocabulary, prompt, text))
-        yield done / len(encoded), None if len(texts) < LEAST else _head_check(backend, held, readings, agreed)
-    if len(texts) < LEAST:
+            agreed.append(_drafted_along(backend, settings, prompt, text))
+            held.append(_reach(backend, drafter.vocabulary, prompt, text))
+        guess = drafter.readings[0].guess
+        yield done / len(encoded), None if len(held) < LEAST else _head_check(backend, held, agreed, guess)
+    if len(held) < LEAST:
         raise PromptError(
-            f"The target wrote at least {least} tokens after {len(texts)} prompts, and {LEAST} are needed. Give "
+            f"The target wrote at least {least} tokens after {len(held)} prompts, and {LEAST} are needed. Give "
             "prompts that it continues."
         )
-    if readings[0].guess or np.concatenate(agreed[0])[:, 0].mean() < checks.LOW:
-        for reading in readings[1:]:
-            agreed.append([_drafted_along(backend, settings, *each, reading) for each in texts])
-            yield 1.0, _head_check(backend, held, readings, agreed)
 
 
 def _head_check(
-    backend: Backend, held: Sequence[np.ndarray], readings: Sequence[Reading], agreed: Sequence[Sequence[np.ndarray]]
+    backend: Backend, held: Sequence[np.ndarray], agreed: Sequence[np.ndarray], guess: str
 ) -> checks.HeadCheck:
     """Return the result from the lists of `checked_head`."""
-    by_text = np.array([checks.counts(each) for each in agreed[0]], np.float64)  # [texts, 2, depth, 2]
+    by_text = np.array([checks.counts(each) for each in agreed], np.float64)  # [texts, 2, depth, 2]
     true, own = by_text.swapaxes(0, 1)
     reached = [place for place in range(true.shape[1]) if true[:, place, 1].sum() and own[:, place, 1].sum()]
     inside, positions = np.array([each.sum(0) for each in held]), np.array([len(each) for each in held], np.float64)
-    drafts = np.array([len(each) for each in agreed[0]], np.float64)
-    firsts = [np.array([each[:, 0].sum() for each in of_texts], np.float64) for of_texts in agreed]
-    kept = [np.array([np.logical_and.accumulate(each, axis=1).sum() for each in texts], np.float64) for texts in agreed]
-    trials = []
-    for reading, first, some in zip(readings, firsts, kept, strict=False) if len(agreed) > 1 else ():
-        shares = (ratio(each, drafts) for each in (first, some, some - kept[0]))
-        trials.append(checks.LayerTrial(reading.words, reading.setting, *shares))
     return checks.HeadCheck(
         head=backend.drafter.name,
         target=backend.target.name,
         texts=len(held),
-        drafts=int(drafts.sum()),
+        drafts=sum(map(len, agreed)),
         depths=tuple(
             checks.DepthAgreement(place + 1, *(ratio(each[:, place, 0], each[:, place, 1]) for each in (true, own)))
             for place in reached
         ),
         coverage=ratio(inside[:, 0], positions),
         best_held=ratio(inside[:, 1], positions),
-        guess=readings[0].guess,
-        tried=tuple(trials),
+        guess=guess,
     )
 
 
-def _drafted_along(backend: Backend, settings: Settings, prompt: Prefix, text: Prefix, reading: Reading) -> np.ndarray:
+def _drafted_along(backend: Backend, settings: Settings, prompt: Prefix, text: Prefix) -> np.ndarray:
     """Return whether each token of the draft after each token of the text is its next one, bool [drafts, depth]."""
-    target, drafter = backend.target.open(), backend.drafter.open(settings)
-    assert isinstance(drafter, Eagle3Drafter)
-    drafter.layers = reading.layers
-    drafter.follow(target)
+    target, drafter = backend.opened(settings)
     tokens, depth = prompt + text, settings.gamma
     ends, agreed = range(len(prompt), len(tokens) - depth + 1), list[list[bool]]()
     with inference():

@@ -230,23 +230,16 @@ def bytes_free(device: torch.device) -> int | None:
 
 
 def _free_in_group() -> Iterator[int]:
-    """Yield the free memory of this process's control groups, as in containers; cached files do not count as used."""
-    with suppress(OSError, ValueError):
-        for line in (_SYSTEM / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:  # version 2, where every group above this one counts, too
-                base, limit, used, cached = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
-            elif "memory" in controllers.split(","):
-                base, limit, used = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-                cached = "total_inactive_file"
-            else:
-                continue
-            inner = _SYSTEM / base / path.lstrip("/")
-            for group in dict.fromkeys((inner, *inner.parents[: len(Path(path).parts) - 1], _SYSTEM / base)):
-                with suppress(OSError, ValueError):  # no limit, or none of this process's to see
-                    stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                    used_bytes = int((group / used).read_text()) - int(stat.get(cached, 0))
-                    yield max(0, int((group / limit).read_text()) - used_bytes)
+    """Yield the free memory of this process's control groups (version 2) and those above, as in containers; cached
+    files do not count as used."""
+    with suppress(OSError, StopIteration):
+        lines, base = (_SYSTEM / "proc/self/cgroup").read_text().splitlines(), _SYSTEM / "sys/fs/cgroup"
+        inner = base / next(line for line in lines if line.startswith("0::")).removeprefix("0::/")
+        for group in [inner, *(above for above in inner.parents if above.is_relative_to(base))]:
+            with suppress(OSError, ValueError):  # no limit, or none of this process's to see
+                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                used = int((group / "memory.current").read_text()) - int(stat.get("inactive_file", 0))
+                yield max(0, int((group / "memory.max").read_text()) - used)
 
 
 def bytes_of(model: torch.nn.Module) -> int:

@@ -27,7 +27,7 @@ from mars_viz.speculators import model_files as files
 from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, fit_cores, is_spread, layout, place_of
-from mars_viz.speculators.draft import Drafter, Spent, Target
+from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.drafter_names import (
     Dflash,
     Eagle3,
@@ -51,7 +51,7 @@ from mars_viz.speculators.drafters.model import (
     with_vocabulary,
 )
 from mars_viz.speculators.drafters.mtp import MtpLayers, find_layers, load_heads
-from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextBefore, TrigramDrafter
+from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
@@ -291,9 +291,8 @@ def load(source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafte
             return Part(source.name, lambda _: NgramDrafter(source.n, site.place), source.name)
         case Suffix() | Trigram():
             tokens, revision = site.read(source.text)
-            before = TextBefore(tokens)
             indexed = partial(SuffixDrafter, source.n) if isinstance(source, Suffix) else TrigramDrafter
-            return Part(source.name, lambda _: indexed(before, site.place), revision or source.name)
+            return Part(source.name, lambda _: indexed(tokens, site.place), revision or source.name)
         case Layers():
             model = site.inside(source.name)
             fewer = with_layers(model, source.kept(len(layers_of(model)[1])))
@@ -319,14 +318,9 @@ def _by_text(drafter: Loaded, own: PreTrainedTokenizerBase, site: Site) -> Draft
         (site.size, files.readable_ids(drafter.model)[0]),
     )
     outputs = min(files.output_size(drafter.model), files.vocabulary_end(own))
-    passes, spent = opener(drafter.model, outputs, cuda_graphs=site.cuda_graphs), Spent()
-
-    def lack() -> str:
-        spending = f"{spent.passes:,} drafter passes for {spent.tokens:,} drafted tokens so far"
-        clauses = ["the drafter has another tokenizer than the target", spending * (spent.passes > 0), passes.lack()]
-        return f"drafts by text: {'; '.join(filter(None, clauses))}"
-
-    opened = lambda _: UniversalDrafter(passes(), translation, spent)  # noqa: E731
+    passes = opener(drafter.model, outputs, cuda_graphs=site.cuda_graphs)
+    lack = lambda: "; ".join(filter(None, ["drafts by text, since it has another tokenizer", passes.lack()]))  # noqa: E731
+    opened = lambda _: UniversalDrafter(passes(), translation)  # noqa: E731
     return Part(drafter.name, opened, drafter.revision, lack, passes=passes, by_text=True)
 
 
@@ -370,8 +364,10 @@ def read_head(
             folder = files.fetched(wanted.head, ["config.json", "*.safetensors"])
         named = wanted
         if not list(folder.glob("*.safetensors")):
-            fetch = f"hf download {wanted.head} --local-dir DIR"
-            raise ModelError(files.no_safetensors(wanted.head, f"Fetch it ({fetch}), convert it in DIR: {CONVERT}"))
+            raise ModelError(
+                f"{wanted.head} holds no *.safetensors; only that format is loaded. Fetch it (hf download "
+                f"{wanted.head} --local-dir DIR), convert it in DIR, and name DIR: {CONVERT}"
+            )
     config = config.get_text_config()
     shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
     checkpoint = (read_block_checkpoint if isinstance(wanted, Dflash) else read_checkpoint)(folder, shape)
@@ -389,8 +385,7 @@ def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
         normed_residual=head.normed_residual,
         normed_output=head.normed_output,
     )
-    readings = head.reading, *head.others
-    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), readings, vocabulary, settings)  # noqa: E731
+    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), (head.reading,), vocabulary, settings)  # noqa: E731
     return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)
 
 

@@ -11,18 +11,16 @@ import json
 import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
-from importlib.util import find_spec
-from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, list_repo_files, snapshot_download, try_to_load_from_cache
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download, try_to_load_from_cache
+from tqdm import tqdm
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_MULTIMODAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMultimodalLM,
@@ -106,29 +104,17 @@ class Arrival:
             self._report(f"Fetching {{name}}: {devices.in_words(done)} of {devices.in_words(total)}", share)
 
 
-class _Bar:
-    """A replacement of tqdm that draws nothing, accepts every message, and counts."""
+class _Bar(tqdm):  # type: ignore[misc]
+    """A progress bar that draws nothing and counts."""
 
-    format_dict: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, *args: Any, total: int | None = None, initial: int = 0, **settings: Any) -> None:
-        self.total, self.n = total, int(initial)
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings | {"disable": True})
         self.tell: Callable[[], None] = lambda: None
 
-    def update(self, count: float | None = 1) -> None:
-        self.n += int(count or 0)
+    def update(self, n: float | None = 1) -> None:
+        """Count `n` more."""
+        self.n += int(n or 0)
         self.tell()
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        pass
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("__") or name in ("get_lock", "set_lock"):
-            raise AttributeError(name)
-        return lambda *args, **settings: None
 
 
 def config_in(file: Path) -> PreTrainedConfig:
@@ -206,7 +192,6 @@ SMALL = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 """Files fetched from a repository before its weights: configuration, tokenizer, and the index of weights."""
 NAMED = 4  # maximum number of tokens in a note
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
-NO_TEXT = "{name} is a model of the type {kind}, which continues no text by itself; take a causal language model."
 CONVERT = (
     'python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; '
     "[each.from_pretrained('{name}').save_pretrained('DIR') for each in (M, T)]\""
@@ -230,19 +215,11 @@ def fetched_model(name: str, bars: Callable[..., Any]) -> Path:
     files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values())) if index.is_file() else [WEIGHTS]
     folder = fetched(name, files, bars)
     if not any((folder / file).is_file() for file in files):
-        raise ModelError(no_safetensors(name, f"Convert it: {CONVERT.format(name=name)}, and name DIR."))
+        raise ModelError(
+            f"{name} holds no {WEIGHTS}; only that format is loaded. Name a repository that has it, or convert its "
+            f"weights, {CONVERT.format(name=name)}, and name DIR."
+        )
     return folder
-
-
-def no_safetensors(name: str, remedy: str) -> str:
-    """Return a sentence about a hub repository without safetensors, with a remedy if its weights are pickles."""
-    pickles: list[str] = []
-    with suppress(Exception):  # the hub's library has many, and the sentence is right without
-        pickles = [file for file in list_repo_files(name) if file.endswith((".bin", ".pt", ".pth"))]
-        pickles.sort(key=lambda file: ("model" not in file, file))  # not an optimizer's
-    if not pickles:
-        return f"{name} holds no {WEIGHTS}; only that format is loaded. Name a repository that has it."
-    return f"{name} holds its weights as {pickles[0]}, a pickle; only safetensors are loaded. {remedy}"
 
 
 def _place(name: str, bars: Callable[..., Any] = _Bar) -> Path:
@@ -263,15 +240,10 @@ def refusals(name: str, what: str) -> Iterator[None]:
     except MarsVizError:
         raise
     except Exception as error:  # the hub's library, its client, tokenizers and transformers raise many kinds
-        remedy = "Check the id or folder, and the network for a hub id."
-        with suppress(ModelError):
-            if gguf_here(name) is not None:
-                remedy = (
-                    "transformers reads GGUF files, but not this one: name the model's original repository, or a "
-                    "folder of safetensors."
-                )
-        reason = f"The {what} of {name} cannot be loaded ({devices.first_line(error)}). {remedy}"
-        raise ModelError(reason) from error
+        raise ModelError(
+            f"The {what} of {name} cannot be loaded ({devices.first_line(error)}). Check the id or folder, and the "
+            "network for a hub id. Only safetensors are loaded, and GGUF files that transformers can read."
+        ) from error
 
 
 def config_of(name: str, place: Path | None = None) -> PreTrainedConfig:
@@ -293,23 +265,12 @@ def tokenizer_of(name: str, bars: Callable[..., Any] = _Bar) -> PreTrainedTokeni
         try:
             return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
-            if find_spec("sentencepiece") is not None or not (file := _sentencepiece_file(place)):
+            if not list(place.glob("*.model")) or (place / "tokenizer.json").is_file():
                 raise
             raise ModelError(
-                f"The tokenizer of {name} is in SentencePiece's format ({file}), which needs sentencepiece. Run: pip "
-                "install sentencepiece"
+                f"The tokenizer of {name} is in an older format ({devices.first_line(error)}). Run: pip install "
+                "sentencepiece tiktoken"
             ) from error
-
-
-def _sentencepiece_file(folder: Path) -> str:
-    """Return the SentencePiece model that a folder has in place of a tokenizer.json; empty if there is none."""
-    if (folder / "tokenizer.json").is_file():
-        return ""
-    for file in sorted(folder.glob("*.model")):
-        with file.open("rb") as model:
-            if model.read(1) == b"\n":  # the tag of a piece; tiktoken's files are text
-                return file.name
-    return ""
 
 
 def check_no_folder(name: str) -> None:
@@ -350,23 +311,17 @@ def check_outputs(name: str, tokenizer: PreTrainedTokenizerBase, outputs: int) -
 
 
 def other_added_tokens(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase) -> str | None:
-    """Return a note on the added tokens in which a drafter's tokenizer differs from the target's; may be empty. None if
-    it differs in other tokens as well, or in most: its ids are then not the target's."""
+    """Return a note if a drafter's tokenizer differs from the target's in added tokens; may be empty. None if it
+    differs in other tokens as well, or in most: its ids are then not the target's."""
     if target.get_vocab() == drafter.get_vocab():
         return ""
     ours, theirs = _entries(target), _entries(drafter)
-    apart = [token_id for token_id in sorted(ours.keys() | theirs.keys()) if ours.get(token_id) != theirs.get(token_id)]
+    apart = {token_id for token_id in ours.keys() | theirs.keys() if ours.get(token_id) != theirs.get(token_id)}
     added = target.added_tokens_decoder.keys() | drafter.added_tokens_decoder.keys()
-    if not added >= set(apart) or len(apart) > len(ours.keys() & theirs.keys()) // 2:
+    if not added >= apart or len(apart) > len(ours.keys() & theirs.keys()) // 2:
         return None
-    words = {(True, True): "{1} instead of {0}", (True, False): "{0} missing", (False, True): "{1} added"}
-    pairs = [(ours.get(token_id), theirs.get(token_id)) for token_id in apart]
-    named = [
-        words[own is not None, other is not None].format(shortened(str(own)), shortened(str(other)))
-        for own, other in pairs[:NAMED]
-    ]
-    more = [f"{len(apart) - NAMED} more"] * (len(apart) > NAMED)
-    return f"its added tokens are not all the target's: {', '.join(named + more)}" if apart else ""
+    tokens = ", ".join(shortened(theirs.get(token_id) or ours[token_id]) for token_id in sorted(apart)[:NAMED])
+    return f"its added tokens are not all the target's ({len(apart)} differ: {tokens})" if apart else ""
 
 
 def _entries(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
@@ -429,17 +384,7 @@ def loaded_model(
                     model: PreTrainedModel = load() if device_map is None else devices.loaded_over(device_map, load)
             if device_map is None:
                 model.to(device)
-            model.requires_grad_(False)
-            if type(model.config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-                try:
-                    ids = torch.zeros(1, 2, dtype=torch.int64, device=devices.place_of(model))
-                    with torch.inference_mode():
-                        model(input_ids=ids, use_cache=False)
-                except Exception as error:  # whatever it is that misses the image
-                    if devices.lacks_memory(error) or devices.is_gone(error):
-                        raise
-                    raise ModelError(NO_TEXT.format(name=name, kind=model.config.model_type)) from error
-            return model
+            return model.requires_grad_(False)
         except Exception as error:
             if devices.lacks_memory(error):
                 raise devices.too_large([name], device, dtype) from error
@@ -453,12 +398,7 @@ def _read_model(name: str, place: Path, dtype: torch.dtype | str, **layout: Any)
     what: dict[str, Any] = {"pretrained_model_name_or_path": place, "dtype": dtype, "use_safetensors": True}
     if place.is_file():
         what = arguments(place, config, dtype)
-    auto = AutoModelForCausalLM
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        multimodal, auto = MODEL_FOR_MULTIMODAL_LM_MAPPING.get(type(config), None), AutoModelForMultimodalLM
-        accepts = signature(multimodal.forward).parameters if multimodal else ()
-        if config.is_encoder_decoder or "logits_to_keep" not in accepts:
-            raise ModelError(NO_TEXT.format(name=name, kind=config.model_type))
+    auto = AutoModelForCausalLM if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModelForMultimodalLM
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # it would list the weights of an image encoder that is left out
     try:

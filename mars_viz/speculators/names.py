@@ -166,20 +166,12 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
             "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was trained "
             f"for {shortened(str(target))}: eagle3:HEADDIR."
         )
-    if head and not folders:
-        check_id(head)
-    elif head and is_place(head) and not (Path(head) / "config.json").is_file():
-        raise ModelError(f"{shortened(head)} holds no config.json; give the folder of a head ({whole.family}:DIR).")
-    if isinstance(named, ReadsText) and named.text:
-        if not folders:
-            raise SettingError(
-                f"A drafter's text is a file of the server, which its visitors may not name here ({PATHS}); leave it "
-                "out."
-            )
-        if not Path(named.text).is_file():
-            raise SettingError(
-                f"There is no file {shortened(named.text)}. Give the drafter a text file that can be read."
-            )
+    if head:
+        is_place(head) if folders else check_id(head)
+    if isinstance(named, ReadsText) and named.text and not folders:
+        raise SettingError(
+            f"A drafter's text is a file of the server, which its visitors may not name here ({PATHS}); leave it out."
+        )
     return pair
 
 
@@ -207,27 +199,12 @@ def check_id(name: str) -> None:
 def local_place(name: str) -> Path | None:
     """Return the folder or the GGUF file of a model on this machine, or None if the name is an id on the hub.
 
-    Raises BadInput for a path that leads nowhere, for a folder without a configuration, a tokenizer or safetensors, and
-    for a GGUF file that cannot be read.
+    Raises ModelError for a path that leads nowhere, and for a GGUF file that cannot be read.
     """
     if (file := local_gguf(name)) is not None:
         header_of(file)
         return file
-    folder = Path(name)
-    if not is_place(name):
-        return None
-    for pattern, what in (("config.json", "config.json"), ("tokenizer*.json", "tokenizer.json")):
-        if not list(folder.glob(pattern)):
-            raise ModelError(
-                f"{name} contains no {what} and no GGUF file; save the model there with save_pretrained, tokenizer "
-                "included."
-            )
-    if not list(folder.glob("*.safetensors")):
-        raise ModelError(
-            f"{name} contains no *.safetensors and no GGUF file; only these formats are loaded. Save it again with "
-            "save_pretrained."
-        )
-    return folder
+    return Path(name) if is_place(name) else None
 
 
 def has_template(target: str) -> bool | None:
@@ -322,8 +299,8 @@ def gguf_here(name: str) -> Path | None:
 
 
 def header_of(file: Path) -> Header:
-    """Read a file's header. Raises ModelError for a file that transformers cannot load whatever its architecture, and
-    if a library that reads it is missing."""
+    """Read a file's header. Raises ModelError for a damaged file or one part of several, and if a library that reads
+    it is missing."""
     missing = [library for library in ("gguf", "accelerate") if find_spec(library) is None]
     if missing:
         raise ModelError(
@@ -335,18 +312,11 @@ def header_of(file: Path) -> Header:
             f"{file.name} is one of {int(part[1])} parts of a GGUF file. Join them with llama-gguf-split --merge and "
             "name the whole file."
         )
-    try:
-        state = file.stat()
-        return _header(file, state.st_size, state.st_mtime_ns)
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read ({error.strerror}). Name a file that can.") from error
+    return _header(file, file.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=16)
-def _header(file: Path, size: int, _changed: int) -> Header:
-    with file.open("rb") as source:
-        if source.read(4) != b"GGUF":
-            raise ModelError(f"{file} is no GGUF file. Give a GGUF file, a model's folder or its id on the hub.")
+def _header(file: Path, _changed: int) -> Header:
     from gguf import GGUFReader, GGUFValueType
 
     class WithoutArrays(GGUFReader):  # of tokens and merges, which take a second
@@ -366,16 +336,14 @@ def _header(file: Path, size: int, _changed: int) -> Header:
     try:
         reader = WithoutArrays(file)
         values = {key: field.contents() for key, field in reader.fields.items() if field.types}
-    except (ValueError, IndexError, KeyError, struct.error) as error:
+        kinds: Counter[str] = Counter()
+        for tensor in reader.tensors:
+            kinds[tensor.tensor_type.name] += tensor.n_elements
+        ((kind, _),) = kinds.most_common(1)
+    except (OSError, ValueError, IndexError, KeyError, struct.error) as error:
         raise ModelError(
-            f"The GGUF file {file.name} ({size:,} bytes) is cut short, damaged, or in a format that this version of "
-            f"gguf does not know ({error}). Fetch it again, or run: pip install --upgrade gguf"
+            f"{file.name} is no GGUF file of a model that this version of gguf reads ({error}). Fetch it again, or "
+            "run: pip install --upgrade gguf"
         ) from error
-    if not reader.tensors or not isinstance(values.get("general.architecture"), str):
-        raise ModelError("The GGUF file contains no model: an architecture or weights are missing. Name another.")
-    kinds: Counter[str] = Counter()
-    for tensor in reader.tensors:
-        kinds[tensor.tensor_type.name] += tensor.n_elements
-    ((kind, _),) = kinds.most_common(1)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     return Header(values, tensors, kind, kind if kind in ("F32", "F16") else "BF16")

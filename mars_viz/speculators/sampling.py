@@ -72,10 +72,6 @@ def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
     return host
 
 
-COLUMN = 16  # entries searched together; the fastest number for vocabularies of ten thousand and more
-SHORT = 1 << 13  # row length up to which one search is faster than two
-
-
 def best(rows: Tensor) -> Tensor:
     """Return the first entry of rows [..., V], int64 [...]; NumPy's argmax and torch.max give the lowest id of several.
     On a processor NumPy takes a quarter to three quarters of torch.max's time, and torch's argmax more than both."""
@@ -88,11 +84,11 @@ def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return values and int64 ids [..., count] of the first entries of float32 rows [..., V], or of all V; NaN counts
     as the largest. Never waits for another device than the CPU."""
     if rows.device.type == "cpu":
-        values, ids = _search(rows, count + 1)
+        values, ids = rows.topk(min(count + 1, rows.shape[-1]), -1)
         there = values.numpy()  # NumPy's operations start three times as fast as PyTorch's
         if not (there[..., 1:] == there[..., :-1]).any():
             return values[..., :count], ids[..., :count]
-    ids = _search(_distinct(rows), count)[1]
+    ids = _distinct(rows).topk(min(count, rows.shape[-1]), -1).indices
     return rows.gather(-1, ids), ids
 
 
@@ -116,21 +112,6 @@ def ranks(rows: Tensor, ids: Tensor, first: Tensor) -> Tensor:
         row, token = table[place[:-1]], tokens[place]
         positions[place] = 1 + np.count_nonzero(row[:token] >= row[token]) + np.count_nonzero(row[token:] > row[token])
     return torch.from_numpy(positions)
-
-
-def _search(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return values and ids of `count` entries, largest first, that no other entry exceeds. They are in the columns
-    with the largest maxima: two small searches replace a long one."""
-    size = rows.shape[-1]
-    if size <= SHORT or size % COLUMN or size // COLUMN < count or not rows.numel():
-        values, ids = rows.topk(min(count, size), -1)
-        return values, ids
-    columns = rows.reshape(*rows.shape[:-1], COLUMN, -1)  # [..., 16, V / 16]; a column has 16 entries
-    places = columns.amax(-2).topk(count, -1, sorted=False).indices  # [..., k]
-    picked = columns.gather(-1, places.unsqueeze(-2).expand(*places.shape[:-1], COLUMN, count))
-    values, at = picked.flatten(-2).topk(count, -1)
-    ids = places.gather(-1, at % count).add_(at.div_(count, rounding_mode="floor"), alpha=columns.shape[-1])
-    return values, ids
 
 
 def _rank_there(rows: Tensor, ids: Tensor) -> Tensor:

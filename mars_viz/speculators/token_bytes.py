@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
-from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -49,18 +47,15 @@ class TransformersTokenizer:
         template = f"The chat template of {self._model}"
         how = {"add_generation_prompt": True, "return_dict": False}
         try:
-            ids: list[int] = self.library.apply_chat_template(messages_of(history, prompt), **how)
-            text = (
-                self.library.apply_chat_template(messages_of(history, prompt), tokenize=False) if history.system else ""
-            )
+            messages = messages_of(history, prompt)
+            ids: list[int] = self.library.apply_chat_template(messages, **how)
+            text = self.library.apply_chat_template(messages, tokenize=False) if history.system else ""
         except Exception as error:  # a template is code of the model's
             reason = " ".join(str(error).split())[:200]
-            wrong, remedy = "cannot format this prompt", "Switch the chat template off (--no-chat)."
-            with suppress(Exception):
-                without = messages_of(replace(history, system=""), prompt)
-                if history.system and self.library.apply_chat_template(without, tokenize=False):
-                    wrong, remedy = "takes no system prompt", "Leave the system prompt out."
-            raise PromptError(f"{template} {wrong} ({reason}). {remedy}") from error
+            remedy = "Leave the system prompt out, or s" if history.system else "S"
+            raise PromptError(
+                f"{template} cannot format this prompt ({reason}). {remedy}witch the chat template off (--no-chat)."
+            ) from error
         if history.system.strip() not in text:
             raise PromptError(f"{template} drops the system prompt. Leave the system prompt out.")
         return ids

@@ -68,24 +68,6 @@ class Reading:
         which = f"inputs of layers {', '.join(most)} and {last}" if most else f"input of layer {last}"
         return which + f" ({self.count}: the last layer's output, before the last norm)" * (self.count in self.layers)
 
-    @property
-    def setting(self) -> str:
-        """The entry of config.json that names them."""
-        if self.layers == (NORMED,):
-            return '"use_aux_hidden_state": false'
-        return f'"{KEY}": {json.dumps(self.layers)}'
-
-    @property
-    def others(self) -> tuple[Reading, ...]:
-        """Equally many other hidden states that a head may have been trained on: neighbours, and usual choices."""
-        count = self.count
-        shifted = [tuple(layer + by for layer in self.layers) for by in (-1, 1) if self.layers != (NORMED,)]
-        usual = [_usual(count), (2 * count // 3, 5 * count // 6, count), (NORMED,), (count,), (count - 1,)]
-        others = dict.fromkeys(each for each in (*shifted, *usual) if each != self.layers)
-        distinct = (each for each in others if len(each) == len(self.layers) == len(set(each)))
-        fit = (each for each in distinct if each == (NORMED,) or all(0 <= layer <= count for layer in each))
-        return tuple(Reading(layers, count) for layers in fit)
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -111,15 +93,8 @@ class Checkpoint:
         if self.reading.layers != (NORMED,):
             note = f"{note}, counted from 0"
         if self.reading.guess:
-            note = f"{note}, which is a guess: {self.reading.guess} (`mars-viz heads` tries others)"
+            note = f"{note}, which is a guess: {self.reading.guess} ({KEY} in its config.json names them)"
         return f"{note}; its normed output is fed back" if self.normed_output else note
-
-    @property
-    def others(self) -> tuple[Reading, ...]:
-        """Other hidden states that it may have been trained on; the last norm's output only if it uses `fc`."""
-        fc = self.tensors.get("fc.weight")
-        square = fc is not None and fc.shape[0] == fc.shape[1]
-        return tuple(each for each in self.reading.others if not square or each.layers != (NORMED,))
 
 
 def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:

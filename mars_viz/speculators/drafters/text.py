@@ -14,10 +14,11 @@ BETWEEN = -1  # separates the existing text from the prefix; no token
 
 
 class TextDrafter(Drafter):
-    """Drafts deterministically from the prefix alone; q is 1 at the drafted token."""
+    """Drafts deterministically from the prefix, and a text before it; q is 1 at the drafted token."""
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, before: Sequence[int] = ()):
         self._device = device
+        self._before = np.array([*before, BETWEEN], np.int32)
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """Return at most `count` tokens after each prefix."""
@@ -27,53 +28,26 @@ class TextDrafter(Drafter):
         """Return at most `count` tokens after the prefix."""
         raise NotImplementedError
 
-
-class TextBefore:
-    """Text that precedes every prefix, sorted once, so that a draft only looks at occurrences of a token."""
-
-    def __init__(self, tokens: Sequence[int] = ()):
-        self.tokens = np.array([*tokens, BETWEEN], np.int64)  # int64; `BETWEEN` is at the end
-        self._order = np.argsort(self.tokens, kind="stable")
-        self._sorted = self.tokens[self._order]
-
-    def places(self, token: int) -> np.ndarray:
-        """Return the indices of a token in order, int64."""
-        first, end = np.searchsorted(self._sorted, [token, token + 1])
-        return self._order[first:end]
+    def whole(self, prefix: Prefix) -> np.ndarray:
+        """Return the text before, `BETWEEN` and the prefix, int32."""
+        return np.concatenate([self._before, np.array(prefix, np.int32)])
 
 
-class TextSoFar:
-    """The preceding text and a prefix, concatenated."""
+def places(text: np.ndarray, token: int) -> np.ndarray:
+    """Return the indices of a token in a text, in order, int64."""
+    return np.flatnonzero(text == token)
 
-    def __init__(self, before: TextBefore, prefix: Prefix):
-        self._before, self._prefix = before, np.array(prefix, np.int64)
 
-    def __len__(self) -> int:
-        return len(self._before.tokens) + len(self._prefix)
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the tokens at these indices, int64."""
-        first = len(self._before.tokens)
-        tokens = self._prefix[np.maximum(places - first, 0)]
-        early = places < first
-        tokens[early] = self._before.tokens[places[early]]
-        return tokens
-
-    def places(self, token: int) -> np.ndarray:
-        """Return the indices of a token in order, int64."""
-        in_prefix = np.flatnonzero(self._prefix == token) + len(self._before.tokens)
-        return np.concatenate([self._before.places(token), in_prefix])
-
-    def occurrences(self, suffix: Prefix) -> np.ndarray:
-        """Return the ends of earlier occurrences of the longest known end of the text's suffix, in order, int64."""
-        ends = self.places(suffix[-1])[:-1] + 1
-        for length in range(2, len(suffix) + 1):
-            fits = ends[ends >= length]
-            longer = fits[self.at(fits - length) == suffix[-length]]
-            if not len(longer):
-                break
-            ends = longer
-        return ends
+def occurrences(text: np.ndarray, n: int) -> np.ndarray:
+    """Return the ends of earlier occurrences of the longest known suffix, of at most n tokens, in order, int64."""
+    ends = places(text, text[-1])[:-1] + 1
+    for length in range(2, n + 1):
+        fits = ends[ends >= length]
+        longer = fits[text[fits - length] == text[-length]]
+        if not len(longer):
+            break
+        ends = longer
+    return ends
 
 
 def most(tokens: np.ndarray) -> int:
@@ -91,17 +65,16 @@ class SuffixDrafter(TextDrafter):
     2411.04975), over the prompt and the text so far.
     """
 
-    def __init__(self, n: int, before: TextBefore, device: torch.device):
-        super().__init__(device)
-        self._n, self._before = n, before
+    def __init__(self, n: int, before: Sequence[int], device: torch.device):
+        super().__init__(device, before)
+        self._n = n
 
     def continued(self, prefix: Prefix, count: int) -> list[int]:
         """Return at most `count` tokens; empty if the last token has not occurred before."""
-        text = TextSoFar(self._before, prefix)
-        ends = text.occurrences(prefix[-self._n :])
-        drafted: list[int] = []
+        text = self.whole(prefix)
+        ends, drafted = occurrences(text, min(self._n, len(prefix))), list[int]()
         while len(drafted) < count and len(ends := ends[ends < len(text)]):
-            follows = text.at(ends)
+            follows = text[ends]
             token = most(follows)
             if token == BETWEEN:
                 break
@@ -117,19 +90,17 @@ class TrigramDrafter(TextDrafter):
     Liu et al. 2024, 'Adaptive draft-verification' (ADED, arXiv 2407.12021), as a chain.
     """
 
-    def __init__(self, before: TextBefore, device: torch.device):
-        super().__init__(device)
-        self._before = before
+    def __init__(self, before: Sequence[int], device: torch.device):
+        super().__init__(device, before)
 
     def continued(self, prefix: Prefix, count: int) -> list[int]:
         """Return at most `count` tokens, up to the first unknown pair."""
-        text, pair = TextSoFar(self._before, prefix), prefix[-2:]
+        text, pair = self.whole(prefix), prefix[-2:]
         drafted: list[int] = []
         while len(pair) == 2 and len(drafted) < count:
-            places = text.places(pair[0])
-            places = places[places + 2 < len(text)]
-            places = places[text.at(places + 1) == pair[1]]
-            if not len(places) or (token := most(text.at(places + 2))) == BETWEEN:
+            starts = places(text[:-2], pair[0])
+            starts = starts[text[starts + 1] == pair[1]]
+            if not len(starts) or (token := most(text[starts + 2])) == BETWEEN:
                 break
             drafted.append(token)
             pair = (pair[1], token)
@@ -145,5 +116,5 @@ class NgramDrafter(TextDrafter):
 
     def continued(self, prefix: Prefix, count: int) -> Prefix:
         """Return at most `count` tokens; empty if the last token has not occurred before."""
-        ends = TextSoFar(TextBefore(), prefix).occurrences(prefix[-self._n :])
-        return prefix[ends[-1] - 1 :][:count] if len(ends) else ()  # one token is before the prefix
+        ends = occurrences(np.array(prefix, np.int32), min(self._n, len(prefix)))
+        return prefix[ends[-1] :][:count] if len(ends) else ()
