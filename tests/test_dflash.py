@@ -17,13 +17,16 @@ from torch import Tensor
 from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, Qwen3Config, Qwen3ForCausalLM
 from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator
 
+import mars_viz
 from mars_viz import cli
-from mars_viz.costs import costs_from
+from mars_viz.backend_choice import BUILT_IN
+from mars_viz.costs import Costs, costs_from
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.recording import Recording
+from mars_viz.reproduce import recipe
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
-from mars_viz.speculators.costs import measure_costs
+from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafter_names import Dflash
@@ -32,6 +35,8 @@ from mars_viz.speculators.drafters.model import keyed_uniforms
 from mars_viz.speculators.loading import Loaded, backend_of, load_backend
 from mars_viz.speculators.names import check_names
 from mars_viz.speculators.sampling import draw, law
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS
+from mars_viz.ui.models_form import models_in_link, models_written
 from mars_viz.walk import Prefix
 
 WIDTH, LAYERS, BLOCK, MASK, WINDOW = 32, 4, 5, 90, 6
@@ -260,9 +265,9 @@ def test_a_checkpoint_that_is_no_drafter_for_this_target_is_refused(target: Qwen
         ("kind P-EAGLE", {}, {"mask_hidden": torch.ones(1)}),
         ("is quantised", {"quantization_config": {"bits": 4}}, {}),
         ("is quantised", {}, {"fc.weight": tensors["fc.weight"].to(torch.int8)}),
-        ("holds aux_hidden_norms.0.weight", {}, {"aux_hidden_norms.0.weight": torch.ones(1)}),
+        ("holds, .* aux_hidden_norms.0.weight", {}, {"aux_hidden_norms.0.weight": torch.ones(1)}),
         ("lacks layers.2.input_layernorm.weight", {"num_hidden_layers": 3, "layer_types": [FULL[0]] * 3}, {}),
-        ("norm.weight of bad is", {}, {"norm.weight": torch.ones(7)}),
+        ("another size .* give norm.weight", {}, {"norm.weight": torch.ones(7)}),
         ("64 wide", {"hidden_size": 64}, {}),
         ("reads layers", {"dflash_config": own | {"target_layer_ids": [0, LAYERS]}}, {}),
         ("reads layers", {"num_target_layers": 36}, {}),
@@ -284,12 +289,16 @@ def test_the_built_in_drafter_is_a_name_like_any_other(tmp_path: Path, capsys: p
         cli.main(["record", "--drafter", "dflash", "--max-new-tokens", "12", "--prompt", "Once", "--out", str(out)])
         == 0
     )
-    assert cli.main(["reproduce", str(out)]) == 0
-    assert "--drafter dflash" in capsys.readouterr().out
+    capsys.readouterr()
+    assert "--drafter dflash" in recipe(mars_viz.load_run(out), "run").command
+    link = models_written(OTHER_DRAFTERS["its DFlash drafter"], BUILT_IN)
+    assert models_in_link(link, BUILT_IN, []).drafter == "dflash"
     built_in = load_backend(drafter="dflash")
     for settings in (Settings(gamma=8), Settings(tree="dynamic:depth=8,topk=2,nodes=12")):
         with pytest.raises(SettingError, match="at most 7 tokens"):
             built_in.check(settings)
-    costs = measure_costs(built_in, 4, cache_length=24, seconds=0.1)
-    assert len(costs.drafting) == 1
+    measuring = Measuring[Costs](built_in, 4, cache_length=24, seconds=0.1)
+    assert [*measuring] and measuring._found is not None  # also where the machine is too busy for a result
+    costs = measuring._found
+    assert len(costs.drafting) == 1  # a block costs the same at any γ
     assert costs_from(asdict(costs)) == costs

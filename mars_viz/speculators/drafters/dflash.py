@@ -26,6 +26,8 @@ from mars_viz.shapes import shape_named
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft, Drafter, Target
 from mars_viz.speculators.drafters.eagle3_checkpoint import (
+    Config,
+    Shapes,
     TargetShape,
     config_in,
     entry_of,
@@ -44,7 +46,6 @@ from mars_viz.walk import Prefix
 
 ZLAB, SPECULATORS, TRANSFORMERS = "z-lab's", "speculators'", "transformers'"  # layouts of checkpoints
 ALIASES = {"encoder.fc.weight": "fc.weight", "encoder.output_norm_enc.weight": "hidden_norm.weight"}
-OPTIONAL = ("embed_tokens.weight", "lm_head.weight", "d2t", "t2d")  # tensors in speculators' layout
 OTHERS = {
     "DFlash2": "dflash2|conv_kernel_size|selector_",
     "DSpark": "dspark|markov",
@@ -121,18 +122,15 @@ def read_block_checkpoint(folder: Path, target: TargetShape) -> BlockCheckpoint:
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(f"The config.json of {head} describes no layers ({error}); mend it.") from error
     rows = shapes.get("lm_head.weight", (target.vocabulary,))[0]
-    optional = {
-        "embed_tokens.weight": (max(target.vocabulary, shapes.get("embed_tokens.weight", (0,))[0]), target.width),
-        "lm_head.weight": (rows, target.width),
-        "d2t": (rows,),
-        "t2d": (target.vocabulary,),
-    }
+    embedded = max(target.vocabulary, shapes.get("embed_tokens.weight", (0,))[0])
+    optional: dict[str, tuple[int, ...]] = {"d2t": (rows,), "t2d": (target.vocabulary,)}
+    optional |= {"embed_tokens.weight": (embedded, target.width), "lm_head.weight": (rows, target.width)}
     _check_tensors(shapes, expected, optional if layout == SPECULATORS else {}, head)
     tensors: dict[str, Tensor] = {}
     for path, names in files.items():
         with safe_open(path, "pt") as opened:
             tensors |= {ALIASES.get(name, name): opened.get_tensor(name) for name in names}
-    if any(not tensors[name].is_floating_point() for name in expected):
+    if config.get("quantization_config") or not all(tensors[name].is_floating_point() for name in expected):
         raise ModelError(f"{head} is quantised; take the drafter in bfloat16, as it was trained.")
     vocabulary = vocabulary_of(tensors.pop("d2t", None), tensors.pop("t2d", None), rows, target, head)
     if vocabulary is not None:
@@ -140,7 +138,7 @@ def read_block_checkpoint(folder: Path, target: TargetShape) -> BlockCheckpoint:
         tensors["lm_head.weight"] = tensors["lm_head.weight"][order]
     block, first = entry_of(config | own, "block_size", int, head), int(config.get("sample_from_anchor") is True)
     mask = entry_of({"mask_token_id": None} | config | own, "mask_token_id", int, head)
-    if block < 2 or mask >= optional["embed_tokens.weight"][0]:
+    if block < 2 or mask >= embedded:
         raise ModelError(
             f"The config.json of {head} has no usable block_size ({block}) and mask_token_id ({mask}) for the "
             f"{target.vocabulary} tokens of {target.name}; take the target that the drafter was trained for."
@@ -149,7 +147,7 @@ def read_block_checkpoint(folder: Path, target: TargetShape) -> BlockCheckpoint:
     return BlockCheckpoint(layout, layers, (block, 1 - first), mask, sights, sizes, rotary, vocabulary, tensors)
 
 
-def _check_kind(config: Mapping[str, Any], own: Mapping[str, Any], names: Sequence[str], head: str) -> None:
+def _check_kind(config: Config, own: Config, names: Sequence[str], head: str) -> None:
     """Raise ModelError for a drafter of another kind, and for entries that change the pass."""
     entries = [key for each in (config, own) for key, value in each.items() if value]
     words = [config.get("architectures"), config.get("speculators_model_type"), own.get("projector_type")]
@@ -157,8 +155,6 @@ def _check_kind(config: Mapping[str, Any], own: Mapping[str, Any], names: Sequen
     kind = next((kind for kind, part in OTHERS.items() if re.search(part, described)), "")
     if kind:
         raise ModelError(f"{head} is a drafter of the kind {kind}; take a DFlash drafter.")
-    if config.get("quantization_config") is not None:
-        raise ModelError(f"{head} is quantised; take the drafter in bfloat16, as it was trained.")
     changes = [name for name in ("is_neox_style", "rope_is_neox_style") if config.get(name) is False]
     changes += [name for name in ("shift_label", "fc_layernorm", "attention_sink_bias") if own.get(name)]
     if changes:
@@ -167,9 +163,7 @@ def _check_kind(config: Mapping[str, Any], own: Mapping[str, Any], names: Sequen
         )
 
 
-def _layers_read(
-    layout: str, config: Mapping[str, Any], drafting: int, target: TargetShape, head: str
-) -> tuple[int, ...]:
+def _layers_read(layout: str, config: Config, drafting: int, target: TargetShape, head: str) -> tuple[int, ...]:
     """Return the target's layers whose inputs are read. Raises ModelError for numbers that are no layers."""
     key, count = "aux_hidden_state_layer_ids" if layout == SPECULATORS else "target_layer_ids", target.layers
     numbers: Any = config.get(key)
@@ -187,35 +181,25 @@ def _layers_read(
     return tuple(NORMED if each == count and layout != SPECULATORS else each for each in inputs)
 
 
-def _check_tensors(
-    found: Mapping[str, tuple[int, ...]],
-    expected: Mapping[str, tuple[int, ...]],
-    optional: Mapping[str, tuple[int, ...]],
-    head: str,
-) -> None:
+def _check_tensors(found: Shapes, expected: Shapes, optional: Shapes, head: str) -> None:
     """Raise ModelError for missing tensors, unknown ones, and others of another size."""
-    if missing := sorted(expected.keys() - found.keys()):
-        raise ModelError(
-            f"{head} is no whole DFlash drafter: it lacks {some_of(missing)}. Fetch the whole checkpoint, or take one "
-            "in the layout of z-lab, speculators or transformers."
-        )
     sizes = {**expected, **optional}
-    if unknown := sorted(found.keys() - sizes.keys()):
-        raise ModelError(
-            f"{head} holds {some_of(unknown)}, which plain DFlash drafters do not have, so it would draft otherwise "
-            "than it was trained to; take another drafter."
-        )
-    for name, shape in found.items():
-        if shape != sizes[name]:
+    faults = {
+        "lacks": expected.keys() - found.keys(),
+        "holds, other than plain DFlash drafters,": found.keys() - sizes.keys(),
+        "holds in another size than its config.json and its target give": {
+            name for name in found.keys() & sizes.keys() if found[name] != sizes[name]
+        },
+    }
+    for fault, names in faults.items():
+        if names:
             raise ModelError(
-                f"{name} of {head} is {list(shape)} large, but by its config.json and its target it would be "
-                f"{list(sizes[name])}; take the target that the drafter was trained for."
+                f"{head} {fault} {some_of(sorted(names))}; take a whole DFlash drafter, in the layout of z-lab, "
+                "speculators or transformers, that was trained for this target."
             )
 
 
-def _sights(
-    layout: str, config: Mapping[str, Any], own: Mapping[str, Any], layer: Mapping[str, Any], count: int, head: str
-) -> tuple[Sight, ...]:
+def _sights(layout: str, config: Config, own: Config, layer: Config, count: int, head: str) -> tuple[Sight, ...]:
     """Return the sight of each layer. Windows are those of transformers, of speculators' training, and for z-lab's
     layout of vLLM, which serves it. Raises ModelError for unknown kinds of layers."""
     default = "sliding_attention" if layout == TRANSFORMERS or own.get("use_swa") else "full_attention"
