@@ -78,7 +78,7 @@ class LongAnswer:
 def long_answer(browser: Browser, tokens: int, moves: int) -> LongAnswer:
     """Open a run of that many tokens on Explore, drag its dial, scroll its text."""
     run = long_run(tokens)
-    sent = RunPayload.of(run, None).whole
+    sent = RunPayload.of(run, None)
     with tempfile.TemporaryDirectory() as folder:
         save_run(run, Path(folder) / "long")
         save_run(long_run(100), Path(folder) / "a-short")  # the first, which the server reads as it starts

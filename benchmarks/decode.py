@@ -34,9 +34,10 @@ def ours(pair: Backend, settings: Settings, *, recording: bool) -> Decoder:
     needs = RULES["strict"].needs
 
     def decode(prompt: tuple[int, ...]) -> tuple[int, ...]:
-        speculator = pair.speculator(settings, None if recording else needs)
+        speculator = pair.speculator(settings, needs, later=recording)
         speculator.prefill(prompt)
         rounds = list(walk(speculator, RULES["strict"], None, prompt, ending))
+        speculator.complete([round_.speculation for round_ in rounds])
         return tuple(token for round_ in rounds for token in round_.token_ids)
 
     return decode

@@ -25,12 +25,14 @@ from tqdm import tqdm
 from mars_viz import walk as walking
 from mars_viz.demo.prompts import STORIES
 from mars_viz.exploration import walk
+from mars_viz.records import Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import backend, evidence
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.devices import wait_for
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
+from mars_viz.speculators.evidence import Waiting
 from mars_viz.speculators.networks import Network
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.targets import CachedModel
@@ -84,16 +86,19 @@ def fastest_passes(pair: Backend, gamma: int, prompt: Prefix) -> Bare:
 def rounds_over_passes(pair: Backend, prompt: Prefix, settings: Settings, bare: Bare) -> float:
     """The time of a text's rounds over that of as many bare passes."""
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
-    asked = pair.speculator(settings)
+    asked = pair.speculator(settings, rule.needs, later=True)
     asked.prefill(prompt)
     bare.read(prompt)
-    length, rounds, passes = len(prompt), 0.0, 0.0
+    length, rounds, passes, made = len(prompt), 0.0, 0.0, list[Speculation]()
     for round_ in walk(asked, rule, rule.checked_dial(None), prompt, ending):
         if len(round_.speculation) == settings.gamma:  # the context's end shortens the last ones
             rounds += round_.timing.total
             passes += bare.seconds(length)
         length += len(round_.token_ids)
-    return rounds / passes
+        made.append(round_.speculation)
+    began = time.perf_counter()
+    asked.complete(made)
+    return (rounds + time.perf_counter() - began) / passes
 
 
 class Stopwatch:
@@ -136,6 +141,8 @@ def _parts(pair: Backend, prompts: list[Prefix], settings: Settings, watch: Stop
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
     watch.wrap(ModelDrafter, "draft", "drafting")
     watch.wrap(backend, "gather_evidence", "evidence")
+    watch.wrap(Waiting, "take", "evidence")
+    watch.wrap(Waiting, "complete", "evidence")
     watch.wrap(evidence, "to_host", "transfers")
     for name in ("rewind", "observe"):
         watch.wrap(CachedModel, name, "commit and rollback")
@@ -143,12 +150,17 @@ def _parts(pair: Backend, prompts: list[Prefix], settings: Settings, watch: Stop
     watch.wrap(type(rule), "judge", "judging")
     rounds, whole = 0, 0.0
     for prompt in prompts:
-        asked = pair.speculator(settings)
+        asked = pair.speculator(settings, rule.needs, later=True)
+        made: list[Speculation] = []
         asked.prefill(prompt)
         watch.wrap(asked._target, "score", "verification")
         for round_ in walk(asked, rule, rule.checked_dial(None), prompt, ending):
             rounds += 1
+            made.append(round_.speculation)
             whole += round_.timing.total
+        began = time.perf_counter()
+        asked.complete(made)
+        whole += time.perf_counter() - began
     parts = {part: 1000 * taken / rounds for part, taken in watch.seconds.items()}
     parts["other"] = 1000 * whole / rounds - sum(parts.values())
     return parts

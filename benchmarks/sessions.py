@@ -36,8 +36,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from served import served  # noqa: E402
 
 from mars_viz.recording import Recording  # noqa: E402
-from mars_viz.runfiles import RunStatus  # noqa: E402
-from mars_viz.runstore import RunStore, read  # noqa: E402
+from mars_viz.runstore import RunStatus, RunStore, read  # noqa: E402
 from tests.crowd import Crowd, End, Ended, watch  # noqa: E402
 
 PAGES = ("live", "explore", "rules")

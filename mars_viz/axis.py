@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.controllers import Control, Controller, controller_named
+from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
 from mars_viz.errors import SettingError
 from mars_viz.records import Speculation
 from mars_viz.rules import Dial, Fixed, Rule, rule_named
@@ -83,7 +83,7 @@ class Axis:
 
     def drafted(self, stops: np.ndarray, value: float) -> int:
         """Return the number of tokens that stay in a draft at this value."""
-        return len(stops)
+        return int((stops <= value if self.reference_is_high else value < stops).sum())
 
 
 class RuleDial(Axis):
@@ -131,10 +131,6 @@ class Threshold(Axis):
         """Return the threshold at which each token leaves the draft. Raises like `Controller.breakpoints`."""
         return self.controller.breakpoints(speculation)
 
-    def drafted(self, stops: np.ndarray, value: float) -> int:
-        """Return the number of tokens that stay in a draft at this threshold."""
-        return self.controller.drafted(stops, value)
-
     @property
     def setting(self) -> Fixed:
         """The threshold as the setting of a grid."""
@@ -164,4 +160,22 @@ class FixedSetting(Axis):
 def axis_of(rule: Rule, gamma: int, over: str = "") -> Axis:
     """Return the axis of this name: the rule's dial, or the threshold of the controller `over` with drafts of `gamma`
     tokens. Raises SettingError for an unknown controller, and for a rule without a dial."""
-    return Threshold(controller_named(over), gamma) if over else RuleDial(rule)
+    return Threshold(CONTROLLERS.named(over), gamma) if over else RuleDial(rule)
+
+
+def check_span(settings: Settings, span: Span) -> None:
+    """Raise BadInput unless a run with these settings can be mapped over the span."""
+    axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
+    if span.over and settings.controller != NONE:
+        raise SettingError("A controller's threshold is mapped from drafts that no controller cuts; leave it out.")
+    if span.over and settings.drafts_trees:
+        raise SettingError("Draft-length controllers cut chains; map drafts that are chains (--tree chain).")
+    if span.over and span.gammas != (settings.gamma,):
+        raise SettingError("A controller's threshold is mapped at the run's own γ; leave other lengths out.")
+    if max(span.gammas, default=0) > settings.gamma:
+        draft = settings.draft_of(max(span.gammas))
+        raise SettingError(f"{draft} is to be mapped, but only {settings.gamma} tokens are drafted.")
+    if settings.drafts_trees and settings.temperature > 0 and span.gammas != (settings.gamma,):
+        raise SettingError("Above temperature 0 trees are mapped at one size; leave the others out.")
+    if axis.span(span.low, span.high, span.gammas) != span:
+        raise SettingError("A map's block lengths rise, and none is there twice.")

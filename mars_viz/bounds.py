@@ -10,7 +10,7 @@ import json
 import math
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
@@ -101,14 +101,6 @@ LARGEST = 8 << 20  # bytes of a JSON file; a prompt token takes about 9, so hund
 MOST_BRACKETS = 500_000
 """Opening brackets in a file, including those in strings; each list or dict takes 20 times its size as text."""
 
-_ADDED: Mapping[str, frozenset[str]] = {
-    "Settings": frozenset({"tree", "controller"}),
-    "Provenance": frozenset({"chat"}),
-    "Span": frozenset({"over"}),
-    "Manifest": frozenset({"tags", "history"}),
-    "Costs": frozenset({"others", "passes_per_token", "tree", "drafting"}),
-}
-"""Fields by record that older files may lack; they get the default."""
 _RENAMED = {("Cost", "median"): "seconds"}  # fields that older files have under another name
 
 T = TypeVar("T")
@@ -150,13 +142,15 @@ def _finite(text: str) -> float:
 
 
 @cache
-def _fields(cls: type) -> dict[str, tuple[Any, Bounds | None, float]]:
-    """Return type hint, bounds of numbers and most characters of each field; cached, as it runs for every record."""
+def _fields(cls: type) -> dict[str, tuple[Any, Bounds | None, float, bool]]:
+    """Return type hint, bounds of numbers and most characters of each field, and whether it has a default, which older
+    files may lack; cached, as it runs for every record."""
     hints, described = get_type_hints(cls), {}
     for field in fields(cls):
         bounds = (OPTION in field.metadata and field.metadata[OPTION].bounds) or NUMBERS.get(field.name)
         longest = math.inf if (cls.__name__, field.name) in OWN_LENGTHS else LONGEST_TEXT
-        described[field.name] = hints[field.name], bounds, longest
+        optional = field.default is not MISSING or field.default_factory is not MISSING
+        described[field.name] = hints[field.name], bounds, longest, optional
     return described
 
 
@@ -175,17 +169,18 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
 
 
 def parsed(cls: type[T], value: object, where: str) -> T:
-    """Build a dataclass from parsed JSON. Raises BadInput if fields are missing, unknown, mistyped or out of bounds."""
+    """Build a dataclass from parsed JSON. Raises BadInput if fields without a default are missing, and if fields are
+    unknown, mistyped or out of bounds."""
     described = _fields(cls)  # type: ignore[arg-type]
     names = set(described)
     if isinstance(value, dict):
         value = {_RENAMED.get((cls.__name__, name), name): value[name] for name in value}
-        names -= _ADDED.get(cls.__name__, frozenset()) - value.keys()
+        names -= {name for name, (*_, optional) in described.items() if optional} - value.keys()
     if not isinstance(value, dict) or value.keys() != names:
         raise RunFileError(f"{where} does not hold exactly {', '.join(sorted(names))}. Take a fresh copy.")
     typed = {
         name: _typed(hint, value[name], f"{where}: {name}", *limits)
-        for name, (hint, *limits) in described.items()
+        for name, (hint, *limits, _) in described.items()
         if name in names
     }
     return cls(**typed)

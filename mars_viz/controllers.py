@@ -224,11 +224,6 @@ def _threshold(controller: Controller) -> Words:
     return Words("", example, f"a number such as {example}", lambda text: controller.dial.checked(float(text)))
 
 
-def controller_named(name: str) -> Controller:
-    """Return the controller of that name. Raises SettingError with the remedy."""
-    return CONTROLLERS.named(name)
-
-
 @lru_cache(maxsize=1024)
 def control_named(name: str) -> Control | None:
     """Return the controller and threshold of a name such as 'svip:0.3', or 'svip' for its default; None for 'none'.

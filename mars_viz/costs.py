@@ -306,7 +306,7 @@ def costs_from(found: Any) -> Costs:
     """Return costs from the JSON of `dataclasses.asdict`. Raises BadInput for anything else."""
     try:
         costs = parsed(Costs, found, "The measurement")
-        tree = shape_named(costs.tree).shape
+        tree = shape_named(costs.tree)
         costs = replace(costs, tree=tree.name)
     except BadInput as error:
         raise RunFileError(f"The measured costs cannot be read ({error}). Measure them again.") from error

@@ -440,7 +440,18 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
     if (run.prompt_ids, ours) != (dial_map.frame.prompt_ids, theirs):
         raise EvidenceError("The map is not one of this run: prompt or settings differ. Map the run's own.")
     run = replace(run.unmapped, pieces={**dial_map.frame.pieces, **run.pieces})
-    answers = _shortened_answers(dial_map) | answers_of(run)
+    lengths: dict[Prefix, int] = {}  # the longest block that the map's walks use at each prefix
+    for gamma in dial_map.span.gammas:
+        for segment in dial_map.segments_for(gamma):
+            prefix = run.prompt_ids
+            for round_ in segment.rounds:
+                lengths[prefix] = max(lengths.get(prefix, 0), gamma)
+                prefix += round_.token_ids
+    known = {prefix: dial_map.answers[prefix] for prefix in lengths}
+    answers = {
+        prefix: replace(answer, speculation=shortened(answer.speculation, lengths[prefix]))
+        for prefix, answer in known.items()
+    } | answers_of(run)
     return replace(run, map=replace(dial_map, frame=run.without_rounds, answers=answers))
 
 
@@ -492,19 +503,3 @@ def known_answers(run: Run) -> dict[Prefix, Answer]:
     if run.map is not None and run.map.span.over and run.map.span.gammas == (gamma,):
         answers = {**run.map.answers, **answers}
     return answers
-
-
-def _shortened_answers(dial_map: DialMap) -> dict[Prefix, Answer]:
-    """Return the map's answers, shortened to the longest block that its walks use at each prefix."""
-    lengths: dict[Prefix, int] = {}
-    for gamma in dial_map.span.gammas:
-        for segment in dial_map.segments_for(gamma):
-            prefix = dial_map.frame.prompt_ids
-            for round_ in segment.rounds:
-                lengths[prefix] = max(lengths.get(prefix, 0), gamma)
-                prefix += round_.token_ids
-    answers = dial_map.answers
-    return {
-        prefix: replace(answers[prefix], speculation=shortened(answers[prefix].speculation, length))
-        for prefix, length in lengths.items()
-    }

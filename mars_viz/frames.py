@@ -60,8 +60,6 @@ def run_frame(run: Run) -> pd.DataFrame:
     | q_max, q_entropy | largest probability and entropy (nats) of the drafter's law; NaN unless drafted |
     | total_variation | half the L1 distance of the two laws, 0 to 1; NaN unless drafted |
     | kl_pq, kl_qp, js | KL(p || q), KL(q || p) and Jensen-Shannon divergence, in nats; NaN unless drafted |
-
-    Columns that this version does not know follow under their names in the run's file.
     """
     trace = run.trace
     drafted, emitted = _drafted(trace), _emitted(trace)
@@ -71,10 +69,7 @@ def run_frame(run: Run) -> pd.DataFrame:
     frame = {name: pd.Series(columns[name]).astype(type_) for name, type_ in _TYPES.items() if name != "text"}
     text = np.array([run.pieces[token].text for token in columns["token_id"].tolist()], object)
     frame["text"] = pd.Series(text, dtype=_TYPES["text"])
-    extras = {
-        name if name not in _TYPES else f"extra_{name}": columns[name] for name in trace.speculations.whole.extras
-    }
-    return pd.DataFrame({name: frame[name] for name in _TYPES} | extras)
+    return pd.DataFrame({name: frame[name] for name in _TYPES})
 
 
 def _drafted(trace: Trace) -> Table:
@@ -99,7 +94,6 @@ def _drafted(trace: Trace) -> Table:
         "parent": trace.parents,
         "sibling": known.siblings,
         **picked(known, *_DIVERGENCES),
-        **{name: column for name, column in known.extras.items() if len(column) == len(nodes)},
     }
     return {name: values[nodes] for name, values in columns.items()} | _laws(trace, trace.judging_rows[nodes])
 
@@ -133,5 +127,4 @@ def _laws(trace: Trace, rows: np.ndarray) -> Table:
     """Return the columns that describe the target at these rows."""
     known = trace.speculations.whole
     columns = picked(known, "z1", "z2", "ratio", "margin", "logsumexp", "entropy") | {"tie": known.z1 == known.z2}
-    columns |= {name: column for name, column in known.extras.items() if len(column) == len(known.top_ids)}
     return {name: values[rows] for name, values in columns.items()}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.escapes import visible
@@ -21,33 +21,25 @@ from mars_viz.writer import open_lock
 
 PATIENCE = 10.0  # seconds to wait for another process; its steps take milliseconds
 _LOOK = 0.3  # seconds to retry, because checking whether a folder is locked locks it briefly
-_PAUSE = 0.01
 _NAME = ".lock"
-_UNKNOWN = "another process"
 
 
-def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file until it is closed; return False if another process holds it, True without lock support."""
+def try_lock(descriptor: int, seconds: float = 0.0, *, shared: bool = False) -> bool:
+    """Lock an open file until it is closed. Returns False if another process holds it for these seconds, True without
+    lock support."""
     with suppress(ImportError, OSError):  # no lock support
         import fcntl
 
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(0.01)
     return True
-
-
-def hold(file: IO[bytes]) -> None:
-    """Lock a file while it is open."""
-    _waited_for(file.fileno())
-
-
-def is_held(path: Path) -> bool:
-    """True while a process holds that file."""
-    with suppress(OSError), open_lock(path, make=False) as file:
-        return not try_lock(file.fileno(), shared=True)
-    return False
 
 
 @contextmanager
@@ -58,7 +50,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
-        if descriptor is not None and not _waited_for(descriptor):
+        if descriptor is not None and not try_lock(descriptor, PATIENCE):
             raise StorageError(f"Another program has been changing {folder} for {PATIENCE:g} seconds. Try again.")
         yield
     finally:
@@ -66,19 +58,10 @@ def alone_in(folder: Path) -> Iterator[None]:
             os.close(descriptor)  # releases the lock
 
 
-def _waited_for(descriptor: int) -> bool:
-    """Lock the file; return False after a timeout. Checks by other processes hold it only briefly."""
-    end = time.monotonic() + PATIENCE
-    while not try_lock(descriptor):
-        if time.monotonic() > end:
-            return False
-        time.sleep(_PAUSE)
-    return True
-
-
-def holder(folder: Path) -> str | None:
-    """Return the process that sweeps into the folder, as 'process 4711 on host, since 27 Nov 10:32 UTC', or None."""
-    with suppress(OSError), open_lock(folder / _NAME, make=False) as file:
+def holder(folder: Path, name: str = _NAME) -> str | None:
+    """Return the process that holds the folder's lock file, as 'process 4711 on host, since 27 Nov 10:32 UTC', or
+    None."""
+    with suppress(OSError), open_lock(folder / name, make=False) as file:
         return None if try_lock(file.fileno(), shared=True) else _described(file)
     return None
 
@@ -91,42 +74,24 @@ def check_nobody(folder: Path) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold the existing folder. Raises BadInput while any process holds it, and on disk errors."""
+    """Hold the existing folder. Raises BadInput while any process holds it, and on disk errors. The lock file stays."""
     with disk_refusals(folder):
-        file = _taken(folder)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            (folder / _NAME).unlink(missing_ok=True)  # still locked, so it is this process's file
-        file.close()
-
-
-def _taken(folder: Path) -> IO[bytes]:
-    end = time.monotonic() + _LOOK
-    while True:
         file = open_lock(folder / _NAME)
-        if locked := try_lock(file.fileno()):
-            with suppress(FileNotFoundError):  # the previous holder may have removed the file in the meantime
-                if os.path.samestat(os.fstat(file.fileno()), (folder / _NAME).stat()):
-                    break
-        words = "" if locked else _described(file)
-        file.close()
-        if words and time.monotonic() > end:
-            raise StorageError(_refusal(folder, words))
-        time.sleep(_PAUSE)
-    with suppress(OSError):  # if the disk is full, the lock holds without a description
-        file.truncate(0)
-        since = f"since {datetime.now(UTC):%d %b %H:%M} UTC"
-        file.write(f"process {os.getpid()} on {socket.gethostname()}, {since}".encode())
-    return file
+    with file:
+        if not try_lock(file.fileno(), _LOOK):
+            raise StorageError(_refusal(folder, _described(file)))
+        with suppress(OSError):  # if the disk is full, the lock holds without a description
+            file.truncate(0)
+            since = f"since {datetime.now(UTC):%d %b %H:%M} UTC"
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, {since}".encode())
+        yield
 
 
-def _described(file: IO[bytes]) -> str:
+def _described(file: BinaryIO) -> str:
     with suppress(OSError):
         file.seek(0)
-        return visible(file.read(200).decode(errors="replace")) or _UNKNOWN
-    return _UNKNOWN
+        return visible(file.read(200).decode(errors="replace")) or "another process"
+    return "another process"
 
 
 def _refusal(folder: Path, words: str) -> str:

@@ -9,7 +9,7 @@ models; only `Racing` loads them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -22,17 +22,17 @@ import numpy as np
 from mars_viz.bounds import LARGEST, headed, parsed
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.costs import Factor, too_fast
-from mars_viz.errors import BadInput, RunFileError, SettingError, contained, disk_refusals
+from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.exploration import walk
 from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import ZipLayout, check_free, naming, packed, uploaded, write_folder
+from mars_viz.runfiles import check_free, naming
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
 from mars_viz.runfiles.manifest import Stamp, one_line
-from mars_viz.runstore import Store, checked_name, new_name
-from mars_viz.writer import to_read
+from mars_viz.runstore import Store
+from mars_viz.writer import to_read, write_folder
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -52,6 +52,11 @@ class RaceLane(Enum):
     RELAXED = "relaxed"  # speculative, with the chosen rule
 
 
+def _goes_forward(clock: np.ndarray) -> bool:
+    """Return True for at least one time, and times that rise from 0."""
+    return bool(len(clock) and np.isfinite(clock).all() and (np.diff(clock, prepend=0.0) > 0).all())
+
+
 @dataclass(frozen=True, slots=True)
 class Solo:
     """The text of the target alone."""
@@ -61,11 +66,8 @@ class Solo:
 
     def __post_init__(self) -> None:
         """Raise BadInput if the clock decreases or does not match the text."""
-        times = np.array([0.0, *self.clock])
-        if not self.token_ids or len(self.token_ids) != len(self.clock):
-            raise RunFileError("The autoregressive lane needs a time for each token. Record the race again.")
-        if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-            raise RunFileError("The autoregressive lane's clock does not go forward. Record the race again.")
+        if len(self.token_ids) != len(self.clock) or not _goes_forward(np.array(self.clock)):
+            raise RunFileError("The autoregressive lane needs a later time for each token. Record the race again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +92,19 @@ class Race:
         same_models = all(getattr(one.provenance, name) == getattr(other.provenance, name) for name in names)
         # device details after the comma may differ
         same_models &= len({run.provenance.device.partition(",")[0] for run in (one, other)}) == 1
+        problem = ""
         if one.prompt_ids != other.prompt_ids or not same_models:
-            raise RunFileError("The lanes of a race have one prompt, one pair and one device. Record the race again.")
-        for run in (one, other):
-            clock = round_clock(run)
-            if not len(clock) or not np.isfinite(clock).all() or (np.diff(clock, prepend=0.0) <= 0).any():
-                raise RunFileError("A lane of the race has rounds that took no time. Record the race again.")
-        if not set(self.alone.token_ids) <= one.pieces.keys():
-            raise RunFileError("The autoregressive lane has a token without a text. Record the race again.")
-        fits = all(len(turn) == len(RaceLane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns)
-        if not fits or not all(np.isclose(self.taken[lane], end).any() for lane, end in self.seconds.items()):
-            raise RunFileError("The turns of the race do not fit its clocks. Record the race again.")
+            problem = "The lanes of a race have one prompt, one pair and one device."
+        elif not all(_goes_forward(round_clock(run)) for run in (one, other)):
+            problem = "A lane of the race has rounds that took no time."
+        elif not set(self.alone.token_ids) <= one.pieces.keys():
+            problem = "The autoregressive lane has a token without a text."
+        elif not all(len(turn) == len(RaceLane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns):
+            problem = "The turns of the race do not fit its lanes."
+        elif not all(np.isclose(self.taken[lane], end).any() for lane, end in self.seconds.items()):
+            problem = "The turns of the race do not fit its clocks."
+        if problem:
+            raise RunFileError(f"{problem} Record the race again.")
 
     @property
     def taken(self) -> dict[RaceLane, np.ndarray]:
@@ -356,7 +360,7 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
     )
     text = json.dumps({"format": FORMAT, "schema": SCHEMA} | asdict(about), allow_nan=False, ensure_ascii=False)
     files = {f"{name}/{file}": data for name, run in runs.items() for file, data in run.items()}
-    write_folder({ABOUT: text.encode()} | files, path)
+    write_folder(path, ({ABOUT: text.encode()} | files).items())
     return path
 
 
@@ -384,7 +388,8 @@ def load_race(path: str | PathLike[str]) -> Race:
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    return {name: to_read(path, name).read_bytes() for name in sorted(RACE.names) if (path / name).exists()}
+    names = (ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))
+    return {name: to_read(path, name).read_bytes() for name in names if (path / name).exists()}
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
@@ -417,41 +422,12 @@ def _parsed(data: bytes) -> RaceManifest:
     return about
 
 
-RACE = ZipLayout(
-    "race",
-    f"{__name__}:RACE",
-    frozenset((ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))),
-    64,
-    decode_race,
-)
-
-
-def write_zip(path: Path) -> bytes:
-    """Return the race in a folder as a zip. Raises BadInput if it cannot be read."""
-    with disk_refusals(path, "read", "Check that it can be.", RunFileError):
-        return packed((f"{path.name}/{name}", data) for name, data in _files(path).items())
-
-
-def read_zip(data: bytes, into: Path) -> None:
-    """Unpack the zip of a race into the new folder `into`.
-
-    Raises BadInput as `uploaded`, and leaves nothing behind then.
-    """
-    check_free(into)
-    write_folder(uploaded(data, RACE), into)
-
-
 class RaceStore(Store):
     """Stores races."""
 
     noun = "race"
     about = ABOUT
     gone = "There is no race of that name here any more; choose another from the list."
-
-    def __init__(self, folder: str | PathLike[str], taken: Collection[str] = ()) -> None:
-        """Open the store as `Store`. `taken` are names of other races."""
-        super().__init__(folder)
-        self._taken = frozenset(taken)
 
     def list(self) -> list[RaceEntry]:
         """Return the visible races, the newest last."""
@@ -464,34 +440,15 @@ class RaceStore(Store):
             return tuple(entry for entry in list_races(self.bin) if self.makers.shows(entry.path.name))
         return ()
 
-    def bring(self, data: bytes, name: str) -> str:
-        """Save the race of a zip and return its name, which is new if `name` is taken or invalid.
-
-        Raises BadInput unless it is a complete race, and then saves nothing.
-        """
-        try:
-            name = checked_name(name, "race")
-            check_free(self.folder / name)
-            name = new_name("race") if name in self._taken else name  # that of a recorded race
-        except BadInput:
-            name = new_name("race")
-        self._check_to_save(name)
-        read_zip(data, self.folder / name)
-        return name
-
     def save(self, race: Race, name: str, maker: str = "") -> str:
         """Save a race under this name and return it; `maker` identifies the browser. Raises BadInput on failure."""
-        self._check_to_save(name)
-        self.makers.note(name, maker)
-        try:
-            return save_race(race, self.folder / name).name
-        except BadInput:
-            self.makers.drop(name)
-            raise
-
-    def _check_to_save(self, name: str) -> None:
-        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
-            self._check()
+        with self._changing(name, "saved"):
+            self.makers.note(name, maker)
+            try:
+                return save_race(race, self.folder / name).name
+            except BadInput:
+                self.makers.drop(name)
+                raise
 
     def _check(self) -> None:
         """Raise OSError if the folder is a link made by another user."""

@@ -4,7 +4,6 @@ Two rules, dial values or machines that request the same coin get the same coin.
 et al. 2011) with the key as counter, so no state is kept.
 """
 
-import threading
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -55,25 +54,7 @@ def position_uniforms(seed: int, start: int, count: int) -> np.ndarray:
     return _philox(seed, (start // 4, 0, 0, Purpose.SAMPLE), skipped + count)[skipped:]
 
 
-class _Generators(threading.local):
-    """One generator per thread, reset before each use, since creating one takes ten times as long."""
-
-    def __init__(self) -> None:
-        self.bits = np.random.Philox(key=0)
-
-
-_GENERATORS = _Generators()
-
-
 def _philox(seed: int, counter: tuple[int, int, int, int], count: int) -> np.ndarray:
-    bits = _GENERATORS.bits
     key = np.array(divmod(seed, 1 << 64)[::-1], np.uint64)
-    bits.state = {
-        "bit_generator": "Philox",
-        "state": {"counter": np.array(counter, np.uint64), "key": key},
-        "buffer": np.zeros(4, np.uint64),
-        "buffer_pos": 4,  # the buffer is empty
-        "has_uint32": 0,
-        "uinteger": 0,
-    }
+    bits = np.random.Philox(key=key, counter=np.array(counter, np.uint64))
     return np.asarray((bits.random_raw(count) >> np.uint64(11)) * 2.0**-53)

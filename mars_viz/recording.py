@@ -4,14 +4,14 @@ rule and a walk, and imports the model libraries only for decoding."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mars_viz import backend_choice
-from mars_viz.axis import RuleDial, Span, Threshold
+from mars_viz.axis import RuleDial, Span, Threshold, axis_of, check_span
 from mars_viz.chat import NO_HISTORY, History, check_prompt, check_template, checked_system
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.errors import BadInput, EvidenceError, PromptError, SettingError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 Prompt = str | Sequence[int]  # a text, or its token ids
+Completing = Callable[[Sequence[Speculation]], list[Speculation]]  # returns these speculations with all evidence
 OVER_DIAL, OVER_CONTROLLER, OVER_GAMMA = "dial", "controller", "gamma"
 """Values of `over`: map the rule's dial, or a draft-length controller's threshold."""
 
@@ -160,7 +161,8 @@ class Recording:
         self._prompt, self._title, self._history = read, title, history
         self._chat = chat if isinstance(prompt, str) else False
         self._rounds: list[Round] = []
-        self._prefill_seconds, self._seconds = 0.0, 0.0
+        self._complete: Completing = list
+        self._complete_rounds, self._prefill_seconds, self._seconds = 0, 0.0, 0.0
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -168,7 +170,8 @@ class Recording:
         return emitted(self._rounds)
 
     def __iter__(self) -> Iterator[Round]:
-        """Decode to the end, one round at a time. Raises BadInput if the device runs out of memory."""
+        """Decode to the end, one round at a time; `run` adds the evidence that the decisions did not need. Raises
+        BadInput if the device runs out of memory."""
         return _decoded([self])
 
     def finish(self) -> Run:
@@ -178,8 +181,17 @@ class Recording:
         return self.run()
 
     def run(self) -> Run:
-        """Return the rounds so far as a run."""
+        """Return the rounds so far as a run with all evidence."""
+        began = time.perf_counter()
+        self._completed()
+        self._seconds += time.perf_counter() - began
         return self.framed([round_.speculation for round_ in self._rounds], Trace(self._rounds))
+
+    def _completed(self) -> None:
+        lacking = self._rounds[self._complete_rounds :]
+        completed = zip(lacking, self._complete([round_.speculation for round_ in lacking]), strict=True)
+        self._rounds[self._complete_rounds :] = [replace(round_, speculation=each) for round_, each in completed]
+        self._complete_rounds = len(self._rounds)
 
     def framed(self, speculations: Iterable[Speculation], rounds: Sequence[Round] = ()) -> Run:
         """Return a run of these rounds, with the text of every token in the speculations."""
@@ -203,17 +215,25 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Round]:
     from mars_viz.speculators.devices import trim_heap
 
     first = recordings[0]
-    speculator = first._backend.speculator(first.settings)
+    speculator = first._backend.speculator(first.settings, first._rule.needs, later=True)
     prompts = [recording.prompt_ids for recording in recordings]
     seconds = speculator.prefill(*prompts)
     for recording in recordings:
-        recording._rounds, recording._seconds = [], 0.0
+        recording._rounds, recording._seconds, recording._complete = [], 0.0, speculator.complete
+        recording._complete_rounds = 0
         recording._prefill_seconds = seconds / len(recordings)
     ending = first._backend.ending(first.settings)
     for index, round_ in walk_all(speculator, first._rule, first.settings.dial, prompts, ending):
         recordings[index]._rounds.append(round_)
         recordings[index]._seconds += round_.timing.total
         yield round_
+    began = time.perf_counter()
+    for recording in recordings:
+        recording._completed()
+    share = (time.perf_counter() - began) / len(recordings)
+    for recording in recordings:
+        recording._seconds += share
+        recording._complete = list  # releases the speculator with both caches
     trim_heap()
 
 
@@ -292,17 +312,7 @@ class Mapping:
         so the new map contains the same ones; answers that its map cut to shorter blocks are requested again. For a
         controller's threshold, the run's dial is the map's.
         """
-        if span.over and settings.controller != NONE:
-            raise SettingError("A controller's threshold is mapped from drafts that no controller cuts; leave it out.")
-        if span.over and settings.drafts_trees:
-            raise SettingError("Draft-length controllers cut chains; map drafts that are chains (--tree chain).")
-        if span.over and span.gammas != (settings.gamma,):
-            raise SettingError("A controller's threshold is mapped at the run's own γ; leave other lengths out.")
-        if max(span.gammas) > settings.gamma:
-            draft = settings.draft_of(max(span.gammas))
-            raise SettingError(f"{draft} is to be mapped, but only {settings.gamma} tokens are drafted.")
-        if settings.drafts_trees and settings.temperature > 0 and span.gammas != (settings.gamma,):
-            raise SettingError("Above temperature 0 trees are mapped at one size; leave the others out.")
+        check_span(settings, span)
         if run is not None:
             _check_models(backend, run)
         self._recording = Recording(backend, prompt, settings, chat=chat, title=title, history=history)
@@ -310,6 +320,7 @@ class Mapping:
         if run is not None and run.prompt_ids != self._recording.prompt_ids:
             raise PromptError("The run's prompt has other token ids here, so it cannot be mapped. Decode it again.")
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
+        self._complete: Completing = list
         before = None if run is None or run.map is None or bool(run.map.span.over) != bool(span.over) else run.map
         self._passes_before = self._passes = 0 if before is None else before.passes
         self._seconds = 0.0 if before is None else before.seconds
@@ -321,7 +332,9 @@ class Mapping:
         prompt = self._recording.prompt_ids
         ending = self._backend.ending(self._settings)
         rule = rule_named(self._settings.rule)
-        dial, speculator = rule.checked_dial(self._settings.dial), self._backend.speculator(self._settings)
+        dial, axis = rule.checked_dial(self._settings.dial), axis_of(rule, self._settings.gamma, self._span.over)
+        speculator = self._backend.speculator(self._settings, (*rule.needs, *axis.needs), later=True)
+        self._complete = speculator.complete
         began = time.perf_counter()
         speculator.prefill(prompt)
         walker = Walker(rule, prompt, ending, dial=dial, span=self._span, answers=self._answers, budget=self._budget)
@@ -330,6 +343,8 @@ class Mapping:
             self._seconds += time.perf_counter() - began
             yield walker.progress
             began = time.perf_counter()
+        self._completed()
+        self._complete = list  # releases the speculator with both caches
         trim_heap()
         self._seconds += time.perf_counter() - began
 
@@ -340,7 +355,8 @@ class Mapping:
         return self.map()
 
     def map(self) -> DialMap:
-        """Return the map so far."""
+        """Return the map so far with all evidence."""
+        self._completed()
         return DialMap(
             frame=self._recording.framed(answer.speculation for answer in self._answers.values()),
             span=self._span,
@@ -348,6 +364,11 @@ class Mapping:
             passes=self._passes,
             seconds=self._seconds,
         )
+
+    def _completed(self) -> None:
+        completed = self._complete([answer.speculation for answer in self._answers.values()])
+        for (prefix, answer), speculation in zip(list(self._answers.items()), completed, strict=True):
+            self._answers[prefix] = replace(answer, speculation=speculation)
 
 
 def _check_models(backend: Backend, run: Run) -> None:

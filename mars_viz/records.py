@@ -7,7 +7,7 @@ default), V the size of the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum, IntEnum
 from functools import lru_cache
@@ -98,45 +98,9 @@ def _unknown(column: Column, lines: int) -> np.ndarray:
     return np.broadcast_to(column.dtype.type(column.unknown), shape)
 
 
-class LazyColumns(Mapping[str, np.ndarray]):
-    """Columns by name, each computed on first access."""
-
-    __slots__ = ("_column", "_known", "_names")
-
-    def __init__(self, names: Collection[str], column: Callable[[str], np.ndarray]) -> None:
-        """`column` computes one of `names`."""
-        self._names, self._column = names, column
-        self._known: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        values = self._known.get(name)
-        if values is None:
-            if name not in self._names:
-                raise KeyError(name)
-            values = self._known[name] = self._column(name)
-        return values
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __reduce__(self) -> tuple[type, tuple[dict[str, np.ndarray]]]:
-        return dict, (dict(self),)
-
-
-def cut_columns(columns: Mapping[str, np.ndarray], nodes: slice, rows: slice, total: int) -> LazyColumns:
-    """Return the columns of some of several concatenated drafts, sliced on first access; `total` counts all nodes."""
-
-    def column(name: str) -> np.ndarray:
-        values = columns[name]
-        return values[nodes if len(values) == total else rows]
-
-    return LazyColumns(columns, column)
+def cut_columns(columns: Mapping[str, np.ndarray], nodes: slice, rows: slice) -> dict[str, np.ndarray]:
+    """Return the columns of some of several concatenated drafts, as views."""
+    return {name: values[nodes if COLUMNS[name].per is Per.NODE else rows] for name, values in columns.items()}
 
 
 def within(low: float, high: float) -> Check:
@@ -223,7 +187,7 @@ class Speculation:
     temperature: float  # the run's temperature, already applied in p, q and the emissions; 0 is greedy
     sampled: bool  # True if the drafter drew its tokens from q, False if it took its most likely token
     columns: Mapping[str, np.ndarray]
-    """Evidence on nodes and rows by name: any of the columns declared below, and unknown columns of a run file."""
+    """Evidence on nodes and rows by name: any of the columns declared below."""
     judged_by: np.ndarray | None = None
     """int [N]; the row that judges each node of several concatenated drafts; None for the row of its parent."""
 
@@ -333,23 +297,13 @@ class Speculation:
 
     def chosen(self, nodes: slice, rows: slice) -> dict[str, np.ndarray]:
         """Return the columns restricted to these nodes and rows."""
-        return dict(cut_columns(self.columns, nodes, rows, len(self)))
+        return cut_columns(self.columns, nodes, rows)
 
     @property
     def named(self) -> set[int]:
         """All token ids in the speculation: drafted, listed, or candidates for emission."""
         columns = (self.tokens, self.top_ids, self.draft_ids, self.candidates)
         return {token for column in columns for token in column.ravel().tolist()}
-
-    @property
-    def extras(self) -> dict[str, np.ndarray]:
-        """Columns that this version does not know, by name, [N] or [N + 1] each; lists are split by place."""
-        unknown = {name: self.columns[name] for name in self.columns if name not in COLUMNS}
-        single = {name: column for name, column in unknown.items() if column.ndim == 1}
-        wide = {name: column for name, column in unknown.items() if column.ndim > 1}
-        return single | {
-            f"{name}_{at}": column[:, at] for name, column in wide.items() for at in range(column.shape[1])
-        }
 
     @property
     def is_tree(self) -> bool:

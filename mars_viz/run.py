@@ -155,7 +155,7 @@ class Settings:
         _check_stop(self.stop)
         if self.tree != CHAIN:
             named = shape_named(self.tree)
-            object.__setattr__(self, "tree", named.shape.name)
+            object.__setattr__(self, "tree", named.name)
             object.__setattr__(self, "gamma", named.nodes or self.gamma)
         if self.controller != NONE:
             if not isinstance(self.controller, str):
@@ -210,7 +210,7 @@ class Settings:
         """Reason why this shape cannot be drafted or judged by the rule, with a remedy; empty if it can."""
         if not self.drafts_trees:
             return ""
-        drawn = shape_named(self.tree).shape.drawn
+        drawn = shape_named(self.tree).drawn
         if drawn and self.temperature == 0:
             return f"{self.tree} draws paths, and temperature 0 draws nothing; take --temperature 1 or --tree dynamic."
         return rule_named(self.rule).refuses_trees(self.temperature, drawn=drawn)

@@ -13,9 +13,8 @@ from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import visible
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import ListedRun, RunOrigin, RunStatus, list_runs
 from mars_viz.runfiles.manifest import BETWEEN, Manifest
-from mars_viz.runstore import started
+from mars_viz.runstore import ListedRun, RunOrigin, RunStatus, list_runs, newest_first
 
 T = TypeVar("T", str, float)
 
@@ -37,9 +36,9 @@ def of_tab(name: str, run: Run) -> ListedRun:
 def listed_runs(folder: Path, shipped: Path | None = None) -> list[ListedRun]:
     """Return the samples in `shipped`, then the saved runs by name; the first of each id is kept. Raises BadInput if a
     folder cannot be listed."""
-    runs = [] if shipped is None else list_runs(shipped, RunOrigin.SAMPLE)
+    shipped_runs = [] if shipped is None else list_runs(shipped, RunOrigin.SAMPLE)
     by_id: dict[str, ListedRun] = {}
-    for run in (*runs, *list_runs(folder), *started(folder)):
+    for run in (*shipped_runs, *list_runs(folder)):
         by_id.setdefault(run.name, run)
     return list(by_id.values())
 
@@ -125,8 +124,7 @@ class Query:
 
 def found(runs: Iterable[ListedRun], query: Query, order: Order = Order.NEWEST) -> list[ListedRun]:
     """Return the matching runs, sorted."""
-    matching = [run for run in runs if query.finds(run)]
-    matching.sort(key=lambda run: ("" if run.facts is None else run.facts.provenance.created, run.name), reverse=True)
+    matching = newest_first(run for run in runs if query.finds(run))
     if order is Order.NEWEST:
         return matching
     if order is Order.OLDEST:

@@ -4,8 +4,8 @@ and replace.
 A run is a subfolder, written atomically. Its name never changes, because links contain it. Entries that start with a
 dot are not runs: `.name.journal` is a decode's journal, `.bin` contains deleted runs, and `.makers` their makers.
 `.name.…` and `.name.….old` are intermediate steps that a crash may leave behind. A name is a single path component, so
-that it cannot refer to other folders. A journal has the rounds of a growing run in segments, so that an interrupted
-decode keeps them: small runs in zips, whose prompts are all text before them, written atomically.
+that it cannot refer to other folders. A journal has a lock and the two newest versions of a growing run, each a
+folder named by its number of rounds, so that an interrupted decode keeps its rounds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import Enum
 from os import PathLike
 from pathlib import Path
 from typing import IO, Self
@@ -33,10 +33,10 @@ from mars_viz.errors import BadInput, RunFileError, StorageError, contained, dis
 from mars_viz.locks import alone_in
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.run import Run
-from mars_viz.runfiles import manifest, unpacked
-from mars_viz.runfiles.codec import MANIFEST, decode, encode
+from mars_viz.runfiles import manifest
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, encode
 from mars_viz.runfiles.manifest import Manifest, checked_label, retagged
-from mars_viz.writer import STALE, beside, make_folder, new_file, remove, replacing_folder, to_read, write_file
+from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file, write_folder
 
 SUFFIX = ".journal"
 _LOCK = "lock"
@@ -49,42 +49,31 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         """Create the folder, and lock it while this process lives. Raises BadInput on disk errors."""
         self.folder = folder
-        self._segments = 0
-        self._rounds = 0
-        unnamed = beside(folder.with_name(self.name))
         with disk_refusals(folder, remedy=_REMEDY):
-            unnamed.mkdir(parents=True)
-            if sys.platform == "win32":  # Windows cannot rename a folder with an open file, and lacks such locks
-                unnamed.rename(folder)
-                unnamed = folder
-            self._held: IO[bytes] = new_file(unnamed / _LOCK)
-            locks.hold(self._held)
+            folder.mkdir(parents=True)
             try:
-                if unnamed != folder:
-                    unnamed.rename(folder)  # locked before it becomes visible
+                self._held: IO[bytes] = new_file(folder / _LOCK)
             except OSError:
-                self._held.close()
-                shutil.rmtree(unnamed, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
                 raise
+            locks.try_lock(self._held.fileno(), locks.PATIENCE)
 
     @property
     def name(self) -> str:
         """The run's name."""
-        return self.folder.name[1 : -len(SUFFIX)]
+        return _named(self.folder)
 
     def write(self, run: Run) -> None:
-        """Save the rounds since the last call. Raises BadInput on disk errors."""
-        if len(run.rounds) <= self._rounds:
-            return
-        data = runfiles.write_zip(segment(run, self._rounds))
-        with disk_refusals(self.folder, remedy=_REMEDY):
-            write_file(self.folder / f"{self._segments:06}.zip", data)
-        self._segments += 1
-        self._rounds = len(run.rounds)
+        """Save the rounds so far. Raises BadInput on disk errors."""
+        path = self.folder / f"{len(run.rounds):09}"
+        if not path.exists():
+            write_folder(path, encode(run.unmapped).items())
+            for old in _versions(self.folder)[:-2]:  # a page may be reading the last but one
+                shutil.rmtree(old, ignore_errors=True)
 
     def leave(self) -> None:
         """Release the folder and keep it as an interrupted run, unless it is empty."""
-        if self._segments:
+        if _versions(self.folder):
             self._held.close()
         else:
             self.remove()
@@ -95,93 +84,123 @@ class Journal:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def segment(run: Run, first: int) -> Run:
-    """Return the rounds from `first` on as a run whose prompt includes the text before them."""
-    before = tuple(token for round_ in run.rounds[:first] for token in round_.token_ids)
-    prompt, rounds = run.prompt_ids + before, run.rounds[first:]
-    ids = set(prompt).union(*(round_.speculation.named for round_ in rounds))
-    pieces = {token: piece for token, piece in run.pieces.items() if token in ids}
-    return replace(run.unmapped, prompt_ids=prompt, rounds=rounds, pieces=pieces)
+def _versions(journal: Path) -> list[Path]:
+    return sorted(journal.glob("[0-9]*"))
 
 
-def _facts(folder: Path) -> Manifest:
-    """Return the manifest of the saved rounds; `rounds` is 0, unknown, if there are several segments. Raises BadInput
-    if there is none."""
-    paths = _paths(folder)
-    first, last = (manifest.from_json(_files(path).get(MANIFEST, b"")) for path in (paths[0], paths[-1]))
-    if len(paths) == 1:
-        return first
-    return replace(first, rounds=0, tokens=len(last.prompt_ids) + last.tokens - len(first.prompt_ids))
-
-
-def recovered(folder: Path) -> Run:
-    """Return the saved rounds as one run, up to a damaged segment. Raises BadInput if there are none."""
-    run: Run | None = None
-    for path in _paths(folder):
-        try:
-            part = decode(_files(path))
-        except BadInput:
-            if run is None:
-                raise
-            break
-        if run is None:
-            run = part
-        elif part.prompt_ids == run.prompt_ids + run.token_ids:
-            pieces = {**run.pieces, **part.pieces}
-            run = replace(run, rounds=(*run.rounds, *part.rounds), pieces=pieces, provenance=part.provenance)
-        else:
-            break
-    assert run is not None
-    return run
-
-
-def _paths(folder: Path) -> list[Path]:
-    with disk_refusals(folder, "read", "Delete the interrupted run.", RunFileError):
-        paths = sorted(to_read(folder).glob("*.zip"))
-    if not paths:
-        raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
-    return paths
-
-
-def _files(path: Path) -> dict[str, bytes]:
+def newest(path: Path) -> Path:
+    """Return the folder with a run's files, the newest version in a journal. Raises BadInput if it has none."""
+    if not path.name.endswith(SUFFIX):
+        return path
     with disk_refusals(path, "read", "Delete the interrupted run.", RunFileError):
-        return unpacked(to_read(path).read_bytes())
+        versions = _versions(to_read(path))
+    if not versions:
+        raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
+    return versions[-1]
 
 
 def read(path: Path) -> Run:
     """Load a saved run, also an interrupted one. Raises BadInput if it is unreadable."""
-    return recovered(path) if path.name.endswith(SUFFIX) else runfiles.load_run(path)
+    return runfiles.load_run(newest(path))
 
 
-def started(folder: Path) -> list[runfiles.ListedRun]:
-    """Return the growing and interrupted runs of a folder."""
-    return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
+class RunStatus(Enum):
+    """The state of a saved run."""
+
+    WHOLE = "whole"  # complete
+    GROWING = "growing"  # being decoded
+    INTERRUPTED = "interrupted"  # the decoding process ended early; its rounds so far are saved
+    BROKEN = "broken"  # unreadable
+    DELETED = "deleted"  # in the bin, complete or not
 
 
-def _started(path: Path) -> runfiles.ListedRun:
-    name = path.name[1 : -len(SUFFIX)]
-    standing = runfiles.RunStatus.INTERRUPTED
-    with suppress(OSError):
-        standing = runfiles.RunStatus.GROWING if locks.is_held(to_read(path, _LOCK)) else standing
+class RunOrigin(Enum):
+    """The origin of a run."""
+
+    SAMPLE = "sample"  # a sample; read-only
+    SAVED = "saved"  # decoded here, or copied to the folder
+    TAB = "tab"  # only in the memory of a browser tab
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run of a list."""
+
+    name: str  # its unique id, as in links; of a saved run the name of its folder
+    origin: RunOrigin
+    standing: RunStatus
+    facts: Manifest | None  # None if it is unreadable
+    path: Path | None = None  # its folder or journal; None for a run in a tab's memory
+    error: str = ""  # problem and remedy; empty if there is none
+
+    @property
+    def heading(self) -> str:
+        """The title, the start of the prompt, or the id; one line."""
+        return self.name if self.facts is None else self.facts.heading
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags in order."""
+        return () if self.facts is None else self.facts.tags
+
+    @property
+    def line(self) -> str:
+        """The summary, or the error."""
+        text = self.error if self.facts is None or self.error else self.facts.line
+        return text if self.standing in (RunStatus.WHOLE, RunStatus.BROKEN) else f"{text} · {self.standing.value}"
+
+    @property
+    def opens(self) -> bool:
+        """True if it can be opened."""
+        return not self.error and self.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED)
+
+
+def _named(path: Path) -> str:
+    """Return the name of the run in a folder or journal."""
+    return path.name[1 : -len(SUFFIX)] if path.name.endswith(SUFFIX) else path.name
+
+
+def list_runs(folder: str | PathLike[str], origin: RunOrigin = RunOrigin.SAVED) -> list[ListedRun]:
+    """Return the runs in a folder by name, with growing, interrupted and broken ones; empty if the folder does not
+    exist. Raises BadInput if it cannot be listed. Reads manifests only."""
+    runs: dict[str, ListedRun] = {}
+    folder = Path(folder)
+    with disk_refusals(folder, "listed", "Choose a folder of runs.", RunFileError), suppress(FileNotFoundError):
+        for path in sorted(folder.iterdir()):  # journals first, which complete runs replace
+            if (run := run_in(path, origin)) is not None:
+                runs[run.name] = run
+
+    def counting(run: ListedRun) -> list[str | int]:  # '2-story' is before '10-story'
+        return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", run.name))]
+
+    return sorted(runs.values(), key=counting)
+
+
+def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
+    """Return the entry of a folder or journal as in `list_runs`; None if it is not meant as a run."""
+    name, standing = _named(path), RunStatus.WHOLE
+    if name != path.name:
+        standing = RunStatus.INTERRUPTED
+        with suppress(OSError):
+            standing = RunStatus.INTERRUPTED if locks.holder(to_read(path), _LOCK) is None else RunStatus.GROWING
+    elif name.startswith(".") or not any((path / file).exists() for file in (*NAMES, *MAP_NAMES)):
+        return None
     try:
-        with contained(f"The run {name}", "Delete it."):
-            return runfiles.ListedRun(name, runfiles.RunOrigin.SAVED, standing, _facts(path), path)
+        with contained(f"The run {name}", "Delete it, or take a fresh copy."):
+            return ListedRun(name, origin, standing, runfiles.listed_facts(newest(path)), path)
     except BadInput as error:
-        return runfiles.ListedRun(name, runfiles.RunOrigin.SAVED, standing, None, path, str(error))
+        standing = RunStatus.BROKEN if standing is RunStatus.WHOLE else standing
+        return ListedRun(name, origin, standing, None, path, str(error))
 
 
-def listed(folder: Path) -> list[runfiles.ListedRun]:
-    """Return all runs of a folder, the newest first. Raises BadInput if it cannot be listed."""
-    saved = runfiles.list_runs(folder)
-    names = {run.name for run in saved}
-    runs = [*saved, *(run for run in started(folder) if run.name not in names)]
+def newest_first(runs: Iterable[ListedRun]) -> list[ListedRun]:
+    """Return the runs, the newest first and unreadable ones last."""
     return sorted(runs, key=lambda run: (run.facts.provenance.created if run.facts else "", run.name), reverse=True)
 
 
 Sees = Callable[[str, str], bool]
 """Takes a name and the maker's mark (empty if unknown); returns whether the visitor may see it."""
 
-_NOTED = 30 * 86_400.0  # seconds to keep the note of a missing run, which may still be decoding
 GONE = "There is no run of that name here any more; choose another from the list."
 LONGEST_NAME = 80
 
@@ -238,7 +257,7 @@ class Makers:
                 write_file(self._folder / name, mark.encode())
 
     def drop(self, name: str) -> None:
-        """Delete the note of an entry that was not saved."""
+        """Delete the note of an entry that was not saved, or is gone."""
         with suppress(OSError):
             (to_read(self._folder) / name).unlink()
 
@@ -271,13 +290,6 @@ class Makers:
         if refused := self.refusal(name, mark):
             raise StorageError(refused)
 
-    def forget(self, is_there: Callable[[str], bool]) -> None:
-        """Delete old notes of names for which `is_there` is False."""
-        with suppress(OSError):
-            for path in to_read(self._folder).iterdir():
-                if time.time() - path.lstat().st_mtime > _NOTED and not is_there(path.name):
-                    path.unlink()
-
 
 class Store:
     """A folder of saved things that several servers may share; compound steps take a lock."""
@@ -295,10 +307,6 @@ class Store:
             self._check()
             tidy(self.folder)
             self._expire()
-            homes = (self.folder, self.bin)
-            self.makers.forget(
-                lambda name: any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
-            )
 
     def seen_by(self, sees: Sees | None) -> Self:
         """Return a copy for a visitor with limited access, who does not see the others; None gives full access."""
@@ -335,7 +343,6 @@ class Store:
     def restore(self, name: str) -> None:
         """Restore a thing from the bin under its name. Raises BadInput if it is no longer there."""
         with self._changing(name, "restored"):
-            self._check()
             if not self.makers.shows(name):
                 raise RunFileError(self.gone)
             name = checked_name(name, self.noun)
@@ -354,12 +361,14 @@ class Store:
         """Raise OSError if the folder must not be used. A folder that a user named is trusted."""
 
     def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
-        redescribe(path / self.about, changes)
+        about = to_read(newest(path), self.about)
+        write_file(about, redescribed(about.read_bytes(), self.about, changes))
 
     @contextmanager
     def _changing(self, name: str, deed: str) -> Iterator[None]:
         """Lock the folder during a change. Raises BadInput if the lock is not released in time, and on disk errors."""
         with alone_in(self.folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
+            self._check()
             yield
 
     def _has_bin(self) -> bool:
@@ -374,6 +383,8 @@ class Store:
             with suppress(OSError, BadInput), alone_in(self.folder):
                 for path in self._overdue():
                     self._put_away(path)
+                    if not (self.folder / path.name).exists():
+                        self.makers.drop(_named(path))
 
     def _overdue(self) -> list[Path]:
         try:
@@ -397,22 +408,22 @@ class Store:
 class RunStore(Store):
     """Stores runs."""
 
-    def list(self) -> list[runfiles.ListedRun]:
+    def list(self) -> list[ListedRun]:
         """Return the visible runs, the newest first. Raises BadInput if the folder cannot be listed."""
-        return [run for run in listed(self.folder) if self.makers.shows(run.name)]
+        return newest_first(run for run in list_runs(self.folder) if self.makers.shows(run.name))
 
-    def deleted(self) -> tuple[runfiles.ListedRun, ...]:
+    def deleted(self) -> tuple[ListedRun, ...]:
         """Return the visible runs in the bin, the newest first. Raises BadInput if it cannot be listed."""
-        runs = listed(self.bin) if self._has_bin() else ()
-        return tuple(replace(run, standing=runfiles.RunStatus.DELETED) for run in runs if self.makers.shows(run.name))
+        runs = list_runs(self.bin) if self._has_bin() else ()
+        visible = newest_first(run for run in runs if self.makers.shows(run.name))
+        return tuple(replace(run, standing=RunStatus.DELETED) for run in visible)
 
-    def find(self, name: str) -> runfiles.ListedRun:
+    def find(self, name: str) -> ListedRun:
         """Return the run of that name. Raises BadInput if there is none."""
         if Path(name).name == name and self.makers.shows(name):
-            if (run := runfiles.run_in(self.folder / name)) is not None:
-                return run
-            if (journal := self.folder / f".{name}{SUFFIX}").exists():
-                return _started(journal)
+            for path in (self.folder / name, self.folder / f".{name}{SUFFIX}"):
+                if path.exists() and (run := run_in(path)) is not None:
+                    return run
         raise RunFileError(GONE)
 
     def begin(self, name: str = "", maker: str = "") -> Journal:
@@ -447,15 +458,10 @@ class RunStore(Store):
         with self._changing(name, "replaced"):
             if not path.exists():
                 raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
-            changes: dict[str, object] = {}
             with suppress(OSError, BadInput):  # an unreadable run has no title or tags to keep
                 saved = manifest.from_json(to_read(path, MANIFEST).read_bytes())
-                changes = {"title": saved.title, "tags": saved.tags}
-            with replacing_folder(path) as fresh:
-                for file, data in files.items():
-                    write_file(fresh / file, data)
-                if changes:
-                    redescribe(fresh / MANIFEST, changes)
+                files[MANIFEST] = redescribed(files[MANIFEST], MANIFEST, {"title": saved.title, "tags": saved.tags})
+            write_folder(path, files.items(), replace=True)
 
     def tag(self, name: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> tuple[str, ...]:
         """Add and remove tags; return the new tags in order. Name and links stay. Raises BadInput for an invalid tag,
@@ -473,17 +479,10 @@ class RunStore(Store):
         run, path = self._settled(name)
         return path, run.heading, not run.error
 
-    def _redescribe(self, path: Path, changes: Mapping[str, object]) -> None:
-        if path.name.endswith(SUFFIX):
-            first = _paths(path)[0]
-            write_file(first, runfiles.write_zip(replace(decode(_files(first)), **changes)))  # type: ignore[arg-type]
-        else:
-            super()._redescribe(path, changes)
-
-    def _settled(self, name: str) -> tuple[runfiles.ListedRun, Path]:
+    def _settled(self, name: str) -> tuple[ListedRun, Path]:
         run = self.find(name)
         assert run.path is not None
-        if run.standing is runfiles.RunStatus.GROWING:
+        if run.standing is RunStatus.GROWING:
             raise StorageError("That run is being decoded; cancel it first, or wait for its end.")
         return run, run.path
 
@@ -508,9 +507,9 @@ LONGEST_TITLE = 80
 UNREADABLE = "It cannot be read, so it has no title or tags to change. Delete it, or take a fresh copy."
 
 
-def redescribe(about: Path, changes: Mapping[str, object]) -> None:
-    """Change title or tags in a folder's JSON file atomically, omitting empty tags. Raises OSError on disk errors."""
-    fields = strict_json(to_read(about).read_bytes(), about.name) | changes
+def redescribed(data: bytes, name: str, changes: Mapping[str, object]) -> bytes:
+    """Return a folder's JSON file with another title or other tags, omitting empty tags."""
+    fields = strict_json(data, name) | changes
     if not fields.get("tags", True):
         del fields["tags"]
-    write_file(about, json.dumps(fields, allow_nan=False, ensure_ascii=False, indent=1).encode())
+    return json.dumps(fields, allow_nan=False, ensure_ascii=False, indent=1).encode()

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.errors import SettingError
@@ -65,6 +65,7 @@ class Shape:
     accept: tuple[float, ...] = ()  # of static trees, nonincreasing acceptance chances of first, second, … children
     trunk: int = 0  # for drawn trees, length of the path shared by all paths
     drawn: bool = False  # True if tokens are drawn from the drafter's distribution, in `children` paths
+    nodes: int | None = field(default=None, compare=False)  # number of drafted tokens, if its name includes it
 
     @property
     def is_chain(self) -> bool:
@@ -116,14 +117,6 @@ class Shape:
         return CHAIN if self.is_chain else f"{DYNAMIC}:depth={self.depth},topk={self.children}"
 
 
-@dataclass(frozen=True, slots=True)
-class SizedShape:
-    """A shape with its number of drafted tokens, if the name includes it."""
-
-    shape: Shape
-    nodes: int | None
-
-
 def _falling(text: str) -> tuple[float, ...]:
     """Return the chances of a static tree, such as '0.6-0.2-0.1'. Raises ValueError if they are invalid."""
     accept = tuple(float(f"{float(each):g}") for each in text.split("-"))
@@ -148,7 +141,7 @@ SHAPES |= {
 }
 
 
-def shape_named(name: str) -> SizedShape:
+def shape_named(name: str) -> Shape:
     """Parse 'chain' or 'dynamic:depth=6,topk=4,nodes=16'; omitted settings get defaults.
 
     Raises SettingError for other names and for invalid settings.
@@ -156,7 +149,7 @@ def shape_named(name: str) -> SizedShape:
     name = name.removesuffix(":") if isinstance(name, str) else name
     (_, settings), values = SHAPES.parse(name)
     if not settings:
-        return SizedShape(Shape(), None)
+        return Shape()
     usual = {each.key: each.default for each in settings if isinstance(each, Fixed)}
     values, nodes = usual | values, values.get("nodes")
     if "paths" in values:
@@ -167,7 +160,7 @@ def shape_named(name: str) -> SizedShape:
                 f"A tree {shape.name} may have {shape.most_nodes} nodes, {shape.depth} of them in a path; draw fewer "
                 f"or shorter paths: {LONGEST_DRAFT} nodes and paths of {LONGEST_PATH} are the most."
             )
-        return SizedShape(shape, shape.most_nodes)
+        return replace(shape, nodes=shape.most_nodes)
     if ACCEPT in settings and "accept" not in values:
         raise SettingError(f"A static tree needs {_CHANCES}. Write {STATIC}:accept={ACCEPT.example}.")
     accept = values.get("accept", ())
@@ -176,7 +169,7 @@ def shape_named(name: str) -> SizedShape:
         raise SettingError(
             f"A tree of {nodes} nodes holds no path of {shape.depth} tokens; take more nodes, or less depth."
         )
-    return SizedShape(shape, nodes)
+    return replace(shape, nodes=nodes)
 
 
 def chances_text(chances: str | Sequence[float]) -> str:
@@ -218,16 +211,16 @@ def drafted_tokens(gamma: int | None, tree: str) -> int:
     Raises SettingError if drawn paths have another number.
     """
     sized = shape_named(tree)
-    if sized.shape.drawn and gamma not in (None, sized.nodes):
+    if sized.drawn and gamma not in (None, sized.nodes):
         raise SettingError(f"The paths of {tree} have {sized.nodes} nodes at most, not {gamma}; leave γ out.")
     if gamma is not None:
         return gamma
-    return sized.nodes or int(_GAMMA if sized.shape.is_chain else NODES.default)
+    return sized.nodes or int(_GAMMA if sized.is_chain else NODES.default)
 
 
 def with_nodes(tree: str, nodes: int) -> str:
     """Return the complete name of a tree with its number of nodes, which drawn paths imply."""
-    shape = shape_named(tree).shape
+    shape = shape_named(tree)
     return shape.name if shape.drawn else f"{shape.name},nodes={nodes}"
 
 
@@ -243,7 +236,7 @@ def sized_tree(tree: str, gamma: int | None = None) -> str:
 
 def draft_words(gamma: int, tree: str) -> str:
     """Describe a round's draft: 'γ = 6', or 'tree of 16 nodes, depth 6, branching 4'."""
-    shape = shape_named(tree).shape
+    shape = shape_named(tree)
     if shape.is_chain:
         return f"γ = {gamma}"
     nodes = f"{gamma} node{'s' * (gamma != 1)}"

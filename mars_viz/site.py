@@ -4,7 +4,7 @@ Any web host can serve the site, and it also opens from a folder: each module of
 loaded as a plain script, because browsers do not load modules from file URLs. The content security policy allows only
 files of the site and no inline scripts. It includes `file:` because some browsers treat the files of a folder as
 different origins; hosted pages cannot load such files. A run's data at its own draft length is one script; other draft
-lengths, and windows of evidence of a long run, load on demand. Alignments are precomputed, and Compare loads the runs
+lengths load on demand. Alignments are precomputed, and Compare loads the runs
 from their own pages' data. External text is escaped.
 """
 
@@ -26,11 +26,12 @@ from mars_viz.analysis.alignment import Alignment, align_runs, differences
 from mars_viz.components import compare, stepper
 from mars_viz.components import lesson as lesson_figure
 from mars_viz.components.compare import Payload, lane_payload, pair_payload
-from mars_viz.components.explorer.payload import WINDOW, identified, payload_of, round_index, window
+from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.pins import Choice
 from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
+from mars_viz.documents import BASES
 from mars_viz.errors import RunFileError, StorageError, disk_refusals
 from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.exploration import whole_threshold_map
@@ -38,15 +39,16 @@ from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import list_runs, load_run, read_zip
+from mars_viz.runfiles import load_run, read_zip
 from mars_viz.runfiles.manifest import Manifest
+from mars_viz.runstore import RunStatus, list_runs
 from mars_viz.ui.compare import compare_words
 from mars_viz.ui.compare.page_state import Across, Candidate, right_answer
 from mars_viz.ui.gallery import HERO, Card, run_card
 from mars_viz.ui.lessons import LESSONS, Lesson
 from mars_viz.ui.lessons.base import LessonAside, LessonPicture
 from mars_viz.ui.library import told_apart
-from mars_viz.writer import json_of, replacing_folder, write_file
+from mars_viz.writer import json_of, write_folder
 
 MOST_RUNS = 200  # runs per site; each is compared with all others
 POLICY = (
@@ -101,14 +103,13 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
             yield place.resolve().name, load_run(place)
             return
         if not place.is_dir():
-            with place.open("rb") as data:
-                try:
-                    run = read_zip(data, unpacked)
-                except RunFileError as error:
-                    raise RunFileError(f"{place}: {error}") from error
+            try:
+                run = read_zip(place.read_bytes(), unpacked)
+            except RunFileError as error:
+                raise RunFileError(f"{place}: {error}") from error
             yield place.stem, run
             return
-    entries = list_runs(place)
+    entries = [run for run in list_runs(place) if run.standing in (RunStatus.WHOLE, RunStatus.BROKEN)]
     if not entries:
         raise RunFileError(f"{place} holds no run. Name a run's folder, its zip, or a folder of runs.")
     for entry in entries:
@@ -135,7 +136,6 @@ def data_file(name: str, text: str) -> SiteFile:
     return f"data/{name}.js", f"marsViz.take({json.dumps(name)}, {json.dumps(text)});\n".encode()
 
 
-WHOLE = 5_000  # most slots of a run sent with all its evidence, about a megabyte
 MOST_STEPS = 10
 """Number of dial values at which figures are prerendered, in addition to each segment; they show outside the map."""
 
@@ -144,22 +144,12 @@ STEPPER = "assets/stepper"  # script of pages with the stepper
 
 def run_files(one: SiteRun) -> Iterator[SiteFile]:
     """Yield the data scripts of a run: per draft length, and over a controller's threshold (None) if it is mapped."""
-    run_gamma = one.run.settings.gamma
     yield steps_file(one.name, one.run)
     for gamma in (*draft_lengths(one.run), *((None,) if whole_threshold_map(one.run) else ())):
         part = f"{one.name}.cuts" if gamma is None else f"{one.name}.g{gamma}"
-        index = round_index(one.run, gamma, cuts=gamma is None)
-        long = index.slots > WHOLE
-        payload = payload_of(one.run, gamma, index, evidence=not long)
-        if long and one.run.settings.drafts_trees:  # Compare shows trees without windows of evidence
-            payload["nodes"] |= {"q": index.rounds.speculations.whole.q}
-        payload = identified(payload)
-        yield data_file(part, page.sent(payload))
-        for number in range(-(-len(index.rounds) // WINDOW) if long else 0):
-            yield data_file(f"{part}.w{number}", page.sent(window(one.run, gamma, index, number)))
-        if gamma == run_gamma:
-            drawn = page.prerendered_figures(one.run, run_gamma, MOST_STEPS)
-            yield data_file(f"{one.name}.figures", page.sent(drawn))
+        yield data_file(part, page.sent(run_payload(one.run, gamma, cuts=gamma is None)))
+    drawn = page.prerendered_figures(one.run, one.run.settings.gamma, MOST_STEPS)
+    yield data_file(f"{one.name}.figures", page.sent(drawn))
 
 
 def draft_lengths(run: Run) -> tuple[int, ...]:
@@ -212,8 +202,7 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
 def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     columns = ("name", "left", "right", "change", "stands")
     rows = [
-        dict(zip(columns, compare_words.cells(row), strict=True))
-        | {"meaning": row.meaning, "means": compare_words.MEANING[row.stands]}
+        dict(zip(columns, compare_words.cells(row), strict=True)) | {"meaning": row.meaning, "means": BASES[row.stands]}
         for row in differences(left.run, right.run, timed=left.recorded and right.recorded)
     ]
     names = compare_words.named(left, right)
@@ -264,7 +253,7 @@ class TaughtLesson:
     def card(self) -> Card:
         """Its card in the gallery."""
         title = f"{self.number} · {self.lesson.title}"
-        return Card(str(self.number), title, self.lesson.point, "", self.lesson.thumbnail(self.shown_on.run))
+        return Card(str(self.number), title, self.lesson.point)
 
 
 def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
@@ -390,14 +379,15 @@ def write_site(
     does, and on disk errors.
     """
     folder, named = check_site_place(folder, force=force), named_runs(runs)
-    with disk_refusals(folder, remedy="Choose another place, or make room."), replacing_folder(folder) as unfinished:
+
+    def files() -> Iterator[SiteFile]:
         names = []
         for path, data in chain(bundles(), site_files(named, told)):
-            place = unfinished / path
-            place.parent.mkdir(exist_ok=True)
-            write_file(place, data, looks=False)
+            yield path, data
             names.append(path)
-        write_file(unfinished / LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode(), looks=False)
+        yield LISTED, json_of({"made by": "MARS Viz", "files": sorted(names)}).encode()
+
+    write_folder(folder, files(), replace=True)
     return folder
 
 

@@ -23,7 +23,6 @@ from mars_viz.records import (
     COLUMNS,
     Decision,
     Emission,
-    LazyColumns,
     Outcome,
     Per,
     Round,
@@ -66,7 +65,7 @@ class Speculations:
 
     def __getitem__(self, index: int) -> Speculation:
         """Return one as a view. A map has thousands, so values are looked up in lists."""
-        return Speculation(*self._singles[index], cut_columns(self.columns, *self.places(index), self.total))
+        return Speculation(*self._singles[index], cut_columns(self.columns, *self.places(index)))
 
     def places(self, index: int) -> tuple[slice, slice]:
         """Return the slices of nodes and rows of one speculation; `index` is not negative."""
@@ -224,16 +223,6 @@ class Trace(Sequence[Round]):
         return self.speculations.columns["parents"]
 
     @property
-    def best(self) -> np.ndarray:
-        """float32 [Q, 2]; the target's two largest raw logits."""
-        return self.speculations.columns["top_logits"][:, :2]
-
-    @property
-    def second(self) -> np.ndarray:
-        """int32 [Q]; the target's second best token."""
-        return self.speculations.columns["top_ids"][:, 1]
-
-    @property
     def firsts(self) -> np.ndarray:
         """int64 [R]; the index of each round's first position."""
         return self.speculations.firsts
@@ -308,10 +297,6 @@ class Trace(Sequence[Round]):
         outcomes[judged_last & (self.places(judged_last) == 1)] = codes[Outcome.REJECTED]
         return outcomes
 
-    def seconds(self, part: str) -> np.ndarray:
-        """Return one part of each round's `Timing`, float64 [R]."""
-        return self.timings[:, Timing.__slots__.index(part)]
-
     @cached_property
     def _text_ends(self) -> list[int]:
         return [0, *np.cumsum(self.recorded.lengths).tolist()]
@@ -329,26 +314,22 @@ class Trace(Sequence[Round]):
         )
 
 
-def _joined(parts: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> LazyColumns:
-    """Return the columns that all parts have, each concatenated on first access. `lengths`, int64 [R], are the numbers
-    of nodes. A column raises BadInput if a length is wrong or lists differ in width."""
-    common = set[str]().union(*parts[:1]).intersection(*parts)
-    names = dict.fromkeys(name for name in parts[0] if name in common) if parts else dict.fromkeys(COLUMNS)
-
-    def column(name: str) -> np.ndarray:
-        known = COLUMNS.get(name)
-        if not parts:
-            assert known is not None
-            return np.zeros(0 if known.width == 1 else (0, len(Emission)), known.dtype)
+def _joined(parts: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns that all parts have, concatenated. `lengths`, int64 [R], are the numbers of nodes. Raises
+    BadInput if a column has a wrong length, or lists of different widths."""
+    joined: dict[str, np.ndarray] = {}
+    common = set(parts[0]).intersection(*parts) if parts else COLUMNS.keys()
+    for name, column in COLUMNS.items():
+        if name not in common:
+            continue
         arrays = [part[name] for part in parts]
-        has = np.array([len(array) for array in arrays])
-        of_nodes = (has[0] == lengths[0]) if known is None else known.per is Per.NODE
-        needs = lengths if of_nodes else lengths + 1
-        if (has != needs).any():
-            wrong = int(np.flatnonzero(has != needs)[0])
-            raise EvidenceError(f"Round {wrong} has {has[wrong]} values of {name}; {needs[wrong]} belong there.")
+        wanted = lengths if column.per is Per.NODE else lengths + 1
+        has = np.array([len(array) for array in arrays], np.int64)
+        if (has != wanted).any():
+            wrong = int(np.flatnonzero(has != wanted)[0])
+            raise EvidenceError(f"Round {wrong} has {has[wrong]} values of {name}; {wanted[wrong]} belong there.")
         if len({array.shape[1:] for array in arrays}) > 1:
             raise EvidenceError(f"The rounds have differently wide lists of {name}; a run has one width.")
-        return np.concatenate(arrays)
-
-    return LazyColumns(names, column)
+        shape = 0 if column.width == 1 else (0, len(Emission))
+        joined[name] = np.concatenate(arrays) if parts else np.zeros(shape, column.dtype)
+    return joined

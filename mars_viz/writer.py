@@ -1,8 +1,7 @@
 """Write files and folders atomically, and read them safely.
 
 Until it is complete, a file has a random new name in the same folder, created without following links, so that it
-cannot be predicted and replaced by a link. Leftovers of killed processes are removed when the same file is written
-again.
+cannot be predicted and replaced by a link. Stores of runs, races and sweeps remove the leftovers of killed processes.
 
 Folders of runs, races and sweeps may be writable by several users of a machine. The folder itself is trusted. Links
 inside it are followed, for reading or writing, only if this user or root made them.
@@ -22,7 +21,6 @@ import os
 import re
 import shutil
 import stat
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
@@ -31,6 +29,8 @@ from numbers import Number
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from uuid import uuid4
+
+from mars_viz.errors import disk_refusals
 
 STALE = 3600.0  # seconds after which a file with a random name is abandoned
 REPLACED = ".old"  # ending of the random name of a folder that another one replaces
@@ -41,21 +41,16 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
 _KEPT_OPEN = os.O_CREAT | os.O_APPEND | os.O_RDWR
 
 
-def write_file(path: Path, data: bytes, *, synced: bool = False, looks: bool = True) -> None:
-    """Write a file, replacing an existing one; `synced` waits for the disk.
-
-    Without `looks`, leftovers are kept; use it for many files in a folder, because each check scans the folder. Raises
-    OSError, and leaves the existing file unchanged.
-    """
-    with replacing(path, synced=synced, looks=looks) as file:
+def write_file(path: Path, data: bytes, *, synced: bool = False) -> None:
+    """Write a file, replacing an existing one; `synced` waits for the disk. Raises OSError, and then the existing file
+    stays unchanged."""
+    with replacing(path, synced=synced) as file:
         file.write(data)
 
 
 @contextmanager
-def replacing(path: Path, *, synced: bool = False, looks: bool = True) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:
     """Yield the file to write to, for writing in several steps; as `write_file`."""
-    if looks:
-        remove_leftovers(path.parent, path.name)
     unfinished = beside(path)
     try:
         with new_file(unfinished) as file:
@@ -70,41 +65,27 @@ def replacing(path: Path, *, synced: bool = False, looks: bool = True) -> Iterat
         raise
 
 
-def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder of files by name, including `folder/file`. Raises OSError, and leaves nothing behind."""
-    unfinished = beside(path)
-    try:
-        unfinished.mkdir(parents=True)
-        remove_leftovers(path.parent, path.name)
-        for name, data in files.items():
-            (unfinished / name).parent.mkdir(exist_ok=True)
-            with new_file(unfinished / name) as file:
-                file.write(data)
-        unfinished.rename(path)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
-@contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder to write files into, which replaces an existing one when the block ends. If the block fails, the
-    existing folder stays unchanged. Raises OSError."""
+def write_folder(path: Path, files: Iterable[tuple[str, bytes]], *, replace: bool = False) -> None:
+    """Write a folder of files by name, including `folder/file`; it is visible once it is complete. With `replace` it
+    replaces an existing one, which stays unchanged on errors. Raises BadInput, and leaves nothing behind."""
     unfinished = beside(path)
     before = unfinished.with_name(f"{unfinished.name}{REPLACED}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path.parent, path.name)
-        unfinished.mkdir()
-        yield unfinished
-        if path.is_dir():
-            path.rename(before)
-        try:
-            unfinished.rename(path)
-        except OSError:
-            if before.is_dir():
-                before.rename(path)
-            raise
-        shutil.rmtree(before, ignore_errors=True)
+        with disk_refusals(path, remedy="Choose another place, or make room."):
+            unfinished.mkdir(parents=True)
+            for name, data in files:
+                (unfinished / name).parent.mkdir(exist_ok=True)
+                with new_file(unfinished / name) as file:
+                    file.write(data)
+            if replace and path.is_dir():
+                path.rename(before)
+            try:
+                unfinished.rename(path)
+            except OSError:
+                if before.is_dir():
+                    before.rename(path)
+                raise
+            shutil.rmtree(before, ignore_errors=True)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -162,23 +143,17 @@ def is_ours(path: Path) -> bool:
 
 def beside(path: Path) -> Path:
     """Return a random name in the same folder, for use until the path is complete."""
-    return path.parent / f".{_clipped(path.name)}.{uuid4().hex}"
+    name = os.fsencode(path.name)[:_LONGEST].decode(errors="ignore")
+    return path.parent / f".{name}.{uuid4().hex}"
 
 
-def _clipped(name: str) -> str:
-    return os.fsencode(name)[:_LONGEST].decode(errors="ignore")
-
-
-def remove_leftovers(folder: Path, name: str = "", age: float = STALE) -> None:
-    """Remove unfinished files at least `age` seconds old, of `name` or all, ignoring errors."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            match = _RANDOM.fullmatch(entry.name)
-            if match is None or (name and match["name"] != _clipped(name)):
-                continue
-            with suppress(OSError):
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime >= age:
-                    remove(Path(entry.path))
+def remove_leftovers(folder: Path) -> None:
+    """Remove unfinished files and folders, ignoring errors. No other process may be writing into the folder."""
+    with suppress(OSError):
+        for path in list(folder.iterdir()):
+            if _RANDOM.fullmatch(path.name):
+                with suppress(OSError):
+                    remove(path)
 
 
 def remove(path: Path) -> None:

@@ -18,6 +18,7 @@ from mars_viz.ui import decode_form, faults, library, navigation, share, tab_job
 from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.compare import compare_words, page_state, saved_sweeps
 from mars_viz.ui.compare.page_state import Across, Comparison, line_up
+from mars_viz.ui.documents import draw, frame
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, bound, current_session
 
@@ -44,7 +45,7 @@ def _page() -> None:
     library.second_line(catalog, session.view.run)
     theme.note(catalog.error, problem)
     if session.job is not None:
-        tab_jobs.decoding(session)
+        faults.fragment(tab_jobs.decoding, run_every=tab_jobs.pace())(session)
         st.stop()
     if run is None:
         st.stop()
@@ -102,9 +103,10 @@ def _look(session: Session, memory: Comparison, run: Run, catalog: RunCatalogue)
     answer = partial(memory.answer, reference=left.choice, shown=right.choice)
     compare(compare_words.payload(memory.view, lineup), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
-    compare_words.table(rows, names)
+    table = compare_words.table(rows, names)
+    draw([table])
     st.caption(markdown(compare_words.footnote(left, right)))
-    numbers = share.Table("Both texts in numbers", "compared", partial(compare_words.frame, rows, names))
+    numbers = share.Table("Both texts in numbers", "compared", lambda: frame(table))
     share.tables([numbers], [left.rule.name, right.rule.name], "compare")
 
 

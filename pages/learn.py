@@ -17,7 +17,6 @@ from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, bound, current_session
 
 WATCH = "Watch a run"
-NARROWEST = 240  # minimum width of a lesson's card in pixels
 
 
 @faults.drawn
@@ -29,8 +28,6 @@ def _page() -> None:
     lesson = LESSONS[page_state.view.lesson - 1] if page_state.view.lesson else None
     _land(session, page_state, catalog, lesson)
     run, problem = catalog.tried(page_state.run, page_state.fit)
-    if problem and not catalog.labels:
-        problem = library.NO_RUN
     source = "" if run is None else catalog.described(page_state.run)
     _head(session, page_state, _labels(catalog, lesson, page_state.run), lesson, source)
     theme.note(catalog.error, *page_state.notices, problem)
@@ -39,23 +36,6 @@ def _page() -> None:
             _name(page_state, lesson, source)
         st.stop()
     _look(page_state, run, lesson, catalog, source, steps_first=page_state.view.frame is not None)
-    if lesson is None and not page_state.view.teach:
-        _contents(page_state)
-
-
-def _contents(page_state: LessonPageState) -> None:
-    theme.section("Seven lessons, each with one thing to move")
-    with st.grid(4, min_column_width=NARROWEST, key="lessons"):
-        for number, lesson in enumerate(LESSONS, 1):
-            with st.container(border=True, height="stretch", gap="xxsmall"):
-                st.button(
-                    markdown(f"{number} · {lesson.title}"),
-                    key=f"lesson-{number}",
-                    type="tertiary",
-                    on_click=page_state.turn_to,
-                    args=(number,),
-                )
-                st.caption(markdown(lesson.point))
 
 
 def _land(session: Session, page_state: LessonPageState, catalog: RunCatalogue, lesson: Lesson | None) -> None:

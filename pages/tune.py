@@ -27,7 +27,7 @@ from mars_viz.ui.tab_jobs import measure_costs, watch
 from mars_viz.ui.tune import catalogue, detail, form, more_prompts, sweep_requests
 from mars_viz.ui.tune.catalogue import SweepCatalogue, TunePageState, TuneView
 from mars_viz.ui.tune.detail import turned
-from mars_viz.ui.tune.jobs import Sweeping, duration, going
+from mars_viz.ui.tune.jobs import Sweeping, going
 from mars_viz.words import counted
 
 POLL = 0.5  # seconds between polls of a running sweep; Streamlit would draw a docstring here on the page
@@ -66,7 +66,6 @@ def page() -> None:
                 "A sample, recorded on another machine; nothing is added to it. New sweep begins one of your own."
             )
         look(page_state, catalog, sweep)
-    detail.imported()
     page_state.drawn = replace(page_state.drawn, ended=time.monotonic())
 
 
@@ -127,7 +126,6 @@ def new_sweep(page_state: TunePageState) -> None:
 def first_visit(page_state: TunePageState) -> None:
     """Draw a button that starts a first sweep."""
     sweep_request = sweep_requests.SweepRequest()
-    seconds = sweep_requests.estimate(len(sweep_request.prompts), builtin=True, rules=1)
     sentence(
         "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "
         "shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no sweep here yet."
@@ -136,19 +134,18 @@ def first_visit(page_state: TunePageState) -> None:
         page_state.open(sweep_requests.begin(sweep_request, page_state.folder)[0])
         st.rerun()
     theme.small(
-        f"About {duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
+        f"About a minute on two processor cores. It goes on when this tab is closed, can be stopped, "
         f"and keeps its results {f'in {page_state.folder}' if visitors.may_name_paths() else 'on the server'}."
     )
 
 
-@faults.fragment(run_every=POLL)
+@partial(faults.fragment, run_every=POLL)
 def under_way(page_state: TunePageState, job: Job[Sweeping]) -> None:
     """Draw the progress of a sweep, with a stop button. The page is redrawn as prompts finish."""
     now = job.progress
     if now.state.finished or page_state.drawn.outdated(page_state.view.sweep, now.finished, time.monotonic()):
         st.rerun()
-    stopping = "Stopping after this pass; finished prompts are kept …"
-    watch(job, lambda: (now.part, going(now)), keeps="Keeps finished prompts", stopping=stopping)
+    watch(job, lambda: (now.part, going(now)), keeps="Keeps finished prompts")
     if len(now.labels) > 1:
         theme.small(f"{len(now.labels)} sweeps run together; a prompt counts once all of them have finished it.")
     for each in now.too_long[:5]:

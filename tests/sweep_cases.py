@@ -19,7 +19,7 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.runfiles import check_free, write_folder
+from mars_viz.runfiles import check_free
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import Sweep, SweepResult
@@ -29,6 +29,7 @@ from mars_viz.sweep.measures import Terms
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.wall_clock import Checks, TimingCheck, Way
 from mars_viz.walk import Ending
+from mars_viz.writer import write_folder
 from tests.factories import ToySpeculator
 from tests.tables import table_backend
 
@@ -77,7 +78,7 @@ def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[
 
 def write_evidence(folder: Path, result: SweepResult, *, dial: float, **options: Any) -> Path:
     check_free(folder)
-    write_folder(evidence_files(result, dial=dial, **options), folder)
+    write_folder(folder, evidence_files(result, dial=dial, **options).items())
     return folder
 
 
@@ -125,7 +126,7 @@ def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool = Fal
     )
     costs = COSTS if settings.gamma == COSTS.gamma else costs
     if settings.drafts_trees:
-        levels = shape_named(settings.tree).shape.within(settings.gamma).depth
+        levels = shape_named(settings.tree).within(settings.gamma).depth
         costs = replace(costs, tree=settings.tree, drafting=(COSTS.drafter_step,) * levels)
     return Sweep(table_backend(), prompts, settings, span, out, resume=resume, costs=costs)
 

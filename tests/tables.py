@@ -64,7 +64,7 @@ class TableDrafter(Drafter):
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         ids, tokens, rows = torch.tensor([prefix[-1:] for prefix in prefixes]), [], []
-        shape = shape_named(self._settings.tree).shape
+        shape = shape_named(self._settings.tree)
         if not shape.is_chain:
             after = lambda level: self._table[level.ids]  # noqa: E731
             starts = [*map(len, prefixes)]

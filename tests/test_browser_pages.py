@@ -49,7 +49,7 @@ def watched(page: Page, seconds: float) -> list[tuple[float, float, str]]:
 
 
 def title(page: Page, id: str) -> None:
-    expect(page.locator(".guide h2")).to_have_text(next(card.title for card in CARDS if card.id == id))
+    expect(page.locator(".guide h2")).to_have_text(next(card["title"] for card in CARDS if card["id"] == id))
 
 
 def test_on_a_telephone_the_dial_plays_once_in_a_tab_and_a_finger_stops_it(browser: Browser, app: App) -> None:

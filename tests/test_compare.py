@@ -47,17 +47,17 @@ def test_contenders_are_the_exact_texts_of_the_map(run):
     shelf, memory = shelf_of(a=run), Comparison()
     for gamma, segments in ((None, run.dial_map.segments), (2, run.dial_map.segments_for(2))):
         choices = page_state.settings_of("a", run, *([gamma] if gamma else []))
-        found = [page_state.contender(choice, shelf).run for choice in choices]
+        found = [Comparison().contender(choice, shelf).run for choice in choices]
         assert [each.token_ids for each in found] == [segment.token_ids for segment in segments]
         assert len(set(choices)) == len(choices) > 2
         assert {each.settings.gamma for each in found} == {gamma or run.settings.gamma}
-    own, strict = (page_state.contender(Choice("a", dial), shelf) for dial in (None, 1.0))
+    own, strict = (Comparison().contender(Choice("a", dial), shelf) for dial in (None, 1.0))
     assert own.recorded and not strict.recorded and strict.run.dial_map is None
     found = [memory.contender(choice, shelf) for choice in (Choice("a"), Choice("a", 0.9), Choice("a", None, 6))]
     assert found[0] is found[1] is found[2] and list(memory.known) == [Choice("a")]
     for choice in (Choice("b"), Choice("a", 0.2), Choice("a", 3.0), Choice("a", 0.9, 5)):
         with pytest.raises(BadInput):
-            page_state.contender(choice, shelf)
+            Comparison().contender(choice, shelf)
     assert page_state.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
     assert page_state.first_pair("a", charted(dial=1.0)) == (Choice("a"), Choice("a", 0.9))
     runs = {"a": toy_run(), "b": toy_run(rule="strict"), "c": replace(toy_run(), prompt="another")}
@@ -132,7 +132,7 @@ def test_exercises_alone_are_recognised_and_graded():
     pieces = {i: b" 5" for i in range(1, 32)} | {1: b"Answer: 5\n"}
     run = replace(toy_run(pieces=pieces), prompt="Add 2 and 3.\n")
     texts = {"a": run, "b": replace(run, prompt="Add 2 and 4.\n"), "c": replace(run, prompt="A story")}
-    right = [page_state.contender(Choice(name), shelf_of(**texts)).right for name in texts]
+    right = [Comparison().contender(Choice(name), shelf_of(**texts)).right for name in texts]
     assert right == [final_line("5", run.text), False, None]
 
 
@@ -143,7 +143,7 @@ def sentence(left, right):
 
 def names_of(*runs):
     shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
-    return compare_words.named(*(page_state.contender(Choice(each), shelf) for each in "ab"))
+    return compare_words.named(*(Comparison().contender(Choice(each), shelf) for each in "ab"))
 
 
 def with_models(run, target, drafter, **changed):
@@ -153,15 +153,15 @@ def with_models(run, target, drafter, **changed):
 def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     other = replace(toy_run(), pieces={i: Piece(f" w{i} ".encode()) for i in range(32)})
     shelf = shelf_of(a=run, b=other, c=replace(run, title="Full"), d=replace(run, rounds=(), title="Empty"))
-    strict, own, blocks = (page_state.contender(Choice("a", *at), shelf) for at in ((1.0,), (None,), (1.0, 2)))
+    strict, own, blocks = (Comparison().contender(Choice("a", *at), shelf) for at in ((1.0,), (None,), (1.0, 2)))
     found, text = align_runs(strict.run, own.run), sentence(strict, own)
     for one in (own, strict):
         assert f"writes “{compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
     assert f"{number(own.run.tau)} against {number(strict.run.tau)}" in text
     assert compare_words.named(strict, blocks).right == "strict, γ = 2"
     assert "same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
-    assert "by characters" in sentence(own, page_state.contender(Choice("b"), shelf))
-    full, none = (page_state.contender(Choice(each), shelf) for each in "cd")
+    assert "by characters" in sentence(own, Comparison().contender(Choice("b"), shelf))
+    full, none = (Comparison().contender(Choice(each), shelf) for each in "cd")
     assert "writes nothing" in sentence(full, none) and "τ" not in sentence(full, none)
     assert "Both write nothing" in sentence(none, replace(none, choice=Choice("c")))
     said = compare_words.quoted(Piece("\u202eevil\u2069".encode()))
@@ -190,7 +190,7 @@ def test_names_of_runs_without_a_common_dial():
         asked = zip(prompts, seeds, strict=True)
         made = [replace(toy_run(rule="strict", seed=seed), title="One title", prompt=prompt) for prompt, seed in asked]
         shelf = shelf_of(**dict(zip(keys, made, strict=True)))
-        lanes = [page_state.contender(Choice(key), shelf) for key in keys]
+        lanes = [Comparison().contender(Choice(key), shelf) for key in keys]
         called = compare_words.lane_names(*lanes[:2], lanes)
         assert len(set(called)) == 4 and all(name.count("One title") <= 1 for name in called)
 
@@ -200,7 +200,7 @@ def test_no_two_texts_of_the_strip_have_one_name():
     runs = {"a": replace(toy_run(), title="One")} | {name: replace(strict, title=f"Run {name}") for name in "bcd"}
     alike = {"a": toy_run()} | {f"{20 * 'long'}-{name}": replace(strict, title="One title") for name in "bcde"}
     for shelf, names in ((shelf_of(**runs), runs), (shelf_of(**alike), alike)):
-        left, right, *others = (page_state.contender(Choice(name), shelf) for name in names)
+        left, right, *others = (Comparison().contender(Choice(name), shelf) for name in names)
         called = compare_words.lane_names(left, right, [left, right, *others])
         assert len(set(called)) == len(names) and all(name.count("One title") <= 1 for name in called)
         pair = compare_words.named(left, right)

@@ -149,7 +149,7 @@ def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps,
     assert f" wrong only with MARS by margin at {setting('m', default)}, and " in said(tab)
     assert "only with MARS at θ = 0.90." in said(tab) and "paired bootstrap over prompts" in said(tab)
     frame = tab.dataframe[1].value
-    assert frame["prompt"].tolist() == ["p0", "p1", "p2", "p3"] and "first differs at token" in frame
+    assert frame["prompt"].tolist() == ["p0", "p1", "p2", "p3"] and "τ, compared" in frame
     settled(tab.number_input(key="compare-from_dial").set_value(0.5).run())
     fresh = opened(**link(tab))
     assert link(fresh) == link(tab) and link(tab)["from"] == "0.5" and said(fresh) == said(tab)

@@ -18,6 +18,7 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import emitted
+from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.devices import give_back
@@ -101,7 +102,7 @@ def test_float32_texts_are_the_cpus_recorded_or_not_alone_or_together(
 @pytest.mark.parametrize("batch", [1, 3])
 def test_the_host_waits_once_a_round(there: Backend, settings: Settings, batch: int) -> None:
     """PyTorch raises at every hidden wait; the one for the evidence is an event's, which it does not count."""
-    speculator = there.speculator(settings)
+    speculator = there.speculator(settings, rule_named(settings.rule).needs, later=True)  # as a recording does
     prompts = [tuple(there.tokenizer.library(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
     speculator.prefill(*prompts)
     for _ in range(2 * SETTLED):
@@ -111,6 +112,7 @@ def test_the_host_waits_once_a_round(there: Backend, settings: Settings, batch: 
     try:
         again = speculator.speculate(prompts)
         onward = speculator.speculate(longer)
+        speculator.complete([answer.speculation for answer in (*again, *onward)])
     finally:
         torch.cuda.set_sync_debug_mode("default")
     for one, other in zip(again, answers, strict=True):

@@ -353,7 +353,7 @@ OFFSETS = random_head()["d2t"]
         ("SafeAILab", {"midlayer.hidden_norm.weight": None}, "lacks hidden_norm.weight"),
         ("SafeAILab", {"mask_hidden": torch.ones(1)}, "mask_hidden"),
         ("speculators", {"layers.1.norm.weight": torch.ones(1)}, "layers.1.norm.weight"),
-        ("SafeAILab", {"norm.weight": torch.ones(65)}, r"of bad is .* it would be .*65"),
+        ("SafeAILab", {"norm.weight": torch.ones(65)}, r"norm.weight of bad is \[65\]"),
         ("SpecForge", {"eagle_config": {KEY: [1, 3, 7]}}, r"layers \[1, 3, 7\].* 6 different"),
         ("SpecForge", {KEY: [0, 2, 4]}, r"\[0, 2, 4\] .* and \[0, 2, 3\]"),
         ("speculators", {"norm_before_fc": True}, "other norms"),

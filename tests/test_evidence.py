@@ -138,7 +138,12 @@ def test_batches_larger_than_the_cache_give_the_same_evidence(monkeypatch: pytes
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 
-def test_an_empty_draft_has_no_largest_entries() -> None:
+def test_an_accelerator_works_on_many_chains_at_once_and_an_empty_draft_has_no_largest_entries() -> None:
+    seats = {}
+    for device in ("cpu", "meta"):
+        target, tokens = torch.empty(1, 5, 128_256, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
+        seats[device] = DraftBatch((4,), tokens, target[:, :4], target, sampled=False).seats
+    assert seats["cpu"] <= 1 and 4 < seats["meta"] < 64
     for size in (40, 1 << 17):
         assert sampling.largest(torch.empty(1, 0, size), 16)[1].shape[:2] == (1, 0)
 
@@ -188,7 +193,7 @@ def tied(kind: str, rng: np.random.Generator, rows: int, size: int = SIZE) -> np
 
 def elsewhere(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return `largest` as on another device."""
-    ids = sampling._distinct(rows).topk(min(count, rows.shape[-1]), -1).indices
+    ids = sampling._search(sampling._distinct(rows), count)[1]
     return rows.gather(-1, ids), ids
 
 

@@ -261,7 +261,7 @@ def test_a_payload_is_json_and_identifies_its_run():
 def test_a_long_run_is_small_and_its_evidence_comes_in_windows():
     run = long_run(30_000)
     sent = RunPayload.of(run, None)
-    assert sent.whole.columns.nbytes + len(json.dumps(sent.whole.head)) < 110 * len(run.token_ids)
+    assert sent.columns.nbytes + len(json.dumps(sent.head)) < 110 * len(run.token_ids)
     assert sent.windows * WINDOW >= len(run.rounds) > (sent.windows - 1) * WINDOW
     assert RunPayload.of(long_run(300), None).windows == 0
     lean, whole = run_payload(run, evidence=False), run_payload(run)

@@ -100,9 +100,6 @@ def cut_short(budget: Budget) -> Run:
 
 def test_an_incomplete_strict_text_is_marked_and_no_incomplete_text_is_wrong():
     run = cut_short(Budget())
-    unknown = replace(run, map=replace(run.dial_map, answers={}))
-    assert "<svg" in theta.thumbnail(unknown) and theta.RED not in theta.thumbnail(unknown)
-    assert theta.RED in theta.thumbnail(run), "a known text that is wrong is"
     *_, loose, strict = run.dial_map.segments_for(6)
     same = first_difference(loose.token_ids, strict.token_ids)
     rounds = next(n for n in range(len(strict.rounds)) if sum(len(r.token_ids) for r in strict.rounds[: n + 1]) > same)

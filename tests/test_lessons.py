@@ -40,12 +40,12 @@ CALLS = ratio.curves(sums.RunnerUps(*np.array([[20], [17], [0]])), 0.9) | {"thet
 COUNTED = {"runnerUps": 3, "above": [0] * ratio.REACH + [1, 2] + [3] * (ratio.REACH - 1)}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
 READINGS = {
-    **{"symbol": "θ", "chart": "frontier", "mark": "dial", "thinned": False},
+    **{"symbol": "θ", "chart": "frontier", "mark": "dial"},
     "rows": [{"title": "accuracy", "kind": "exact", "strict": "91 % (88 to 94)"}],
     "places": [
-        {"low": 0.503, "cells": ["80 % (75 to 85)"], "x": 80, "y": 2},
-        {"low": 0.8, "cells": ["90 % (87 to 93)"], "x": 90, "y": 1.5},
-        {"low": 1.0, "cells": ["91 % (88 to 94)"], "x": 91, "y": 1},
+        {"low": 0.503, "until": 0.8, "cells": ["80 % (75 to 85)"], "x": 80, "y": 2},
+        {"low": 0.8, "until": 1, "cells": ["90 % (87 to 93)"], "x": 90, "y": 1.5},
+        {"low": 1.0, "until": 1, "cells": ["91 % (88 to 94)"], "x": 91, "y": 1},
     ],
 }
 

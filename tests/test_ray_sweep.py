@@ -5,17 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import pickle
 import shutil
 import signal
 import tempfile
 import time
 from contextlib import closing, contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -26,21 +22,11 @@ from sweep_cases import SETTINGS, toy_prompts
 from test_turns import talks
 
 from mars_viz import cli
-from mars_viz.axis import RuleDial, Span
-from mars_viz.backend_choice import BUILT_IN
-from mars_viz.demo.tasks import Task
+from mars_viz.axis import Span
 from mars_viz.errors import BadInput, ModelError, SettingError
-from mars_viz.prompts import builtin_prompts
-from mars_viz.rules import rule_named
-from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, load_sweep, on_ray, shards
+from mars_viz.sweep import Sweep, on_ray, shards
 from mars_viz.sweep.on_ray import RayRequest, RayWorker, WorkerPool, joined_cluster, sweep_with
 from mars_viz.sweep.store import open_store
-from mars_viz.ui import visitors
-from mars_viz.ui.jobs.models import JobState, Models
-from mars_viz.ui.tune import sweep_requests
-from mars_viz.ui.tune.jobs import sweep_job
-from mars_viz.ui.tune.sweep_requests import SweepRequest
 from tests.ray_toys import ToyModels
 from tests.tables import table_backend
 
@@ -156,7 +142,7 @@ def test_few_prompts_are_not_all_the_first_workers(monkeypatch):
 
 
 @pytest.mark.long
-def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, capsys, monkeypatch, unmeasured):
+def test_workers_that_die_or_differ_and_the_command(cluster, tmp_path, capsys, monkeypatch, unmeasured):
     deadly = ToyModels(deadly="prompt 3")
     with pool_of(deadly, workers=1, batch=1) as pool, pytest.raises(BadInput, match="ended while they had p3"):
         finished(swept(pool, tmp_path / "dead", toy_prompts(6)))
@@ -175,17 +161,6 @@ def test_workers_that_die_or_differ_and_the_command_and_tune(cluster, tmp_path, 
     assert cli.main([*asked.split(), "--out", str(tmp_path / "command")]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out[told.out.index("{") :])["prompts"] == 4 and "Mapped by 1 worker: 4 prompts." in told.err
-    prompts, folder = builtin_prompts(1, kinds=[Task.ADDITION, Task.QUESTION]), tmp_path / "job"
-    span, request = RuleDial(rule_named("mars")).span(0.9, None, (6,)), RayRequest("auto", 1)
-    what = on_ray.NamedModels(BUILT_IN.arguments), prompts, Settings(max_new_tokens=12), span, folder, request
-    make = partial(on_ray.sweep_on_ray, *what, chat=False, resume=True)
-    job = sweep_job({folder: "a sweep"}, make, elsewhere=True)
-    job.work = pickle.loads(pickle.dumps(job.work))
-    models: Models[Any] = Models(lambda choice, tell: pytest.fail("models were loaded in this process"))
-    while not job.progress.state.finished:
-        models.serve(job)
-    assert (job.progress.state, job.progress.finished, job.progress.workers) == (JobState.DONE, 2, (2,))
-    assert load_sweep(folder).finished == 2
 
 
 def test_bad_options_and_missing_clusters_are_refused(tmp_path, capsys, monkeypatch):
@@ -202,15 +177,6 @@ def test_bad_options_and_missing_clusters_are_refused(tmp_path, capsys, monkeypa
     ):
         assert cli.main(["sweep", "--out", str(tmp_path / "ray"), *options.split()]) == 2
         assert why in capsys.readouterr().err and not list(tmp_path.iterdir())
-    wish = SweepRequest(toy_prompts(2), ("mars",), Settings(), ray="auto")
-    for changed, may, said in (
-        (wish, False, "may name folders"),
-        (replace(wish, ray="ray://head:1"), True, "HOST:PORT"),
-        (replace(wish, rules=("fly", "fly:w=4")), True, "in one process"),
-    ):
-        monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
-        with pytest.raises(BadInput, match=said):
-            sweep_requests.begin(changed, tmp_path)
     for address in ("nonsense", "127.0.0.1:9", "127.0.0.1:99999", ":"):
         with pytest.raises(SettingError, match="cannot be joined"):
             on_ray._check_reachable(address)

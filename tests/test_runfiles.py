@@ -21,6 +21,7 @@ from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import codec, manifest, tables
+from mars_viz.runstore import list_runs
 from mars_viz.trace import Trace
 
 
@@ -54,7 +55,8 @@ def signed(files: Mapping[str, bytes], **changes: bytes) -> dict[str, bytes]:
 
 
 def edited(files: Mapping[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None]) -> dict[str, bytes]:
-    columns = {name: values.copy() for name, values in tables.opened(table, files[f"{table}.parquet"]).read().items()}
+    read = tables.from_bytes(table, files[f"{table}.parquet"], 10_000)
+    columns = {name: values.copy() for name, values in read.items()}
     edit(columns)
     return signed(files, **{table: tables.to_bytes(table, columns)})
 
@@ -208,12 +210,12 @@ WRONG = {  # values of the manifest, with what the error must contain
     "settings.max_new_tokens": ("more tokens than its own limit", (1,)),
     "prompt_ids": ("prompt_ids is|token 999|does not start", ([-1, 2, 3], [1, 2, 999], [1, 2])),
     "prompt": ("manifest.json is damaged", ("\ud800",)),
-    "rounds": ("counts other rounds", (1,)),
+    "rounds": ("counts other rounds|far larger", (1,)),
     "tokens": ("counts (more|other) rounds", (1, 59)),
     "files": ("other tables|bytes, sha256", ({}, {"nodes.parquet": {"bytes": 1}})),
     "extra": ("does not hold exactly", (1,)),
     "dial_map": ("other tables|dial_map", (None, [])),
-    "dial_map.answers": ("as many prefixes|answers is -1", (3, -1)),
+    "dial_map.answers": ("as many prefixes|far larger|answers is -1", (3, -1)),
     "dial_map.span": ("span", ({"low": 0.6, "high": 1.0},)),
 }
 SPANS = [(0.6, 1.5, [1]), (0.9, 0.6, [1]), *((0.6, 1.0, each) for each in ([], [0, 1], [2, 1], [1, 1], [1, 7], [1.0]))]
@@ -341,8 +343,6 @@ def first_as(column: str, value: object, kind: pa.DataType) -> Callable[[pa.Tabl
 
 
 FOREIGN: list[tuple[Callable[[pa.Table], pa.Table], str]] = [
-    (lambda t: t.append_column("entropy", t["z"]), "column 'entropy', and evidence cannot be that"),
-    (lambda t: t.append_column("words", t["z"].cast(pa.string())), "column 'words', and evidence"),
     (lambda t: t.append_column("z", t["z"]), "damaged"),
     (lambda t: t.drop_columns(["draft_logits"]), "candidates of the drafter without a logit each"),
     (lambda t: t.set_column(1, "tokens", t["tokens"].cast(pa.int64())), "holds int64"),
@@ -388,12 +388,12 @@ def test_a_broken_run_does_not_take_the_others_down(tmp_path, run):
             (tmp_path / name / damaged[name]).write_bytes(b"{")
     (tmp_path / "no run").mkdir()
     (tmp_path / "README.md").touch()
-    first, *others = runfiles.list_runs(tmp_path)
+    first, *others = list_runs(tmp_path)
     assert first.heading == "w1 w2 w3" and not first.error and first.facts is not None
     assert first.facts.settings == run.settings and first.facts.tokens == len(run.token_ids)
     for entry, (name, file) in zip(others, damaged.items(), strict=True):
         assert entry.path.name == entry.heading == name and entry.facts is None and file in entry.error
-    assert runfiles.list_runs(tmp_path / "nowhere") == []
+    assert list_runs(tmp_path / "nowhere") == []
 
 
 def zipped(entries: Mapping[str, bytes], edit: Callable[[zipfile.ZipInfo], None] = lambda _: None) -> bytes:
@@ -418,10 +418,9 @@ def test_a_run_comes_back_from_a_zip(tmp_path, charted, charted_files):
     for data in (made, zipped(charted_files), zipped(mac)):
         assert runfiles.unpacked(data) == charted_files
     into = tmp_path / "run"
-    into.mkdir()
-    assert not difference(charted, runfiles.read_zip(io.BytesIO(made), into))
+    assert not difference(charted, runfiles.read_zip(made, into))
     assert not difference(charted, runfiles.load_run(into))
-    (entry,) = runfiles.list_runs(tmp_path)
+    (entry,) = list_runs(tmp_path)
     assert entry.heading == charted.title and entry.facts.dial_map is not None
     with pytest.raises(BadInput, match="exists already"):
         runfiles.read_zip(made, into)
@@ -429,10 +428,9 @@ def test_a_run_comes_back_from_a_zip(tmp_path, charted, charted_files):
 
 def test_an_upload_that_is_too_large_or_kills_its_reader_is_refused(tmp_path, files, monkeypatch):
     data = zipped(files)
-    source = io.BytesIO(data + bytes(1 << 20))
     sleep, abort = ((sys.executable, "-c", code) for code in ("import time; time.sleep(9)", "import os; os.abort()"))
     for changes, upload, message in (
-        ({"MAX_ZIP": len(data) - 1}, source, "larger than"),
+        ({"MAX_ZIP": len(data) - 1}, data, "larger than"),
         ({"MAX_UNPACKED": 1000}, data, "far more"),
         ({"VETTING": abort}, data, "damaged"),
         ({"VETTING": sleep, "TIMEOUT": 0.5}, data, "more than 0.5 seconds"),
@@ -441,7 +439,7 @@ def test_an_upload_that_is_too_large_or_kills_its_reader_is_refused(tmp_path, fi
             for name, value in changes.items():
                 patched.setattr(runfiles, name, value)
             runfiles.read_zip(upload, tmp_path / "run")
-    assert source.tell() <= len(data) and list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     runfiles.vet(data)
     with pytest.raises(BadInput, match="column q"):  # found by the process that reads it first
         runfiles.vet(zipped(edited(files, "nodes", put("q", 0, np.nan))))

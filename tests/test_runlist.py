@@ -19,9 +19,9 @@ from mars_viz import cli, default_folders, runlist, samples
 from mars_viz.analysis.engine_file import read_file
 from mars_viz.reproduce import ADDRESS, PROMPT_FILE, recipe
 from mars_viz.run import Provenance, Settings
-from mars_viz.runfiles import ListedRun, Manifest, RunOrigin, RunStatus, list_runs, load_run
+from mars_viz.runfiles import Manifest, load_run
 from mars_viz.runlist import CHAINS, TREES, Order, Query, found, labels_of, listed_runs
-from mars_viz.runstore import RunStore
+from mars_viz.runstore import ListedRun, RunOrigin, RunStatus, RunStore, list_runs
 from mars_viz.ui import share
 from tests.factories import toy_run
 

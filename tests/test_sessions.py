@@ -9,8 +9,7 @@ from pathlib import Path
 from websockets.exceptions import ConnectionClosed
 
 from mars_viz.recording import Recording
-from mars_viz.runfiles import RunStatus
-from mars_viz.runstore import RunStore, read
+from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.speculators.backend import Backend
 from tests.clients import elsewhere, opened
 from tests.crowd import Crowd, End, end_of, streamed

@@ -21,7 +21,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import DraftAndScore
 from mars_viz.sweep import Sweep, frontier, load_sweep, measures, value_at
 from mars_viz.sweep.document import lead, timed
-from mars_viz.sweep.grid import advised, fastest, grid_of
+from mars_viz.sweep.grid import advised, chosen_dial, fastest, grid_of
 from mars_viz.sweep.measures import pace_over
 from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, grid_table
@@ -96,6 +96,7 @@ def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp
         assert part in found.sentence
     careful = fastest(result, accuracy(0.001, 0.95))
     assert careful.finding is Finding.NOT_ENOUGH and careful.dial is None and "0.001" in careful.sentence
+    assert chosen_dial(result, careful) == found.dial, "which the page opens at"
     costs = replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9))
     none = fastest(threshold_sweep(tmp_path / "free", costs=costs, count=24), accuracy(100.0, 0.95))
     whole = fastest(threshold_sweep(tmp_path / "whole", "length", costs=costs, count=24), accuracy(0.001, 0.95))

@@ -229,7 +229,30 @@ def test_the_same_seed_writes_the_same_run_without_caches(pair: Backend, rule: s
         prefix += round_.token_ids
 
 
-def test_a_recording_has_all_evidence_and_frees_its_caches(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("temperature", "batch", "needs"), [(0.0, 3, ("z",)), (0.9, 1, ("z",)), (0.9, 3, ())])
+def test_evidence_computed_later_is_that_computed_at_once(
+    pair: Backend, temperature: float, batch: int, needs: tuple[str, ...]
+) -> None:
+    settings = Settings(rule="strict", gamma=4, temperature=temperature, seed=5)
+    speculators = [pair.speculator(settings), pair.speculator(settings, needs, later=True)]
+    prefixes = [tuple(pair.tokenizer.library(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
+    whole, later = [], []
+    for asked in range(36 // batch):  # several batches, the last incomplete
+        for found, speculator in zip((whole, later), speculators, strict=True):
+            found += [answer.speculation for answer in speculator.speculate(prefixes)]
+        ends = [int(each.top_ids[0, asked % 2]) for each in whole[-batch:]]
+        prefixes = [(*prefix, end) for prefix, end in zip(prefixes, ends, strict=True)]
+    finished = speculators[1].complete(later)
+    for one, unfinished, other in zip(whole, later, finished, strict=True):
+        assert "js" not in unfinished.columns and ("z" in unfinished.columns) is bool(needs)  # records do not change
+        assert one.columns.keys() == other.columns.keys() > unfinished.columns.keys()
+        for name, column in one.columns.items():
+            np.testing.assert_array_equal(column, other.columns[name], err_msg=name)
+
+
+def test_a_recording_completes_its_evidence_and_frees_its_caches(
+    pair: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[weakref.ref[DraftAndScore]] = []
     begin = DraftAndScore.__init__
 

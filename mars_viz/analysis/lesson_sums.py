@@ -73,7 +73,7 @@ def gain(run: Run) -> Gain:
     tokens = sum(len(round_.token_ids) for round_ in timed)
     return Gain(
         alpha=kept / judged if judged else np.nan,
-        gamma=shape_named(run.settings.tree).shape.depth or run.settings.gamma,
+        gamma=shape_named(run.settings.tree).depth or run.settings.gamma,
         c=step / verify,
         tau=run.tau,
         speed_up=tokens * verify / spent if spent else np.nan,
@@ -200,10 +200,9 @@ class RunnerUps:
 
 def close_calls(run: Run) -> RunnerUps:
     """Return the run's drafted runner-ups."""
-    trace = run.trace
-    rows = trace.judging_rows
-    at = np.flatnonzero(trace.second[rows] == trace.tokens)
-    z1, z2 = trace.best[rows[at]].astype(np.float64).T
+    drafts, rows = run.trace.speculations.whole, run.trace.judging_rows
+    at = np.flatnonzero(drafts.top_ids[rows, 1] == drafts.tokens)
+    z1, z2 = drafts.top_logits[rows[at], :2].astype(np.float64).T
     order = np.argsort(z1 - z2, kind="stable")
     return RunnerUps(z1[order], z2[order], at[order])
 

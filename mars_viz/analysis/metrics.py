@@ -202,14 +202,14 @@ def summary(run: Run, dial: float | None = None) -> Summary:
 
 def forced(rule: Rule, trace: Trace) -> np.ndarray:
     """Return the drafted tokens that `Summary.forced_strict` counts, bool [P]."""
-    rows = trace.judging_rows
-    return (trace.second[rows] == trace.tokens) & (trace.best[rows, 0] <= 0) & rule.strict_at_zero
+    drafts, rows = trace.speculations.whole, trace.judging_rows
+    return (drafts.top_ids[rows, 1] == drafts.tokens) & (drafts.z1[rows] <= 0) & rule.strict_at_zero
 
 
 def speed(run: Run) -> Speed:
     """Return the times of the recorded decoding."""
     seconds, rounds = run.provenance.seconds, len(run.rounds)
-    drafting, timed = (sum(run.trace.seconds(part).tolist()) for part in ("draft", "total"))
+    drafting, _, _, timed = map(sum, run.trace.timings.T.tolist())
     return Speed(
         seconds=seconds,
         prefill_seconds=run.provenance.prefill_seconds,
@@ -337,8 +337,8 @@ class Positions:
 def positions(run: Run, dial: float | None = None) -> Positions:
     """Return the run's drafted positions at this dial value; None is the run's own. Raises BadInput for a bad value."""
     rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
-    text, rows = settled_text(run, trace, at), trace.judging_rows
-    z1, z2 = trace.best[rows, 0], trace.best[rows, 1]
+    text, drafts, rows = settled_text(run, trace, at), trace.speculations.whole, trace.judging_rows
+    z1, z2 = drafts.z1[rows], drafts.z2[rows]
     wide = z1.astype(np.float64)
     strictly = settled_text(run, trace, own_or(run, None if rule.dial is None else rule.dial.strict))
     courses, walked = None, strict_walk(run)
@@ -356,7 +356,7 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         z1=z1,
         z2=z2,
         ratio=np.divide(z2.astype(np.float64), wide, out=np.full_like(wide, np.nan), where=wide != 0),
-        runner_up=trace.second[rows] == trace.tokens,
+        runner_up=drafts.top_ids[rows, 1] == drafts.tokens,
         movable=~np.isnan(trace.verdicts.breakpoints),
         outcomes=trace.outcomes(text),
         strict_outcomes=trace.outcomes(strictly),

@@ -17,9 +17,8 @@ from mars_viz.errors import RunFileError, StorageError
 from mars_viz.reproduce import recipe
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import ListedRun, RunOrigin
 from mars_viz.runlist import CHAINS, TREES, Order, Query, found, listed_runs
-from mars_viz.runstore import RunStore, read
+from mars_viz.runstore import ListedRun, RunOrigin, RunStore, read
 from mars_viz.terminal import say
 from mars_viz.words import counted, number
 from mars_viz.writer import json_of, picked

@@ -33,24 +33,24 @@ from mars_viz.prompts.files import MOST_PROMPTS
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.runfiles import check_free, write_folder
+from mars_viz.runfiles import check_free
 from mars_viz.shapes import drafted_tokens
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import document, store
 from mars_viz.sweep.evidence import Evidence, table_of
-from mars_viz.sweep.grid import Grid, grid_of
+from mars_viz.sweep.grid import Grid, chosen_dial, grid_of
 from mars_viz.sweep.load import keep_batch_costs, kept_batch_costs
 from mars_viz.sweep.measures import METHODS, Terms
 from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.plan import Plan, check_span, set_notes
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, missing
-from mars_viz.sweep.result import SweepResult, chosen_dial
+from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
 from mars_viz.sweep.wall_clock import Checks, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.terminal import say
 from mars_viz.walk import AT_ONCE
 from mars_viz.words import counted
-from mars_viz.writer import json_of
+from mars_viz.writer import json_of, write_folder
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -251,7 +251,7 @@ def _report(result: SweepResult, dial: float, options: argparse.Namespace, **abo
     evidence = Evidence(result, dial, terms=terms_of(options), **about)
     sweep, terms, found = evidence.sweep, evidence.terms, evidence.recommendation
     if options.evidence is not None:
-        write_folder(evidence.files(), Path(options.evidence))
+        write_folder(Path(options.evidence), evidence.files().items())
     if options.json:
         timed, table = evidence.timing, evidence.variants
         facts = {

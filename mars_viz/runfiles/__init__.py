@@ -16,23 +16,19 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from os import PathLike
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from pathlib import Path
 
-from mars_viz import writer
 from mars_viz.bounds import shortened
-from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
+from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
-from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, tables_of
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, damaged_file, decode, encode, missing_file, tables_of
 from mars_viz.runfiles.manifest import Manifest
-from mars_viz.writer import is_ours, to_read
+from mars_viz.writer import beside, to_read, write_folder
 
 _SMALL = 1 << 14  # bytes of a manifest that is kept in memory; one with a very long prompt is larger
 _remembered = lru_cache(maxsize=4096)(manifest.from_json)  # every page lists every run on each redraw
@@ -42,7 +38,7 @@ def save_run(run: Run, path: str | PathLike[str]) -> Path:
     """Write the run to a new folder and return its path. Raises BadInput, also if the path exists."""
     path = Path(path)
     check_free(path)
-    write_folder(encode(run), path)
+    write_folder(path, encode(run).items())
     return path
 
 
@@ -66,131 +62,36 @@ def check_free(path: str | PathLike[str]) -> None:
         if path.exists() or path.is_symlink():
             raise StorageError(f"{path} exists already. Choose another name, or remove it first.")
         existing = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
-        probe = writer.beside(existing / path.name)
+        probe = beside(existing / path.name)
         probe.mkdir()  # permission bits do not cover every kind of folder
         probe.rmdir()
 
 
-class RunStatus(Enum):
-    """The state of a saved run."""
-
-    WHOLE = "whole"  # complete
-    GROWING = "growing"  # being decoded
-    INTERRUPTED = "interrupted"  # the decoding process ended early; its rounds so far are saved
-    BROKEN = "broken"  # unreadable
-    DELETED = "deleted"  # in the bin, complete or not
-
-
-class RunOrigin(Enum):
-    """The origin of a run."""
-
-    SAMPLE = "sample"  # a sample; read-only
-    SAVED = "saved"  # decoded here, or copied to the folder
-    TAB = "tab"  # only in the memory of a browser tab
+def listed_facts(path: Path) -> Manifest:
+    """Return the manifest of a run's folder. Raises BadInput unless the other files have the sizes that it names: a
+    damaged table of the right size shows when the run is loaded."""
+    with naming(path):
+        data = _read(path, MANIFEST)
+        about = _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
+        for name in tables_of(about):
+            if _file(path, name).stat().st_size != about.files[name].bytes:
+                raise damaged_file(name)
+    return about
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    """A run of a list."""
-
-    name: str  # its unique id, as in links; of a saved run the name of its folder
-    origin: RunOrigin
-    standing: RunStatus
-    facts: Manifest | None  # None if it is unreadable; of a growing run `rounds` is 0 after the first segment
-    path: Path | None = None  # its folder or journal; None for a run in a tab's memory
-    error: str = ""  # problem and remedy; empty if there is none
-
-    @property
-    def heading(self) -> str:
-        """The title, the start of the prompt, or the id; one line."""
-        return self.name if self.facts is None else self.facts.heading
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Tags in order."""
-        return () if self.facts is None else self.facts.tags
-
-    @property
-    def line(self) -> str:
-        """The summary, or the error."""
-        text = self.error if self.facts is None or self.error else self.facts.line
-        return text if self.standing in (RunStatus.WHOLE, RunStatus.BROKEN) else f"{text} · {self.standing.value}"
-
-    @property
-    def opens(self) -> bool:
-        """True if it can be opened."""
-        return not self.error and self.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED)
-
-
-def list_runs(folder: str | PathLike[str], origin: RunOrigin = RunOrigin.SAVED) -> list[ListedRun]:
-    """Return the runs in a folder by name, including broken ones with their error; empty if the folder does not exist.
-    Reads manifests only: a damaged table of the right size shows when the run is loaded."""
-    folder = Path(folder)
-    with disk_refusals(folder, "listed", "Choose a folder of runs.", RunFileError), suppress(FileNotFoundError):
-        paths = sorted(folder.iterdir(), key=_counting)
-        return [entry for path in paths if (entry := run_in(path, origin)) is not None]
-    return []
-
-
-def run_in(path: Path, origin: RunOrigin = RunOrigin.SAVED) -> ListedRun | None:
-    """Return the entry of one folder as in `list_runs`; None if it is not meant as a run."""
-    if path.name.startswith(".") or not path.is_dir():
-        return None
-    sizes = _sizes(path)
-    if sizes.keys().isdisjoint((*NAMES, *MAP_NAMES)):
-        return None
-    try:
-        with contained(f"The run {path.name}", "Delete it, or take a fresh copy."), naming(path):
-            data = (path / MANIFEST).read_bytes() if sizes.get(MANIFEST) else _read(path, MANIFEST)
-            about = _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
-            for name in tables_of(about):
-                if sizes.get(name) != about.files[name].bytes:
-                    _check_file(path, name)
-                    raise RunFileError(f"{name} is damaged or changed. Take a fresh copy, or record the run again.")
-    except BadInput as error:
-        return ListedRun(path.name, origin, RunStatus.BROKEN, None, path, str(error))
-    return ListedRun(path.name, origin, RunStatus.WHOLE, about, path)
-
-
-def _counting(path: Path) -> list[str | int]:
-    """Return a sort key that puts '2-story' before '10-story'."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
-
-
-def _sizes(path: Path) -> dict[str, int | None]:
-    """Return the size of each file in a folder, None for other entries. One scan of the folder takes a third of the
-    time of one request per file. A folder that cannot be scanned counts as having a manifest."""
-
-    def plain(entry: os.DirEntry[str]) -> bool:
-        return entry.is_file() and (not entry.is_symlink() or is_ours(Path(entry.path)))
-
-    try:
-        with os.scandir(to_read(path)) as there:
-            return {entry.name: entry.stat().st_size if plain(entry) else None for entry in there}
-    except FileNotFoundError:  # it has gone meanwhile
-        return {}
-    except OSError:
-        return {MANIFEST: None}
-
-
-def write_folder(files: Mapping[str, bytes], path: Path) -> None:
-    """Write files ('folder/file' included) to a new folder, renamed when complete. Raises BadInput on disk errors."""
-    with disk_refusals(path, remedy="Choose another place, or make room."):
-        writer.write_folder(path, files)
-
-
-def _check_file(path: Path, name: str) -> None:
+def _file(path: Path, name: str) -> Path:
+    """Return the path of a run's file, for reading. Raises BadInput, also if `path` is no folder of a run."""
     if not path.is_dir():
         if path.exists():
             raise RunFileError("it is a file. Choose a folder written by MARS Viz; unpack a run's zip first.")
         raise RunFileError("the folder does not exist. Choose a folder written by MARS Viz.")
     if not (path / name).is_file():
         raise missing_file(name)
+    return to_read(path, name)
 
 
 def _read(path: Path, name: str) -> bytes:
-    _check_file(path, name)
-    return to_read(path, name).read_bytes()
+    return _file(path, name).read_bytes()
 
 
 @contextmanager
@@ -208,31 +109,14 @@ MAX_UNPACKED = 64 << 20
 """Unpacked bytes, counted while unpacking. Tables are compressed already, so a run hardly grows."""
 MAX_RATIO = 50  # unpacked bytes per byte of the zip; small runs, which are mostly manifest, reach about 5
 MAX_ENTRIES = 32  # entries, including folders and macOS metadata
-MAX_COMMENT = 1024  # bytes of a zip's comment
 TIMEOUT = 30  # seconds for reading an upload
-VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process, before the layout's place
+VETTING = (sys.executable, "-m", __package__)  # command of the sandbox process
 SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 """Its environment: allocators reserve no extra address space, so that it can be limited."""
 
 
-@dataclass(frozen=True, slots=True)
-class ZipLayout:
-    """The files that a zip may contain, in one folder or none."""
-
-    noun: str  # name of the contents in messages
-    place: str  # module and name of this layout, for the sandbox process
-    names: frozenset[str]  # paths of the files, with slashes
-    entries: int  # maximum number of entries, including folders and macOS metadata
-    decode: Callable[[Mapping[str, bytes]], object]  # takes the files by path; raises BadInput
-
-
-RUN = ZipLayout("run", f"{__name__}:RUN", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES, decode)
-
-_ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"  # signatures of a directory entry and of the end record
-_HEADER = struct.Struct("<4s5H3L2H")
-"""Local file header: includes flags, compression, and lengths of name and extra field."""
-_CLOSING = struct.Struct("<4s4H2LH")
-"""End record: includes the number of entries and the length of the comment at the end of the file."""
+_ENTRY = b"PK\x01\x02"  # signature of a directory entry
+_FOLDER = re.compile(r"(?!\.\.?/)[^/\\:]+/|")  # the folder of the files in a zip, or none
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, struct.error)
 """Errors that zipfile raises on damaged bytes, depending on the location of the damage."""
 
@@ -253,36 +137,32 @@ def write_zip(run: Run) -> bytes:
     return packed((f"run/{name}", data) for name, data in encode(run).items())
 
 
-def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
-    """Unpack the zip of a run's folder into the new or empty folder `into`, and return the run. Raises BadInput as
-    `uploaded`, and leaves nothing behind then."""
-    is_empty = into.is_dir() and not any(into.iterdir())
-    if not is_empty:
-        check_free(into)
-    files = uploaded(data if isinstance(data, bytes) else data.read(MAX_ZIP + 1))
+def read_zip(data: bytes, into: Path) -> Run:
+    """Unpack the zip of a run's folder into the new folder `into`, and return the run. Raises BadInput as `uploaded`,
+    and leaves nothing behind then."""
+    check_free(into)
+    files = uploaded(data)
     run = decode(files)
-    if is_empty:
-        into.rmdir()
-    write_folder(files, into)
+    write_folder(into, files.items())
     return run
 
 
-def uploaded(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
+def uploaded(data: bytes) -> dict[str, bytes]:
     """Return the files in a zip by name, after a sandbox process has decoded them. Raises BadInput unless the zip
     contains exactly the known files, in one folder or none, within limits that are enforced while unpacking."""
     try:
-        files = unpacked(data, layout)
-        vet(data, layout)
+        files = unpacked(data)
+        vet(data)
     except BadInput as error:
         raise RunFileError(f"The zip cannot be opened: {error}") from error
     return files
 
 
-def vet(data: bytes, layout: ZipLayout = RUN) -> None:
+def vet(data: bytes) -> None:
     """Read the zip in a sandbox process; see `__main__`. Raises BadInput if that fails."""
     try:
         done = subprocess.run(
-            [*VETTING, layout.place],
+            VETTING,
             input=data,
             capture_output=True,
             timeout=TIMEOUT,
@@ -290,87 +170,51 @@ def vet(data: bytes, layout: ZipLayout = RUN) -> None:
             env=os.environ | SPARING,
         )
     except subprocess.TimeoutExpired as error:
-        raise RunFileError(f"it takes more than {TIMEOUT} seconds to read. Choose one {layout.noun}'s zip.") from error
+        raise RunFileError(f"it takes more than {TIMEOUT} seconds to read. Choose one run's zip.") from error
     if done.returncode == BadInput.exit_code:
         raise RunFileError(done.stderr.decode(errors="replace"))
     if done.returncode:
-        raise RunFileError(f"its tables are damaged in a way that no {layout.noun} is. Download it again.")
+        raise RunFileError("its tables are damaged in a way that no run is. Download it again.")
 
 
-def unpacked(data: bytes, layout: ZipLayout = RUN) -> dict[str, bytes]:
+def unpacked(data: bytes) -> dict[str, bytes]:
     """Return the files in the zip by name. Raises BadInput for a zip with other files, or one that is too large."""
-    noun = layout.noun
     if len(data) > MAX_ZIP:
-        raise RunFileError(f"it is larger than {MAX_ZIP >> 20} MB. Put the {noun}'s folder next to the others instead.")
-    if data.count(_ENTRY) > layout.entries:
-        raise RunFileError(f"it holds too many entries. Choose the zip of a single {noun}.")
+        raise RunFileError(f"it is larger than {MAX_ZIP >> 20} MB. Put the run's folder next to the others instead.")
+    if data.count(_ENTRY) > MAX_ENTRIES:
+        raise RunFileError("it holds too many entries. Choose the zip of a single run.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            infos = archive.infolist()
-            members = _members(infos, layout)
-            _check_directory(data, archive, infos)
-            return _contents(archive, members, min(MAX_UNPACKED, MAX_RATIO * len(data)), noun)
+            members = _members(archive.infolist())
+            files, limit = dict[str, bytes](), min(MAX_UNPACKED, MAX_RATIO * len(data))
+            for name, info in members.items():
+                with archive.open(info) as source:
+                    files[name] = source.read(limit + 1)  # at most one byte more of a zip bomb
+                limit -= len(files[name])
+                if limit < 0:
+                    raise RunFileError("it unpacks to far more than a run. Choose the zip of a single run.")
+            return files
     except _UNREADABLE as error:
         raise RunFileError("it is damaged or no zip. Download it again.") from error
 
 
-def _members(infos: list[zipfile.ZipInfo], layout: ZipLayout) -> dict[str, zipfile.ZipInfo]:
-    """Return the entries by their names in the layout, before reading any."""
+def _members(infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+    """Return the entries by their names. Names in the zip are only compared, never used as paths."""
     members: dict[str, zipfile.ZipInfo] = {}
     folders: set[str] = set()
-    noun, depth = layout.noun, max(len(PurePosixPath(name).parts) for name in layout.names)
     for info in infos:
-        path = PurePosixPath(info.filename)
-        if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
-            continue  # macOS metadata, never unpacked
+        if info.filename.endswith("/") or info.filename.startswith("__MACOSX/") or info.filename.endswith(".DS_Store"):
+            continue
         if info.flag_bits & 0x1:
             raise RunFileError("it is encrypted. Choose a zip without a password.")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a limit
             raise RunFileError("it is compressed in an unusual way. Zip the folder with the usual settings.")
-        odd = any(sign in info.orig_filename for sign in "\\:\0") or path.is_absolute() or ".." in path.parts
-        is_folder = info.filename.endswith("/")
-        is_plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFDIR if is_folder else stat.S_IFREG)
-        ends = ("/".join(path.parts[-parts:]) for parts in range(depth, 0, -1))
-        name = next((end for end in ends if end in layout.names and not is_folder), "")
-        is_part = len(path.parts) <= depth if is_folder else name and len(path.parts) <= depth + 1
-        if odd or not is_plain or not is_part or name in members:
-            raise RunFileError(f"it holds {shortened(info.filename)}, no part of a {noun}. Choose one {noun}'s zip.")
-        if name:
-            members[name] = info
-            folders.add(str(path).removesuffix(name))
+        name = next((name for name in (*NAMES, *MAP_NAMES) if f"/{info.filename}".endswith(f"/{name}")), "")
+        folder = info.filename.removesuffix(name)
+        if not name or name in members or not _FOLDER.fullmatch(folder):
+            raise RunFileError(f"it holds {shortened(info.filename)}, no part of a run. Choose one run's zip.")
+        members[name] = info
+        folders.add(folder)
     if len(folders) > 1:
-        raise RunFileError(f"it holds more than one folder. Choose the zip of a single {noun}.")
+        raise RunFileError("it holds more than one folder. Choose the zip of a single run.")
     return members
-
-
-def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> None:
-    """Check that every unzip program sees the same files. Raises BadZipFile. There must be only one directory with the
-    right count, entries must match it, and must follow each other without overlap from the first byte on."""
-    at = data.rfind(_END)
-    _, _, _, _, count, _, _, comment = _CLOSING.unpack_from(data, at)
-    if at + _CLOSING.size + comment != len(data) or comment > MAX_COMMENT or count != len(infos):
-        raise zipfile.BadZipFile("another directory")
-    end = 0
-    for info in sorted(infos, key=lambda each: each.header_offset):
-        header = _HEADER.unpack_from(data, info.header_offset)
-        _, _, flags, way, *_, name, extra = header
-        if info.header_offset < end or (not end and info.header_offset):
-            raise zipfile.BadZipFile("overlapping entries")
-        if way != info.compress_type or (flags ^ info.flag_bits) & 1:
-            raise zipfile.BadZipFile("another entry")
-        end = info.header_offset + _HEADER.size + name + extra + info.compress_size
-    if end > archive.start_dir:
-        raise zipfile.BadZipFile("overlapping entries")
-
-
-def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], limit: int, noun: str) -> dict[str, bytes]:
-    """Read the contents, and at most one byte more than the limit of a zip bomb."""
-    files: dict[str, bytes] = {}
-    total = 0
-    for name, info in members.items():
-        with archive.open(info) as source:
-            files[name] = source.read(limit - total + 1)
-        total += len(files[name])
-        if total > limit:
-            raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
-    return files

@@ -2,12 +2,11 @@
 and a sentence.
 
 `uploaded` checks zips here first, because a malicious table can make the Parquet library abort the process or
-allocate all its memory. The argument names the module and the name of a `ZipLayout`.
+allocate all its memory.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow.compute  # noqa: F401  imported before the memory is limited
 
 from mars_viz.errors import BadInput
 from mars_viz.runfiles import unpacked
+from mars_viz.runfiles.codec import decode
 
 SMALL = 160 << 20  # memory in bytes allowed for any upload; a run of 100,000 tokens takes about 130 MiB
 GROWTH = 5  # memory allowed per byte of a larger upload; tables of measured logits and Python objects take up to 3
@@ -23,20 +23,18 @@ _BESIDE = 128 << 20  # bytes for reading, in addition to twice the size of the r
 _ANY = 4 << 30  # address space in bytes to assume if the system does not report it
 
 
-def main(place: str) -> int:
+def main() -> int:
     """Decode the bytes of standard input; return 0 on success, and 2 with a sentence on BadInput."""
-    module, _, name = place.partition(":")
-    data, layout = sys.stdin.buffer.read(), getattr(importlib.import_module(module), name)
+    data = sys.stdin.buffer.read()
     try:
-        files = unpacked(data, layout)
+        files = unpacked(data)
         _limit_memory(2 * max(SMALL, GROWTH * len(data)) + _BESIDE)
-        layout.decode(files)
+        decode(files)
     except BadInput as error:
         sys.stderr.buffer.write(str(error).encode())
         return BadInput.exit_code
     except MemoryError:
-        noun = layout.noun
-        sys.stderr.buffer.write(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.".encode())
+        sys.stderr.buffer.write(b"it unpacks to far more than a run. Choose the zip of a single run.")
         return BadInput.exit_code
     return 0
 
@@ -57,4 +55,4 @@ def _limit_memory(more: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

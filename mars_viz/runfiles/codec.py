@@ -59,8 +59,10 @@ def tables_of(about: Manifest) -> tuple[str, ...]:
 
 def decode(files: Mapping[str, bytes]) -> Run:
     """Return the run. Raises BadInput if a file is missing, damaged, newer or contradicts another."""
-    about, sources = _looked_at(files)
-    contents = {name: source.read() for name, source in sources.items()}
+    about = _checked_manifest(files)
+    contents = {name: tables.from_bytes(name, files[f"{name}.parquet"], most) for name, most in _most_rows(about)}
+    if about.rounds != len(contents["rounds"]["start"]):
+        raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     trace = tables.trace_of(contents, about.settings, len(about.prompt_ids))
     columns = (contents["pieces"]["id"].tolist(), contents["pieces"]["bytes"], contents["pieces"]["special"].tolist())
     pieces = {token: Piece(data, special) for token, data, special in zip(*columns, strict=True)}
@@ -68,6 +70,8 @@ def decode(files: Mapping[str, bytes]) -> Run:
         raise RunFileError("pieces.parquet holds a token twice. Take a fresh copy, or record the run again.")
     run = Run(**manifest.shared(about), rounds=trace, pieces=pieces)
     if about.dial_map is not None:
+        same = about.dial_map.answers == len(contents["map_answers"]["start"])
+        tables.require("map_answers", same, f"does not hold as many prefixes as {MANIFEST} says")
         run = replace(run, map=tables.map_of(contents, run, about.dial_map))
     _check(run, about, contents)
     return run
@@ -83,8 +87,13 @@ def stamp(data: bytes) -> Stamp:
     return Stamp(len(data), hashlib.sha256(data).hexdigest())
 
 
-def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, tables.UnreadTable]]:
-    """Return the manifest and the unread tables. Raises BadInput if their sizes do not fit or are impossible."""
+def damaged_file(name: str) -> BadInput:
+    """Return the error for a file that does not have the manifest's checksum."""
+    return RunFileError(f"{name} is damaged or changed. Take a fresh copy, or record the run again.")
+
+
+def _checked_manifest(files: Mapping[str, bytes]) -> Manifest:
+    """Return the manifest. Raises BadInput unless the other files are those that it names."""
     if MANIFEST not in files:
         raise missing_file(MANIFEST)
     about = manifest.from_json(files[MANIFEST])
@@ -93,21 +102,21 @@ def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, tables.U
         if name not in files:
             raise missing_file(name)
         if stamp(files[name]) != about.files[name]:
-            raise RunFileError(f"{name} is damaged or changed. Take a fresh copy, or record the run again.")
+            raise damaged_file(name)
     if unnamed := files.keys() - {MANIFEST, *expected}:
         raise RunFileError(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
-    names = [name.removesuffix(".parquet") for name in expected]
-    sources = {name: tables.opened(name, files[f"{name}.parquet"]) for name in names}
-    lines = {name: source.lines for name, source in sources.items()}
-    if about.rounds != lines["rounds"]:
-        raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
-    same = about.dial_map is None or about.dial_map.answers == lines["map_answers"]
-    tables.require("map_answers", same, "does not hold as many prefixes as manifest.json says")
-    for place in (tables.ROUNDS, *([tables.ANSWERS] if about.dial_map is not None else [])):
-        few = lines[place.nodes] <= LONGEST_DRAFT * lines[place.owners]
-        tables.require(place.nodes, few, f"holds more drafted tokens than any {place.owner}s have")
-    tables.require("pieces", lines["pieces"] <= VOCABULARY, "holds texts of more tokens than any vocabulary has")
-    return about, sources
+    return about
+
+
+def _most_rows(about: Manifest) -> list[tuple[str, int]]:
+    """Return the tables with the most rows that they can have. Tables whose rows the manifest counts are first."""
+    rounds, facts = about.rounds, about.dial_map
+    most = [("rounds", rounds), ("nodes", LONGEST_DRAFT * rounds), ("rows", (LONGEST_DRAFT + 1) * rounds)]
+    if facts is not None:
+        answers = facts.answers
+        most += [("map_answers", answers), ("map_nodes", LONGEST_DRAFT * answers)]
+        most += [("map_rows", (LONGEST_DRAFT + 1) * answers)]
+    return [*most, ("pieces", VOCABULARY)]
 
 
 def _check(run: Run, about: Manifest, contents: Mapping[str, tables.Table]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mars_viz import demo
-from mars_viz.axis import Span, axis_of
+from mars_viz.axis import Span, check_span
 from mars_viz.bounds import headed, parsed, shortened
 from mars_viz.chat import NO_HISTORY, History
 from mars_viz.errors import BadInput, RunFileError, StorageError
@@ -108,7 +108,7 @@ class Manifest:
     def draft(self) -> str:
         """The draft of a round: 'γ 6', 'γ 6 cut by SVIP at λ = 0.3', 'tree of 16 nodes, depth 6, branching 4'."""
         words = self.settings.draft.replace("γ = ", "γ ", 1)
-        accept = shape_named(self.settings.tree).shape.accept
+        accept = shape_named(self.settings.tree).accept
         return words + (f", chances {' '.join(f'{chance:g}' for chance in accept)}" if accept else "")
 
     @property
@@ -227,19 +227,8 @@ def from_json(data: bytes) -> Manifest:
     except BadInput as error:
         raise RunFileError(f"manifest.json holds tags that cannot be: {error} Take a fresh copy.") from error
     if manifest.dial_map is not None:
-        _check_map(manifest.dial_map, settings)
+        try:
+            check_span(settings, manifest.dial_map.span)
+        except BadInput as error:
+            raise RunFileError(f"manifest.json describes no possible map: {error}") from error
     return manifest
-
-
-def _check_map(facts: MapFacts, settings: Settings) -> None:
-    """Check that the map's range is valid for the run's rule and γ, or for a controller of uncut chains."""
-    span = facts.span
-    try:
-        axis = axis_of(rule_named(settings.rule), settings.gamma, span.over)
-        gammas = (settings.gamma,) if span.over else span.gammas
-        plausible = axis.span(span.low, span.high, gammas) == span
-        plausible = plausible and (not span.over or settings.drafts_plainly)
-    except BadInput as error:
-        raise RunFileError(f"manifest.json describes no possible map: {error}") from error
-    if not plausible or max(span.gammas) > settings.gamma:
-        raise RunFileError("manifest.json describes no possible map of the run's own γ. Record the run again.")

@@ -3,15 +3,14 @@
 Columns have the names of the records' columns and fields in records.py, which documents them. A table contains the rows
 of all owners (rounds or map answers), one owner after another. The tables of a dial map contain the answer at each
 prefix; its segments are computed on first access, not when a run is opened. Files may be untrusted: the size is limited
-before unpacking, columns must match `TABLES`, tables must agree, and every failure is a BadInput that names the file.
+before unpacking, columns must match `TABLES` (unknown ones are ignored), tables must agree, and every failure is a
+BadInput that names the file.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any, TypeAlias
 
@@ -19,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mars_viz.bounds import LONGEST_DRAFT, LONGEST_PIECE, SECONDS, TEMPERATURE, TOKENS, VOCABULARY, WIDEST, shortened
+from mars_viz.bounds import LONGEST_DRAFT, LONGEST_PIECE, SECONDS, TEMPERATURE, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError
 from mars_viz.exploration import DialMap
 from mars_viz.records import COLUMNS, EMITTED, Check, Decides, Emission, Per, Policy, Timing, Verdicts, within
@@ -27,6 +26,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles.manifest import MapFacts
 from mars_viz.trace import Settled, Speculations, Trace
+from mars_viz.trees import depths_of, siblings_of
 from mars_viz.walk import Answer, answers_of
 from mars_viz.walk import shortened as cut
 
@@ -37,9 +37,7 @@ MAX_VALUES = 50_000_000  # rows; far above any run, and far below the memory of 
 MAX_PREFIXES = MAX_VALUES  # tokens of all prefixes of a map
 MAX_BYTES = 1 << 30  # size of an unpacked table
 MAX_FOOTER = 1 << 20  # bytes; a long run has a few thousand
-MOST_EXTRAS = 32  # maximum number of unknown columns in a table
 _END = 8  # bytes after the footer: its length and the magic number
-_NAME = re.compile("[a-z][a-z0-9_]{0,39}")  # names that unknown columns may have
 _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, KeyError, IndexError, OverflowError)
 """Errors that pyarrow raises on damaged bytes, depending on the location of the damage."""
 
@@ -52,15 +50,6 @@ class FileColumn:
     holds: Check = lambda values: np.ones(values.shape, bool)  # True for each valid value
     wide: bool = False  # True for equally long lists of `type`
     optional: bool = False
-
-    def check(self, type_: pa.DataType, label: str) -> None:
-        """Raise BadInput unless a file's column has this type."""
-        fits = type_ == self.type
-        if self.wide:
-            fits = pa.types.is_fixed_size_list(type_) and type_.value_type == self.type and type_.list_size <= WIDEST
-        if not fits:
-            expected = f"{'equally long lists of ' * self.wide}{self.type}"
-            raise RunFileError(f"The column {label} holds {type_}; a run holds {expected} there.")
 
 
 def _evidence(per: Per) -> dict[str, FileColumn]:
@@ -121,82 +110,66 @@ MAP_TABLES: dict[str, dict[str, FileColumn]] = {
 }
 """Tables of a map. `map_nodes` and `map_rows` are as above; a row of `map_answers` is a prefix after the prompt."""
 
-EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")  # tables that may have columns unknown to this version
+EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")  # tables with columns of `Speculation`
 TABLES = RUN_TABLES | MAP_TABLES
 
 
 def to_bytes(name: str, columns: Table) -> bytes:
     """Return the Parquet file of a table. Raises BadInput for a column that does not match its description."""
     try:
-        arrays = {key: _to_arrow(TABLES[name].get(key), values) for key, values in columns.items()}
+        arrays = {key: _to_arrow(TABLES[name][key], values) for key, values in columns.items() if key in TABLES[name]}
     except pa.ArrowException as error:
         raise RunFileError(f"A column of {name} is none that a run holds ({error}).") from error
-    described = _described(name, {key: array.type for key, array in arrays.items()})
-    schema = pa.schema([pa.field(key, arrays[key].type, nullable=False) for key in described])
-    table, sink = pa.table([arrays[key] for key in described], schema=schema), pa.BufferOutputStream()
+    present = _present(name, {key: array.type for key, array in arrays.items()})
+    schema = pa.schema([pa.field(key, arrays[key].type, nullable=False) for key in present])
+    table, sink = pa.table([arrays[key] for key in present], schema=schema), pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
     return bytes(sink.getvalue())
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadTable:
-    """A table before reading; its number of rows is within bounds."""
-
-    name: str
-    described: Mapping[str, FileColumn]  # the columns in the file
-    lines: int  # number of rows
-    _file: pq.ParquetFile
-
-    def read(self) -> Table:
-        """Return the columns. Raises BadInput if they contradict the footer or contain invalid values."""
-        return {key: self._column(key, column) for key, column in self.described.items()}
-
-    def _column(self, key: str, column: FileColumn) -> np.ndarray:
-        """Read one column at a time, to release its buffers before the next."""
-        with _damaged(self.name), np.errstate(invalid="ignore"):  # comparing a signalling NaN
-            table = self._file.read(columns=[key], use_threads=False)
-            table.validate(full=True)
-            if len(table) != self.lines:
-                raise ValueError("other lines")
-            array = table.column(key).combine_chunks()
-            flat = array.flatten() if pa.types.is_nested(array.type) else array
-            if array.null_count or flat.null_count:
-                raise ValueError("a value is missing")
-            values = _to_numpy(flat)
-            if not column.holds(values).all():
-                raise RunFileError(f"{self.name}.parquet holds an impossible value in the column {key}. Record again.")
-            if pa.types.is_list(array.type):
-                listed, ends = values.tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
-                return objects(listed[start:end] for start, end in itertools.pairwise([0, *ends]))
-            values = values.reshape(len(array), array.type.list_size) if column.wide else values
-            values.flags.writeable = False
-            return values
-
-
-def opened(name: str, data: bytes) -> UnreadTable:
-    """Open a table with its present optional and unknown columns, without unpacking. Raises BadInput if `data` is not
-    that table, or is far larger than any run's."""
-    file = f"{name}.parquet"
-    with _damaged(name):
+def from_bytes(name: str, data: bytes, most: int) -> Table:
+    """Return the columns of a table with at most `most` rows. Raises BadInput if `data` is not that table, or is far
+    larger than any run's, which is checked before unpacking."""
+    try:
         if len(data) < _END or int.from_bytes(data[-_END:][:4], "little") > min(len(data), MAX_FOOTER):
             raise ValueError("no footer")
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         about, schema = source.metadata, source.schema_arrow
         size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
-        if about.num_rows > MAX_VALUES or size > MAX_BYTES:
-            raise RunFileError(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
+        if about.num_rows > min(most, MAX_VALUES) or size > MAX_BYTES:
+            raise RunFileError(
+                f"{name}.parquet is far larger than any run, or than its manifest says. Take a fresh copy."
+            )
         if len(set(schema.names)) < len(schema.names):
             raise ValueError("a column twice")
-        described = _described(name, dict(zip(schema.names, schema.types, strict=True)))
-        return UnreadTable(name, described, about.num_rows, source)
-
-
-@contextmanager
-def _damaged(name: str) -> Iterator[None]:
-    try:
-        yield
+        present = _present(name, dict(zip(schema.names, schema.types, strict=True)))
+        # one column at a time, to release its buffers before the next
+        return {key: _column(name, source, key) for key in present}
     except _UNREADABLE as error:
         raise RunFileError(f"{name}.parquet is damaged or is no Parquet file. Record the run again.") from error
+
+
+def _column(name: str, source: pq.ParquetFile, key: str) -> np.ndarray:
+    """Return one column. Raises one of `_UNREADABLE` if it contradicts the footer, and BadInput for invalid values."""
+    column = TABLES[name][key]
+    table = source.read(columns=[key], use_threads=False)
+    table.validate(full=True)
+    if len(table) != source.metadata.num_rows:
+        raise ValueError("other lines")
+    array = table.column(key).combine_chunks()
+    flat = array.flatten() if pa.types.is_nested(array.type) else array
+    if array.null_count or flat.null_count:
+        raise ValueError("a value is missing")
+    values = _to_numpy(flat)
+    with np.errstate(invalid="ignore"):  # comparing a signalling NaN
+        if not column.holds(values).all():
+            raise RunFileError(f"{name}.parquet holds an impossible value in the column {key}. Record again.")
+    if pa.types.is_list(array.type):
+        listed, ends = values.tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
+        return objects(listed[start:end] for start, end in itertools.pairwise([0, *ends]))
+    values = values.reshape(len(array), array.type.list_size) if column.wide else values
+    values.flags.writeable = False
+    return values
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:
@@ -207,39 +180,28 @@ def objects(values: Iterable[Any]) -> np.ndarray:
     return array
 
 
-def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, FileColumn]:
-    """Return the present columns in their documented order, followed by unknown evidence columns. Raises BadInput for a
-    missing column, one of another type, and one that cannot be evidence."""
-    file, columns = f"{name}.parquet", TABLES[name]
-    lacking = next((key for key, column in columns.items() if not column.optional and key not in types), None)
-    if lacking is not None:
-        raise RunFileError(f"{file} lacks the column {lacking}. Take a fresh copy, or record the run again.")
-    described = {key: column for key, column in columns.items() if key in types}
-    for key, column in described.items():
-        column.check(types[key], f"{key} of {file}")
-    unknown = [key for key in types if key not in columns]
-    known = {key for table in EVIDENCE_TABLES for key in TABLES[table]}
-    named = [key for key in unknown if name in EVIDENCE_TABLES and key not in known and _NAME.fullmatch(key)]
-    extras = {key: evidence for key in named if (evidence := _extra(types[key])) is not None}
-    strange = next((key for key in unknown if key not in extras), None)
-    if strange is not None or len(extras) > MOST_EXTRAS:
-        problem = f"more than {MOST_EXTRAS} unknown columns" if strange is None else f"the column {shortened(strange)}"
-        raise RunFileError(f"{file} has {problem}, and evidence cannot be that. Take it out.")
-    return described | extras
+def _present(name: str, types: Mapping[str, pa.DataType]) -> list[str]:
+    """Return the known columns among these, in their documented order. Raises BadInput for a missing column and one of
+    another type."""
+    for key, column in TABLES[name].items():
+        if key not in types:
+            if not column.optional:
+                raise RunFileError(
+                    f"{name}.parquet lacks the column {key}. Take a fresh copy, or record the run again."
+                )
+            continue
+        fits, type_ = types[key] == column.type, types[key]
+        if column.wide:
+            fits = pa.types.is_fixed_size_list(type_) and type_.value_type == column.type and type_.list_size <= WIDEST
+        if not fits:
+            expected = f"{'equally long lists of ' * column.wide}{column.type}"
+            raise RunFileError(f"The column {key} of {name}.parquet holds {type_}; a run holds {expected} there.")
+    return [key for key in TABLES[name] if key in types]
 
 
-def _extra(type_: pa.DataType) -> FileColumn | None:
-    """Return the column for unknown evidence of this type; None if evidence cannot have the type."""
-    wide = pa.types.is_fixed_size_list(type_)
-    each = type_.value_type if wide else type_
-    if not (pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)):
-        return None
-    return FileColumn(each, wide=wide)
-
-
-def _to_arrow(column: FileColumn | None, values: np.ndarray) -> pa.Array:
+def _to_arrow(column: FileColumn, values: np.ndarray) -> pa.Array:
     if values.dtype == object:  # lists or bytes
-        return pa.array(values.tolist(), None if column is None else column.type)
+        return pa.array(values.tolist(), column.type)
     flat = pa.array(values.reshape(-1))
     return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
@@ -251,10 +213,6 @@ def _to_numpy(flat: pa.Array) -> np.ndarray:
     if pa.types.is_primitive(flat.type):
         return np.from_dlpack(flat)
     return objects(flat.to_pylist())
-
-
-_OTHERS = frozenset().union(*(TABLES[name] for name in EVIDENCE_TABLES)) - COLUMNS.keys()
-"""Columns of evidence tables that are not evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +232,8 @@ ANSWERS = SpeculationTables("map_nodes", "map_rows", "map_answers", "answer")  #
 def _speculation_tables(speculations: Speculations, place: SpeculationTables) -> dict[str, Table]:
     """Return the columns of the three tables. Raises BadInput if an array has a wrong length."""
     lengths, index = speculations.lengths, np.arange(len(speculations), dtype=np.int32)
-    names = [name for name in COLUMNS if name in speculations.columns]
-    extras = [name for name in speculations.columns if name not in COLUMNS]
-    columns = {name: speculations.columns[name] for name in (*names, *extras)}
-    nodes = {name: column for name, column in columns.items() if len(column) == speculations.total}
-    rows = {name: column for name, column in columns.items() if name not in nodes}
-    if not len(speculations):  # all columns have length 0
-        nodes, rows = ({name: columns[name] for name in fields} for fields in (NODE_FIELDS, ROW_FIELDS))
+    has = speculations.columns
+    nodes, rows = ({name: has[name] for name in fields if name in has} for fields in (NODE_FIELDS, ROW_FIELDS))
     return {
         place.nodes: {place.owner: np.repeat(index, lengths)} | nodes,
         place.rows: {place.owner: np.repeat(index, lengths + 1)} | rows,
@@ -299,7 +252,7 @@ def _speculations(tables: Mapping[str, Table], place: SpeculationTables) -> Spec
     lengths = _lengths(tables, place.nodes, place, count)
     one_more = (_lengths(tables, place.rows, place, count) == lengths + 1).all()
     require(place.rows, one_more, f"does not hold one row more than there are drafted tokens in every {place.owner}")
-    _check_nodes(nodes, np.cumsum(lengths) - lengths, place, rows["top_ids"].shape[1])
+    _check_nodes(nodes, lengths, place, rows["top_ids"].shape[1])
     logits = rows["top_logits"]
     two = rows["top_ids"].shape == logits.shape and logits.shape[1] >= 2
     require(place.rows, two, "lacks the ids and logits of the target's two best tokens")
@@ -307,7 +260,7 @@ def _speculations(tables: Mapping[str, Table], place: SpeculationTables) -> Spec
     require(place.rows, falling, "has best tokens that are not sorted by a finite logit")
     widths = {rows[name].shape[1] for name in COLUMNS.keys() & rows.keys() if name.startswith("emission")}
     require(place.rows, widths <= {len(Emission)}, f"does not hold {len(Emission)} candidates for what each row emits")
-    evidence = {name: column for table in (nodes, rows) for name, column in table.items() if name not in _OTHERS}
+    evidence = {name: column for table in (nodes, rows) for name, column in table.items() if name in COLUMNS}
     hottest = float(owners["temperature"].max(initial=0))
     lacking = next((name for name in COLUMNS if COLUMNS[name].required(hottest) and name not in evidence), None)
     table = place.nodes if lacking in NODE_FIELDS else place.rows
@@ -329,39 +282,33 @@ def _lengths(tables: Mapping[str, Table], table: str, place: SpeculationTables, 
     return np.bincount(owners, minlength=count)
 
 
-def _check_nodes(nodes: Table, firsts: np.ndarray, place: SpeculationTables, width: int) -> None:
-    """Check that parents precede their children, one level above. `width` is the number of listed target tokens."""
-    parents, depths = nodes["parents"], nodes["depths"]
-    first = firsts[nodes[place.owner]]
+def _check_nodes(nodes: Table, lengths: np.ndarray, place: SpeculationTables, width: int) -> None:
+    """Check that parents precede their children, and that levels, siblings and budgets fit them. `width` is the number
+    of listed target tokens."""
+    parents, siblings, ends = nodes["parents"], nodes["siblings"], np.cumsum(lengths)
+    first = np.repeat(ends - lengths, lengths)
     before = (parents < np.arange(len(parents)) - first).all()
     require(place.nodes, before, "has a token whose parent is not among the tokens before it")
-    above = np.where(parents < 0, 0, depths[first + np.maximum(parents, 0)]) if len(parents) else depths
-    require(place.nodes, (depths == above + 1).all(), "has a token that is not one level below its parent")
-    _check_trees(nodes, first, place)
+    trees = [each.tolist() for each in np.split(parents, ends[:-1])]
+    for name, of, otherwise in (
+        ("depths", depths_of, "has a token that is not one level below its parent"),
+        ("siblings", siblings_of, "does not count the tokens after one another's place in their order"),
+    ):
+        require(place.nodes, np.array_equal(nodes[name], np.concatenate([*map(of, trees)])), otherwise)
+    if "budgets" in nodes:
+        budgets = nodes["budgets"]
+        by_budget = np.lexsort((budgets, nodes[place.owner]))
+        above = np.where(parents < 0, 0, budgets[first + np.maximum(parents, 0)]) if len(parents) else budgets
+        nested = (budgets[by_budget] == np.arange(len(budgets)) - first[by_budget] + 1).all() and (
+            budgets > above
+        ).all()
+        require(place.nodes, nested, "has tokens that no tree of fewer nodes would leave out in such an order")
+    else:
+        require(place.nodes, not siblings.any(), "holds trees, but not which smaller trees they hold")
     listed = [nodes[name].shape if name in nodes else None for name in ("draft_ids", "draft_logits")]
     require(place.nodes, listed[0] == listed[1], "has candidates of the drafter without a logit each")
     wide = "best_q" not in nodes or nodes["best_q"].shape[1] == width
     require(place.nodes, wide, "has not one probability of the drafter for each of the target's best tokens")
-
-
-def _check_trees(nodes: Table, first: np.ndarray, place: SpeculationTables) -> None:
-    """Check that siblings are numbered and budgets nested. `first` [N] is the index of each draft's first token."""
-    parents, siblings, owners = nodes["parents"], nodes["siblings"], nodes[place.owner]
-    order = np.lexsort((parents, owners))  # stable, so siblings stay in their order
-    begins = np.append(True, (np.diff(parents[order]) != 0) | (np.diff(owners[order]) != 0))[: len(order)]
-    run = np.arange(len(order)) - np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
-    in_order = (siblings[order] == run).all()
-    require(place.nodes, in_order, "does not count the tokens after one another's place in their order")
-    if "budgets" not in nodes:
-        require(place.nodes, not siblings.any(), "holds trees, but not which smaller trees they hold")
-        return
-    budgets = nodes["budgets"]
-    by_budget = np.lexsort((budgets, owners))
-    ranks = np.arange(len(budgets)) - first[by_budget] + 1
-    above = np.where(parents < 0, 0, budgets[first + np.maximum(parents, 0)]) if len(parents) else budgets
-    within = budgets[order][1:] > budgets[order][:-1]
-    nested = (budgets[by_budget] == ranks).all() and (budgets > above).all() and (within | begins[1:]).all()
-    require(place.nodes, nested, "has tokens that no tree of fewer nodes would leave out in such an order")
 
 
 def trace_tables(trace: Trace) -> dict[str, Table]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mars_viz.bounds import shortened
 from mars_viz.chat import NO_HISTORY, History, check_prompt
-from mars_viz.errors import EvidenceError, PromptError, SettingError
+from mars_viz.errors import EvidenceError, ModelError, PromptError, SettingError
 from mars_viz.randomness import position_uniforms
 from mars_viz.records import Speculation, Timing
 from mars_viz.run import Piece, Provenance, Settings
@@ -23,7 +23,7 @@ from mars_viz.shapes import CHAIN, shape_named
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
 from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, Drafter, Scored, Target, TopLogits, scored_by
 from mars_viz.speculators.drafter_names import chains_alone
-from mars_viz.speculators.evidence import gather_evidence, record_top_logits
+from mars_viz.speculators.evidence import Waiting, gather_evidence, record_top_logits
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.sampling import best, draw, law, on_device
 from mars_viz.speculators.token_bytes import TransformersTokenizer
@@ -41,16 +41,20 @@ class DraftAndScore:
         limits: tuple[int, int],
         settings: Settings,
         needs: Collection[str] | None = None,
+        *,
+        later: bool = False,
     ):
         """Choose the evidence of answers: everything, or the columns that all rules use plus `needs`.
 
-        The `limits` of texts are V, below which all ids are, and the maximum number of tokens. If a controller cuts
-        drafts, all evidence is computed, because the controller decides by it.
+        The `limits` of texts are V, below which all ids are, and the maximum number of tokens. With `later`, inputs of
+        the remaining evidence are kept for `complete`. If a controller cuts drafts, all evidence is computed at once,
+        because the controller decides by it.
         """
         self._target, self._drafter = target, drafter
         self._vocabulary_size, self._context = limits
         self._settings, self._control = settings, settings.control
         self._needs = needs if self._control is None else None
+        self._waiting = Waiting(settings) if later and self._control is None else None
 
     def prefill(self, *prompts: Prefix) -> float:
         """Read all of each prompt except its last token; return the seconds it took."""
@@ -91,6 +95,13 @@ class DraftAndScore:
         with inference():
             (answer,) = self._speculate([prefix], min(steps, self._context - len(prefix)), count)
         return answer
+
+    def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
+        """Return these speculations with all evidence. Each can be completed once."""
+        if self._waiting is None:
+            return list(speculations)
+        with inference():
+            return self._waiting.complete(speculations)
 
     def _speculate(self, prefixes: Sequence[Prefix], steps: int, count: int | None = None) -> list[Answer]:
         """Draft `steps` tokens after each prefix and score the first `count` of them (None: all)."""
@@ -133,16 +144,23 @@ class DraftAndScore:
                 draft.trees and draft.trees.some(some),
                 None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
             )
-            speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs), strict=True)
+            speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
         return [speculations[i] for i in range(len(starts))]
 
     def _check(self, prefix: Prefix) -> None:
         size, context = self._vocabulary_size, self._context
-        if not 0 < len(prefix) < context or min(prefix) < 0 or max(prefix) >= size:
-            ids = f", with ids from {min(prefix)} to {max(prefix)}" if prefix else ""
+        if not prefix:
+            raise PromptError("There is nothing to go on from; write a prompt of at least one token.")
+        if min(prefix) < 0 or max(prefix) >= size:
+            foreign = next(token for token in prefix if not 0 <= token < size)
+            raise ModelError(
+                f"The token {foreign} is outside the models' vocabulary of {size}; take the pair that the text was "
+                "made with."
+            )
+        if len(prefix) >= context:
             raise PromptError(
-                f"The text has {len(prefix)} tokens{ids}; the models continue 1 to {context - 1} tokens with ids from "
-                f"0 to {size - 1}. Take the pair that the text was made with, or another prompt."
+                f"The text has {len(prefix)} tokens, which fills the models' context of {context}; ask for fewer new "
+                "tokens, or shorten the prompt."
             )
 
 
@@ -197,10 +215,13 @@ class Backend:
     place: torch.device = CPU  # device of the models
     tree: str = CHAIN  # shape of drafts if the settings name none
 
-    def speculator(self, settings: Settings, needs: Collection[str] | None = None) -> DraftAndScore:
+    def speculator(
+        self, settings: Settings, needs: Collection[str] | None = None, *, later: bool = False
+    ) -> DraftAndScore:
         """Return a new speculator with empty caches. Its answers carry all evidence, or the columns that all rules use
-        plus `needs`."""
-        return DraftAndScore(*self.opened(settings), (self.vocabulary_size, self.context), settings, needs)
+        plus `needs`; with `later`, `complete` can add the rest."""
+        limits = self.vocabulary_size, self.context
+        return DraftAndScore(*self.opened(settings), limits, settings, needs, later=later)
 
     def opened(self, settings: Settings) -> tuple[Target, Drafter]:
         """Return target and drafter with empty caches. Raises BadInput if these models do not support the settings."""
@@ -219,7 +240,7 @@ class Backend:
             )
         if settings.drafts_trees and not self.drafter.drafts_trees:
             raise SettingError(chains_alone(self.drafter.name))
-        longest, depth = self.drafter.longest, shape_named(settings.tree).shape.depth or settings.gamma
+        longest, depth = self.drafter.longest, shape_named(settings.tree).depth or settings.gamma
         if longest is not None and depth > longest:
             raise SettingError(
                 f"{self.drafter.name} drafts at most {longest} tokens after a text, in one block; take γ, or the depth "
@@ -256,11 +277,12 @@ class Backend:
         turns, context, new = len(history.turns), self.context, settings.max_new_tokens
         what = f"conversation with its {turns + 1} turns" if turns else "prompt"
         remedy = "begin a new conversation" if turns else "shorten the prompt"
+        if len(ids) >= context:
+            raise PromptError(f"The {what} has {len(ids)} tokens but the models' context is {context}; {remedy}.")
         if len(ids) + new > context:
-            fewer = f"ask for at most {context - len(ids)} new tokens, or " * (len(ids) < context)
             raise PromptError(
                 f"The {what} has {len(ids)} tokens and {new} new ones are asked for, but the models' context is "
-                f"{context}; {fewer}{remedy}."
+                f"{context}; ask for at most {context - len(ids)} new tokens, or {remedy}."
             )
         return ids
 

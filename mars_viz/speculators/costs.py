@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,14 +22,14 @@ from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend, DraftAndScore
 from mars_viz.speculators.devices import inference, wait_for
-from mars_viz.speculators.draft import Draft, Drafter, Target, Trees, scored_by
+from mars_viz.speculators.draft import Draft, Drafter, Spent, Target, Trees, scored_by
 from mars_viz.speculators.networks.batched import SETTLED
 from mars_viz.walk import Prefix, step
 
 SECONDS = 6.0  # limit for a measurement that does not converge; the repeats needed for an interval are always made
 BATCH_SECONDS = 20.0  # the same for rounds of several texts
 SLOW = 0.2  # seconds of a task after which the share is yielded, not only after all tasks
-PLACES = 6  # number of places in a text at which a drafter by text drafts once
+PLACES = 6  # number of places in a text at which a drafter that counts its passes drafts once
 C = TypeVar("C", Costs, BatchCosts)
 
 
@@ -66,7 +65,7 @@ class Measuring(Generic[C]):
         self._seconds, self._clock = seconds, clock
         self._found: C | None = None
         self._spent = 0.0
-        self._by_text = Counter[str]()  # passes and tokens of one drafting by a drafter that drafts by text
+        self._spent_drafting = Spent()
 
     def __iter__(self) -> Iterator[float]:
         """Measure until every cost is known to ±5 %, or time is up."""
@@ -111,7 +110,7 @@ class Measuring(Generic[C]):
         return self._found
 
     def _tasks(self) -> dict[Any, Callable[[], object]]:
-        options = self._backend, self._gamma, self._settings, self._length, self._by_text
+        options = self._backend, self._gamma, self._settings, self._length, self._spent_drafting
         with inference():
             return self._warm(dict(_tasks(*options)))
 
@@ -124,10 +123,10 @@ class Measuring(Generic[C]):
 
     def _costs(self, times: dict[Any, list[float]]) -> Any:
         backend, gamma = self._backend, self._gamma
-        shape = shape_named(self._settings.tree).shape.within(gamma)
+        shape = shape_named(self._settings.tree).within(gamma)
         least = gamma if shape.drawn else 1  # drawn paths have a fixed size
         levels = [taken for name, taken in times.items() if name.startswith("draft ")]  # one if all is drafted at once
-        drafted = self._by_text["tokens"] or gamma
+        drafted = self._spent_drafting.tokens or gamma
         steps = levels[0] if levels else [taken / drafted for taken in times["draft"]]
         passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
 
@@ -148,7 +147,7 @@ class Measuring(Generic[C]):
             target_pass=tuple(Cost.of(taken) for taken in passes),
             drafter_step=Cost.of(steps),
             rest=_between(rest(least), rest(gamma), gamma),
-            passes_per_token=self._by_text["passes"] / drafted if self._by_text else 1.0,
+            passes_per_token=self._spent_drafting.passes / drafted if self._spent_drafting.passes else 1.0,
             tree=self._settings.tree,
             drafting=tuple(Cost.of(taken) for taken in levels),
         )
@@ -235,18 +234,18 @@ def _cores_used() -> float | None:
 
 
 def _tasks(
-    backend: Backend, gamma: int, settings: Settings, length: int, by_text: Counter[str]
+    backend: Backend, gamma: int, settings: Settings, length: int, spent: Spent
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the timed tasks by name, with caches of `length` positions; a round returns its own timing. `by_text`
-    receives the passes and tokens of one drafting by a drafter that drafts by text."""
+    """Yield the timed tasks by name, with caches of `length` positions; a round returns its own timing. `spent`
+    receives the totals of one drafting by a drafter that counts its passes."""
     target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
     prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
-    if backend.drafter.by_text:  # its number of passes depends on the text, so it has words
+    if drafter.spent is not None:  # how many depends on the text, so it has words
         words = backend.tokenizer.encode(" ".join(STORIES))
         prefix = tuple(itertools.islice(itertools.cycle(words), length + 1))
     target.prefill([prefix[:-1]])
     drafter.prefill([prefix[:-1]])
-    shape = shape_named(settings.tree).shape.within(gamma)
+    shape = shape_named(settings.tree).within(gamma)
     levels = 1 if drafter.at_once else shape.depth
     for width in range(1, gamma + 2):
         ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
@@ -259,14 +258,14 @@ def _tasks(
     def drafting(prefixes: Iterator[Prefix], count: int) -> None:
         drafter.draft([next(prefixes)], count)
 
-    def several() -> list[Draft]:  # first to last place of the text, because the number of passes depends on it
-        ends = [max(1, len(prefix) - gamma * place) for place in reversed(range(PLACES))]
-        return [drafter.draft([prefix[:end]], gamma) for end in ends]
+    def several() -> None:  # first to last place of the text, because the number of passes depends on it
+        for place in range(PLACES, 0, -1):
+            drafter.draft([prefix[: max(1, len(prefix) - gamma * (place - 1))]], gamma)
 
-    if not levels and backend.drafter.by_text:
-        for draft in several():
-            assert draft.passes is not None
-            by_text.update(passes=int(draft.passes[0][-1]), tokens=len(draft.passes[0]) - 1)
+    if not levels and (total := drafter.spent) is not None:
+        before = replace(total)
+        several()
+        spent.passes, spent.tokens = total.passes - before.passes, total.tokens - before.tokens
         yield "draft", several
     elif not levels:
         yield "draft", partial(drafting, itertools.repeat(prefix), gamma)

@@ -7,7 +7,7 @@ part of the last block.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,9 @@ from mars_viz.walk import Prefix
 CACHED = 1 << 18
 """Logits processed at once on a processor: enough for its cores, and few enough for their caches, which need about four
 times as much while divergences are computed."""
+STARTED = 1 << 23
+"""Logits processed at once on other devices: 32 MiB, so that the computation outweighs about two hundred kernel starts.
+On an H200 the starts took most of a round's evidence, with a vocabulary of 128,256."""
 NO_SAMPLE = "This target gives its best tokens alone, which no sample can be drawn from; decode at temperature 0."
 Branches = Sequence[Sequence[int]]
 """Parents of the nodes of each of B trees, -1 for the prefix; in depth-first preorder, see `trees`."""
@@ -150,9 +153,18 @@ class Target:
         """Receive the scored tokens once they are on the host."""
 
 
+@dataclass(slots=True)
+class Spent:
+    """Totals over all drafts so far."""
+
+    passes: int = 0  # drafter passes
+    tokens: int = 0  # drafted tokens, in the target's tokens
+
+
 class Drafter:
     """A proposer of tokens, with its own cache."""
 
+    spent: Spent | None = None  # totals of a drafter whose number of passes differs from its number of tokens
     reads_target = False  # True if it reads hidden states of the target
     at_once = False  # True if one pass drafts all tokens
 
@@ -190,6 +202,10 @@ class DraftBatch:
     trees: Trees | None = None  # branching; None for chains
     passes: np.ndarray | None = None  # int32 [B, N + 1]; see `Draft.passes`
     judging: Tensor | None = None  # int64 [B, N]; the target's row that judges each node of a tree
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    """Columns of the Speculations, [B, ...] each, that were computed for the decision; see `evidence`."""
+    laws: Tensor | None = None
+    """float32 [B, 2N + 1, V]; the laws that tokens were drawn from, the target's rows first; None at temperature 0."""
 
     def __post_init__(self) -> None:
         if self.trees is not None and self.judging is None:
@@ -212,11 +228,18 @@ class DraftBatch:
             return Of.CHAINS
         return Of.LIKELIEST if self.trees.draws is None else Of.DRAWN
 
+    @property
+    def seats(self) -> int:
+        """Number of such chains processed at once."""
+        rows, vocabulary = self.target.shape[1:]
+        at_once = CACHED if self.target.device.type == "cpu" else STARTED
+        return at_once // ((rows if self.drafter is None else 2 * rows - 1) * vocabulary)
+
     def parts(self) -> Iterator[DraftBatch]:
         """Yield the chains, on a processor a few at a time, so that their data stay in its cache."""
-        chains, (rows, vocabulary) = len(self.starts), self.target.shape[1:]
-        step = max(1, CACHED // ((rows if self.drafter is None else 2 * rows - 1) * vocabulary))
-        if step >= chains or self.target.device.type != "cpu":
+        chains = len(self.starts)
+        step = max(1, self.seats) if self.target.device.type == "cpu" else chains
+        if step >= chains:
             yield self
             return
         for at in range(0, chains, step):

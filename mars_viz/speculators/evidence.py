@@ -1,4 +1,8 @@
-"""Evidence of a block at two levels: columns that all rules need plus one rule's, or all columns."""
+"""Evidence of a block: the columns for the decision at once, the rest when needed.
+
+There are two levels: columns that all rules need plus one rule's, and all columns. One block's laws are too few numbers
+to keep a processor busy, and each step has a start-up cost, so chains of several rounds are processed at once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from mars_viz.errors import EvidenceError, ModelError
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms, tree_uniforms
 from mars_viz.records import CANDIDATES, COLUMNS, EMITTED, Emission, Speculation, chain
 from mars_viz.run import Settings
-from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, TopLogits, at_nodes
+from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, TopLogits, Trees, at_nodes
 from mars_viz.speculators.sampling import best, draw, largest, law, on_device, ranks, to_host, wide
 from mars_viz.speculators.tree_laws import TREE_COLUMNS, refused_in_turn, tree_columns, tree_residuals
 from mars_viz.trees import depths_of, siblings_of
@@ -25,19 +29,72 @@ DAMAGED = (
     "The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not help, its "
     "weights are damaged: take a fresh copy."
 )
+TURNS = 4
+"""Multiple of the chains processed at once to wait for: the first batch finds neither code nor data in the processor's
+caches, because the models' weights have passed through them."""
 
 
-def gather_evidence(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None = None) -> list[Speculation]:
+def gather_evidence(
+    blocks: DraftBatch, settings: Settings, needs: Collection[str] | None = None, waiting: Waiting | None = None
+) -> list[Speculation]:
     """Compute the record of every block and bring the records to the host in one transfer.
 
-    `needs` are columns in addition to those that all rules use; None for all. Raises BadInput for logits that are no
-    numbers.
+    `needs` are columns in addition to those that all rules use; None for all. The remaining columns go to `waiting`, if
+    given, unless a single chain is enough work. Raises BadInput for logits that are no numbers.
     """
     if needs is not None:
         needs = {name for name in needs if COLUMNS[name].of.includes(blocks.kind, settings.temperature)}
         if not DIVERGENCES.isdisjoint(needs):
             needs = None
-    return [record for part in blocks.parts() for record in _recorded(part, settings, needs)]
+    if waiting is not None and needs is not None and blocks.seats > 1:
+        records = _recorded(blocks, settings, needs)
+        waiting.take(blocks, records)
+        return records
+    columns, records = needs if waiting is None else None, []
+    for part in blocks.parts():
+        records += _recorded(part, settings, columns)
+    return records
+
+
+class Waiting:
+    """Holds chains with only decision columns until there is enough work, or all evidence is requested."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._batches: list[DraftBatch] = []
+        self._records: list[Speculation] = []
+        self._completed: dict[Speculation, Speculation] = {}
+
+    def take(self, blocks: DraftBatch, records: Sequence[Speculation]) -> None:
+        """Accept chains and their records for later completion."""
+        if self._batches and self._batches[0].tokens.shape[1] != blocks.tokens.shape[1]:
+            self._work()
+        self._batches.append(blocks)
+        self._records += records
+        if len(self._records) >= TURNS * blocks.seats:
+            self._work()
+
+    def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
+        """Return the record with all columns for each of them, once each; unchanged if it is complete."""
+        self._work()
+        return [self._completed.pop(speculation, speculation) for speculation in speculations]
+
+    def _work(self) -> None:
+        while self._batches:
+            count, chains = 0, 0
+            while count < len(self._batches) and chains < self._batches[0].seats:
+                chains += len(self._batches[count].starts)
+                count += 1
+            together, unfinished = self._batches[:count], self._records[:chains]
+            columns, of_trees = standing(together, self._settings, apart=True), []
+            for each in together:
+                if each.laws is not None and each.trees is not None:
+                    missing = TREE_COLUMNS.difference(each.columns)  # that no decision needed
+                    of_trees.append(tree_columns(each, self._settings, each.laws, missing))
+            if of_trees:  # all are trees, or none is
+                columns |= {name: torch.cat([each[name] for each in of_trees]) for name in of_trees[0]}
+            self._completed |= zip(unfinished, _completed(unfinished, self._settings, to_host(columns)), strict=True)
+            self._batches, self._records = self._batches[count:], self._records[chains:]
 
 
 def record_top_logits(
@@ -78,41 +135,41 @@ def record_top_logits(
 
 
 def _recorded(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> list[Speculation]:
-    """Return the records of a batch, with the columns of `_compared` if they are needed."""
-    columns, laws = _decided(blocks, settings, needs)
-    is_compared = needs is None or not TREE_COLUMNS.issuperset(needs)
-    if is_compared:
-        columns |= _compared(blocks, columns, settings, laws, apart=needs is None)
-    fetched = to_host(columns)
+    """Return the records of a batch, with the columns of `standing` if they are needed."""
+    _decide(blocks, settings, needs)
+    later = dict[str, Tensor]()
+    if needs is None or not TREE_COLUMNS.issuperset(needs):
+        later = standing([blocks], settings, apart=needs is None)
+    fetched = to_host(blocks.columns | later)
     n, peaks = blocks.tokens.shape[1], fetched["listed_logits"][..., 0]  # NaN and infinity count as largest
     for whose, logits in (("target", peaks[:, : n + 1]), ("drafter", peaks[:, n + 1 :])):
         if not np.isfinite(logits).all():
             raise ModelError(DAMAGED.format(whose=whose))
-    return _records(blocks, fetched, settings, is_compared=is_compared)
+    records = _records(
+        fetched, settings, blocks.starts, blocks.target.shape[-1], blocks.trees, blocks.passes, sampled=blocks.sampled
+    )
+    return _completed(records, settings, {name: fetched[name] for name in later}) if later else records
 
 
-def _decided(
-    blocks: DraftBatch, settings: Settings, needs: Collection[str] | None
-) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Return the columns that all rules use, and those for trees if needed; and the laws that tokens were drawn from,
-    float32 [B, 2N + 1, V], the target's rows first, None at temperature 0.
+def _decide(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> None:
+    """Add the columns that all rules use to a batch, and those for trees if needed.
 
-    The columns are the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64 and float32 [B, R, K],
-    and above temperature 0 the draws and their probabilities.
+    These are the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64 and float32 [B, R, K], and
+    above temperature 0 the draws and their probabilities.
     """
     logits, ids = largest(blocks.logits, CANDIDATES)
-    columns = {"tokens": blocks.tokens, "listed_ids": ids, "listed_logits": logits}
-    if settings.temperature == 0:
-        return columns, None
-    n, laws = blocks.tokens.shape[1], law(blocks.logits, settings)
-    if not blocks.sampled:  # the drafter did not draw: q is 1 at its tokens
-        certain = torch.zeros_like(laws[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
-        laws = torch.cat([laws[:, : n + 1], certain], 1)
-    columns |= _draws(blocks, settings, laws)
-    columns["best_q"] = laws[:, n + 1 :].gather(-1, blocks.at_nodes(ids))
-    if blocks.trees is not None:
-        columns |= tree_columns(blocks, settings, laws, TREE_COLUMNS if needs is None else needs)
-    return columns, laws
+    columns = blocks.columns
+    columns |= {"tokens": blocks.tokens, "listed_ids": ids, "listed_logits": logits}
+    if settings.temperature > 0:
+        n, laws = blocks.tokens.shape[1], law(blocks.logits, settings)
+        if not blocks.sampled:  # the drafter did not draw: q is 1 at its tokens
+            certain = torch.zeros_like(laws[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
+            laws = torch.cat([laws[:, : n + 1], certain], 1)
+        blocks.laws = laws
+        columns |= _draws(blocks, settings, laws)
+        columns["best_q"] = laws[:, n + 1 :].gather(-1, blocks.at_nodes(ids))
+        if blocks.trees is not None:
+            columns |= tree_columns(blocks, settings, laws, TREE_COLUMNS if needs is None else needs)
 
 
 def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
@@ -167,35 +224,58 @@ def _or_law(mass: Tensor, ps: Tensor) -> Tensor:
 
 
 def _records(
-    blocks: DraftBatch, found: dict[str, np.ndarray], settings: Settings, *, is_compared: bool
+    found: dict[str, np.ndarray],
+    settings: Settings,
+    starts: Sequence[int],
+    vocabulary: int,
+    trees: Trees | None,
+    passes: np.ndarray | None,
+    *,
+    sampled: bool = False,
 ) -> list[Speculation]:
-    """Return one record per draft. `found` has the columns of `_decided`, and of `_compared` if `is_compared`."""
-    n, trees, starts = blocks.tokens.shape[1], blocks.trees, blocks.starts
-    ids, logits = found.pop("listed_ids"), found.pop("listed_logits")
-    fields = found | {name: found[name].astype(np.int32) for name in _INTEGERS if name in found}
-    fields |= {"top_ids": ids[:, : n + 1].astype(np.int32), "top_logits": logits[:, : n + 1]}
+    """Return one record per chain with the columns that all rules need. `found` has the columns of `_decide`."""
+    n = found["tokens"].shape[1]
+    fields = {
+        "tokens": found["tokens"].astype(np.int32),
+        "top_ids": found["listed_ids"][:, : n + 1].astype(np.int32),
+        "top_logits": found["listed_logits"][:, : n + 1],
+    }
     if settings.temperature == 0:  # all candidates are one token
         fields["emissions"] = fields["top_ids"][..., :1].repeat(len(Emission), -1)
-        if is_compared:
-            fields["emission_z"] = fields["top_logits"][..., :1].repeat(len(Emission), -1)
-            fields["emission_ranks"] = np.ones(fields["emission_z"].shape, np.int32)
-            fields["emission_p"] = np.exp(fields["emission_z"] - found["logsumexp"][..., None])
-            fields["logsumexp_t"] = found["logsumexp"]
-    if settings.temperature > 0 or is_compared:
+    else:
+        names = ("p", "q", "best_q", "emission_p", "p_left", "q_left", *TREE_COLUMNS.difference(EMITTED))
+        fields |= {name: found[name] for name in names if name in found}
+        fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions", *EMITTED) if name in found}
         fields["coins"] = _coins(settings, starts, [chain(n)] * len(starts) if trees is None else trees.parents)
-    if blocks.passes is not None:
-        fields["drafter_passes"] = blocks.passes
+    if passes is not None:
+        fields["drafter_passes"] = passes
     records = []
     for i, start in enumerate(starts):
-        columns = dict(_shared(n, blocks.target.shape[-1]))
+        columns = dict(_shared(n, vocabulary))
         if trees is not None:
             parents = trees.parents[i]
             columns |= {"parents": np.array(parents, np.int32), "depths": depths_of(parents)}
             columns |= {"siblings": siblings_of(parents), "budgets": trees.budgets[i]}
             columns |= {} if trees.draws is None else {"draws": trees.draws[i]}
         columns |= {name: fields[name][i] for name in fields}
-        records.append(Speculation(start, settings.temperature, blocks.sampled, columns))
+        records.append(Speculation(start, settings.temperature, sampled, columns))
     return records
+
+
+def _completed(records: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
+    integers = ("ranks", "draft_ids", *EMITTED)
+    fields = found | {name: found[name].astype(np.int32) for name in integers if name in found}
+    if settings.temperature > 0:
+        fields["emission_ranks"] = found["emission_ranks"].astype(np.int32)
+    else:
+        z1 = np.stack([record.top_logits[:, :1] for record in records])
+        fields["emission_z"] = z1.repeat(len(Emission), -1)
+        fields["emission_ranks"] = np.ones(fields["emission_z"].shape, np.int32)
+        fields["coins"] = _coins(settings, [each.start for each in records], [each.parents for each in records])
+        if "logsumexp" in found:
+            fields["emission_p"] = np.exp(z1 - found["logsumexp"][..., None]).repeat(len(Emission), -1)
+            fields["logsumexp_t"] = found["logsumexp"]
+    return [record.with_columns({name: fields[name][i] for name in fields}) for i, record in enumerate(records)]
 
 
 def _coins(settings: Settings, starts: Sequence[int], branches: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
@@ -226,23 +306,24 @@ def _shared(n: int, vocabulary: int) -> dict[str, np.ndarray]:
 
 LOWEST = torch.finfo(torch.float32).min  # replaces log 0, so that its product with 0 is 0
 SMALLEST = torch.finfo(torch.float32).tiny  # replaces 0 inside a logarithm
-_INTEGERS = ("tokens", "support", "emissions", "ranks", "draft_ids", "emission_ranks", *EMITTED)
 DIVERGENCES = frozenset(
     ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
 )
 """Fields of a Speculation that `_divergences` computes; p and q already exist if tokens are drawn."""
 
 
-def _compared(
-    blocks: DraftBatch, columns: dict[str, Tensor], settings: Settings, drawn: Tensor | None, *, apart: bool
-) -> dict[str, Tensor]:
-    """Return ranks and logits of tokens in both models' laws, with the divergences if `apart`. `columns` and `drawn`
-    are those of `_decided`."""
-    logits, ids, best = blocks.logits, columns["listed_ids"], columns["listed_logits"]
-    n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)
+def standing(batches: Sequence[DraftBatch], settings: Settings, *, apart: bool) -> dict[str, Tensor]:
+    """Return ranks and logits of tokens in both models' laws, concatenated; with the divergences if `apart`."""
+    tokens, ids, best = (
+        _cat([one.columns[name] for one in batches]) for name in ("tokens", "listed_ids", "listed_logits")
+    )
+    logits = _cat([one.logits for one in batches])
+    n, x = tokens.shape[1], tokens.unsqueeze(-1)
     target, peaks, draft_ids, draft_logits = logits[:, : n + 1], best[..., :1], ids[:, n + 1 :], best[:, n + 1 :]
-    judged = blocks.at_nodes(target)
-    if blocks.drafter is None:  # q is 1 at the drafted tokens
+    rows = [one.judging for one in batches if one.judging is not None]  # all are trees, or none is
+    judging = _cat(rows) if rows else None
+    judged = at_nodes(target, judging, n)
+    if batches[0].drafter is None:  # q is 1 at the drafted tokens
         draft_ids, draft_logits = x, torch.zeros_like(x, dtype=logits.dtype)
         certain = torch.full_like(logits[:, :n], LOWEST).scatter_(-1, x, 0.0)
         logits, peaks = torch.cat([logits, certain], 1), torch.cat([peaks, draft_logits], 1)
@@ -250,22 +331,24 @@ def _compared(
         "draft_ids": draft_ids,
         "draft_logits": draft_logits,
         "z": judged.gather(-1, x).squeeze(-1),
-        "ranks": ranks(judged, x, blocks.at_nodes(ids)).squeeze(-1),
+        "ranks": ranks(judged, x, at_nodes(ids, judging, n)).squeeze(-1),
     }
     if settings.temperature > 0:
-        emissions = columns["emissions"]  # [B, N + 1, 5]
+        emissions = _cat([one.columns["emissions"] for one in batches])  # [B, N + 1, 5]
         values |= {
             "logsumexp_t": (target / settings.temperature).logsumexp(-1),
             "emission_z": target.gather(-1, emissions),
             "emission_ranks": ranks(target, emissions, ids[:, : n + 1]),
         }
-    below = (logits - peaks).clamp_(min=LOWEST)
+    below = logits - peaks if len(batches) == 1 else logits.sub_(peaks)  # a copy is not read any more
+    below.clamp_(min=LOWEST)
     shares = below.exp()
     totals = shares.sum(-1, keepdim=True)
     normalisers = (peaks + totals.log()).squeeze(-1)
     values |= {"logsumexp": normalisers[:, : n + 1], "draft_logsumexp": normalisers[:, n + 1 :]}
     if apart:
-        values |= _divergences(blocks.tokens, below, totals, shares, drawn, blocks.judging)
+        drawn = [one.laws for one in batches if one.laws is not None]
+        values |= _divergences(tokens, below, totals, shares, _cat(drawn) if drawn else None, judging)
     return values
 
 
@@ -330,3 +413,7 @@ def _parent_weights(ratios: Tensor) -> Tensor:
     for ratio in ratios[:, :-1].unbind(1):
         carried.append((carried[-1] * ratio).clamp_(max=1.0))
     return torch.stack(carried, 1)
+
+
+def _cat(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

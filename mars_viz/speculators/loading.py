@@ -27,7 +27,7 @@ from mars_viz.speculators import model_files as files
 from mars_viz.speculators import names
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.devices import DeviceMap, check_fit, dtype_of, fit_cores, is_spread, layout, place_of
-from mars_viz.speculators.draft import Drafter, Target
+from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import (
     Dflash,
     Eagle3,
@@ -318,9 +318,14 @@ def _by_text(drafter: Loaded, own: PreTrainedTokenizerBase, site: Site) -> Draft
         (site.size, files.readable_ids(drafter.model)[0]),
     )
     outputs = min(files.output_size(drafter.model), files.vocabulary_end(own))
-    passes = opener(drafter.model, outputs, cuda_graphs=site.cuda_graphs)
-    lack = lambda: "; ".join(filter(None, ["drafts by text, since it has another tokenizer", passes.lack()]))  # noqa: E731
-    opened = lambda _: UniversalDrafter(passes(), translation)  # noqa: E731
+    passes, spent = opener(drafter.model, outputs, cuda_graphs=site.cuda_graphs), Spent()
+
+    def lack() -> str:
+        spending = f"{spent.passes:,} drafter passes for {spent.tokens:,} drafted tokens so far"
+        clauses = ["the drafter has another tokenizer than the target", spending * (spent.passes > 0), passes.lack()]
+        return f"drafts by text: {'; '.join(filter(None, clauses))}"
+
+    opened = lambda _: UniversalDrafter(passes(), translation, spent)  # noqa: E731
     return Part(drafter.name, opened, drafter.revision, lack, passes=passes, by_text=True)
 
 

@@ -520,7 +520,7 @@ def _llama_cpp(settings: Settings) -> str:
 
 def _sglang_draft(settings: Settings) -> str:
     """Return SGLang's options. Its draft tokens include the text's last token, the root of the verified tree."""
-    shape = shape_named(settings.tree).shape.within(settings.gamma)
+    shape = shape_named(settings.tree).within(settings.gamma)
     return (
         f"--speculative-num-steps {shape.depth or settings.gamma} --speculative-eagle-topk {shape.children} "
         f"--speculative-num-draft-tokens {settings.gamma + 1}"

@@ -30,6 +30,7 @@ from mars_viz.runfiles import packed
 from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.document import engine_settings
+from mars_viz.sweep.grid import chosen_dial
 from mars_viz.sweep.load import load_table
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import Plan, turns_words
@@ -44,7 +45,7 @@ from mars_viz.sweep.report import (
     stretches,
     stretches_csv,
 )
-from mars_viz.sweep.result import SweepResult, chosen_dial
+from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import Checks, TimingCheck
 from mars_viz.words import counted, exact_setting, exactly, number

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mars_viz.analysis.intervals import Bootstrap, prompts_needed
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, prompts_needed
 from mars_viz.analysis.recommendation import DECIMALS, FEW, Finding, Recommendation, about, grown, loss_bound, recommend
 from mars_viz.axis import GAMMA, FixedSetting, Threshold
 from mars_viz.bounds import LONGEST_DRAFT
@@ -220,6 +220,23 @@ def _worse(result: SweepResult, column: str, dial: float) -> str:
     )
 
 
+def chosen_dial(result: SweepResult, found: Recommendation) -> float:
+    """Return the recommended setting; without one the fastest threshold of a swept controller, or a rule's default if
+    it is in the range, or the loosest setting."""
+    dial = result.plan.axis.dial
+    if found.finding is Finding.RECOMMENDED and found.dial is not None:
+        return found.dial
+    if result.plan.over and "answer_strict" in measures(result):
+        return _fastest_dial(result, DEFAULT)
+    return dial.default if result.plan.low <= dial.default <= result.plan.high else result.plan.loosest
+
+
+def _fastest_dial(result: SweepResult, how: Bootstrap) -> float:
+    places = named_places(result)
+    speeds = band_at(result, measures(result)["answer_strict"], places, how).estimate
+    return float(places[int(np.nanargmax(speeds))])
+
+
 def fastest(result: SweepResult, terms: Terms) -> Recommendation:
     """Return the threshold with the largest modelled speed-up over full drafts. Recommended only if its interval is
     above 1 and its accuracy loss, and the increases of answers that are cut off or loop, are shown to be within the
@@ -230,9 +247,7 @@ def fastest(result: SweepResult, terms: Terms) -> Recommendation:
     noun = "draft length" if controller.counts else "threshold"
     if "answer_strict" not in by_name:
         return replace(none, sentence=f"No {noun} can be recommended. {objection(result.costs)}")
-    places = named_places(result)
-    speeds = band_at(result, by_name["answer_strict"], places, how).estimate
-    dial = float(places[int(np.nanargmax(speeds))])
+    dial = _fastest_dial(result, how)
     speed = value_at(result, by_name["answer_strict"], dial, how)
     alone = value_at(result, by_name["answer"], dial, how) if "answer" in by_name else None
     pace = f"{spread(speed)} as fast as {against}"

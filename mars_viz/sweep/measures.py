@@ -359,10 +359,13 @@ def curve(result: SweepResult, measure: Measure) -> Steps:
 
 
 def places(result: SweepResult, most: int = PLACES) -> np.ndarray:
-    """Return ascending dial values for a band, float64 [D]: evenly thinned places of change, and both ends."""
-    inner = result.edges[:-1]
+    """Return ascending dial values for a band, float64 [D]: places of change, and both ends. Too many are thinned, half
+    of them evenly by count and half evenly along the dial, so that no setting is far from its place."""
+    inner, half = result.edges[:-1], max(2, most // 2)
     if len(inner) > most - 1:
-        inner = inner[np.linspace(0, len(inner) - 1, most - 1).round().astype(int)]
+        along = np.linspace(inner[0], result.plan.high, most - half + 1)  # both ends are also in the other half
+        by_count = np.linspace(0, len(inner) - 1, half).round().astype(int)
+        inner = inner[np.union1d(by_count, np.searchsorted(inner, along, side="right") - 1)]
     return np.unique(np.append(inner, result.plan.high))
 
 
@@ -593,7 +596,7 @@ def positions_at(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> 
     span.
     """
     plan, costs, at = result.plan, result.costs, np.array([dial])
-    gamma, shape = plan.length_at(dial), shape_named(plan.settings.tree).shape.within(plan.settings.gamma)
+    gamma, shape = plan.length_at(dial), shape_named(plan.settings.tree).within(plan.settings.gamma)
     depth = shape.depth or gamma or plan.settings.gamma
     accepted = result.at("accepted", at)[:, 0].astype(np.float64)  # [P, γ + 1]
     reached = np.cumsum(accepted[:, ::-1], axis=1)[:, ::-1][:, : depth + 1]

@@ -22,7 +22,7 @@ from mars_viz.costs import Costs, objection
 from mars_viz.errors import SettingError
 from mars_viz.figures.frontier import DialCurve
 from mars_viz.samples import is_sample_sweep
-from mars_viz.sweep.grid import GridAxis, advised, varied_axis
+from mars_viz.sweep.grid import GridAxis, advised, chosen_dial, varied_axis
 from mars_viz.sweep.measures import (
     ALONE,
     PERCENT,
@@ -41,7 +41,7 @@ from mars_viz.sweep.measures import (
     told,
     value_at,
 )
-from mars_viz.sweep.result import SweepResult, chosen_dial
+from mars_viz.sweep.result import SweepResult
 from mars_viz.words import exact_setting
 from mars_viz.writer import csv_of, picked
 

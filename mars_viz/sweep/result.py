@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.intervals import Steps
-from mars_viz.analysis.recommendation import Finding, Graded, Recommendation
+from mars_viz.analysis.recommendation import Graded
 from mars_viz.costs import Costs, drafts_seconds, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.prompts import Turns
@@ -190,7 +190,7 @@ class SweepResult:
         """Return `acceptance` as if only a tree's longest path had been drafted; unchanged for chains. For engines that
         imitate acceptance position by position."""
         counts, settings = self.acceptance(dial), self.plan.settings
-        depth = shape_named(settings.tree).shape.within(settings.gamma).depth
+        depth = shape_named(settings.tree).within(settings.gamma).depth
         if not depth:
             return counts
         return tuple(replace(each, drafted=None, drafted_total=depth * each.steps, gamma=depth) for each in counts)
@@ -342,13 +342,3 @@ def together(confidence: float, among: int) -> str:
         return ""
     each, joint = (f"{100 * share:.4g} %" for share in (confidence_of_each(confidence, among), confidence))
     return f"Each of the {among} variants is tested at {each}, so that whichever is chosen holds at {joint}."
-
-
-def chosen_dial(result: SweepResult, found: Recommendation) -> float:
-    """Return the recommended setting, otherwise the rule's default if it is in the range, otherwise the loosest."""
-    dial = result.plan.axis.dial
-    if found.finding is Finding.RECOMMENDED and found.dial is not None:
-        return found.dial
-    if result.plan.low <= dial.default <= result.plan.high:
-        return dial.default
-    return result.plan.loosest

@@ -138,4 +138,4 @@ class DataSet:
         """Write a table as a file. The sweep removes leftovers of interruptions when it starts."""
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **self.options)
-        write_file(self.folder / name, bytes(sink.getvalue()), synced=True, looks=False)
+        write_file(self.folder / name, bytes(sink.getvalue()), synced=True)

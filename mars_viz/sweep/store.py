@@ -73,10 +73,10 @@ class SweepStore:
         with disk_refusals(self.folder, remedy=_KEPT):
             make_folder(self.results.folder)
             for each in (self.results.folder, self.folder):
-                remove_leftovers(each, age=0)
+                remove_leftovers(each)
             if self.texts.folder.is_dir():
                 make_folder(self.texts.folder)
-                remove_leftovers(self.texts.folder, age=0)
+                remove_leftovers(self.texts.folder)
                 for index in self.texts.files.singles:
                     if self.results.files.holding(index) is None:
                         (self.texts.folder / shards.prompt_file(index)).unlink(missing_ok=True)

@@ -28,9 +28,8 @@ from mars_viz.rules import RULES
 from mars_viz.samples import RUNS
 from mars_viz.speculators.backend import Backend
 from mars_viz.sweep import curve, load_sweep, measures
-from mars_viz.sweep.grid import recommended
+from mars_viz.sweep.grid import chosen_dial, recommended
 from mars_viz.sweep.measures import Terms
-from mars_viz.sweep.result import chosen_dial
 from mars_viz.ui import links, models_form
 from mars_viz.ui import rules_page as rule_page
 from mars_viz.ui.compare import page_state

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import streamlit as st
@@ -31,17 +31,10 @@ _KEPT = 8  # cached payloads, so that a new tab need not wait
 _WINDOWS = 16  # cached windows of evidence, over all runs
 
 
-class PackedPayload(NamedTuple):
-    """A payload ready to send."""
-
-    head: Any  # the payload with its id and without its arrays, as returned by `packed`
-    columns: pa.Table  # the arrays, as one column of bytes
-
-
-def ready(payload: Payload) -> PackedPayload:
-    """Pack a payload that has no id yet."""
+def ready(payload: Payload) -> tuple[Any, pa.Table]:
+    """Pack a payload that has no id yet: as JSON with its id, and its arrays as one column of bytes."""
     sent = packed(payload)
-    return PackedPayload({"id": sent.digest, **sent.head}, pa.table({"bytes": pa.array(sent.data)}))
+    return {"id": sent.digest, **sent.head}, pa.table({"bytes": pa.array(sent.data)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +44,9 @@ class RunPayload:
     run: Run
     gamma: int | None  # the block length; None for the run's own
     index: RoundIndex
-    whole: PackedPayload  # the part that is sent at once
-    windows: int  # number of windows of evidence to send on demand; 0 if the evidence is in `whole`
+    head: Any  # the part that is sent at once, without its arrays
+    columns: pa.Table  # its arrays
+    windows: int  # number of windows of evidence to send on demand; 0 if the evidence is sent at once
 
     @classmethod
     def of(cls, run: Run, gamma: int | None, cuts: bool = False) -> RunPayload:
@@ -62,13 +56,13 @@ class RunPayload:
         """
         index = round_index(run, gamma, cuts)
         long = index.slots > WHOLE
-        whole = ready(payload_of(run, gamma, index, evidence=not long))
-        return cls(run, gamma, index, whole, -(-len(index.rounds) // WINDOW) if long else 0)
+        sent = ready(payload_of(run, gamma, index, evidence=not long))
+        return cls(run, gamma, index, *sent, windows=-(-len(index.rounds) // WINDOW) if long else 0)
 
     @property
     def id(self) -> str:
         """The payload's id."""
-        return str(self.whole.head["id"])
+        return str(self.head["id"])
 
 
 def cached_payload(run: Run, gamma: int | None = None, cuts: bool = False) -> RunPayload:
@@ -82,7 +76,7 @@ def _payload(_run: Run, identity: int, gamma: int, cuts: bool) -> RunPayload:
 
 
 @st.cache_resource(max_entries=_WINDOWS, show_spinner=False)
-def _window(_sent: RunPayload, payload_id: str, number: int) -> PackedPayload:
+def _window(_sent: RunPayload, payload_id: str, number: int) -> tuple[Any, pa.Table]:
     return ready(window(_sent.run, _sent.gamma, _sent.index, number))
 
 
@@ -141,7 +135,7 @@ def explorer(
     gamma = run_gamma if gamma is None or cuts else gamma
     position = ExplorerState(dial, overlay, selected, gamma=gamma, pins=pins)
     memory = _remembered(run, position, key, lengths, cuts)
-    sent = memory.contents.whole
+    sent = memory.contents
     current = memory.where.stands
     pinned = (memory.where.sent.pins.gammas | current.pins.gammas) - {current.gamma}  # whose rounds are sent too
     others = [cached_payload(run, length) for length in lengths if length in pinned]
@@ -154,8 +148,8 @@ def explorer(
         "lengths": list(lengths),
         "payload": sent.head,
         "columns": sent.columns,
-        "pools": [other.whole.head for other in others],
-        **{f"columns_{other.gamma}": other.whole.columns for other in others},
+        "pools": [other.head for other in others],
+        **{f"columns_{other.gamma}": other.columns for other in others},
     }
     result = mount(ELEMENT, data, key=key, answers=("position", "decode"))
     for contents in (memory.contents, *others):
@@ -207,6 +201,6 @@ def _evidence(sent: RunPayload, key: str) -> None:
     data: dict[str, Any] = {"evidence": sent.id, "wanted": None}
     if isinstance(request, Mapping) and request.get("id") == sent.id and request.get("window") in range(sent.windows):
         with suppress(BadInput), contained("A part of this run"):
-            evidence = _window(sent, sent.id, int(request["window"]))
-            data |= {"wanted": dict(request), "payload": evidence.head, "columns": evidence.columns}
+            head, columns = _window(sent, sent.id, int(request["window"]))
+            data |= {"wanted": dict(request), "payload": head, "columns": columns}
     mount(ELEMENT, data, key=key, answers=("wanted",))

@@ -35,12 +35,11 @@ class Inspector {
     this.coming = h("p", { class: "aside" }, "What target and drafter thought of it is on its way …");
     this.laws = h("div", { class: "laws" }, this.target.element, this.drafter.element);
     this.list = h("dl", { class: "facts" }, ...grouped(this.facts.map(({ name, value, change, tip }) => h("div", { "data-tip": tip }, h("dt", {}, name), value, change))));
-    this.extras = h("p", { class: "aside extras" });
     this.hint = h("p", { class: "empty" }, "Click a token, or walk through the text with the arrow keys, to see what target and drafter thought of it.");
     this.sheet = h("div", {},
       h("header", {}, this.note, h("div", { class: "headline" }, h("span", { class: "what" }, this.token.element), this.pill), h("div", { class: "place" }, this.where, this.act)),
       this.instead,
-      this.list, this.extras, this.flip, this.coming, this.laws, this.undrafted, this.verdicts);
+      this.list, this.flip, this.coming, this.laws, this.undrafted, this.verdicts);
     this.element.replaceChildren(this.hint, this.sheet);
   }
 
@@ -70,7 +69,7 @@ class Inspector {
     say(this.undrafted, `Nothing was drafted here, so there is nothing to judge: ${run.branched[r] ? "a path of the tree was kept to its end" : "the whole block was kept"}.`);
     const found = this.evidence.of(this.pool, run, r);
     this.coming.hidden = found !== null;
-    this.list.hidden = this.laws.hidden = this.extras.hidden = found === null;
+    this.list.hidden = this.laws.hidden = found === null;
     this.verdicts.hidden = node < 0 || found === null;
     if (found) this.prove(reading, found, row - run.slotAt[r], node < 0 ? -1 : node - run.nodeAt[r], own < 0 ? piece : -1);
   }
@@ -82,7 +81,6 @@ class Inspector {
     const written = emitted < 0 || run.pieces === this.run.pieces ? emitted : run.pieces.ids.indexOf(this.run.pieces.ids[emitted]);
     this.weigh(reading, run, row, node);
     this.said.best = bestTokens(run, row);
-    this.add(run, row, node);
     this.target.show(run, run.rows, row, node >= 0 ? run.nodes.token[node] : written, node, written);
     if (node >= 0) this.drafter.show(run, run.nodes, node, run.nodes.token[node], -1, -1);
     else this.drafter.blank();
@@ -115,14 +113,6 @@ class Inspector {
     });
   }
 
-  /** Evidence that the run's file holds and this version does not know: of the row, and of a node where one was judged there. */
-  add({ rows, nodes }, row, node) {
-    const of = ({ extras }, at) => (at < 0 ? [] : extras.map(({ name, values }) => `${name} ${short(values[at])}`));
-    const words = [...of(nodes, node), ...of(rows, row)];
-    this.extras.hidden = !words.length;
-    say(this.extras, `Also in its file: ${words.join(" · ")}`);
-  }
-
   /** What every rule says: those that share the run's dial where the hand holds it, the others at their defaults. */
   judge(reading, run, node) {
     this.judged.show(run, run.nodes.token[node]);
@@ -132,7 +122,7 @@ class Inspector {
     }
     for (const { rule, said, at, verdict } of this.lines) {
       const dial = rule.follows ? reading.dial : rule.default ?? NaN;
-      const unsaid = said === null || said.keep[node] & 8; // a report may leave it out, or the rule lack something here
+      const unsaid = said === null; // the rule lacks something here
       const keeps = !unsaid && keepsAt(said, node, dial);
       say(at, rule.symbol === null ? "" : `${rule.symbol} ${dialText(dial)}${rule.follows ? "" : " (default)"}`);
       say(verdict, unsaid ? "–" : keeps ? "✓ keeps" : "× rejects");

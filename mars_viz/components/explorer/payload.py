@@ -238,7 +238,6 @@ def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Payload, Pa
         rows[f"emit_{side}"] = indices(emitted) if informative else None
         rows[f"p_{side}"] = drafts.emitted_chances(emitted) if informative else None
     if evidence:
-        extras = [{"name": name, "values": values.astype(np.float64)} for name, values in drafts.extras.items()]
         nodes |= {
             "z": drafts.z,
             "q": drafts.q,
@@ -247,13 +246,11 @@ def round_columns(trace: Trace, evidence: bool) -> tuple[np.ndarray, Payload, Pa
             "logsumexp": drafts.draft_logsumexp,
             "top_token": indices(top_nodes),
             "top_logit": drafts.draft_logits[:, :TOP].ravel(),
-            "extras": [each for each in extras if len(each["values"]) == len(drafts)],
         }
         rows |= {
             "logsumexp": drafts.logsumexp,
             "top_token": indices(top_rows),
             "top_logit": drafts.top_logits[:, :TOP].ravel(),
-            "extras": [each for each in extras if len(each["values"]) == len(drafts.top_ids)],
         }
     return vocabulary, nodes, rows
 

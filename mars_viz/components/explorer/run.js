@@ -29,9 +29,7 @@ function bytesOf(base64) {
 
 function unpackAll(columns) {
   const isArray = (value) => value !== null && typeof value === "object" && "data" in value;
-  const unpacked = Object.fromEntries(Object.entries(columns).map(([name, value]) => [name, isArray(value) ? unpack(value) : value]));
-  if (columns.extras) unpacked.extras = columns.extras.map(unpackAll); // each a name and values
-  return unpacked;
+  return Object.fromEntries(Object.entries(columns).map(([name, value]) => [name, isArray(value) ? unpack(value) : value]));
 }
 
 /** Columns with breakpoints and gaps; those of a rule that has none are left out of the payload, and all where it is sent without evidence. */

@@ -6,13 +6,12 @@ Python sends new ones only if the page asks for values that were not reported.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from mars_viz.components.explorer.payload import identified
 from mars_viz.components.mount import Element, mount
 from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
 from mars_viz.figures.style import DARK, LIGHT
@@ -94,7 +93,7 @@ def lesson_figure(
     leave the argument unchanged. `figure` is JSON-compatible without NaN. `large` is large type for projection.
     """
     sent = {"kind": kind.value, "knobs": [asdict(knob) for knob in knobs], "figure": figure}
-    digest = hashlib.blake2b(json.dumps(sent, sort_keys=True, allow_nan=False).encode(), digest_size=12).hexdigest()
+    digest = str(identified(sent)["id"])
     requested = {knob.name: knob.settled(position.get(knob.name)) for knob in knobs}
     memory: Memory[None, dict[str, float]] | None = recalled(KIND, key)
     if memory is None:

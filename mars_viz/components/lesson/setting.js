@@ -20,14 +20,14 @@ class Setting {
     const fresh = data !== this.data;
     if (fresh) this.open(data);
     this.dial = dial;
-    const { symbol, thinned } = data;
     const here = (this.here = stretchAt(data.places, dial));
     this.cells.forEach(({ value, spread }, i) => {
       const [estimate, interval = ""] = here.cells[i].replace(/\)$/, "").split(" (");
       say(value, estimate);
       say(spread, interval || "\u00a0");
     });
-    say(this.note, thinned ? `Read at ${symbol} = ${dialText(here.low)}, the nearest of ${whole(data.places.length)} settings that were worked out.` : "");
+    const near = dial > here.low && dial >= here.until;
+    say(this.note, near ? `Read at ${data.symbol} = ${dialText(here.low)}, the nearest of ${whole(data.places.length)} settings that were worked out.` : "");
     this.mark();
     if (fresh) this.rested();
   }
@@ -39,7 +39,6 @@ class Setting {
       const { value, spread } = this.cells[i];
       return h("div", { title: kind }, h("dt", {}, title), value, spread, h("dd", { class: "strict" }, `${data.against} ${strict.split(" (")[0]}`));
     }));
-    this.note.hidden = !data.thinned;
   }
 
   /** The page's figure with the setting's mark where the dial stands. What its title says is of where the hand last

@@ -30,22 +30,12 @@ LOOKS = tuple(outcome.value for outcome in Outcome)
 DIGITS = 6  # significant digits of a ratio in a payload; three are displayed
 
 
-def replay(race: Race, *, key: str, play: bool = False) -> None:
-    """Show a finished race with play, speed and stop controls.
+def show(payload: Payload, *, key: str, play: bool = False) -> None:
+    """Show a finished race with play, speed and stop controls, or the rounds so far; call again if there are more.
 
-    With `play` it plays once automatically, unless the browser asks for reduced motion.
+    With `play` a race plays once automatically, unless the browser asks for reduced motion.
     """
-    mount(ELEMENT, [race_payload(race) | {"play": play}], key=key)
-
-
-def growing(run: Run | None, prompt: str, *, job: str, key: str) -> None:
-    """Show the rounds so far; call again with the same `job` when there are more."""
-    mount(ELEMENT, [live_payload(run, prompt, job)], key=key)
-
-
-def racing(texts: RaceTexts, prompt: str, settings: Settings, *, job: str, key: str) -> None:
-    """Show the lanes of a running race; call again with the same `job` when there are more."""
-    mount(ELEMENT, [racing_payload(texts, prompt, settings, job)], key=key)
+    mount(ELEMENT, [payload | {"play": play}], key=key)
 
 
 class Pieces(dict[str, int]):

@@ -236,7 +236,7 @@ class DflashDrafter(Drafter):
         tokens; None if they are the same."""
         self._network, self._layers, self._vocabulary = network, layers, vocabulary
         self._settings, self._pick = settings, Picking.by(settings, vocabulary)
-        self._shape = shape_named(settings.tree).shape
+        self._shape = shape_named(settings.tree)
         self._rows = PrefixRows(network.copy)
         self._target: ModelTarget | None = None
 

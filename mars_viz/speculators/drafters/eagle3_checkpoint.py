@@ -191,7 +191,7 @@ def _checked(
     other sizes than those of a head for this target."""
     queries = entry_of(layer, "num_attention_heads", int, head)
     keys = entry_of({"num_key_value_heads": queries} | dict(layer), "num_key_value_heads", int, head)
-    width, inner = (shapes.get(name, (0,))[0] for name in ("norm.weight", "mlp.gate_proj.weight"))
+    width, inner = (shapes.get(name, (0,))[0] for name in ("mlp.down_proj.weight", "mlp.gate_proj.weight"))
     size, features = shapes.get("self_attn.q_proj.weight", (0,))[0] // queries, len(reading.layers) * target.width
     rows = shapes.get("lm_head.weight", (target.vocabulary,))[0]
     sizes: dict[str, tuple[int, ...]] = {

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from mars_viz.errors import SettingError
+from mars_viz.errors import ModelError, SettingError
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.shapes import LONGEST_PATH, shape_named
@@ -81,7 +81,7 @@ class ModelDrafter(Drafter):
         self._model, self._readable = CachedModel(network), readable
         self._settings, self._vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
-        self._shape = shape_named(settings.tree).shape
+        self._shape = shape_named(settings.tree)
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts."""
@@ -146,6 +146,13 @@ def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
     config.num_hidden_layers = len(chosen)
     if kinds := vars(config).get("layer_types"):  # others derive theirs from the number of layers
         config.layer_types = [kinds[i] for i in kept]
+    try:
+        with torch.inference_mode():
+            fewer(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=model.device), use_cache=False)
+    except (RuntimeError, ValueError, IndexError) as error:  # such as inputs for each of all the layers
+        raise ModelError(
+            f"No layers of {model.config.model_type} can be left out here; take another drafter."
+        ) from error
     return fewer
 
 
@@ -197,7 +204,7 @@ class HeadDrafter(Drafter):
         self.layers = layers
         self._network, self.vocabulary = network, vocabulary
         self._settings, self._pick = settings, Picking.by(settings, vocabulary)
-        self._shape = shape_named(settings.tree).shape
+        self._shape = shape_named(settings.tree)
         self._rows = PrefixRows(network.copy)
         self._target: ModelTarget | None = None
         self.device = network.device

@@ -18,7 +18,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from mars_viz.run import Piece
-from mars_viz.speculators.draft import Draft, Drafter
+from mars_viz.speculators.draft import Draft, Drafter, Spent
 from mars_viz.speculators.networks import Network
 from mars_viz.speculators.sampling import best
 from mars_viz.speculators.targets import CachedModel
@@ -35,8 +35,11 @@ class UniversalDrafter(Drafter):
     """Continues the text until it has settled the requested number of the target's tokens. A draft is shorter if the
     model ends the text, and empty if its text would change the prefix's last token."""
 
-    def __init__(self, network: Network, translation: Translation):
-        self._model, self._translation = CachedModel(network), translation
+    spent: Spent
+
+    def __init__(self, network: Network, translation: Translation, spent: Spent):
+        """`spent` receives the totals of every draft."""
+        self._model, self._translation, self.spent = CachedModel(network), translation, spent
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts' text."""
@@ -50,6 +53,8 @@ class UniversalDrafter(Drafter):
         if able:
             self._write([texts[i] for i in able], [read[i] for i in able], count)
         chains = [text.tokens[:count] for text in texts]
+        self.spent.passes += sum(text.passes for text in texts)
+        self.spent.tokens += sum(map(len, chains))
         passes = tuple(text.passes_of(len(chain)) for text, chain in zip(texts, chains, strict=True))
         return Draft.of_chains(chains, self._model.device, passes)
 

@@ -73,21 +73,6 @@ def check_sweeps() -> None:
         raise SettingError(why)
 
 
-def too_many_tokens(tokens: int, limits: ClassLimits) -> str:
-    """Return the error message for too many new tokens."""
-    return (
-        f"This asks for {number(tokens)} new tokens, and in this classroom a decode may ask for "
-        f"{number(limits.tokens)} at most. Set a lower limit in the settings."
-    )
-
-
-def check_tokens(tokens: int) -> None:
-    """Raise SettingError if the browser may not request this many new tokens in one decode."""
-    classroom = limits()
-    if classroom is not None and tokens > classroom.tokens:
-        raise SettingError(too_many_tokens(tokens, classroom))
-
-
 def why_no_job(job: Job[Any], unfinished: Sequence[Job[Any]]) -> str:
     """Return why the running script's browser may not run the job now, given all unfinished jobs; empty if it may."""
     allowed = limits()
@@ -95,11 +80,15 @@ def why_no_job(job: Job[Any], unfinished: Sequence[Job[Any]]) -> str:
 
 
 def too_many_jobs(job: Job[Any], mark: str, unfinished: Sequence[Job[Any]], limits: ClassLimits) -> str:
-    """Return why a student's browser with this mark may not run the job; empty if it may. Cancelled jobs don't
-    count."""
+    """Return why a student's browser with this mark may not run the job; empty if it may. Cancelled jobs and
+    those without models don't count."""
     if job.new_tokens > limits.tokens:
-        return too_many_tokens(job.new_tokens, limits)
-    if sum(other.maker == mark and not other.stopping for other in unfinished) < limits.jobs:
+        return (
+            f"This asks for {number(job.new_tokens)} new tokens, and in this classroom a decode may ask for "
+            f"{number(limits.tokens)} at most. Set a lower limit in the settings."
+        )
+    models_used = [other for other in unfinished if other.choice is not None and not other.stopping]
+    if sum(other.maker == mark for other in models_used) < limits.jobs:
         return ""
     if not mark:
         return (

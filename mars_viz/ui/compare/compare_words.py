@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
-
-import pandas as pd
 
 from mars_viz.analysis.alignment import Alignment, Difference, Unit, Written, written
 from mars_viz.components.compare import Pane, Payload, lane_payload, pair_payload, whole_payload
 from mars_viz.demo import BUILT_IN
-from mars_viz.documents import Sentence, Table
+from mars_viz.documents import BASES, Sentence, Table
 from mars_viz.escapes import isolated
-from mars_viz.run import Piece, Run, Settings
+from mars_viz.run import Piece, Settings
 from mars_viz.ui import documents
 from mars_viz.ui.compare import page_state
 from mars_viz.ui.compare.page_state import Across, Candidate, CompareView, Lineup
@@ -33,34 +31,34 @@ class Names(NamedTuple):
 
 
 SIDES = Names("reference", "compared")
-MEANING = {
-    "exact": "Exact: counted on the text that its own setting generates.",
-    "measured": "Measured: wall clock of the recorded decoding, on its device.",
-}
 LONG = 24  # maximum length of a name that is repeated with every number on a narrow screen
 
 
 def named(left: Candidate, right: Candidate) -> Names:
-    """Return the shortest distinct names: by dial, by rule, by models or by the runs' labels."""
+    """Return names by everything in which the texts differ: models, rule and dial, draft. If they continue different
+    prompts or differ in nothing else, return the runs' labels, with the right one's key if these are equal."""
     if left.choice == right.choice:
         return Names(_by_rule(left), _by_rule(left))
-    for names in _ways(left, right):
-        if names.left != names.right:
-            return names
-    return Names(_by_line(left), _with_key(right, _by_line(right)))
+    names = labels = Names(_by_line(left), _by_line(right))
+    if page_state.same_prompt(left.run, right.run):
+        names = _by_difference(left, right)
+    if names.left == names.right:
+        names = labels
+    return names if names.left != names.right else Names(names.left, f"{names.right} {_key(right)}")
 
 
-def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
-    """Yield pairs of names, the shortest first. Texts with different prompts are named by their runs' labels."""
-    left_run, right_run = left.run, right.run
-    if page_state.same_prompt(left_run, right_run) and _models(left_run) != _models(right_run):
-        yield _by_models(left, right)
-    elif page_state.same_prompt(left_run, right_run):
-        if all(getattr(left_run.settings, name) == getattr(right_run.settings, name) for name in _BUT_THE_DIAL):
-            yield Names(_by_dial(left), _by_dial(right))
-        yield Names(_by_rule(left), _by_rule(right))
-        yield Names(left_run.settings.draft, right_run.settings.draft)
-    yield Names(_by_line(left), _by_line(right))
+def _by_difference(left: Candidate, right: Candidate) -> Names:
+    runs = left.run, right.run
+    ours, theirs = (run.provenance for run in runs)
+    targets = _distinct_models(ours.target, theirs.target, "an unnamed target")
+    drafters = _distinct_models(ours.drafter, theirs.drafter, "an unnamed drafter")
+    alike = all(getattr(runs[0].settings, name) == getattr(runs[1].settings, name) for name in _BUT_THE_DIAL)
+    rules = [_setting_words(one) if alike else _by_rule(one) for one in (left, right)]
+    drafted_by = [f"drafted by {name}" for name in drafters]
+    parts = [targets, drafted_by, rules, [run.settings.draft for run in runs]]
+    same_models = targets[0] == targets[1] and drafters[0] == drafters[1]
+    told = [part for part in parts if part[0] != part[1] or (part is rules and same_models)]
+    return Names(*(", ".join(side) for side in zip(*told, strict=True)))
 
 
 def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) -> list[str]:
@@ -68,40 +66,20 @@ def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) ->
     Equal names are extended by the runs' labels, and if necessary by the choices' keys."""
     pair = dict(zip((left.choice, right.choice), named(left, right), strict=True))
     names = [pair.get(lane.choice) or named(left, lane).right for lane in lanes]
-    for extended in (_with_line, _with_key):
+    for more in (_by_line, _key):
         counts = Counter(names)
         names = [
-            name if counts[name] == 1 or lane.choice in pair else extended(lane, name)
+            name if counts[name] == 1 or lane.choice in pair or more(lane) in name else f"{name}, {more(lane)}"
             for lane, name in zip(lanes, names, strict=True)
         ]
     return names
 
 
-def _with_line(one: Candidate, name: str) -> str:
-    return name if name == _by_line(one) else f"{name}, {_by_line(one)}"
-
-
-def _with_key(one: Candidate, name: str) -> str:
-    """Append the key, which is never shortened because only its end may differ."""
-    key = one.choice.key
-    return f"{name} ({_isolated(key, len(key))})"
-
-
-def _models(run: Run) -> tuple[str, str]:
-    return run.provenance.target, run.provenance.drafter
-
-
 _BUT_THE_DIAL = {*Settings.__slots__} - {"dial", "gamma", "controller"}
 
 
-def _by_dial(one: Candidate) -> str:
-    """Return the dial, like 'strict' or 'θ = 0.90', with γ if it differs from the source's own."""
-    alike = one.run.settings.drafts_like(one.source.settings)
-    block = "" if alike else f", {one.run.settings.draft}"
-    return _setting_words(one) + block
-
-
 def _setting_words(one: Candidate) -> str:
+    """Return the dial, like 'strict' or 'θ = 0.90'."""
     dial = one.rule.dial
     if dial is None or one.dial is None:
         return one.rule.title
@@ -112,28 +90,14 @@ def _by_rule(one: Candidate) -> str:
     return one.rule.at(one.dial)
 
 
-def _by_models(left: Candidate, right: Candidate) -> Names:
-    targets, drafters = zip(_models(left.run), _models(right.run), strict=True)
-    parts = []
-    if targets[0] != targets[1]:
-        parts.append(_distinct_models(*targets, "an unnamed target"))
-    if drafters[0] != drafters[1]:
-        distinct = _distinct_models(*drafters, "an unnamed drafter")
-        parts.append(Names(f"drafted by {distinct.left}", f"drafted by {distinct.right}"))
-    if _by_rule(left) != _by_rule(right):
-        parts.append(Names(_by_rule(left), _by_rule(right)))
-    return Names(*(", ".join(side) for side in zip(*parts, strict=True)))
-
-
-def _distinct_models(left: str, right: str, unnamed: str) -> Names:
+def _distinct_models(left: str, right: str, unnamed: str) -> list[str]:
     """Return the last parts of the models' names if they differ, otherwise the full names."""
     short = [
         f"the built-in {last}" if first == BUILT_IN else last
         for first, _, last in (name.rstrip("/").rpartition("/") for name in (left, right))
     ]
     model_names = short if short[0] != short[1] else [left, right]
-    first, second = (_isolated(name, MODEL) if name else unnamed for name in model_names)
-    return Names(first, second)
+    return [_isolated(name, MODEL) if name else unnamed for name in model_names]
 
 
 def _by_line(one: Candidate) -> str:
@@ -141,11 +105,18 @@ def _by_line(one: Candidate) -> str:
     return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if is_own else f" at {_setting_words(one)}")
 
 
+def _key(one: Candidate) -> str:
+    """Return the key in brackets, which is never shortened because only its end may differ."""
+    return f"({_isolated(one.choice.key, len(one.choice.key))})"
+
+
 def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Names, across: Across) -> str:
     """Return the main result: the common text, the first difference and the acceptance lengths. For a single text,
     return which view has more to compare."""
     if left.choice == right.choice:
-        return f"Nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
+        where = "here" if across is Across.RULES else "under Rules or models on one prompt"
+        others = "" if across is Across.RUNS else "; runs of other prompts are under All runs"
+        return f"Nothing else here to compare {names.left} with. Decode its prompt with another rule {where}{others}."
     parts = [parting(alignment, names, written(left.run), written(right.run))]
     if left.run.prompt_ids != right.run.prompt_ids and not page_state.same_prompt(left.run, right.run):
         parts.insert(0, "They continue different prompts.")
@@ -157,20 +128,10 @@ def finding(left: Candidate, right: Candidate, alignment: Alignment, names: Name
     return " ".join([*parts, *graded(left.right, right.right, names)])
 
 
-_DECODE, _OTHERS = "Decode its prompt with another rule", "runs of other prompts are under All runs."
-_RULES_VIEW = "under Rules or models on one prompt"
-_ELSEWHERE = {
-    Across.SETTINGS: f"{_DECODE} {_RULES_VIEW}; {_OTHERS}",
-    Across.RULES: f"{_DECODE} here; {_OTHERS}",
-    Across.RUNS: f"{_DECODE} {_RULES_VIEW}.",
-}
-"""Where to find more texts to compare, by view."""
-
-
 def parting(alignment: Alignment, names: Names, *texts: Written) -> str:
     """Return a sentence about the first difference of both texts."""
-    sides = (alignment.left.parts, alignment.right.parts)
-    left, right = (None if at is None else text.pieces[at] for text, at in zip(texts, sides, strict=True))
+    sides, end = (alignment.left.parts, alignment.right.parts), "the end of the text" if alignment.prefix else "nothing"
+    left, right = (end if at is None else _quoted_token(text.pieces[at]) for text, at in zip(texts, sides, strict=True))
     shared = counted(alignment.prefix, alignment.unit.value)
     if alignment.identical and not alignment.prefix:
         return "Both write nothing."
@@ -181,16 +142,11 @@ def parting(alignment: Alignment, names: Names, *texts: Written) -> str:
         if alignment.prefix
         else f"They differ from the first {alignment.unit.value} on: "
     )
-    if left is not None and right is not None:
-        return f"{begin}{names.right} writes {_quoted_token(right)}, {names.left} writes {_quoted_token(left)}."
-    silent, other, token = (names.right, names.left, left) if right is None else (names.left, names.right, right)
-    if not alignment.prefix:
-        return f"{_capital(silent)} writes nothing, {other} begins with {_quoted_token(token)}."
-    return f"{begin}{silent} ends, and {other} goes on with {_quoted_token(token)}."
+    return f"{begin}{names.right} writes {right}, {names.left} writes {left}."
 
 
-def _quoted_token(piece: Piece | None) -> str:
-    return "the end of the text" if piece is None or piece.special else f"“{quoted(piece)}”"
+def _quoted_token(piece: Piece) -> str:
+    return "the end of the text" if piece.special else f"“{quoted(piece)}”"
 
 
 def quoted(piece: Piece) -> str:
@@ -290,19 +246,12 @@ def payload(view: CompareView, shown: Lineup) -> Payload:
 
 def lead(sentence: str) -> None:
     """Draw the main result, which is exact."""
-    documents.lead([Sentence(sentence, "exact", more=MEANING["exact"])])
+    documents.lead([Sentence(sentence, "exact")])
 
 
-def table(rows: Sequence[Difference], names: Names) -> None:
-    """Draw the numbers of both texts."""
+def table(rows: Sequence[Difference], names: Names) -> Table:
+    """Return the numbers of both texts."""
     heads, label = ("number", names.left, names.right, "difference", "basis"), "Both texts in numbers"
     meanings = "; ".join(f"{row.name}: {row.meaning}" for row in rows if row.meaning)
-    bases = " ".join(MEANING[basis] for basis in dict.fromkeys(row.stands for row in rows))
-    documents.draw([Table(heads, list(map(cells, rows)), label, label, {"number": meanings, "basis": bases})])
-
-
-def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
-    """Return the same numbers for a file; shares are fractions."""
-    columns = ("number", names.left, names.right, "difference", "stands on")
-    lines = [(row.name, row.left, row.right, row.change, row.stands) for row in rows]
-    return pd.DataFrame(lines, columns=columns)
+    bases = " ".join(BASES[basis] for basis in dict.fromkeys(row.stands for row in rows))
+    return Table(heads, list(map(cells, rows)), label, label, {"number": meanings, "basis": bases})

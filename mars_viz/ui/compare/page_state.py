@@ -109,22 +109,6 @@ class Candidate:
         return self._alignments[reference]
 
 
-def contender(choice: Choice, catalog: RunCatalogue) -> Candidate:
-    """Return the exact run of a choice. Raises BadInput if its run is missing or cannot be read, and if the setting was
-    not mapped."""
-    source = catalog.opened(choice.run)
-    plain, settings, rule = _simplest(choice, source), source.settings, rule_named(source.settings.rule)
-    dial = rule.checked_dial(settings.dial if choice.dial is None else choice.dial)
-    if plain == Choice(choice.run):
-        run = source.unmapped
-    elif source.dial_map is None or dial is None:
-        why = "This run carries no dial map, so only its own setting is known. Decode it again, or map it."
-        raise EvidenceError(why)
-    else:
-        run = source.dial_map.at(dial, choice.gamma or settings.gamma).unmapped
-    return Candidate(plain, source, run, catalog.labels[choice.run], right_answer(run))
-
-
 def right_answer(run: Run) -> bool | None:
     """Return whether a run's answer is right by the built-in tasks; None for other prompts."""
     item = recognised(run.prompt)
@@ -220,31 +204,40 @@ class Comparison(PageState):
         PageState.look(self, **{"token": "", **parts})
 
     def contender(self, choice: Choice, catalog: RunCatalogue) -> Candidate:
-        """Return the exact run of a choice. Raises BadInput as `contender` does."""
+        """Return the exact run of a choice. Raises BadInput if its run is missing or cannot be read, and if the setting
+        was not mapped."""
         with contained(f"The run {choice.run}"):
             source = catalog.opened(choice.run)
             plain = _simplest(choice, source)
-            if plain not in self.known or self.known[plain].source is not source:
-                self.known[plain] = contender(plain, catalog)
-            return self.known[plain]
+            known = self.known.get(plain)
+            if known is None or known.source is not source:
+                run = _at(choice, source)
+                label = catalog.labels[choice.run]
+                known = self.known[plain] = Candidate(plain, source, run, label, right_answer(run))
+            return known
 
     def answer(self, what: Ask, value: str, reference: Choice, shown: Choice) -> None:
         """Apply the user's action in the component; invalid values are ignored."""
-        if what is Ask.COLOUR:
-            if value in {each.value for each in Colour}:
-                self.look(colour=Colour(value), token=self.view.token)
-            return
-        if what is Ask.TOKEN:
-            if _is_token(value):
-                self.view = replace(self.view, token=value)
-            return
         choice = Choice.read(value)
-        if choice is None:
-            return
-        if what is Ask.PIN:
+        if what is Ask.COLOUR and value in {each.value for each in Colour}:
+            self.look(colour=Colour(value), token=self.view.token)
+        elif what is Ask.TOKEN and _is_token(value):
+            self.view = replace(self.view, token=value)
+        elif what is Ask.PIN and choice is not None:
             self.look(reference=choice, shown=reference if choice == shown else shown)
-        else:
+        elif what is Ask.SHOW and choice is not None:
             self.look(reference=reference, shown=choice)
+
+
+def _at(choice: Choice, source: Run) -> Run:
+    """Return the run at the setting of a choice, without its map. Raises BadInput if it was not mapped."""
+    settings = source.settings
+    if _simplest(choice, source) == Choice(choice.run):
+        return source.unmapped
+    dial = rule_named(settings.rule).checked_dial(settings.dial if choice.dial is None else choice.dial)
+    if source.dial_map is None or dial is None:
+        raise EvidenceError("This run carries no dial map, so only its own setting is known. Decode or map it again.")
+    return source.dial_map.at(dial, choice.gamma or settings.gamma).unmapped
 
 
 @dataclass(frozen=True, slots=True)

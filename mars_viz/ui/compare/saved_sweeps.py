@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,64 +13,47 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
-from mars_viz.analysis.alignment import Alignment, Unit, Written
+from mars_viz.analysis.alignment import Unit
 from mars_viz.components.compare import text_pane, texts_payload
 from mars_viz.components.compare import two_texts as show
 from mars_viz.controllers import CONTROLLERS
 from mars_viz.documents import Table
-from mars_viz.errors import BadInput, RunFileError, SettingError
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
 from mars_viz.sweep import SweepResult, pairing
 from mars_viz.sweep.columns import GRADES, RIGHT, UNGRADED
 from mars_viz.sweep.measures import DRAFTED, cell, told
 from mars_viz.sweep.pairing import Change, Paired, Pairing, SweepSetting
+from mars_viz.sweep.report import CachedSweep
 from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_words, page_state
 from mars_viz.ui.compare.compare_words import SIDES, Names
 from mars_viz.ui.compare.page_state import Comparison
-from mars_viz.ui.documents import draw
+from mars_viz.ui.documents import draw, frame
 from mars_viz.ui.session import bound
 from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
 from mars_viz.words import counted, exactly, number, setting
 
-# figures of the table in order, as far as a sweep has them
 COMPARED = (
-    "tau",
-    "accuracy",
-    "speed_up",
-    "drafted",
-    "acceptance",
-    "relaxed",
-    "rolled_back",
-    "passes",
-    "tokens",
-    "same",
+    *("tau", "accuracy", "speed_up", "drafted", "acceptance"),
+    *("relaxed", "rolled_back", "passes", "tokens", "same"),
 )
+"""Figures of the table in order, if a sweep has them."""
 DIALS = ("from_dial", "to_dial")  # fields of the view
 PROMPT_LENGTH = 80  # maximum number of characters of a prompt in the table
 
 
-def opened_sweep(catalog: SweepCatalogue, name: str) -> SweepResult:
+def opened_sweep(catalog: SweepCatalogue, name: str) -> CachedSweep:
     """Return a sweep. Raises BadInput if it cannot be read or no prompt is finished."""
     if (sweep := catalog.opened(name)) is None:
         raise SettingError(f"No prompt of the sweep {catalog.labels[name]} is finished. Choose another.")
-    return sweep.result
+    return sweep
 
 
-def _version(name: str, result: SweepResult) -> str:
-    """Return a key that changes with the sweep's files. Raises BadInput if they are gone."""
-    try:
-        changed = max(part.stat().st_mtime_ns for part in [result.folder, *result.folder.rglob("*")])
-    except OSError as error:
-        why = f"The sweep {result.folder.name} cannot be read ({error.strerror}). Choose another."
-        raise RunFileError(why) from error
-    return f"{name}@{result.plan.provenance.created}@{result.finished}@{changed}"
-
-
-@st.cache_resource(max_entries=16, show_spinner="Computing the intervals")
-def _compared(_left: SweepSetting, _right: SweepSetting, state: str) -> tuple[Pairing, tuple[Paired, ...]]:
-    both = pairing.pair(_left, _right)
-    return both, pairing.compared(both, COMPARED)
+def _compared(left: SweepSetting, right: SweepSetting) -> tuple[Pairing, tuple[Paired, ...]]:
+    with st.spinner("Computing the intervals"):
+        both = pairing.pair(left, right)
+        return both, pairing.compared(both, COMPARED)
 
 
 def setting_names(both: Pairing) -> Names:
@@ -80,20 +62,21 @@ def setting_names(both: Pairing) -> Names:
     settings = (both.left, both.right)
     plans = [each.result.plan for each in settings]
     if both.one_sweep:  # 'strict', for drafts of full length 'fixed γ', otherwise 'θ = 0.90'
-        plan, dials = plans[0], (both.left.dial, both.right.dial)
-        first, second = (plan.against if dial == plan.strict else setting(plan.symbol, dial) for dial in dials)
-        return Names(first, second)
+        return Names(*(_at(each) for each in settings))
     same_rule = all(plan.over for plan in plans) and plans[0].judged == plans[1].judged
-    labels = [_by_rule(each, alone=same_rule) for each in settings]
     same_target = plans[0].provenance.target == plans[1].provenance.target
     models = [plan.provenance.drafter if same_target else plan.provenance.target for plan in plans]
-    parts = [plan.settings.draft for plan in plans], [visible(name or "an unnamed model") for name in models]
-    for part, differ in zip(parts, (parts[0][0] != parts[0][1], models[0] != models[1]), strict=True):
-        if differ:
-            labels = [f"{label} with {each}" for label, each in zip(labels, part, strict=True)]
-    if labels[0] == labels[1]:
-        labels = [f"{name}, {visible(each.result.folder.name)}" for name, each in zip(labels, settings, strict=True)]
-    return Names(labels[0], labels[1])
+    more = [plan.settings.draft for plan in plans], [visible(name or "an unnamed model") for name in models]
+    parts = [[_by_rule(each, alone=same_rule) for each in settings], *(part for part in more if part[0] != part[1])]
+    names = [" with ".join(side) for side in zip(*parts, strict=True)]
+    if names[0] == names[1]:
+        names = [f"{name}, {visible(each.result.folder.name)}" for name, each in zip(names, settings, strict=True)]
+    return Names(*names)
+
+
+def _at(one: SweepSetting) -> str:
+    plan = one.result.plan
+    return plan.against if one.dial == plan.strict else setting(plan.symbol, one.dial)
 
 
 def _by_rule(one: SweepSetting, *, alone: bool) -> str:
@@ -150,67 +133,24 @@ def sweep_finding(both: Pairing, table: Sequence[Paired], worse: int, better: in
 
 def costs_basis(both: Pairing) -> str:
     """Return a sentence about which sweep's costs the modelled speed-ups use; empty if both have the same."""
-    own_costs, used_costs = (both.left.result.costs, both.right.result.costs), both.costs
-    if None in own_costs or own_costs[0] == own_costs[1]:
+    own, used = (both.left.result.costs, both.right.result.costs), both.costs
+    if None in own or own[0] == own[1]:
         return ""
-    if used_costs[0] == used_costs[1]:
-        whose = "reference" if used_costs[0] is own_costs[0] else "other sweep"
-        return f"Both speed-ups over the target alone are modelled with the costs of passes that the {whose} measured."
-    return (
-        "The speed-ups over the target alone are modelled with the costs of passes that each sweep measured for "
-        "itself, of other models or on another device."
-    )
+    whose = "each sweep measured for itself, of other models or on another device"
+    if used[0] == used[1]:
+        whose = f"the {'reference' if used[0] is own[0] else 'other sweep'} measured"
+    return f"Speed-ups over the target alone are modelled with the costs of passes that {whose}."
 
 
-def _divergence_words(both: Pairing, differences: tuple[np.ndarray, np.ndarray] | None) -> str:
-    references = {each.result.plan.against for each in (both.left, both.right)}
-    listed = " or ".join(sorted(references))
-    if differences is None:
-        reference_text = "strict text" if references == {"strict"} else f"sweep's text at {listed}"
-        return (
-            "The first difference of both texts is known for single prompts only: each sweep's figures count from its "
-            f"own {reference_text}, and these two may differ."
-        )
-    first, exact = differences
-    same, unsure = int((first < 0).sum()), int((~exact).sum())
-    sentence = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
-    if not unsure:
-        return sentence
-    return (
-        f"{sentence} {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from {listed} at the same "
-        "token in both sweeps; they differ from there or later, or not at all."
-    )
-
-
-def _prompt_table(both: Pairing, differences: tuple[np.ndarray, np.ndarray] | None) -> pd.DataFrame:
-    names = (SIDES.left, SIDES.right)
-    frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
-    if both.graded.any():
-        for name, grades in zip(names, both.at("right"), strict=True):
-            frame[f"answer, {name}"] = [GRADES[int(value)] for value in grades]
-    for name, tokens, passes in zip(names, both.at("tokens"), both.at("rounds"), strict=True):
-        frame[f"tokens, {name}"] = tokens
-        frame[f"τ, {name}"] = np.divide(tokens, passes, out=np.full(len(frame), np.nan), where=passes > 0)
-    if any(each.result.plan.cut_by is not None for each in (both.left, both.right)):
-        for name, drafted in zip(names, both.at("drafted"), strict=True):
-            frame[f"drafted, {name}"] = drafted
-    if differences is not None:
-        frame["first differs at token"] = [
-            "never" if first < 0 else f"{first + 1}" if exact else f"{first + 1} or later"
-            for first, exact in zip(*map(np.ndarray.tolist, differences), strict=True)
-        ]
-    return frame
-
-
-def _figure_table(table: Sequence[Paired], called: Names) -> pd.DataFrame:
-    lines = []
-    for row in table:
-        line: dict[str, float | str] = {"figure": row.measure.title, "stands on": row.measure.basis}
-        sides = {called.left: row.left, called.right: row.right, "difference": row.change}
-        for name, interval in sides.items():
-            line |= {name: interval.estimate, f"{name}, from": interval.low, f"{name}, to": interval.high}
-        lines.append(line)
-    return pd.DataFrame(lines)
+def _prompt_table(both: Pairing) -> pd.DataFrame:
+    table = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
+    for side, name in enumerate(SIDES):
+        grades, tokens, passes, drafted = (both.at(column)[side] for column in ("right", "tokens", "rounds", "drafted"))
+        if both.graded.any():
+            table[f"answer, {name}"] = [GRADES[int(value)] for value in grades]
+        table[f"tokens, {name}"], table[f"drafted, {name}"] = tokens, drafted
+        table[f"τ, {name}"] = np.divide(tokens, passes, out=np.full(len(table), np.nan), where=passes > 0)
+    return table
 
 
 def figures(rows: Sequence[Paired], names: Names) -> Table:
@@ -227,16 +167,16 @@ LABEL_LENGTH = 60  # maximum number of characters of a prompt in the list
 _LOOKED_AT = 8 * LABEL_LENGTH  # may include blanks
 
 
-def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
-    """Draw the choice of a prompt and its two texts. `state` identifies the settings and the sweeps' versions."""
+def both_texts(memory: Comparison, both: Pairing, names: Names) -> None:
+    """Draw the choice of a prompt and its two texts."""
     theme.section("Both texts of one prompt")
     changes = pairing.changes(both)
     counts = Counter(changes.values())
-    parts = [f"{number(counts[kind])} {_COUNTED[kind][counts[kind] > 1]}" for kind in Change if counts[kind]]
-    theme.small(f"Of {counted(len(changes), 'prompt')}, changed ones first: {', '.join(parts)}.")
+    parts = [f"{kind.value} {number(counts[kind])}" for kind in Change if counts[kind]]
+    theme.small(f"{counted(len(changes), 'prompt')}, changed ones first: {', '.join(parts)}.")
     place = _chosen(memory, both, changes)
     try:
-        *texts, alignment = _kept(both, state, place)
+        *texts, alignment = pairing.kept(both, place)
     except BadInput as error:
         theme.note(str(error))
         return
@@ -251,20 +191,6 @@ def both_texts(memory: Comparison, both: Pairing, names: Names, state: str) -> N
     ]
     left, right = map(text_pane, names, details, texts, sides)
     show(texts_payload(both.texts[place], left, right, alignment.unit), key="compare-texts")
-
-
-@st.cache_resource(max_entries=32, show_spinner="Aligning both texts")
-def _kept(_both: Pairing, state: str, place: int) -> tuple[Written, Written, Alignment]:
-    return pairing.kept(_both, place)
-
-
-_COUNTED = {
-    Change.WORSE: ("becomes wrong", "become wrong"),
-    Change.BETTER: ("becomes right", "become right"),
-    Change.DIFFERS: ("differs", "differ"),
-    Change.PERHAPS: ("may differ", "may differ"),
-    Change.SAME: ("is identical", "are identical"),
-}
 
 
 def _chosen(memory: Comparison, both: Pairing, changes: Mapping[int, Change]) -> int:
@@ -330,29 +256,29 @@ def over_a_sweep(memory: Comparison) -> None:
 
 def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
     """Draw the figures of both settings and the texts of one prompt; for two sweeps also a table of prompts."""
-    sweeps = [name for name in (memory.view.sweep, memory.view.beside) if name]
-    results, settings = [opened_sweep(catalog, name) for name in sweeps], []
-    columns, shown = st.columns(2, gap="medium"), (results[0], results[-1])
-    for column, field, words, result in zip(columns, DIALS, SIDES, shown, strict=True):
-        default = result.plan.strict if len(results) == 1 and field == DIALS[0] else result.plan.axis.dial.default
-        label = words if len(results) == 1 else f"{words}: {result.plan.title}"
-        settings.append(SweepSetting(result, _dial_input(memory, column, result, field, default, label)))
+    sweeps = [opened_sweep(catalog, name) for name in (memory.view.sweep, memory.view.beside) if name]
+    columns, settings = st.columns(2, gap="medium"), []
+    for column, field, words, sweep in zip(columns, DIALS, SIDES, (sweeps[0], sweeps[-1]), strict=True):
+        plan = sweep.plan
+        default = plan.strict if len(sweeps) == 1 and field == DIALS[0] else plan.axis.dial.default
+        label = words if len(sweeps) == 1 else f"{words}: {plan.title}"
+        settings.append(SweepSetting(sweep.result, _dial_input(memory, column, sweep.result, field, default, label)))
     left, right = settings
     memory.view = replace(memory.view, from_dial=left.dial, to_dial=right.dial)
     navigation.write_link(page_state.to_parameters("", memory.view))
-    state = "&".join([*map(_version, sweeps, results), repr(left.dial), repr(right.dial)])  # sweeps, versions, dials
-    both, rows = _compared(left, right, state)
+    both, rows = sweeps[0].kept(("compared", sweeps[-1], left.dial, right.dial), lambda: _compared(left, right))
     names, ids = setting_names(both), np.array(both.ids, object)
     worse, better = (ids[turned].tolist() for turned in pairing.turned(both))
     compare_words.lead(sweep_finding(both, rows, len(worse), len(better), names))
     for sentence in filter(None, [_controllers_basis(both), "" if both.one_sweep else both.coverage]):
         theme.small(sentence)
-    draw([figures(rows, names)])
+    table = figures(rows, names)
+    draw([table])
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
     st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
-    both_texts(memory, both, names, state)
+    both_texts(memory, both, names)
     what = "setting" if both.one_sweep else "sweep"
-    tables = [share.Table(f"Both {what}s in numbers", f"{what}s-compared", partial(_figure_table, rows, names))]
+    tables = [share.Table(f"Both {what}s in numbers", f"{what}s-compared", lambda: frame(table))]
     if not both.one_sweep:
         prompts = _prompt_by_prompt(both)
         tables.append(share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts))
@@ -361,10 +287,8 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
 
 
 def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
-    parted = pairing.divergence(both)
-    prompts = _prompt_table(both, parted)
+    prompts = _prompt_table(both)
     theme.section("Prompt by prompt")
-    theme.small(_divergence_words(both, parted))
     st.dataframe(
         prompts,
         hide_index=True,
@@ -392,33 +316,27 @@ def chosen_sweep(memory: Comparison, column: DeltaGenerator, catalog: SweepCatal
 
 def chosen_beside(memory: Comparison, column: DeltaGenerator, catalog: SweepCatalogue) -> None:
     """Draw the picker of the other sweep, empty for the same; one that cannot be opened is left out with a note."""
-    others, why = [name for name in catalog.entries if name != memory.view.sweep], ""
-    if memory.view.beside and memory.view.beside not in others:
-        why = "There is no other sweep of the link's second name here; two settings of one are shown instead."
+    others = [name for name in catalog.entries if name != memory.view.sweep]
+    try:
+        if memory.view.beside and memory.view.beside not in others:
+            raise SettingError("There is no other sweep of the link's second name here.")
+        if memory.view.beside:
+            opened_sweep(catalog, memory.view.beside)
+    except BadInput as error:
+        theme.note(f"{error} Two settings of one sweep are shown instead.")
         memory.view = replace(memory.view, beside="")
     words = {"": "the same sweep at another setting", **catalog.labels}
-
-    def choose(name: str) -> None:
-        memory.look(beside=name, from_dial=None, to_dial=None)
-
     bound(
         column.selectbox,
         "Compare with",
         "compare-beside",
         memory.view.beside,
-        choose,
+        lambda name: memory.look(beside=name, from_dial=None, to_dial=None),
         options=["", *others],
         format_func=words.__getitem__,
         disabled=not others,
         help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
     )
-    try:
-        if memory.view.beside:
-            opened_sweep(catalog, memory.view.beside)
-    except BadInput as error:
-        why = f"{error} Two settings of one sweep are shown instead."
-        memory.view = replace(memory.view, beside="")
-    theme.note(why)
 
 
 def _dial_input(

@@ -6,8 +6,10 @@ Foreign text is escaped. Requirements on the manifest are checked before the rec
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from typing import Any, TypeAlias, TypeVar
 
 import streamlit as st
@@ -20,15 +22,15 @@ from mars_viz.analysis.lesson_sums import close_calls, gain
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.components.stepper import stepper
 from mars_viz.escapes import Html, html, markdown
-from mars_viz.exploration import shown
+from mars_viz.exploration import Segment, shown
 from mars_viz.figures.style import UNBROKEN
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA, MarsCode
 from mars_viz.run import Run
 from mars_viz.runfiles.manifest import Manifest
-from mars_viz.ui import faults, links, navigation, tab_jobs, theme
-from mars_viz.ui.jobs.models import LEFT, Job, JobState, Report, TaskStep, background_task
+from mars_viz.ui import links, navigation, tab_jobs, theme
+from mars_viz.ui.jobs.models import TaskStep, background_task
 from mars_viz.ui.links import Opened
 from mars_viz.ui.models_form import not_built_in
 from mars_viz.ui.session import PageState, current_session
@@ -75,7 +77,6 @@ class LessonPageState(PageState):
     view: LessonView = field(default_factory=LessonView)
     run: str = ""  # id of the shown run; empty for none
     chosen: dict[int, str] = field(default_factory=dict)  # by lesson number; other lessons show their samples
-    tasks: dict[str, Job[Report]] = field(default_factory=dict)  # background tasks of this tab by name
 
     def opened(self, parameters: Mapping[str, str]) -> Opened[LessonView]:
         """Return the view of a link, and choose the link's run for its lesson."""
@@ -109,18 +110,23 @@ T = TypeVar("T")
 Facts: TypeAlias = Run | Manifest  # provides a run's settings, and whether it has rounds and a dial map
 
 
+WRITTEN = tomllib.loads((files(__package__) / "lessons.toml").read_text("utf-8"))
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """Requirement for a run."""
 
-    missing: str  # why a run without it is unsuitable, as a sentence
+    name: str  # in lessons.toml, which has a sentence on unsuitable runs
     of_facts: Callable[[Facts], bool] = lambda facts: True  # checks the manifest; True if the run may be suitable
     of_records: Callable[[Run], bool] = lambda run: True  # checks the records
 
 
 def lacking(run: Run, needs: tuple[Need, ...]) -> str:
     """Return why a run is unsuitable, as a sentence; empty if it is suitable."""
-    return next((need.missing for need in needs if not (need.of_facts(run) and need.of_records(run))), "")
+    return next(
+        (WRITTEN["needs"][need.name] for need in needs if not (need.of_facts(run) and need.of_records(run))), ""
+    )
 
 
 def is_lossless(facts: Facts) -> bool:
@@ -144,57 +150,34 @@ def mapped_gamma(run: Run) -> int:
     return run.settings.gamma if run.settings.gamma in gammas else max(gammas)
 
 
-JUDGED = Need(
-    "No drafted token was judged in this run, so its acceptance rate α is unknown.",
-    of_records=lambda run: not math.isnan(gain(run).alpha),
-)
-CHAINS = Need(
-    "This run drafts trees, and this lesson reckons with chains.", lambda facts: not facts.settings.drafts_trees
-)
-GREEDY = Need(
-    "This run is sampled: drafts are kept by chance, which is lesson 3. This lesson is about greedy decoding.",
-    lambda facts: facts.settings.temperature == 0,
-)
-ROUNDS = Need("This run has no rounds: nothing was drafted.", lambda facts: bool(facts.rounds))
-STRICT_KNOWN = Need(
-    "This run does not say what strict verification would have written: it has no dial map.",
-    lambda facts: (
-        facts.dial_map is not None
-        or facts.settings.dial == getattr(rule_named(facts.settings.rule).dial, "strict", None)
-    ),
-)
-SAMPLED = Need(
-    "This run is greedy: no token was drawn, so there are no two distributions to compare.",
-    lambda facts: facts.settings.temperature > 0,
-)
-UNCUT = Need(
-    "This run cut its distributions by top-k or top-p, and the records do not hold what was left.",
-    lambda facts: not facts.settings.cuts_distributions,
-)
-BOTH_KNOWN = Need(
-    "No drafted position of this run recorded both distributions.", of_records=lambda run: bool(lesson_sums.places(run))
-)
-THETA_DIAL = Need(
-    "The rule of this run has no ratio threshold θ to move.",
-    lambda facts: (
-        rule_named(facts.settings.rule).dial == THETA
-        and not (facts.settings.temperature == 0 and rule_named(facts.settings.rule).name == MarsCode.name)
-    ),
-)
-RUNNER_UP = Need(
-    "The drafter never proposed the target's second choice in this run, so no ratio decides anything.",
-    of_records=lambda run: len(close_calls(run)) > 0,
-)
-SECOND_CHOICE = Need(
-    "This run recorded no drafter's second choice: its drafter has no distribution, or nothing was drafted.",
-    of_records=lambda run: choices(run).total() > 0,
-)
-TEXTS = Need(
-    "This run has no dial map of two texts or more: what other settings write is unknown, or always the same.",
-    lambda facts: facts.dial_map is not None,
-    lambda run: run.dial_map is not None and len(run.dial_map.segments_for(mapped_gamma(run))) > 1,
-)
+def mapped_texts(run: Run) -> tuple[Segment, ...]:
+    """Return the segments of the run's map at `mapped_gamma`; empty without a map."""
+    return () if run.dial_map is None else run.dial_map.segments_for(mapped_gamma(run))
 
+
+def _turns_theta(facts: Facts) -> bool:
+    """Return True if the rule's dial is θ, except for the released code at temperature 0."""
+    rule = rule_named(facts.settings.rule)
+    return rule.dial == THETA and not (facts.settings.temperature == 0 and rule.name == MarsCode.name)
+
+
+def _strict_known(facts: Facts) -> bool:
+    dial = rule_named(facts.settings.rule).dial
+    return facts.dial_map is not None or facts.settings.dial == (None if dial is None else dial.strict)
+
+
+JUDGED = Need("judged", of_records=lambda run: not math.isnan(gain(run).alpha))
+CHAINS = Need("chains", lambda facts: not facts.settings.drafts_trees)
+GREEDY = Need("greedy", lambda facts: facts.settings.temperature == 0)
+ROUNDS = Need("rounds", lambda facts: bool(facts.rounds))
+STRICT_KNOWN = Need("strict_known", _strict_known)
+SAMPLED = Need("sampled", lambda facts: facts.settings.temperature > 0)
+UNCUT = Need("uncut", lambda facts: not facts.settings.cuts_distributions)
+BOTH_KNOWN = Need("both_known", of_records=lambda run: bool(lesson_sums.places(run)))
+THETA_DIAL = Need("theta_dial", _turns_theta)
+RUNNER_UP = Need("runner_up", of_records=lambda run: len(close_calls(run)) > 0)
+SECOND_CHOICE = Need("second_choice", of_records=lambda run: choices(run).total() > 0)
+TEXTS = Need("texts", lambda facts: facts.dial_map is not None, lambda run: len(mapped_texts(run)) > 1)
 
 BUILT_IN_PAIR = "The built-in pair"  # models of the included measurements, at the beginning of a sentence
 
@@ -226,12 +209,11 @@ class Lesson:
     name: str
     title: str
     point: str
-    text: tuple[str, ...]  # Paragraphs next to the picture. Trusted Markdown.
+    text: tuple[str, ...]  # paragraphs next to the picture, as trusted Markdown
     question: str
     answer: str  # trusted Markdown
     sample: str  # id of the lesson's sample run
     needs: tuple[Need, ...]  # requirements for other runs
-    thumbnail: Callable[[Run], str]  # returns a small SVG picture of a run without lacks
     show: Callable[[LessonPageState, Run], None] | None = None  # draws the picture and its control; None for `picture`
     whole_width: bool = False  # True if the picture needs the full width, with the text above it
     picture: Callable[[Run, Iterable[Run]], LessonPicture | None] | None = None
@@ -261,6 +243,12 @@ class Lesson:
                 theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
             else:
                 moving(page_state, shown)
+
+
+def texts(name: str) -> dict[str, Any]:
+    """Return the fields of a lesson that lessons.toml has, with every paragraph in one line."""
+    joined = {field: [" ".join(each.split()) for each in text.split("\n\n")] for field, text in WRITTEN[name].items()}
+    return {field: tuple(lines) if field == "text" else lines[0] for field, lines in joined.items()}
 
 
 def once(key: str, run: Run, make: Callable[[], T], *more: object) -> T:
@@ -315,17 +303,13 @@ def moving(page_state: LessonPageState, shown: LessonPicture) -> None:
     write_address(page_state)
 
 
-POLL = 0.5  # seconds between polls of a task
-
-
 def draw_aside(page_state: LessonPageState, run: Run, lesson: Lesson, name: str) -> None:
     """Draw the figure next to a lesson's own, and the button or the progress of the tab's task that measures it."""
     if lesson.aside is None or lesson.measured is None:
         return
-    tasks, (label, doing, find) = page_state.tasks, lesson.measured
-    task = tasks.get(name)
+    (label, doing, find), task = lesson.measured, st.session_state.get(f"task-{name}")
     measured = None if task is None else task.progress.result
-    models = "" if task is None or task.choice is None or measured is None else not_built_in(task.choice)
+    models = "" if task is None or measured is None else not_built_in(task.choice)
     aside = lesson.aside(run, theme.figure_theme(), page_state.view.dial, measured, models or BUILT_IN_PAIR)
     if isinstance(aside, str):
         theme.small(aside)
@@ -334,22 +318,8 @@ def draw_aside(page_state: LessonPageState, run: Run, lesson: Lesson, name: str)
         draw(page_state, aside.figure, name)
         theme.small(aside.words, aside.more)
         theme.note(aside.warning)
-    if task is not None and not task.progress.state.finished:
-        faults.fragment(tab_jobs.watch, run_every=POLL)(
-            task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
-        )
-        return
-
-    def start() -> None:
-        tasks[name] = background_task(find, current_session().models)
-        tab_jobs.shared_worker().submit(tasks[name])
-
-    words = label + " again" * (task is not None)
-    st.button(markdown(words), on_click=start, key=f"ask-{name}")
-    if task is not None and task.progress.state is JobState.FAILED:
-        theme.note(task.progress.error)
-    elif task is not None and task.progress.abandoned and task.progress.state is JobState.CANCELLED:
-        theme.note(f"{LEFT}; its results until then are shown.")
+    labels, chosen = (label, f"{label} again"), current_session().models
+    tab_jobs.background(f"ask-{name}", "", labels, "", lambda: background_task(find, chosen), doing, name=name)
 
 
 def run_caption(page_state: LessonPageState, run: Run) -> None:

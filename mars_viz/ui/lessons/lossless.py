@@ -9,12 +9,11 @@ import streamlit as st
 
 from mars_viz.analysis.lesson_sums import OTHERS, Overlap, Place, overlap, places, total_variation, trials
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import BLUE, QUIET, RED, stacked_bars
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonPageState, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonPageState, LessonPicture, texts
 from mars_viz.ui.session import bound
 from mars_viz.words import number, shown_token
 
@@ -74,18 +73,6 @@ def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
     }
 
 
-def thumbnail(run: Run) -> str:
-    """Return both distributions at the most instructive position: shared, target only and drafter only."""
-    laws = overlap(run, _telling(run))
-    return stacked_bars(
-        [
-            ((float(shared), QUIET), (float(residual), BLUE), (float(q - shared), RED))
-            for token, shared, residual, q in zip(laws.tokens, laws.shared, laws.residual, laws.q, strict=True)
-            if token != OTHERS
-        ]
-    )
-
-
 def _label(run: Run, place: Place) -> str:
     index, node = place
     token = int(run.rounds[index].speculation.tokens[node])
@@ -103,28 +90,10 @@ def caution(run: Run) -> str:
 
 
 LESSON = Lesson(
-    name="Lossless",
-    title="Why rejection sampling is lossless",
-    point="Where q exceeds p, drafts are rejected just often enough: the text follows the target's distribution.",
-    text=(
-        "At a position the drafter gives every token x a probability q(x), the target p(x). The drafter draws x from "
-        "q, and it is kept with probability min(1, p(x)/q(x)). So x is **drafted and kept** with probability "
-        "min(p, q): grey.",
-        "Where q is above p (orange) drafts are rejected. Just as often, the target writes from the residual (p − q)₊, "
-        "where q is below p: blue, normalised to 1. **Grey plus blue is p**, whatever the drafter proposes.",
-    ),
-    question="A drafter that is always wrong: does it change the text?",
-    answer=(
-        "It does not change the text's **distribution**. If q and p share nothing, every draft is rejected and every "
-        "token is drawn from (p − q)₊ = p. A sampled text is another one all the same: with another drafter the same "
-        "seed draws other tokens, from the same distribution. At T = 0 the text itself stays the same, token for token "
-        "(but for rounding). What changes is the speed: drafts are kept with probability 1 − TV(p, q)."
-    ),
-    sample="4-story-sampled-lossless",
+    **texts("lossless"),
     needs=(base.SAMPLED, base.UNCUT, base.BOTH_KNOWN),
     caution=caution,
     show=show,
-    thumbnail=thumbnail,
     picture=lambda run, other_runs: _pictured(run, overlap(run, _telling(run))),
     told=lambda run: f"At {_label(run, _telling(run))}. {_finding(overlap(run, _telling(run)))}",
 )

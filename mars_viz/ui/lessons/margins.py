@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mars_viz.components.explorer.element import Look, explorer
-from mars_viz.figures.svg import AMBER, QUIET, stacked_bars
-from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonPageState, write_address
-
-_POSITIONS = 64  # maximum number of positions in the thumbnail
-_FLOOR = 0.5  # start of its axis: few ratios are below
+from mars_viz.ui.lessons.base import GREEDY, RUNNER_UP, THETA_DIAL, Lesson, LessonPageState, texts, write_address
 
 
 def _show(page_state: LessonPageState, run: Run) -> None:
@@ -23,37 +16,4 @@ def _show(page_state: LessonPageState, run: Run) -> None:
     write_address(page_state)
 
 
-def thumbnail(run: Run) -> str:
-    """Return bars of z2/z1 at the first drafted positions, with relaxed ones in another colour."""
-    theta = THETA.default if run.settings.dial is None else run.settings.dial
-    values = []
-    for round_ in run.rounds:
-        spec = round_.speculation
-        z1, z2 = (z[spec.judging_rows].astype(np.float64) for z in (spec.z1, spec.z2))
-        values += np.where(z1 > 0, np.maximum(z2, 0) / np.where(z1 > 0, z1, 1), 0).tolist()
-    return stacked_bars(
-        [((max(0.0, ratio - _FLOOR), AMBER if ratio > theta else QUIET),) for ratio in values[:_POSITIONS]]
-    )
-
-
-LESSON = Lesson(
-    name="MARS",
-    title="The MARS rule",
-    point="MARS also keeps a drafted runner-up if its logit's ratio to the largest one is above θ: z2/z1 > θ.",
-    text=(
-        "**Bright** tokens have a ratio z2/z1 near 1 ([arXiv 2601.15498](https://arxiv.org/abs/2601.15498)). Move θ to "
-        "the left: more runner-ups are kept (◆), and after the first the text may differ. The ratio is **not** that of "
-        "the probabilities: z1 = 30, z2 = 27.5 give 0.917, while p2/p1 = exp(z2 − z1) ≈ 0.08 at T = 1 (lesson 5).",
-    ),
-    question="Is the text at a lower θ still what the target would have written?",
-    answer=(
-        "Only up to the first ◆. The rule is **lossy**: each ◆ is a token that the target would not have chosen, and "
-        "all that follows is written after it. Often both tokens serve; where one of them decides the answer to a "
-        "question it may be wrong, as in lesson 6."
-    ),
-    sample="1-story-mars",
-    needs=(GREEDY, THETA_DIAL, RUNNER_UP),
-    show=_show,
-    thumbnail=thumbnail,
-    whole_width=True,
-)
+LESSON = Lesson(**texts("margins"), needs=(GREEDY, THETA_DIAL, RUNNER_UP), show=_show, whole_width=True)

@@ -10,15 +10,13 @@ import numpy as np
 from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
 from mars_viz.analysis.rulings import changed, moved, opinion, own_dial, ruling
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import AMBER, BLUE, lines
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonPicture
+from mars_viz.ui.lessons.base import RUNNER_UP, Lesson, LessonPicture, texts
 
 REACH = 40  # range of the constant, in both directions
 COMPARED = ("mars", "mars-margin", "mars-odds")  # the same idea by ratio, by difference and by probability
-_CALLS = 8  # maximum number of curves in the thumbnail
 DRAWN = 12  # maximum number of curves, the closest runner-ups first
 STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])  # points of a curve, relative to its start
 
@@ -75,32 +73,4 @@ def _rounded(ratio: float) -> float | None:
     return float(f"{ratio:.4g}") if np.isfinite(ratio) else None
 
 
-def thumbnail(run: Run) -> str:
-    """Return curves of the closest runner-ups' ratios when a constant is added to every logit."""
-    c = np.linspace(-REACH, REACH, 81)
-    shifted = close_calls(run).ratio(c)[:, :_CALLS]  # [81, M]
-    theta = (c, np.full(81, THETA.default), BLUE, True)
-    return lines([*((c, column, AMBER, False) for column in shifted.T), theta], 1.1)
-
-
-LESSON = Lesson(
-    name="The ratio",
-    title="What the ratio of logits does not say",
-    point="Adding a constant to every logit changes no probability, yet it changes z2/z1, and with it what MARS keeps.",
-    text=(
-        "softmax(z + c) = softmax(z): a model's logits have no fixed zero. The ratio z2/z1 depends on where that zero "
-        "is; the **margin** z1 − z2 and **p2/p1** do not.",
-        "Where z1 ≤ 0 the ratio means nothing (of two negative logits it is above 1), so the rule is strict there. A "
-        "threshold that was tuned for one model says little about another.",
-    ),
-    question="Does the paper's θ = 0.9 carry over to a model whose logits lie 10 higher?",
-    answer=(
-        "No: every ratio moves towards 1, so more runner-ups pass. With z1 = 20 and z2 = 17.5 the ratio is 0.875 and "
-        "the runner-up is rejected; with 30 and 27.5 it is 0.917 and kept. Yet p2/p1 ≈ 0.08 both times (T = 1). "
-        "Compare models by the margin or by p2/p1."
-    ),
-    sample="1-story-mars",
-    needs=(RUNNER_UP,),
-    thumbnail=thumbnail,
-    picture=_picture,
-)
+LESSON = Lesson(**texts("ratio"), needs=(RUNNER_UP,), picture=_picture)

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from mars_viz.analysis.lesson_sums import gain, strict_runs
 from mars_viz.analysis.metrics import Summary, summary
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import QUIET, RED, stacked_bars
 from mars_viz.run import Run
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonPicture, texts
 from mars_viz.words import counted, number
 
 
@@ -57,31 +56,9 @@ def strict_text(run: Run, knobs: Mapping[str, float]) -> Run | None:
     return runs.get(int(knobs.get("drafted", 0)), runs.get(run.settings.gamma, longest))
 
 
-def thumbnail(run: Run) -> str:
-    """Return bars of accepted and rolled-back tokens at every block length."""
-    strict = map(summary, strict_runs(run).values())
-    return stacked_bars([((each.kept, QUIET), (each.rolled_back, RED)) for each in strict])
-
-
 LESSON = Lesson(
-    name="Rollback",
-    title="What a rollback costs",
-    point="A draft is kept only where it is the target's own choice. All after the first rejection is rolled back.",
-    text=(
-        "The target verifies from left to right. In place of the **first** token that is not its own choice it writes "
-        "its own, and everything drafted after that is discarded: it continues a token that is not in the text.",
-        "The target had already read those tokens, and the drafter all but its last one, so both **caches** drop them. "
-        "Move γ and see how much of the draft is rolled back; below, the text can be watched step by step.",
-    ),
-    question="After a rejection at the first position, was the target's pass wasted?",
-    answer=(
-        "No. The pass also says what the target writes **instead**, so every round yields at least one token that the "
-        "target alone would have needed a pass for. In the worst case speculative decoding runs as many target passes "
-        "as plain decoding; it loses the drafting, and what a pass over γ + 1 positions costs more than over one."
-    ),
-    sample="2-story-strict",
+    **texts("rollback"),
     needs=(base.CHAINS, base.GREEDY, base.ROUNDS, base.STRICT_KNOWN),
-    thumbnail=thumbnail,
     picture=picture,
     played=strict_text,
 )

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from mars_viz.analysis.map_grid import along_dial
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.demo.tasks import FREE_WORDING, final_answer
 from mars_viz.exploration import DialMap, Segment
 from mars_viz.figures import Theme
 from mars_viz.figures.engines import accuracy_curve
-from mars_viz.figures.svg import AMBER, RED, lines
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
@@ -21,7 +17,7 @@ from mars_viz.run import Run
 from mars_viz.samples import recorded_grades
 from mars_viz.ui.jobs.tasks import PER_TASK, grade
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, texts
 
 
 def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
@@ -37,7 +33,7 @@ def picture(run: Run, other_runs: Iterable[Run]) -> LessonPicture:
         "strictTau": strict.tau if strict.complete else None,
         "graded": answer is not None,
         "prompt": run.prompt,
-        "segments": [written(run, each, strict, answer) for each in dial_map.segments_for(base.mapped_gamma(run))],
+        "segments": [written(run, each, strict, answer) for each in base.mapped_texts(run)],
     }
     label = f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict"
     initial = _inside(dial_map, dial.checked(run.settings.dial))
@@ -90,41 +86,9 @@ def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> 
     }
 
 
-def thumbnail(run: Run) -> str:
-    """Return the tokens per pass over the dial, shaded at wrong answers."""
-    assert run.dial_map is not None  # required by the lesson
-    segments, exercise = run.dial_map.segments_for(base.mapped_gamma(run)), recognised(run.prompt)
-    tau = along_dial(segments, lambda segment: segment.tau)
-    bands = [
-        (segment.low, segment.high, RED)
-        for segment in segments
-        if segment.complete and exercise and final_answer(run.decode(segment.token_ids)) != exercise.answer
-    ]
-    x, y = np.repeat(tau.edges, 2)[1:-1], np.repeat(tau.values, 2)
-    finite = tau.values[np.isfinite(tau.values)]  # empty if every text was cut short
-    return lines([(x, y, AMBER, False)], 1.15 * float(finite.max(initial=1.0)), bands)
-
-
 LESSON = Lesson(
-    name="Choosing θ",
-    title="How to choose θ",
-    point="A lower θ mostly yields more tokens per pass, and at some point wrong answers. Grade a task to see where.",
-    text=(
-        "The run has a dial map: every text that θ can make of its prompt (**exact**). Move θ; the marked part differs "
-        "from strict verification's text.",
-        "Neither the speed-up nor the share of kept drafts shows damage, and one prompt proves little. Grade a task: "
-        "prompts like your own, each answered at every θ.",
-    ),
-    question="No error in 60 exercises at θ = 0.9: is it safe?",
-    answer=(
-        "Not proven. Where none of 60 went wrong, the share that does may still be 6 % (95 % interval): one in "
-        "seventeen. And it was measured on *these* exercises: the sample “A word problem that θ = 0.9 gets wrong and "
-        "strict gets right” is another of their kind. Grade more prompts, of your own kind, and compare with strict on "
-        "the same ones (Tune, or `mars-viz sweep`)."
-    ),
-    sample="6-counting-damaged",
+    **texts("theta"),
     needs=(base.THETA_DIAL, base.TEXTS),
-    thumbnail=thumbnail,
     picture=picture,
     aside=_accuracy,
     measured=(f"Grade {len(FREE_WORDING) * PER_TASK} exercises here", "Decoding held-out exercises …", grade),

@@ -6,15 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 
-import numpy as np
-
 from mars_viz.analysis.branching import chances, choices, tree_tokens
 from mars_viz.analysis.lesson_sums import expected_tokens, round_cost
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run
 from mars_viz.samples import recorded_costs
-from mars_viz.ui.lessons.base import GREEDY, SECOND_CHOICE, Lesson, LessonPicture
+from mars_viz.ui.lessons.base import GREEDY, SECOND_CHOICE, Lesson, LessonPicture, texts
 from mars_viz.words import counted, number
 
 MOST = 32  # maximum number of nodes in a draft
@@ -84,40 +81,13 @@ def _nearest(value: float, stops: tuple[float, ...]) -> float:
     return min(stops, key=lambda stop: abs(stop - value))
 
 
-def thumbnail(run: Run) -> str:
-    """Return the tokens per pass of the best tree and of a chain, by number of nodes, for the run's drafter."""
-    (alpha, second), nodes = chances(choices(run)), np.arange(1, 25)
-    tree = tree_tokens(alpha, second, len(nodes))
-    chain = np.array([float(expected_tokens(alpha, int(n))) for n in nodes])
-    x = (nodes - 1) / (len(nodes) - 1)
-    return lines([(x, chain, QUIET, False), (x, tree, BLUE, False)], 1.1 * float(tree[-1]))
-
-
 LESSON = Lesson(
-    name="Trees",
-    title="Why drafts branch",
-    point="A chain ends at its first wrong token. A branch has a second choice at hand, verified in the same pass.",
-    text=(
-        "In a **tree** every node is read in one target pass, and sees its own path alone. At most one path is kept. "
-        "The drafter's first choice is right with probability α; where it is not, the second is with *b*. So a node is "
-        "kept with the **product** along its path, and a pass yields 1 + the sum over all nodes.",
-        "The best tree of *n* nodes takes the *n* largest products ([Sequoia](https://arxiv.org/abs/2402.12374)). What "
-        "it costs: each node, of a tree or a chain, makes the pass dearer by *v*. Drafting is left out here.",
-    ),
-    question="With a drafter that is nearly always right, is a tree worth it?",
-    answer=(
-        "Hardly. With α = 0.9 and b = 0.5 a second child is kept with (1 − α)·b = 0.05 of what its parent is, and the "
-        "28th token of a chain still with 0.9²⁸ = 0.052: the best tree is a **chain** up to 28 nodes. With α = 0.6 it "
-        "branches from the fourth node on, since 0.6⁴ = 0.13 is below (1 − 0.6)·0.5 = 0.2. A tree pays where the "
-        "drafter is unsure, and where further positions are cheap: on a GPU that waits for memory, at small batches."
-    ),
-    sample="1-story-mars",
+    **texts("trees"),
     needs=(GREEDY, SECOND_CHOICE),
     caution=lambda run: (
         f"Only {counted(n, 'place')} of this run say how good its drafter is."
         if (n := choices(run).total()) < 20
         else ""
     ),
-    thumbnail=thumbnail,
     picture=picture,
 )

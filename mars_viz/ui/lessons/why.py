@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.lesson_sums import Gain, expected_speed_up, expected_tokens, gain, round_cost
+from mars_viz.analysis.lesson_sums import Gain, expected_tokens, gain, round_cost
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import disturbance
 from mars_viz.figures import Theme
 from mars_viz.figures.engines import pass_costs
-from mars_viz.figures.svg import BLUE, QUIET, lines
 from mars_viz.run import Run, Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import TaskStep
 from mars_viz.ui.lessons import base
-from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture
+from mars_viz.ui.lessons.base import Lesson, LessonAside, LessonPicture, texts
 from mars_viz.words import number, short_device
 
 LONGEST = 16  # maximum γ of the control
@@ -71,15 +70,6 @@ def _passes(
     return LessonAside(pass_costs(costs, colours), words, more, disturbance(costs))
 
 
-def thumbnail(run: Run) -> str:
-    """Return the speed-up formula's curve over α, at the run's own γ and cost."""
-    run_gain = gain(run)
-    alpha = np.linspace(0, 1, 61)
-    curve = expected_speed_up(alpha, run_gain.gamma, run_gain.c if run_gain.timed else 0.1)
-    top = 1.1 * max(1.0, float(curve[-1]))
-    return lines([(alpha, np.ones(61), QUIET, True), (alpha, curve, BLUE, False)], top)
-
-
 def dials(gains: Gain) -> tuple[Knob, ...]:
     """Return the controls of α, γ and c, initially at the run's values."""
     initial_cost = min(1.0, round(gains.c, 2)) if gains.timed else 0.1
@@ -91,25 +81,8 @@ def dials(gains: Gain) -> tuple[Knob, ...]:
 
 
 LESSON = Lesson(
-    name="Drafting",
-    title="Why drafting pays",
-    point="A large model's pass over several tokens takes little longer than over one, so a small model drafts them.",
-    text=(
-        "The **drafter** proposes γ tokens; each costs *c* target passes. The **target** scores them in one pass and "
-        "keeps each with probability α, up to the first rejection. If that pass costs what one over a single token "
-        "costs (see below), the speed-up is "
-        r"$\dfrac{1-\alpha^{\gamma+1}}{(1-\alpha)(\gamma c+1)}$ "
-        "([paper](https://arxiv.org/abs/2211.17192)).",
-    ),
-    question="With a very good drafter, why not draft a hundred tokens at once?",
-    answer=(
-        "A further token counts only if **all** before it are kept, which has probability α^γ, while its cost c stays. "
-        "With α = 0.8 a pass yields at most 1 / (1 − α) = 5 tokens on average, however long the block. Move γ to the "
-        "right: wherever c > 0 and α < 1, the speed-up falls from some γ on."
-    ),
-    sample="1-story-mars",
+    **texts("why"),
     needs=(base.CHAINS, base.JUDGED),
-    thumbnail=thumbnail,
     picture=picture,
     aside=_passes,
     measured=("Measure the passes on this device", "Timing passes of both models …", _measure),

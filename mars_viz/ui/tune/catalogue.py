@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import streamlit as st
 
 from mars_viz import default_folders, locks, samples
 from mars_viz.analysis.intervals import Bootstrap
 from mars_viz.errors import BadInput, RunFileError, contained
+from mars_viz.options import option
 from mars_viz.sweep import Plan, load_sweep
 from mars_viz.sweep.grid import MOST, GridAxis, varied_axis
 from mars_viz.sweep.measures import METHODS, Terms
@@ -47,6 +48,11 @@ def _others(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, text.split(","))))[:MOST_COMPARED]
 
 
+def _tolerated(label: str, about: str, link: str = "") -> Any:
+    """Return an option in percentage points."""
+    return option(POINTS, label, about, kind=float, low=LEAST_POINTS, high=100.0, step=0.5, link=link)
+
+
 @dataclass(frozen=True, slots=True)
 class TuneView:
     """State of the Tune page."""
@@ -54,13 +60,28 @@ class TuneView:
     sweep: str = links.text("sweep")  # name of the sweep's folder; empty for the newest
     dial: float | None = links.number("dial")  # the chosen setting; None for the recommended one
     others: tuple[str, ...] = links.parameter("with", _others, ",".join, ())  # names of sweeps to compare with
-    points: float = links.number("loss", POINTS, LEAST_POINTS, 100)  # tolerated loss of accuracy in percentage points
-    confidence: float = links.number("confidence", CONFIDENCE, 0.5, MOST_CONFIDENCE)
-    """Confidence of the recommendation and of all intervals."""
-    intervals: str = links.one_of("intervals", BCA, METHODS)
-    """Name in `METHODS`."""
-    cut_off: float = links.number("cut_off", POINTS, LEAST_POINTS, 100)  # tolerated increases, in percentage points
-    looping: float = links.number("looping", POINTS, LEAST_POINTS, 100)
+    points: float = _tolerated(
+        "Tolerated loss of accuracy, points", "A setting is safe where its loss is shown to be no larger", "loss"
+    )
+    confidence: float = option(
+        CONFIDENCE,
+        "Confidence",
+        "For the safe range and all intervals of this sweep",
+        kind=float,
+        low=0.5,
+        high=MOST_CONFIDENCE,
+        step=0.01,
+    )
+    intervals: str = option(
+        BCA,
+        "Intervals by the bootstrap",
+        "BCa corrects the percentile interval for bias and skew",
+        choices=tuple(METHODS),
+    )
+    cut_off: float = _tolerated("Tolerated increase of answers cut off, points", "Answers that end at the length limit")
+    looping: float = _tolerated(
+        "Tolerated increase of looping answers, points", "Answers that repeat a phrase without a break"
+    )
 
     @property
     def terms(self) -> Terms:
@@ -217,7 +238,7 @@ class SweepCatalogue:
         if samples.is_sample_sweep(entry.path):
             return f"Sample · {sweep_label(entry.plan)}"
         share = "" if entry.complete else f", {number(entry.finished)} of {number(entry.plan.prompts)} done"
-        return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
+        return f"{sweep_label(entry.plan)} · {entry.plan.provenance.created[:16].replace('T', ' ')}{share}"
 
 
 def _same_reference(base: Plan, other: Plan) -> bool:
@@ -270,14 +291,7 @@ def sweep_label(plan: Plan) -> str:
 
 def _short_label(plan: Plan, base: Plan) -> str:
     draft = "" if plan.settings.drafts_like(base.settings) else f", {plan.settings.draft}"
-    return f"{plan.title}{draft} · {_when(plan)}"
-
-
-def _when(plan: Plan) -> str:
-    try:
-        return f"{datetime.fromisoformat(plan.provenance.created):%d %b %H:%M}"
-    except ValueError:
-        return "some time"
+    return f"{plan.title}{draft} · {plan.provenance.created[:16].replace('T', ' ')}"
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)

@@ -8,7 +8,6 @@ it reads.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,9 +18,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.engine_counts import acceptance_records, vllm_metrics
-from mars_viz.analysis.engine_file import decoded, read_file
-from mars_viz.analysis.intervals import Method
+from mars_viz.analysis.engine_counts import acceptance_records
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import THRESHOLD
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
@@ -31,6 +28,7 @@ from mars_viz.escapes import markdown
 from mars_viz.figures.engines import load_curves
 from mars_viz.figures.frontier import RulePath, dial_curve, frontier_figure, share_bars
 from mars_viz.figures.style import DIAL_MARK
+from mars_viz.options import declared
 from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
@@ -39,16 +37,15 @@ from mars_viz.sweep.load import LoadTable, keep_batch_costs, kept_batch_costs, l
 from mars_viz.sweep.measures import METHODS, cell
 from mars_viz.sweep.report import BANDS, Advised, CachedSweep, best_of, grid_table
 from mars_viz.sweep.wall_clock import Checks, kept_checks
-from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui import tab_jobs, theme
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.documents import ROW, draw, sentence
-from mars_viz.ui.imported import draw_counts
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.models import Job, JobState, Report
+from mars_viz.ui.jobs.models import JobState, background_task
+from mars_viz.ui.session import bound
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests
-from mars_viz.ui.tune.catalogue import KEY, LEAST_POINTS, MOST_CONFIDENCE, SweepCatalogue, TunePageState, TuneView
-from mars_viz.ui.tune.jobs import Clocking
+from mars_viz.ui.tune.catalogue import KEY, SweepCatalogue, TunePageState, TuneView
 from mars_viz.words import exact_setting, number, times
 
 LARGEST_DIGITS = 3  # maximum number of decimals of a dial with steps smaller than 1
@@ -72,7 +69,7 @@ def turned(cached: CachedSweep, dial: float, home: float, sweep: str, *, paired:
 
 def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any]:
     """Return JSON data for the component: `rows` with a key figure each, and `places` with an interval of the dial
-    each.
+    each, whose figures are equal up to `until`.
 
     If there are too many intervals, one starts at `home`, the recommended setting. `x` and `y` are the mark's position
     on the frontier, None if the figure's axis is the dial.
@@ -80,16 +77,17 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
     names = [name for name in KEY if name in cached.measures]
     measures, curves = cached.measures, [cached.curve(name) for name in names]
     dials = curves[0].dials
-    thinned = len(cached.result.edges) > BANDS
+    edges = cached.result.edges
     marks = _marks(cached, dials, cached.plan.strict, paired)
 
     def place(low: float, mark: Mapping[str, float | None], at: int | None = None) -> dict[str, Any]:
         values = [cached.value(name, low) for name in names] if at is None else [each.band.at(at) for each in curves]
         cells = [cell(measures[name], each) for name, each in zip(names, values, strict=True)]
-        return {"low": low, "cells": cells, **mark}
+        until = float(edges[min(int(np.searchsorted(edges, low, side="right")), len(edges) - 1)])
+        return {"low": low, "until": until, "cells": cells, **mark}
 
     places = [place(low, mark, at) for at, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))]
-    if thinned and home not in dials:
+    if len(edges) > BANDS and home not in dials:
         (mark,) = _marks(cached, np.array([home]), home, paired)
         places.insert(int(np.searchsorted(dials, home)), place(home, mark))
     if cached.plan.strict == cached.plan.low < cached.plan.high:
@@ -100,7 +98,6 @@ def readings(cached: CachedSweep, home: float, *, paired: bool) -> dict[str, Any
         "against": cached.plan.against,
         "chart": "frontier" if cached.graded else "pace",
         "mark": DIAL_MARK,
-        "thinned": thinned,
         "rows": [
             {
                 "title": measures[name].title,
@@ -162,9 +159,6 @@ def draw_grid(sweep: CachedSweep, dial: float, beside: Variants) -> None:
     draw(document.grid_advice(table))
 
 
-_METHOD_WORDS = {Method.BCA: "BCa", Method.PERCENTILE: "Percentile"}
-
-
 def draw_terms(page_state: TunePageState, sweep: CachedSweep) -> None:
     """Draw the terms in words, and the button that opens the form."""
     current = page_state.view.terms
@@ -177,56 +171,19 @@ def draw_terms(page_state: TunePageState, sweep: CachedSweep) -> None:
 
 
 def _term_fields(page_state: TunePageState) -> None:
-    view, most = page_state.view, 100 * MOST_CONFIDENCE
-    limits = {
-        "points": ("Tolerated loss of accuracy, points", "A setting is safe where its loss is shown to be no larger"),
-        "cut_off": ("Tolerated increase of answers cut off, points", "Answers that end at the length limit"),
-        "looping": ("Tolerated increase of looping answers, points", "Answers that repeat a phrase without a break"),
-    }
-    for name in limits:
-        st.session_state[f"tune-{name}"] = getattr(view, name)
-    st.session_state["tune-confidence"] = min(most, 100 * view.confidence)
-    st.session_state["tune-intervals"] = view.intervals
-
-    def change() -> None:
-        values = st.session_state
-        confidence, intervals = values["tune-confidence"] / 100, values["tune-intervals"]
-        tolerated = {name: values[f"tune-{name}"] for name in limits}
-        page_state.change(confidence=confidence, intervals=intervals, **tolerated)
-
-    for name, (label, help_text) in limits.items():
-        how: dict[str, Any] = {
-            "step": 0.5,
-            "format": "%.3f",
-            "key": f"tune-{name}",
-            "on_change": change,
-            "help": markdown(help_text),
-        }
-        st.number_input(markdown(label), LEAST_POINTS, 100.0, **how)
-    st.number_input("Confidence, %", 50.0, most, step=1.0, key="tune-confidence", on_change=change, help=SURE_HELP)
-    st.segmented_control(
-        "Intervals by the bootstrap",
-        list(METHODS),
-        required=True,
-        key="tune-intervals",
-        on_change=change,
-        format_func=lambda name: _METHOD_WORDS[METHODS[name]],
-        help="BCa corrects the percentile interval for bias and skew",
-    )
-    if view.dial is not None:
-        st.button("Go to the recommended setting", on_click=lambda: page_state.open(view.sweep))
+    for name in ("points", "cut_off", "looping", "confidence", "intervals"):
+        each, value = declared(TuneView)[name], getattr(page_state.view, name)
+        how: dict[str, Any] = {"min_value": each.low, "max_value": each.high, "step": each.step, "format": "%.3f"}
+        widget = st.segmented_control if each.choices else st.number_input
+        if each.choices:
+            how = {"options": each.choices, "required": True, "format_func": lambda name: METHODS[name].value}
+        change = partial(lambda name, value: page_state.change(**{name: value}), name)
+        bound(widget, markdown(each.label), f"tune-{name}", value, change, help=markdown(each.help), **how)
+    if page_state.view.dial is not None:
+        st.button("Go to the recommended setting", on_click=lambda: page_state.open(page_state.view.sweep))
 
 
-POLL = 0.3  # seconds between polls of a running check
-SURE_HELP = "For the safe range and all intervals of this sweep"
 PAIRED, ALONE = "against strict", "absolute"
-COUNTS_ONLY = (
-    "These metrics hold counts only. Margins, ratios and other thresholds need the logits: sweep the prompts here, or "
-    "record them on Explore."
-)
-MOST_UPLOADED = 16
-"""Maximum size of uploaded metrics in megabytes, enough for some thousand requests with every step. Reading takes
-several times the memory."""
 
 
 def hero(view: TuneView, sweep: CachedSweep, dial: float, others: Mapping[str, CachedSweep]) -> None:
@@ -384,47 +341,25 @@ def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
 
 
 def clock(sweep: CachedSweep, dial: float) -> None:
-    """Draw the wall-clock check of this setting."""
-    against, job = sweep.plan.against, _check(sweep, dial)
-    if job is not None and not job.progress.state.finished:
-        watching = faults.fragment(tab_jobs.watch, run_every=POLL)
-        stopping = "Stopping after this decode …"
-        watching(job, lambda: _timing(job), "Cancel", key="clock-stop", stopping=stopping)
-        return
-    checks = all_checks(sweep, dial)
-    if job is not None and (job.progress.error or job.progress.check is None):
-        theme.note(job.progress.error or "You stopped the check; it has no result.")
+    """Draw the wall-clock checks of this setting, and the button that runs one."""
+    checks, against, name = all_checks(sweep), sweep.plan.against, f"clock-{sweep.result.folder.name}"
     theme.note(*checks.problems)
     draw(document.clock(sweep, dial, checks))
-    left, middle, right = st.columns([3, 3, 5], vertical_alignment="bottom")
+    left, right, _ = st.columns([3, 3, 5])
     count = left.number_input("Prompts", 1, 1000, 5, key="clock-prompts", help="Evenly spread over the set")
-    repetitions = middle.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
-    if right.button(markdown(f"Measure {against} and this setting"), key="clock-begin"):
-        try:
-            sweep_requests.check_clock(sweep.result, dial, int(count), int(repetitions))
-        except BadInput as error:
-            theme.note(str(error))
-        else:
-            st.rerun()
+    repetitions = right.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
+    make = partial(sweep_requests.clock_job, sweep.result, dial, int(count), int(repetitions))
+    why, doing = f"Times {against} and this setting in turn, on this server.", "Decoding in turn …"
+    tab_jobs.background("clock-begin", why, ("Measure", "Measure again"), "", make, doing, name=name)
 
 
-def _check(sweep: CachedSweep, dial: float) -> Job[Clocking] | None:
-    return tab_jobs.shared_worker().find((sweep.result.folder, dial))
-
-
-def all_checks(sweep: CachedSweep, dial: float) -> Checks:
-    """Return the checks saved with the sweep, and one that could not be saved, as for a sample."""
-    saved, job = kept_checks(sweep.result.folder, sweep.plan), _check(sweep, dial)
-    if job is not None and job.progress.check is not None and (job.progress.error or sweep.shipped):
-        return replace(saved, found=(*saved.found, job.progress.check))
+def all_checks(sweep: CachedSweep) -> Checks:
+    """Return the checks saved with the sweep, and this tab's latest if it could not be saved, as for a sample."""
+    folder = sweep.result.folder
+    saved, job = kept_checks(folder, sweep.plan), st.session_state.get(f"task-clock-{folder.name}")
+    if job is not None and job.progress.result is not None and (job.progress.error or sweep.shipped):
+        return replace(saved, found=(*saved.found, job.progress.result))
     return saved
-
-
-def _timing(job: Job[Clocking]) -> tuple[float, str]:
-    now = job.progress
-    if not now.decodes:
-        return 0.0, "Loading the models …"
-    return now.done / now.decodes, f"Decoding in turn: {number(now.done)} of {number(now.decodes)}"
 
 
 def load(sweep: CachedSweep, dial: float) -> None:
@@ -448,9 +383,11 @@ def load(sweep: CachedSweep, dial: float) -> None:
         models = sweep_requests.models_of(folder, plan)
         labels, doing = ("Measure batches", "Measure again"), "Measuring rounds of several texts …"
         tip = "Some seconds, or minutes for many texts: what their rounds cost here, until the interval is small"
-        work = partial(tasks.measure_costs, plan.settings, keep, most=most)
+        work = partial(tasks.measure, plan.settings, most=most)
         name = f"load-{folder.name}"
-        tab_jobs.background(f"measure-{name}", why, labels, tip, lambda: Job(Report(), work, models), doing, name=name)
+        tab_jobs.background(
+            f"measure-{name}", why, labels, tip, lambda: background_task(work, models, keep), doing, name=name
+        )
 
 
 def load_of(sweep: CachedSweep, dial: float) -> LoadTable | None:
@@ -464,40 +401,20 @@ def load_of(sweep: CachedSweep, dial: float) -> LoadTable | None:
 
 
 def engines(sweep: CachedSweep, dial: float) -> None:
-    """Draw the table of definitions, and downloads of vLLM's metrics and of AIPerf's records."""
+    """Draw the table of definitions, and the download of AIPerf's records."""
     rows = sweep.engines(dial)
     sentence("The same texts, counted by each engine's definition.", "exact")
     draw([document.by_definition(rows), document.by_position(rows)])
-    file = (lambda: exported(sweep, dial), f"{sweep.result.folder.name}-vllm-metrics.json", "application/json")
-    records = (
-        lambda: acceptance_records(sweep.result.acceptance(dial)),
-        f"{sweep.result.folder.name}-acceptance.jsonl",
-    )
-    with st.container(horizontal=True):
-        st.download_button("Save as vLLM's per-request metrics", *file, key="vllm-export", on_click="ignore")
-        st.download_button(
-            "Save as AIPerf's records", *records, "application/jsonl", key="aiperf-export", on_click="ignore"
-        )
-
-
-def exported(sweep: CachedSweep, dial: float) -> str:
-    """Return every prompt's counts in the format of vLLM's responses."""
-    responses = [
-        {
-            "id": each.name,
-            "usage": {"completion_tokens": each.completion_tokens},
-            "metrics": {"speculative_decoding": vllm_metrics(each)},
-        }
-        for each in sweep.result.acceptance(dial)
-    ]
-    return json.dumps(responses, ensure_ascii=False, allow_nan=False, indent=1)
+    file = f"{sweep.result.folder.name}-acceptance.jsonl", "application/jsonl"
+    records = partial(acceptance_records, sweep.result.acceptance(dial))
+    st.download_button("Save as AIPerf's records", records, *file, key="aiperf-export", on_click="ignore")
 
 
 def evidence(
     sweep: CachedSweep, dial: float, advice: Recommendation, view: TuneView, beside: Variants | None = None
 ) -> None:
     """Draw the evidence pack's download and the settings for engines."""
-    checks, table = all_checks(sweep, dial), None
+    checks, table = all_checks(sweep), None
     with suppress(BadInput):  # the section about the load shows it
         table = load_of(sweep, dial)
 
@@ -527,27 +444,3 @@ def evidence(
     )
     blocks = [*document.engine_options(sweep, dial), *document.load_settings(table)]
     draw([*blocks, Section("Synthetic acceptance", document.synthetic(sweep, dial))])
-
-
-def imported() -> None:
-    """Draw the acceptance counts in an engine's file."""
-    section = st.expander("Read an engine's counts", key="tune-import", on_change="rerun")
-    if not section.open:
-        return
-    with section:
-        upload = st.file_uploader(
-            "JSON or JSONL of responses, captured streams, or the text of /metrics",
-            key="vllm-import",
-            max_upload_size=MOST_UPLOADED,
-        )
-        if upload is None:
-            return
-        try:
-            engine_file = read_file(decoded(upload.getvalue()))
-        except BadInput as error:
-            theme.note(str(error))
-        else:
-            theme.note(COUNTS_ONLY if engine_file.requests else "This is a log of whole rounds. Open it on Explore.")
-            if engine_file.requests:
-                sentence(engine_file.summary, "measured")
-                draw_counts(engine_file)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +14,7 @@ from mars_viz import default_folders
 from mars_viz.axis import Threshold
 from mars_viz.controllers import LENGTH, NONE, control_named
 from mars_viz.demo.tasks import Task
-from mars_viz.errors import BadInput, SettingError
+from mars_viz.errors import SettingError
 from mars_viz.escapes import markdown
 from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, harness
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
@@ -27,9 +27,8 @@ from mars_viz.ui.decode_form import START, dial_slider, draft_fields, fixed_inpu
 from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import sweep_requests
-from mars_viz.ui.tune.jobs import duration
-from mars_viz.ui.tune.sweep_requests import DIALLED, SweepRequest, Upload
-from mars_viz.words import counted, exactly
+from mars_viz.ui.tune.sweep_requests import DIALLED, SweepRequest
+from mars_viz.words import exactly
 
 BUILTIN, FILE, TASK = "Built-in tasks", "My own file", "Harness task"
 SOURCES = (BUILTIN, FILE, TASK)
@@ -104,17 +103,6 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
                 at[name] = value
         theme.small(f"By the models that are chosen at the top: {in_words(models)}.")
         chat, system = decode_form.chat_fields(tab_jobs.has_template(models), prefix="sweep-")
-        cluster = ""  # visitors who may not name paths may not name one
-        if importlib.util.find_spec("ray") is not None and visitors.may_name_paths():
-            cluster = st.text_input(
-                "Ray cluster",
-                key="sweep-ray",
-                max_chars=200,
-                placeholder="none: this server's models",
-                help="Maps prompts with workers of a Ray cluster, which load the models themselves: local starts one "
-                "with what this machine has, auto joins the one that this machine is in, HOST:PORT the one with that "
-                "head",
-            )
         folder = _folder(results)
 
     def make_request() -> SweepRequest:
@@ -125,7 +113,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         if isinstance(prompt_set, HarnessTask):
             chosen, prompt_set = prompt_set.settings(chosen), prompt_set.prompts
         prompt_set = prompt_set.with_system(system)
-        return SweepRequest(prompt_set, names, chosen, models, chat, loosest, over, thresholds(), cluster.strip(), at)
+        return SweepRequest(prompt_set, names, chosen, models, chat, loosest, over, thresholds(), at)
 
     return make_request, lambda: folder
 
@@ -153,7 +141,9 @@ def _variants(rule: Rule) -> Callable[[], tuple[str, ...]]:
         chosen = fixed_inputs(rule, "sweep-fixed")
     swept = rule.dial.symbol if rule.dial else "its dial"
     listed = {
-        each.key: _more_values(right, each, _also_key(rule, each), f"and a grid of {each.symbol} and {swept}")
+        each.key: _more_values(
+            right, each, f"sweep-also-{rule.family}-{each.key}", f"and a grid of {each.symbol} and {swept}"
+        )
         for each in rule.fixed
     }
 
@@ -178,36 +168,23 @@ def _more_values(place: Any, each: Fixed, key: str, grid: str) -> Callable[[], t
     return lambda: grid_values(each, listed) if listed.strip() else ()
 
 
-def _also_key(rule: Rule, setting: Fixed) -> str:
-    return f"sweep-also-{rule.family}-{setting.key}"
-
-
 def _loosest(rules: Sequence[str]) -> dict[str, float]:
-    """Draw the range of each rule's dial. The strict end is fixed, because every setting is compared with it."""
-    ends_by_rule = {}
-    for name in rules:
+    """Draw the loosest value of each rule's dial. A sweep begins at strict, with which all settings are compared."""
+    ends = {}
+    for name, column in zip(rules, cycle(st.columns(2)), strict=False):
         rule, dial = RULES[name], RULES[name].dial
         assert dial is not None  # all in DIALLED have a dial
-        ends = []
-        labels = (f"{rule.title}: {dial.symbol} from", "to")
-        for column, label, value in zip(st.columns(2), labels, (dial.low, dial.high), strict=True):
-            strict = value == dial.strict
-            end = column.number_input(
-                markdown(f"{label} (strict)" if strict else label),
-                dial.low,
-                dial.high,
-                value,
-                dial.step,
-                format="%.0f" if dial.step >= 1 else "%.3f",
-                key=f"sweep-{'strict' if strict else 'loosest'}-{name}",
-                disabled=strict,
-                help="Always part of a sweep: every setting is compared with strict."
-                if strict
-                else markdown(f"Loosest {dial.name} swept. The rule's default is {exactly(dial.default)}."),
-            )
-            ends.append(float(end))
-        ends_by_rule[name] = ends[0] if rule.strict_is_high else ends[1]
-    return ends_by_rule
+        ends[name] = column.number_input(
+            markdown(f"{rule.title}: loosest {dial.symbol}"),
+            dial.low,
+            dial.high,
+            dial.low if rule.strict_is_high else dial.high,
+            dial.step,
+            format="%.0f" if dial.step >= 1 else "%.3f",
+            key=f"sweep-loosest-{name}",
+            help=markdown(f"Swept from {dial.strict:g}, which is strict. The default is {exactly(dial.default)}."),
+        )
+    return ends
 
 
 def _prompts() -> Callable[[], PromptSet | HarnessTask]:
@@ -229,7 +206,6 @@ def _prompts() -> Callable[[], PromptSet | HarnessTask]:
         )
         bounds = 1, sweep_requests.PER_TASK_MOST, sweep_requests.FIRST_PER_TASK
         count = int(st.number_input("Prompts of each task", *bounds, key="sweep-count"))
-        st.caption(markdown(_duration(len(kinds) * count, builtin=True)) if kinds else "Choose at least one task.")
         return lambda: builtin_prompts(count, kinds=kinds)
     return _file()
 
@@ -264,29 +240,8 @@ def _file() -> Callable[[], PromptSet]:
     if upload is None:
         return partial(_refuse, "Choose a file of prompts first, or sweep the built-in tasks.")
     data = (upload.name, upload.getvalue())
-    st.caption(markdown(_duration(_count(upload.file_id, data, int(limit) or None, turns), builtin=False)))
-    return lambda: sweep_requests.uploaded_prompts(
-        data, None if grader == BY_LINE else grader, skip, int(limit) or None, turns
-    )
-
-
-@st.cache_data(max_entries=8, show_spinner=False)
-def _count(file_id: str, _data: Upload, limit: int | None, turns: Turns) -> int:
-    """Return the number of prompts in the file for an estimate; the number of lines if it cannot be read."""
-    try:
-        return len(sweep_requests.uploaded_prompts(_data, "none", skip_bad=True, limit=limit, turns=turns))
-    except BadInput:
-        lines = sum(bool(line.strip()) for line in _data[1].split(b"\n"))
-        return min(lines, limit or lines)
-
-
-def _duration(prompts: int, *, builtin: bool) -> str:
-    rules = st.session_state.get("sweep-rules", ["mars"])
-    texts = [st.session_state.get(_also_key(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed]
-    # unfinished lists of variants count by their commas
-    sweeps = max(1, len(rules)) + sum(bool(part.strip()) for text in texts for part in text.split(","))
-    time = f"{'' if builtin else 'at most '}about {duration(sweep_requests.estimate(prompts, builtin, sweeps))}"
-    return f"{counted(prompts, 'prompt')}: {time} with the built-in pair on two processor cores."
+    named = None if grader == BY_LINE else grader
+    return lambda: sweep_requests.uploaded_prompts(data, named, skip, int(limit) or None, turns)
 
 
 def _over(controller: str, tree: str) -> tuple[str, Callable[[], tuple[float, ...]]]:

@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
-from mars_viz.errors import BadInput
 from mars_viz.sweep.sweep import SweepLoop
 from mars_viz.sweep.wall_clock import TimingCheck, WallClock
 from mars_viz.ui.jobs.models import Events, Job, Progress, Rank
 from mars_viz.words import counted, number
-
-Begin = Callable[..., SweepLoop]
-"""Begins or resumes one sweep or the sweeps of a grid with a pair, or without one on a Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,6 @@ class Sweeping(Progress):
     share: float = 0.0  # finished part of the current prompt's dial
     seconds: float = 0.0  # time that this job spent on prompts, without other jobs in between
     too_long: tuple[str, ...] = ()  # a sentence for each prompt that is too long
-    workers: tuple[int, ...] = ()  # number of prompts mapped by each worker of a Ray cluster; empty without a cluster
 
     @property
     def part(self) -> float:
@@ -52,61 +47,41 @@ class Sweeping(Progress):
 
 
 def sweep_job(
-    labels: Mapping[Path, str], make: Begin, choice: BackendChoice = BUILT_IN, *, elsewhere: bool = False
+    labels: Mapping[Path, str], make: Callable[[Any], SweepLoop], choice: BackendChoice = BUILT_IN
 ) -> Job[Sweeping]:
     """Return a job that runs one sweep or the sweeps of a grid, with other jobs in between. Finished prompts are saved
     at once.
 
-    `labels` has the results' folder of each sweep with its label. `make` begins or resumes them with a pair, or
-    without one if `elsewhere`.
+    `labels` has the results' folder of each sweep with its label. `make` begins or resumes them with a pair.
     """
-    work, models = partial(_sweep, make, elsewhere), None if elsewhere else choice
-    return Job(Sweeping(labels=labels, choice=choice), work, models, Rank.LONG)
+    return Job(Sweeping(labels=labels, choice=choice), partial(_sweep, make), choice, Rank.LONG)
 
 
-def _sweep(make: Begin, elsewhere: bool, pair: Any) -> Events:
+def _sweep(make: Callable[[Any], SweepLoop], pair: Any) -> Events:
     """Run the sweep; each step is one batched pass."""
-    sweep = make() if elsewhere else make(pair)
+    sweep = make(pair)
     now = sweep.progress
     too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
     yield {"too_long": too_long, "finished": now.finished, "before": now.finished, "prompts": now.prompts}
     spent, began = 0.0, time.perf_counter()
     for now in sweep:
         spent += time.perf_counter() - began
-        counts = {"finished": now.finished, "failed": now.failed, "share": now.share, "workers": now.workers}
-        yield {**counts, "seconds": spent}
+        yield {"finished": now.finished, "failed": now.failed, "share": now.share, "seconds": spent}
         began = time.perf_counter()  # without the turns of other jobs
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Clocking(Progress):
-    """Snapshot of a wall-clock check's progress."""
-
-    done: int = 0  # number of finished decodes
-    decodes: int = 0  # number of decodes; 0 until the models are loaded
-    check: TimingCheck | None = None  # the result; `error` then is the reason if it could not be saved
-
-
-def clock_job(
-    make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: BackendChoice = BUILT_IN
-) -> Job[Clocking]:
-    """Return a job that runs a wall-clock check without interruption by other jobs. `make` prepares the check with a
-    pair. `keep` saves its result and may raise BadInput."""
-    return Job(Clocking(), partial(_clock, make, keep), choice)
-
-
-def _clock(make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], pair: Any) -> Events:
+def timed_check(make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object] | None, pair: Any) -> Events:
+    """Run a wall-clock check as the work of a job. `make` prepares it with a pair. `keep` saves its result, and may
+    raise BadInput."""
     clock = make(pair)
-    yield {"decodes": clock.progress[1]}
-    for done, _ in clock:
-        yield {"done": done}
-    check, error = clock.check(), ""
-    try:
+    for done, decodes in clock:
+        yield {"share": done / decodes}
+    check = clock.check()
+    yield {"result": check}
+    if keep is not None:
         keep(check)
-    except BadInput as refusal:
-        error = str(refusal)
-    return {"check": check, "error": error}
+    return {"result": check}
 
 
 def going(now: Sweeping) -> str:
@@ -116,8 +91,6 @@ def going(now: Sweeping) -> str:
     words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
     if now.failed:
         words += f", {number(now.failed)} of them without results"
-    if now.workers:
-        words += f", by {counted(len(now.workers), 'worker')}: {' + '.join(map(number, now.workers))}"
     return words + ("" if math.isnan(now.left) else f"; about {duration(now.left)} to go")
 
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from mars_viz import default_folders
 from mars_viz.axis import RuleDial, Span, Threshold
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.controllers import CONTROLLERS, controller_named
+from mars_viz.controllers import CONTROLLERS
 from mars_viz.errors import RunFileError, SettingError, StorageError
 from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
@@ -23,24 +22,20 @@ from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.on_ray import NamedModels, RayRequest, check_ray, sweep_on_ray
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
 from mars_viz.sweep.sweep import sweep_prompts
-from mars_viz.sweep.wall_clock import TimingCheck, WallClock, clock_options, keep_check
+from mars_viz.sweep.wall_clock import WallClock, clock_options, keep_check
 from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs.models import models_that_made
+from mars_viz.ui.jobs.models import Job, Report, models_that_made
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
-from mars_viz.ui.tune.jobs import Begin, clock_job, sweep_job
+from mars_viz.ui.tune.jobs import sweep_job, timed_check
 from mars_viz.words import exact_setting
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)  # rules that can be swept
 FIRST_PER_TASK = 50  # of the first sweep: enough prompts to detect a loss of one point, in about a minute
 PER_TASK_MOST = 2_000
-_SECONDS = {True: 0.13, False: 2.5}
-"""Seconds per prompt with the built-in pair on two processor cores: for a built-in task, and a high estimate for longer
-texts. A running sweep estimates its own speed."""
 
 
 Upload = tuple[str, bytes]  # name sent by the browser, which is not trustworthy, and contents of a file
@@ -60,7 +55,6 @@ class SweepRequest:
     over: str = ""  # name of the controller whose threshold is swept in place of the rules' dials; empty for none
     thresholds: tuple[float, ...] = ()
     """Thresholds of the settings' controller; the rules' dials are swept with drafts cut at each of them."""
-    ray: str = ""  # address of the Ray cluster, as in `RayRequest.address`; empty for this server's models
     at: Mapping[str, float] = field(default_factory=dict)
     """The dial's value by rule while a controller's threshold is swept; missing rules use the default."""
 
@@ -89,11 +83,6 @@ def _check_file(task: str) -> None:
             "Name a task that lm-evaluation-harness has itself. Files of tasks work with `mars-viz sweep "
             f"--task`, and on servers that let visitors name paths ({PATHS})."
         )
-
-
-def estimate(prompts: int, builtin: bool, rules: int) -> float:
-    """Estimate the seconds that sweeps take with the built-in pair."""
-    return 8 + prompts * rules * _SECONDS[builtin]
 
 
 def checked_folder(text: str) -> tuple[Path, Path]:
@@ -137,20 +126,9 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
     if request.over:
         if request.settings.drafts_trees:
             raise SettingError("Draft-length controllers cut chains; choose Draft: Chain.")
-        spans = dict.fromkeys(families, Threshold(controller_named(request.over), gamma).span(None, None, (gamma,)))
-    largest = max(map(len, families.values())) * len(_cut(request))
-    if largest > MOST:
+        spans = dict.fromkeys(families, Threshold(CONTROLLERS.named(request.over), gamma).span(None, None, (gamma,)))
+    if max(map(len, families.values())) * len(_cut(request)) > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
-    if request.ray:
-        if not visitors.may_name_paths():
-            raise SettingError(f"A Ray cluster is for those who may name folders of this machine here ({PATHS}).")
-        check_ray()
-        RayRequest(request.ray)
-        if largest > 1:
-            raise SettingError(
-                "Variants of a rule share what the models answer, in one process. Leave the Ray cluster out, or list "
-                "one value each."
-            )
     for name in request.rules:
         pair, settings = pair_named(request.choice.target, request.choice.drafter), replace(request.settings, rule=name)
         pair.check(settings)
@@ -193,21 +171,16 @@ def _begin(request: SweepRequest, names: Sequence[str], span: Span, results: Pat
         folder: f"{swept}{rule.title}{draft} · {request.prompts.name}, {len(request.prompts)} prompts"
         for folder, rule, draft in zip(folders, rules, drafts, strict=True)
     }
-    what: dict[str, Any] = {
-        "prompts": request.prompts,
-        "settings": settings,
-        "span": span,
-        "out": folders,
-        "chat": request.chat,
-    }
-    make: Begin = partial(sweep_prompts, **what, resume=True)
-    if request.ray:  # which has no grids
-        ray = RayRequest(request.ray)
-        models = NamedModels(request.choice.arguments, ray.cpus)
-        what |= {"models": models, "settings": settings[0], "out": folders[0], "request": ray}
-        make = partial(sweep_on_ray, **what, resume=True)
-    job = sweep_job(labels, make, request.choice, elsewhere=bool(request.ray))
-    tab_jobs.shared_worker().begin(job, *labels)
+    make = partial(
+        sweep_prompts,
+        prompts=request.prompts,
+        settings=settings,
+        span=span,
+        out=folders,
+        chat=request.chat,
+        resume=True,
+    )
+    tab_jobs.shared_worker().begin(sweep_job(labels, make, request.choice), *labels)
     return folders
 
 
@@ -240,17 +213,12 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
     tab_jobs.shared_worker().begin(job, *labels)
 
 
-def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
-    """Submit a check that times the reference and this setting. Raises BadInput if the folder has lost its prompts."""
+def clock_job(result: SweepResult, dial: float, count: int, repetitions: int) -> Job[Report]:
+    """Return a job that times the reference and this setting. Raises BadInput if the folder has lost its prompts."""
     rights.check_sweeps()
     make = partial(WallClock, **clock_options(result, dial, count, repetitions))
-    keep = keep_nowhere if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
-    job = clock_job(make, keep, models_of(result.folder, result.plan))
-    tab_jobs.shared_worker().begin(job, (result.folder, dial))
-
-
-def keep_nowhere(check: TimingCheck) -> None:
-    """No-op for checks of samples, which are not saved. A named function, so that it can be pickled with its job."""
+    keep = None if is_sample_sweep(result.folder) else partial(keep_check, result.folder)
+    return Job(Report(), partial(timed_check, make, keep), models_of(result.folder, result.plan))
 
 
 def models_of(folder: Path, plan: Plan) -> BackendChoice:
