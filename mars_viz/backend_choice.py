@@ -46,7 +46,9 @@ class BackendChoice:
         "temperature 0), or one without a model of its own: ngram:n=3 (prompt lookup), suffix:n=16,text=FILE (suffix "
         "index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers left out), trimmed:m=1000,of=MODEL "
         "(a head of the most frequent tokens alone); eagle3:HEADDIR is an EAGLE-3 head for the target, eagle3 the one "
-        "that comes with the built-in target or smollm2",
+        "that comes with the built-in target or smollm2; dflash:DIR is a DFlash drafter for the target, dflash the one "
+        "that comes with the built-in target; mtp are the target's own layers for multi-token prediction, mtp:DIR "
+        "those of a folder",
         usual="the built-in drafter; smollm2's head; with another target prompt lookup",
         metavar="MODEL",
         example="ngram:n=3",
@@ -138,8 +140,9 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
         for name in ("target", "drafter"):
             if names.get(name, "").startswith("."):
                 names[name] = str((path.parent / names[name]).resolve())
-        if (head := names.get("drafter", "")).startswith("eagle3:."):
-            names["drafter"] = f"eagle3:{(path.parent / head.removeprefix('eagle3:')).resolve()}"
+        kind, _, head = names.get("drafter", "").partition(":")
+        if kind in ("eagle3", "dflash", "mtp") and head.startswith("."):
+            names["drafter"] = f"{kind}:{(path.parent / head).resolve()}"
         return checked_choice(BackendChoice(**names, folders=True))
     except BadInput as error:
         raise SettingError(f"The backend file {path}: {error}") from error

@@ -75,7 +75,7 @@ class Costs:
     cache_length: int  # positions in both caches
     repeats: int  # measurements of each kind, interleaved
     target_pass: tuple[Cost, ...]  # [γ + 1]; target passes over 1, 2, … γ + 1 positions, as measured
-    drafter_step: Cost  # one drafted token; for trees, a tree of one level
+    drafter_step: Cost  # one drafted token; for trees, a tree of one level; all tokens if they are drafted at once
     rest: tuple[Cost, ...]
     """[γ]; remaining time of a round that drafts 1, 2, … γ tokens: evidence, judging, commit. Measured at 1 and γ, and
     interpolated linearly; negative if the device overlaps work that was measured separately."""
@@ -84,7 +84,9 @@ class Costs:
     tree: str = CHAIN
     """Shape of drafts, as in `Settings`. For trees γ is the number of nodes, and passes over 2, 3, … positions are over
     the last token of the prefix and trees of 1, 2, … nodes."""
-    drafting: tuple[Cost, ...] = ()  # drafting of trees of 1, 2, … levels up to the shape's depth; empty for chains
+    drafting: tuple[Cost, ...] = ()
+    """Drafting of trees of 1, 2, … levels up to the shape's depth. One cost for drafters that draft all tokens at once;
+    empty for chains of others."""
 
     @property
     def gamma(self) -> int:
@@ -309,7 +311,7 @@ def costs_from(found: Any) -> Costs:
         raise RunFileError(f"The measured costs cannot be read ({error}). Measure them again.") from error
     positive = (costs.drafter_step, *costs.drafting, *costs.target_pass)  # `rest` may be negative
     fits = costs.rest and len(costs.target_pass) == len(costs.rest) + 1
-    fits = fits and len(costs.drafting) == tree.within(costs.gamma).depth
+    fits = fits and len(costs.drafting) in {1, tree.within(costs.gamma).depth}
     if not fits or not all(0 < each.low <= each.seconds <= each.high for each in positive):
         raise RunFileError("The measured costs contradict each other. Measure them again.")
     return costs

@@ -269,7 +269,7 @@ class Speculation:
     """int32 [N + 1, K]; the target's best tokens, best first, the lower id first if logits are equal."""
     drafter_passes = Column(Per.ROW, np.int32, within(0, (1 << 31) - 1))
     """int32 [N + 1]; drafter passes used for the first i tokens; the last row holds the total. Only for drafters that
-    work by text; the others take one pass per token, or per level of a tree."""
+    work by text or draft all tokens at once; the others take one pass per token, or per level of a tree."""
     emissions = Column(Per.ROW, np.int32, _token, width=len(Emission), decides=Decides.ALWAYS)
     """int32 [N + 1, 5]; the token of each `Emission`."""
     emission_ranks = Column(Per.ROW, np.int32, _rank, width=len(Emission))

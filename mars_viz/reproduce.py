@@ -17,7 +17,7 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.escapes import unseen
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, joined
-from mars_viz.speculators.drafter_names import Eagle3, Mixed, NamedDrafter, ReadsText, Trimmed, drafter_told
+from mars_viz.speculators.drafter_names import Mixed, NamedDrafter, ReadsTarget, ReadsText, Trimmed, drafter_told
 from mars_viz.speculators.names import DTYPES
 from mars_viz.words import exactly
 
@@ -113,7 +113,7 @@ def _drafter(name: str, revision: str, cautions: list[str]) -> str:
     if drafter is None:
         return _named(name, revision, "drafter", cautions)
     source = drafter.text if isinstance(drafter, ReadsText | Trimmed) else ""
-    if isinstance(drafter, Eagle3) and "/" not in drafter.head:
+    if isinstance(drafter, ReadsTarget) and "/" not in drafter.head:
         source = drafter.head
     if source:
         cautions.append(f"The drafter was made from “{source}”, whose folder is not kept; write it with its folder.")

@@ -471,9 +471,9 @@ def test_its_counts_are_those_of_drafts_made_one_by_one(built_in):
 def test_states_that_were_not_trained_show_as_a_cliff(built_in, monkeypatch):
     read, logits, made = EagleNetwork.read, EagleNetwork.logits, []
 
-    def noted(self, rows):
+    def noted(self, rows, depth):
         made.append(rows)
-        return logits(self, rows)
+        return logits(self, rows, depth)
 
     def lost(self, tokens, states, *more):
         own = bool(made) and states.data_ptr() == made[-1].data_ptr()

@@ -1,5 +1,5 @@
-"""How what comes with the product was made: the built-in models (`train`, `family`, `eagle`), their card
-(`model_card`), the sample runs and sweeps (`samples`) and the sample race (`race`), one command each. The product
+"""How what comes with the product was made: the built-in models (`train`, `family`, `eagle`, `mtp`, `dflash`), their
+card (`model_card`), the sample runs and sweeps (`samples`) and the sample race (`race`), one command each. The product
 imports nothing of it."""
 
 import sys

@@ -15,7 +15,14 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from mars_viz.demo import EAGLE3, TARGET
 from mars_viz.errors import BadInput
@@ -23,10 +30,10 @@ from mars_viz.writer import replacing, write_file
 from training import command
 from training.corpus import VOCABULARY, Mixture, Source, plain_source, stories, text_sources
 from training.distil import gather_samples
-from training.eagle_card import measure, write_card
-from training.eagle_head import EagleHead, HeadLoss, HeadShape
+from training.eagle_card import CARD, HEAD, measure, write_card
+from training.eagle_head import EagleHead, Head, HeadLoss, HeadShape
 from training.family import DISTIL, TOKENS
-from training.loop import Schedule, as_tensors, fit
+from training.loop import Loss, Schedule, as_tensors, fit
 
 DRAFTED = 2048
 """Tokens that the head can draft: the most frequent ones of what it is trained on."""
@@ -41,35 +48,50 @@ PROMPT_WEIGHT = 0.3
 @command
 def main(arguments: list[str] | None = None) -> None:
     """Run the stages that are not done yet."""
-    parser = argparse.ArgumentParser(prog="python -m training.eagle", description=__doc__.split("\n")[0])
+    options = options_of("eagle", EAGLE3, arguments)
+    target, mixture, held_out = prepared(options)
+    vocabulary = frequent(mixture)
+    head = started(target, vocabulary, options.seed)
+    if options.head is not None:
+        take_over(head, vocabulary, options.head)
+    head = head.to(options.device)
+    train(head, HeadLoss(target, vocabulary.to(options.device), PROMPT_WEIGHT), mixture, "head", options)
+    save_head(head, vocabulary, target.config, options.out)
+    write_card(measure(held_out, {HEAD: f"eagle3:{options.out}"}), options.work / "head.csv", CARD, options)
+
+
+def options_of(kind: str, out: Path, arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options of `python -m training.<kind>`. Raises BadInput for a folder without a head."""
+    parser = argparse.ArgumentParser(prog=f"python -m training.{kind}")
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
     parser.add_argument("--work", type=Path, default=Path("checkpoints/family"), help="folder for checkpoints")
     parser.add_argument("--sample-batches", type=int, default=12, help="of 64 texts, where there are none")
     parser.add_argument("--steps", type=int, default=400, help=f"steps of {TOKENS} tokens (%(default)s)")
     parser.add_argument("--head", type=Path, help="folder of a head to begin with; else from the target's last layer")
     parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=EAGLE3, help="folder of the head")
+    parser.add_argument("--out", type=Path, default=out, help="folder of the head")
     parser.add_argument("--bfloat16", action="store_true", help="for processors and cards that multiply it fast")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(arguments)
-    texts, held_out = stories(options.data)
     if options.head is not None and not (options.head / "model.safetensors").is_file():
         raise BadInput(f"There is no head in {options.head}. Name a folder that one was saved in.")
+    return options
+
+
+def prepared(options: argparse.Namespace) -> tuple[LlamaForCausalLM, Mixture, list[str]]:
+    """Return the target, what the head is trained on, and the held-out stories."""
+    texts, held_out = stories(options.data)
     target = AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32).to(options.device).eval()
     target.requires_grad_(False)
     tokenizer = AutoTokenizer.from_pretrained(TARGET)
-    mixture = Mixture(sources(target, tokenizer, texts, options), options.seed)
-    vocabulary = frequent(mixture)
-    head = started(target, vocabulary, options.seed)
-    if options.head is not None:
-        take_over(head, vocabulary, options.head)
-    head = head.to(options.device)
+    return target, Mixture(sources(target, tokenizer, texts, options), options.seed), held_out
+
+
+def train(head: PreTrainedModel | Head, loss: Loss, mixture: Mixture, name: str, options: argparse.Namespace) -> None:
+    """Train the head in place; its checkpoint and curve have this name."""
     schedule = Schedule(options.steps, rate=3e-3, warmup=30, tokens_per_step=TOKENS, long=256, checkpoint_every=10)
-    loss = HeadLoss(target, vocabulary.to(options.device), PROMPT_WEIGHT)
     how = {"compiled": False, "bfloat16": options.bfloat16}
-    fit(head, loss, as_tensors(mixture), schedule, options.work / "head.pt", "head", **how)
-    save_head(head, vocabulary, target.config, options.out)
-    write_card(measure(held_out, options.out), options.work / "head.csv", options.out, options)
+    fit(head, loss, as_tensors(mixture), schedule, options.work / f"{name}.pt", name, **how)
 
 
 def sources(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,12 +41,10 @@ class Drafted:
     """Of all texts, wall clock."""
 
 
-def measure(held_out: list[str], head: Path) -> list[Drafted]:
-    """Both drafters on the same prompts, in turns, in float32 on the CPU."""
-    backends = {
-        BUILT_IN: load_backend(device="cpu", dtype="float32"),
-        HEAD: load_backend(drafter=f"eagle3:{head}", device="cpu", dtype="float32"),
-    }
+def measure(held_out: list[str], drafters: Mapping[str, str]) -> list[Drafted]:
+    """The built-in drafter and these, by name, on the same prompts, in turns, in float32 on the CPU."""
+    named = {BUILT_IN: None} | dict(drafters)
+    backends = {name: load_backend(drafter=each, device="cpu", dtype="float32") for name, each in named.items()}
     prompts = {
         "stories": [" ".join(story.split(" ")[:6]) for story in held_out[:STORIES]],
         "exercises": [
@@ -76,8 +74,8 @@ def kept_at(runs: Sequence[Run], gamma: int) -> tuple[float, ...]:
     return tuple(after / max(before, 1) for before, after in itertools.pairwise(reached))
 
 
-def write_card(figures: Sequence[Drafted], curve: Path, folder: Path, options: argparse.Namespace) -> None:
-    """Write README.md beside the weights, and print it."""
+def write_card(figures: Sequence[Drafted], curve: Path, card: str, options: argparse.Namespace) -> None:
+    """Write README.md beside the weights, and print it; `card` is filled in."""
     rows = "\n".join(
         f"| {each.text} | {each.gamma} | {each.drafter} | {each.tau:.2f} "
         f"| {' '.join(f'{share:.2f}' for share in each.kept)} | {each.seconds:.1f} |"
@@ -86,7 +84,7 @@ def write_card(figures: Sequence[Drafted], curve: Path, folder: Path, options: a
     points = [tuple(map(float, line.split(","))) for line in curve.read_text().splitlines()]
     losses = {int(step): loss for step, loss, _ in points if step % 40 == 0}
     starts = [*(before for before, after in itertools.pairwise(points) if after[2] < before[2]), points[-1]]
-    card = _CARD.format(
+    text = card.format(
         rows=rows,
         losses="\n".join(f"| {step} | {loss:.2f} |" for step, loss in losses.items()),
         starts=len(starts),
@@ -98,11 +96,11 @@ def write_card(figures: Sequence[Drafted], curve: Path, folder: Path, options: a
         stories=STORIES,
         exercises=EXERCISES,
     )
-    write_file(folder / "README.md", card.encode())
-    print(card)
+    write_file(options.out / "README.md", text.encode())
+    print(text)
 
 
-_CARD = """\
+CARD = """\
 # The built-in EAGLE-3 head
 
 A head of 1.7 M parameters for the built-in target, in SafeAILab's layout, bfloat16: one layer 256 wide that reads the

@@ -1,8 +1,8 @@
-"""An EAGLE-3 head as it is trained, in the names of SafeAILab's checkpoints, and the loss over several own steps.
+"""EAGLE-3 heads and MTP layers in training, in the names of their checkpoints, and the loss over several own steps.
 
 Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840): row j reads the embedding of token j + 1 and the target's features of
-token j, and predicts token j + 2; what it makes goes on in place of the next token's features. In training it is fed
-with its own states as in drafting ('training-time test'). Knows tensors; no files. `drafters.model` drafts with it.
+token j, and predicts token j + 2; its output replaces the next token's features. In training the head reads its own
+states as in drafting ('training-time test'). Knows tensors; no files. `drafters.model` drafts with it.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def matrix(inputs: int, outputs: int) -> nn.Linear:
 
 
 class Attention(nn.Module):
-    """Reads the embedding and the state side by side, 2 H wide."""
+    """Reads `inputs` numbers of each token."""
 
-    def __init__(self, shape: HeadShape):
+    def __init__(self, shape: HeadShape, inputs: int):
         super().__init__()
         kept = shape.width // shape.heads * shape.keys
-        self.q_proj = matrix(2 * shape.width, shape.width)
-        self.k_proj, self.v_proj = matrix(2 * shape.width, kept), matrix(2 * shape.width, kept)
+        self.q_proj = matrix(inputs, shape.width)
+        self.k_proj, self.v_proj = matrix(inputs, kept), matrix(inputs, kept)
         self.o_proj = matrix(shape.width, shape.width)
 
 
@@ -85,41 +85,61 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """The head's one layer."""
+    """A decoder layer whose attention reads `inputs` numbers of each token."""
+
+    def __init__(self, shape: HeadShape, inputs: int):
+        super().__init__()
+        self.self_attn, self.mlp = Attention(shape, inputs), Mlp(shape)
+        self.input_layernorm, self.post_attention_layernorm = (Norm(shape.width, shape.epsilon) for _ in range(2))
+
+
+class EagleLayer(Layer):
+    """A layer that reads the embedding and the state side by side, 2 H wide."""
 
     def __init__(self, shape: HeadShape):
-        super().__init__()
-        self.self_attn, self.mlp = Attention(shape), Mlp(shape)
-        self.input_layernorm, self.hidden_norm, self.post_attention_layernorm = (
-            Norm(shape.width, shape.epsilon) for _ in range(3)
-        )
+        super().__init__(shape, 2 * shape.width)
+        self.hidden_norm = Norm(shape.width, shape.epsilon)
 
 
-class EagleHead(nn.Module):
-    """What is trained; the embeddings are the target's and stay as they are."""
+class Head(nn.Module):
+    """The trained part of a drafter over the target's states. The embeddings are the target's and do not change."""
 
     def __init__(self, shape: HeadShape):
         super().__init__()
         self.shape = shape
-        self.fc = matrix(len(shape.layers) * shape.width, shape.width)
-        self.midlayer = Layer(shape)
         self.norm = Norm(shape.width, shape.epsilon)
-        self.lm_head = matrix(shape.width, shape.vocabulary)
 
     @property
     def device(self) -> torch.device:
         """Where it is trained."""
-        return self.lm_head.weight.device
+        return self.norm.weight.device
+
+    @property
+    def layer(self) -> Layer:
+        """Its decoder layer."""
+        raise NotImplementedError
+
+    def first(self, features: Tensor) -> Tensor:
+        """Return the states [B, S, H] of the target's features [B, S, layers · H]."""
+        raise NotImplementedError
+
+    def entered(self, embeddings: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the layer adds to, [B, S, H], and what its attention reads, [B, S, inputs]."""
+        raise NotImplementedError
+
+    def left(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the next states [B, S, H] and the logits [B, S, Vd] from the layer's outputs [B, S, H]."""
+        raise NotImplementedError
 
     def forward(self, embeddings: Tensor, features: Tensor, steps: int) -> list[Tensor]:
         """Logits [B, S, Vd] of each step of its own, of the embeddings [B, S + steps - 1, H] of tokens 1, 2, … and the
         features [B, S, layers · H] of tokens 0, 1, …: row j of step s predicts token j + 2 + s."""
         count, made = features.shape[1], []
-        state, keys, values = self.fc(features), [], []
+        state, keys, values = self.first(features), [], []
         seen = torch.ones(count, count, dtype=torch.bool, device=features.device).tril()
-        layer = self.midlayer
+        layer = self.layer
         for step in range(steps):
-            read = torch.cat([layer.input_layernorm(embeddings[:, step : step + count]), layer.hidden_norm(state)], -1)
+            state, read = self.entered(embeddings[:, step : step + count], state)
             attention = layer.self_attn
             asked, key, value = (
                 m(read).unflatten(-1, (heads, -1)).transpose(1, 2).repeat_interleave(self.shape.heads // heads, 1)
@@ -141,7 +161,8 @@ class EagleHead(nn.Module):
                 mixed = mixed + shares[..., count + i, None].to(value.dtype) * later
             state = state + attention.o_proj(mixed.transpose(1, 2).flatten(2))
             state = state + layer.mlp(layer.post_attention_layernorm(state))
-            made.append(self.lm_head(self.norm(state)))
+            state, logits = self.left(state)
+            made.append(logits)
         return made
 
     def _turns(self, count: int, step: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,6 +174,66 @@ class EagleHead(nn.Module):
         return angles.cos(), angles.sin()
 
 
+class EagleHead(Head):
+    """An EAGLE-3 head, in SafeAILab's names."""
+
+    def __init__(self, shape: HeadShape):
+        super().__init__(shape)
+        self.fc = matrix(len(shape.layers) * shape.width, shape.width)
+        self.midlayer = EagleLayer(shape)
+        self.lm_head = matrix(shape.width, shape.vocabulary)
+
+    @property
+    def layer(self) -> EagleLayer:
+        """Its decoder layer."""
+        return self.midlayer
+
+    def first(self, features: Tensor) -> Tensor:
+        """Return `fc` of the features."""
+        return self.fc(features)
+
+    def entered(self, embeddings: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the states, and both normed and side by side."""
+        return states, torch.cat([self.layer.input_layernorm(embeddings), self.layer.hidden_norm(states)], -1)
+
+    def left(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs, and the logits of the normed ones."""
+        return outputs, self.lm_head(self.norm(outputs))
+
+
+class MtpHead(Head):
+    """A multi-token-prediction layer, in Qwen's names without 'mtp.'; see `networks.mtp_head`."""
+
+    def __init__(self, shape: HeadShape, output: Tensor):
+        """`output` [Vd, H] are the target's output rows, which do not change."""
+        super().__init__(shape)
+        self.fc = matrix(2 * shape.width, shape.width)
+        self.pre_fc_norm_embedding, self.pre_fc_norm_hidden = (Norm(shape.width, shape.epsilon) for _ in range(2))
+        self.layers = nn.ModuleList([Layer(shape, shape.width)])
+        self.register_buffer("output", output, persistent=False)
+
+    @property
+    def layer(self) -> Layer:
+        """Its decoder layer."""
+        layer = self.layers[0]
+        assert isinstance(layer, Layer)
+        return layer
+
+    def first(self, features: Tensor) -> Tensor:
+        """Return the features, which are the target's last states."""
+        return features
+
+    def entered(self, embeddings: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `fc` of both, normed and side by side, and its norm."""
+        joined = self.fc(torch.cat([self.pre_fc_norm_embedding(embeddings), self.pre_fc_norm_hidden(states)], -1))
+        return joined, self.layer.input_layernorm(joined)
+
+    def left(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the normed outputs, and their logits."""
+        states = self.norm(outputs)
+        return states, states @ self.output.T
+
+
 def turned(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
     """x [..., S, D] with rotary positions."""
     cosine, sine = turns
@@ -161,7 +242,7 @@ def turned(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def steps_loss(
-    head: EagleHead, embeddings: Tensor, features: Tensor, logits: Tensor, weights: Tensor, steps: int = STEPS
+    head: Head, embeddings: Tensor, features: Tensor, logits: Tensor, weights: Tensor, steps: int = STEPS
 ) -> Tensor:
     """Return the cross-entropy of the head against the target's law over the head's tokens, in nats per token.
 
@@ -196,7 +277,7 @@ class HeadLoss:
         self._output = output[vocabulary]
         self._drafted = torch.zeros(len(output), device=output.device).index_fill_(0, vocabulary, 1.0)
 
-    def __call__(self, head: EagleHead, tokens: Tensor, weights: Tensor) -> Tensor:
+    def __call__(self, head: Head, tokens: Tensor, weights: Tensor) -> Tensor:
         """Of tokens [B, S + 1] and the weights [B, S] of predicting all but the first."""
         inputs = tokens[:, :-1]
         with torch.no_grad():

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from mars_viz.speculators.devices import fit_cores
 from mars_viz.writer import replacing
 from training.corpus import Mixture
-from training.eagle_head import EagleHead
+from training.eagle_head import Head
 
 Loss = Callable[..., Tensor]
 """(model, *batch) -> scalar; a batch begins with tokens [B, S + 1] and weights [B, S]."""
@@ -68,7 +68,7 @@ class Schedule:
 
 
 def fit(
-    model: PreTrainedModel | EagleHead,
+    model: PreTrainedModel | Head,
     loss: Loss,
     batches: Batches,
     schedule: Schedule,
@@ -104,11 +104,7 @@ def fit(
 
 
 def _step(
-    model: PreTrainedModel | EagleHead,
-    loss: Loss,
-    batch: list[Tensor],
-    optimizers: list[torch.optim.Optimizer],
-    rate: float,
+    model: PreTrainedModel | Head, loss: Loss, batch: list[Tensor], optimizers: list[torch.optim.Optimizer], rate: float
 ) -> Tensor:
     """Train on one batch; its loss."""
     value = loss(model, *batch)

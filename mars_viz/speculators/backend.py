@@ -19,7 +19,7 @@ from mars_viz.errors import EvidenceError, ModelError, PromptError, SettingError
 from mars_viz.randomness import position_uniforms
 from mars_viz.records import Speculation, Timing
 from mars_viz.run import Piece, Provenance, Settings
-from mars_viz.shapes import CHAIN
+from mars_viz.shapes import CHAIN, shape_named
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
 from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, Drafter, Scored, Target, TopLogits, scored_by
 from mars_viz.speculators.drafter_names import chains_alone
@@ -182,6 +182,7 @@ class Part(Generic[Open]):
     note: str = ""  # a clause about the model for the user; may be empty
     passes: Opener | None = None  # its bare forward passes if it is a local model
     drafts_trees: bool = False  # True for a drafter that can draft trees
+    longest: int | None = None  # most tokens of a chain or a path that it drafts; None for any number
     by_text: bool = False  # True for a drafter with another tokenizer, which drafts greedily as text
 
     @property
@@ -241,6 +242,12 @@ class Backend:
             )
         if settings.drafts_trees and not self.drafter.drafts_trees:
             raise SettingError(chains_alone(self.drafter.name))
+        longest, depth = self.drafter.longest, shape_named(settings.tree).depth or settings.gamma
+        if longest is not None and depth > longest:
+            raise SettingError(
+                f"{self.drafter.name} drafts at most {longest} tokens after a text, in one block; take γ, or the depth "
+                f"of a tree, up to {longest} (--gamma {longest})."
+            )
 
     def has_made(self, made_with: Provenance) -> bool:
         """Return True if a result was made with these weights in this dtype."""

@@ -125,7 +125,7 @@ class Measuring(Generic[C]):
         backend, gamma = self._backend, self._gamma
         shape = shape_named(self._settings.tree).within(gamma)
         least = gamma if shape.drawn else 1  # drawn paths have a fixed size
-        levels = [times[f"draft {level}"] for level in range(1, shape.depth + 1)]  # none for a chain
+        levels = [taken for name, taken in times.items() if name.startswith("draft ")]  # one if all is drafted at once
         drafted = self._spent_drafting.tokens or gamma
         steps = levels[0] if levels else [taken / drafted for taken in times["draft"]]
         passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
@@ -246,13 +246,13 @@ def _tasks(
     target.prefill([prefix[:-1]])
     drafter.prefill([prefix[:-1]])
     shape = shape_named(settings.tree).within(gamma)
-    levels = shape.depth
+    levels = 1 if drafter.at_once else shape.depth
     for width in range(1, gamma + 2):
         ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
         if shape.drawn and width > 1:  # drawn nodes may be fewer
             draft = Draft(ids, trees=Trees((shape.separate_paths(width - 1),), ()))
         else:
-            draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
+            draft = drafter.draft([prefix], width - 1) if shape.depth and width > 1 else Draft(ids)
         yield f"target {width}", partial(scored_by, target, [prefix], draft)
 
     def drafting(prefixes: Iterator[Prefix], count: int) -> None:
@@ -271,7 +271,7 @@ def _tasks(
         yield "draft", partial(drafting, itertools.repeat(prefix), gamma)
     for depth in range(1, levels + 1):
         count = max(depth, gamma * (depth == levels))
-        if shape.drawn:
+        if shape.drawn and not drafter.at_once:
             count = replace(shape, depth=depth, trunk=min(shape.trunk, depth)).most_nodes
         # Nodes of a tree are not cached, so half of a longest path and the token after it are read before the next
         # draft. A drafter that follows the target would make the target read them as well, so it gets one constant

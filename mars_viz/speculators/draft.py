@@ -57,7 +57,7 @@ class Draft:
     lengths: tuple[int, ...] | None = None  # number of tokens of each draft; None if all have N
     trees: Trees | None = None  # branching; None for chains
     passes: tuple[np.ndarray, ...] | None = None
-    """For chains drafted as text, int32 [n + 1] for a chain of n tokens; see `Speculation.drafter_passes`."""
+    """For drafts as text or in one pass, int32 [n + 1] for n tokens; see `Speculation.drafter_passes`."""
     by: tuple[int, ...] | None = None
     """Which of two drafters made each draft, see `Speculation.drafted_by`; the first has no logits. None for one
     drafter."""
@@ -79,7 +79,8 @@ class Draft:
     def first(self, count: int) -> Draft:
         """Return the first `count` tokens of chains of one length."""
         logits = None if self.logits is None else self.logits[:, :count]
-        return replace(self, tokens=self.tokens[:, :count], logits=logits)
+        passes = self.passes and tuple(each[: count + 1] for each in self.passes)
+        return replace(self, tokens=self.tokens[:, :count], logits=logits, passes=passes)
 
     def spread(self, vocabulary_size: int) -> Tensor | None:
         """Return the logits [B, N, V] over the target's vocabulary; tokens that cannot be drafted get -inf."""
@@ -172,6 +173,7 @@ class Drafter:
 
     spent: Spent | None = None  # totals of a drafter whose number of passes differs from its number of tokens
     reads_target = False  # True if it reads hidden states of the target
+    at_once = False  # True if one pass drafts all tokens
 
     def follow(self, target: Target) -> None:
         """Set the target; called before any read."""
@@ -205,7 +207,7 @@ class DraftBatch:
     target: Tensor  # float32 [B, N + 1, V]; the target's raw logits after the prefix and after each token
     sampled: bool  # whether decoding samples; from then on, whether the tokens were drawn from the drafter's law
     trees: Trees | None = None  # branching; None for chains
-    passes: np.ndarray | None = None  # int32 [B, N + 1]; for drafts by text, see `Speculation.drafter_passes`
+    passes: np.ndarray | None = None  # int32 [B, N + 1]; see `Draft.passes`
     by: int | None = None  # which of two drafters made the drafts; None if there is only one
     judging: Tensor | None = None  # int64 [B, N]; the target's row that judges each node of a tree
     columns: dict[str, Tensor] = field(default_factory=dict)

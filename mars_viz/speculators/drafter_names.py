@@ -159,14 +159,37 @@ class Layers(NamedDrafter):
         return kept
 
 
-@register("eagle3")
-@dataclass(frozen=True, slots=True)
-class Eagle3(NamedDrafter):
-    """An EAGLE-3 head as the drafter; see `drafters.model`. It needs its target."""
+class ReadsTarget(NamedDrafter):
+    """A drafter with a checkpoint that reads states of its target."""
 
-    head: str = setting(Words("", "HEADDIR"), "")  # folder or hub id of its checkpoint; empty for the target's own
+    __slots__ = ()
+    head: str  # folder or hub id of its checkpoint; empty for the target's own
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
+
+
+@register("eagle3")
+@dataclass(frozen=True, slots=True)
+class Eagle3(ReadsTarget):
+    """An EAGLE-3 head as the drafter; see `drafters.model`. It needs its target."""
+
+    head: str = setting(Words("", "HEADDIR"), "")
+
+
+@register("dflash")
+@dataclass(frozen=True, slots=True)
+class Dflash(ReadsTarget):
+    """A DFlash drafter; see `drafters.dflash`. It needs its target."""
+
+    head: str = setting(Words("", "DIR"), "")
+
+
+@register("mtp")
+@dataclass(frozen=True, slots=True)
+class Mtp(ReadsTarget):
+    """Layers for multi-token prediction as the drafter; see `drafters.mtp`. They need their target."""
+
+    head: str = setting(Words("", "DIR"), "")
 
 
 @register("hf")

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mars_viz import demo
@@ -37,10 +38,12 @@ from mars_viz.speculators.devices import (
 )
 from mars_viz.speculators.draft import Drafter, Spent, Target
 from mars_viz.speculators.drafter_names import (
+    Dflash,
     Eagle3,
     Layers,
     Mixed,
     Model,
+    Mtp,
     NamedDrafter,
     Ngram,
     Suffix,
@@ -48,16 +51,27 @@ from mars_viz.speculators.drafter_names import (
     Trigram,
     Trimmed,
 )
+from mars_viz.speculators.drafters.dflash import BlockCheckpoint, DflashDrafter, read_block_checkpoint
 from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, TargetShape, read_checkpoint
 from mars_viz.speculators.drafters.hf import TransformersDrafter, assistant_model
 from mars_viz.speculators.drafters.mixed import MixedDrafter
-from mars_viz.speculators.drafters.model import Eagle3Drafter, ModelDrafter, most_frequent, with_layers, with_vocabulary
+from mars_viz.speculators.drafters.model import (
+    Eagle3Drafter,
+    HeadDrafter,
+    ModelDrafter,
+    most_frequent,
+    with_layers,
+    with_vocabulary,
+)
+from mars_viz.speculators.drafters.mtp import MtpLayers, find_layers, load_heads
 from mars_viz.speculators.drafters.text import NgramDrafter, SuffixDrafter, TextDrafter, TrigramDrafter
 from mars_viz.speculators.drafters.universal import Translation, UniversalDrafter
 from mars_viz.speculators.model_files import Arrival
 from mars_viz.speculators.networks import Opener, opener
-from mars_viz.speculators.networks.base import layers_of
+from mars_viz.speculators.networks.base import NORMED, layers_of
+from mars_viz.speculators.networks.dflash import Block, BlockNetwork, BlockWeights
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
+from mars_viz.speculators.networks.mtp_head import MtpNetwork
 from mars_viz.speculators.targets import ModelTarget, VllmTarget, check_target
 from mars_viz.speculators.token_bytes import TransformersTokenizer
 from mars_viz.speculators.vllm_http import Server
@@ -116,15 +130,17 @@ def load_backend(
             )
         owner = owner if len(tokenizers) > len(to_load) else to_load[0]
     tokenizer = tokenizers[0]
-    source: Loaded | Checkpoint | NamedDrafter = drafting
+    source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter = drafting
     apart = files.other_added_tokens(tokenizer, tokenizers[-1]) if isinstance(drafting, Model) else ""
     if apart is None and (server or pair.drafter != pair.whole):
         raise ModelError(
             f"{to_load[-1]} has another tokenizer than {owner}, so it can only draft by text, for a target of this "
             "machine, with its whole vocabulary and by itself; take a drafter of the target's family."
         )
-    if isinstance(drafting, Eagle3):  # refused before the target's weights are read
+    if isinstance(drafting, Eagle3 | Dflash):  # refused before the target's weights are read
         source = read_head(drafting, files.short_name(owner), files.config_of(owner), folders)
+    elif isinstance(drafting, Mtp) and (drafting.head or files.is_local(owner)):
+        source = read_layers(drafting, files.short_name(owner), files.config_of(owner), folders)
     kind = dtype_of(dtype, place, to_load)
     check_fit(to_load if device_map is None else to_load[1:], place, kind)
     loaded: list[Loaded] = []
@@ -221,7 +237,7 @@ class Site:
 
     def backend(
         self,
-        source: Loaded | Checkpoint | NamedDrafter,
+        source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter,
         around: Around,
         models: Iterable[PreTrainedModel],
         context: int,
@@ -256,7 +272,7 @@ class Site:
 def backend_of(
     tokenizer: PreTrainedTokenizerBase,
     target: Loaded,
-    drafter: Loaded | Checkpoint | NamedDrafter,
+    drafter: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter,
     *,
     eos_ids: frozenset[int] | None = None,
     around: Around = Around(),  # noqa: B008
@@ -277,7 +293,7 @@ def backend_of(
     return site.backend(drafter, around, models, context, dtype.removeprefix("torch."), processor)
 
 
-def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
+def load(source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter, site: Site) -> DrafterPart:
     """Load a drafter for a target. Raises BadInput with a remedy."""
     match source:
         case Loaded(tokenizer=None):
@@ -291,6 +307,10 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             return _by_text(source, source.tokenizer, site)
         case Checkpoint():
             return _by_head(source, site)
+        case BlockCheckpoint():
+            return _by_block(source, site)
+        case MtpLayers():
+            return _by_layers(source, site)
         case Ngram():
             return Part(source.name, lambda _: NgramDrafter(source.n, site.place, source.min or 1), source.name)
         case Suffix() | Trigram():
@@ -314,9 +334,12 @@ def load(source: Loaded | Checkpoint | NamedDrafter, site: Site) -> DrafterPart:
             revision = files.revision_of(source.assistant) if source.assistant else site.target.revision
             name = replace(source, head=source.head.replace(source.assistant, files.short_name(source.assistant))).name
             return Part(name, opened, revision, note="reads the whole text in every round")
-        case Eagle3():
+        case Eagle3() | Dflash():
             config = site.inside(source.name).config
-            return _by_head(read_head(source, site.target.name, config, folders=True), site)
+            return load(read_head(source, site.target.name, config, folders=True), site)
+        case Mtp():
+            config = site.inside(source.name).config
+            return _by_layers(read_layers(source, site.target.name, config, folders=True), site)
     raise TypeError(source)
 
 
@@ -382,10 +405,13 @@ def _ends(sources: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> frozens
     return frozenset() if tokenizer.eos_token_id is None else frozenset({int(tokenizer.eos_token_id)})
 
 
-def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> Checkpoint:
+def read_head(
+    wanted: Eagle3 | Dflash, target: str, config: PreTrainedConfig, folders: bool
+) -> Checkpoint | BlockCheckpoint:
     """Return the head for the target of this name and configuration. Raises ModelError."""
     if not wanted.head or (folders and names.is_place(wanted.head)):
-        folder = Path(wanted.head) if wanted.head else demo.head_for(target) or demo.EAGLE3
+        own = demo.DFLASH if isinstance(wanted, Dflash) else demo.head_for(target) or demo.EAGLE3
+        folder = Path(wanted.head) if wanted.head else own
         named = wanted if not wanted.head else replace(wanted, head=files.short_name(wanted.head))
     else:
         with files.refusals(wanted.head, "head"):
@@ -398,12 +424,42 @@ def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bo
             )
     config = config.get_text_config()
     shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
-    return replace(read_checkpoint(folder, shape), name=named.name, revision=files.revision_of(str(folder)))
+    checkpoint = (read_block_checkpoint if isinstance(wanted, Dflash) else read_checkpoint)(folder, shape)
+    return replace(checkpoint, name=named.name, revision=files.revision_of(str(folder)))
 
 
 def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
-    """Return a head that reads inputs of the target's layers, and shares the tensors that it lacks. It drafts the
-    tokens of its vocabulary that the site keeps. Raises SettingError if it has none of them."""
+    """Return a head that reads inputs of the target's layers, and shares the tensors that it lacks."""
+    tensors, vocabulary = _with_shared(head, site)
+    weights = HeadWeights(
+        tensors,
+        head.heads,
+        head.epsilon,
+        head.rotary,
+        normed_residual=head.normed_residual,
+        normed_output=head.normed_output,
+    )
+    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), (head.reading,), vocabulary, settings)  # noqa: E731
+    return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)
+
+
+def _by_block(head: BlockCheckpoint, site: Site) -> DrafterPart:
+    """Return a DFlash drafter, which shares the tensors that it lacks."""
+    tensors, vocabulary = _with_shared(head, site)
+    embeddings, rows = tensors.pop("embed_tokens.weight"), tensors.pop("lm_head.weight")
+    shared: Callable[[Tensor], Tensor] = site.inside(head.name).get_input_embeddings()  # may scale them
+    embed = partial(embedding, weight=embeddings) if "embed_tokens.weight" in head.tensors else shared
+    with torch.device("meta"):
+        block = Block(head.config, len(head.layers))
+    block.load_state_dict(tensors, assign=True)
+    weights = BlockWeights(block.requires_grad_(False), head.rotary, head.sights, head.slots, head.mask, embed, rows)
+    opened = lambda settings: DflashDrafter(BlockNetwork(weights), head.layers, vocabulary, settings)  # noqa: E731
+    return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True, longest=head.longest)
+
+
+def _with_shared(head: Checkpoint | BlockCheckpoint, site: Site) -> tuple[dict[str, Tensor], Tensor | None]:
+    """Return the tensors of a head, with embeddings and output rows of the target if it has none, and the target's ids
+    of the tokens that it drafts: those of its vocabulary that the site keeps. Raises SettingError if there are none."""
     target, size, kept = site.inside(head.name), site.size, site.kept
     place = target.device
     own = {name: each.to(place, target.dtype) for name, each in head.tensors.items()}
@@ -420,13 +476,34 @@ def _by_head(head: Checkpoint, site: Site) -> DrafterPart:
         if not len(rows):
             raise SettingError(f"{head.name} has none of the {len(kept):,} tokens that are to be kept; keep more.")
         vocabulary, own["lm_head.weight"] = tokens, (shared | own)["lm_head.weight"][rows]
-    weights = HeadWeights(
-        shared | own,
-        head.heads,
-        head.epsilon,
-        head.rotary,
-        normed_residual=head.normed_residual,
-        normed_output=head.normed_output,
-    )
-    opened = lambda settings: Eagle3Drafter(EagleNetwork(weights), (head.reading,), vocabulary, settings)  # noqa: E731
-    return Part(head.name, opened, head.revision, note=head.note, drafts_trees=True)
+    elif vocabulary is None and "lm_head.weight" in own:
+        own["lm_head.weight"] = own["lm_head.weight"][:size]
+    return shared | own, vocabulary
+
+
+def read_layers(wanted: Mtp, target: str, config: PreTrainedConfig, folders: bool) -> MtpLayers:
+    """Return the MTP layers of this name, else those in the folder of the target. Raises ModelError."""
+    name = wanted.name
+    if not wanted.head:
+        built_in = demo.is_built_in(target)
+        folder = demo.MTP if built_in else Path(config.name_or_path)
+        name = name if built_in else target
+    elif folders and names.is_place(wanted.head):
+        folder, name = Path(wanted.head), replace(wanted, head=files.short_name(wanted.head)).name
+    else:
+        with files.refusals(wanted.head, "MTP layers"):
+            folder = files.fetched(wanted.head, ["config.json", "*.safetensors"])
+    found = find_layers(folder, name, config.get_text_config().num_hidden_layers)
+    revision = files.revision_of(str(folder)) if wanted.head or folder == demo.MTP else ""
+    return replace(found, name=name if wanted.head else wanted.name, revision=revision)
+
+
+def _by_layers(found: MtpLayers, site: Site) -> DrafterPart:
+    """Return MTP layers that draft the tokens that the site keeps."""
+    target, vocabulary = site.inside(found.name), None if site.kept is None else site.kept.to(site.place)
+    heads = load_heads(found, target, site.size)
+    if vocabulary is not None:
+        heads = replace(heads, outputs=[rows[vocabulary] for rows in heads.outputs])
+    opened = lambda settings: HeadDrafter(MtpNetwork(heads), (NORMED,), vocabulary, settings)  # noqa: E731
+    revision = found.revision or site.target.revision
+    return Part(found.name, opened, revision, note=found.note, drafts_trees=True)

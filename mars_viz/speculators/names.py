@@ -27,12 +27,14 @@ from mars_viz.errors import BadInput, ModelError, SettingError
 from mars_viz.permissions import PATHS
 from mars_viz.run import Settings
 from mars_viz.speculators.drafter_names import (
+    Dflash,
     Eagle3,
     Layers,
     Mixed,
     Model,
     NamedDrafter,
     Ngram,
+    ReadsTarget,
     ReadsText,
     Transformers,
     Trimmed,
@@ -154,7 +156,7 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
     named, whole, server = pair.drafter, pair.whole, pair.server
     if server and not folders:
         raise SettingError(NO_SERVER)
-    if server and isinstance(whole, Eagle3 | Layers | Transformers):
+    if server and isinstance(whole, ReadsTarget | Layers | Transformers):
         raise SettingError(
             f"{whole.name} reads what happens inside the target, which a server does not tell; take a drafter that is "
             "a model, or ngram:n=3."
@@ -169,8 +171,13 @@ def check_names(target: ModelName, drafter: ModelName, *, device: str, dtype: st
             raise SettingError(f"There is no {what} {name!r}; choose one of {', '.join(known)}.")
     for name in pair.models:
         local_place(name) if folders else check_id(name)
-    head = whole.head if isinstance(whole, Eagle3) else None
-    if head == "" and demo.head_for(None if target is None else str(target)) is None:
+    head = whole.head if isinstance(whole, ReadsTarget) else None
+    if isinstance(whole, Dflash) and not head and target is not None:
+        raise ModelError(
+            "dflash alone is the drafter of the built-in target; name the folder of one that was trained for "
+            f"{shortened(str(target))}: dflash:DIR."
+        )
+    if isinstance(whole, Eagle3) and not head and demo.head_for(None if target is None else str(target)) is None:
         raise ModelError(
             "eagle3 alone is the head of the built-in target or of smollm2; name the folder of one that was trained "
             f"for {shortened(str(target))}: eagle3:HEADDIR."

@@ -17,7 +17,7 @@ from mars_viz.costs import Cost, Costs, disturbance, position_cost, slower
 from mars_viz.documents import BASES, Block, Code, Section, Sentence, Table
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
-from mars_viz.shapes import shape_named
+from mars_viz.shapes import CHAIN, shape_named
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.load import LoadTable
 from mars_viz.sweep.measures import EVEN, Terms, cell, spread, told
@@ -254,7 +254,8 @@ def costs(found: Costs) -> list[Block]:
     rows = [
         (f"target, a pass over {counted(place, 'position')}", each) for place, each in enumerate(found.target_pass, 1)
     ]
-    rows += [(f"drafter, a tree of {counted(n, 'level')}", each) for n, each in enumerate(found.drafting, 1)]
+    drafted = "a block" if found.tree == CHAIN else "a tree of {}"
+    rows += [(f"drafter, {drafted.format(counted(n, 'level'))}", each) for n, each in enumerate(found.drafting, 1)]
     rows += [] if found.drafting else [("drafter, a token", found.drafter_step)]
     rows += [(f"the rest of a round of {n} drafted", found.rest[n - 1]) for n in sorted({1, found.gamma})]
     mentioned = found.others is None or bool(disturbance(found))

@@ -25,7 +25,7 @@ from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceLane, RaceSt
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
-from mars_viz.shapes import draft_words
+from mars_viz.shapes import CHAIN, draft_words
 from mars_viz.sweep.document import of_one_position
 from mars_viz.ui import decode_form, documents, faults, links, models_form, navigation, share, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
@@ -372,10 +372,11 @@ def tiles(run: Run | None) -> list[Tile]:
 def cost_facts(costs: Costs) -> Facts:
     """Return the measured times of passes and of a round with 95 % intervals, and the modelled break-even τ."""
     gamma = costs.gamma
-    if costs.drafting:
+    if costs.tree != CHAIN:
         parts = {f"Target, {counted(gamma, 'node')}": costs.passes[gamma], "Drafter, a tree": costs.drafting[-1]}
     else:
-        parts = {f"Target, {gamma + 1} tokens": costs.passes[gamma], "Drafter, 1 token": costs.drafter_step}
+        drafted = counted(gamma if costs.drafting else 1, "token")  # all at once, or each
+        parts = {f"Target, {gamma + 1} tokens": costs.passes[gamma], f"Drafter, {drafted}": costs.drafter_step}
     a_round = {f"A round, {draft_words(gamma, costs.tree)}": round_cost(costs, gamma)}
     facts = {
         f"{name}, measured": f"{number(1000 * cost.seconds)}{THIN_SPACE}ms ({number(1000 * cost.low)} to "

@@ -15,7 +15,7 @@ from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
 from mars_viz.options import changed
-from mars_viz.speculators.drafter_names import Eagle3, Model, drafter_named
+from mars_viz.speculators.drafter_names import Model, ReadsTarget, drafter_named
 from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
@@ -70,7 +70,9 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
     except BadInput as error:
         complaints.append(str(error))
         return None
-    if set(pair.models) - {SMOLLM2} or (isinstance(pair.drafter, Eagle3) and pair.drafter.head):  # possibly on the hub
+    if set(pair.models) - {SMOLLM2} or (
+        isinstance(pair.drafter, ReadsTarget) and pair.drafter.head
+    ):  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
             "the missing ones from the hub; choose others under Models if you do not want that."
@@ -136,7 +138,7 @@ def _choose(session: Session) -> None:
         other_sources = ", a folder or GGUF file of the server, or http://HOST:PORT of vLLM"
         placeholder = "org/name or org/name:FILE.gguf on Hugging Face" + other_sources * paths
         target = st.text_input("Target", key="target", placeholder=placeholder, persist_state="page").strip()
-        some = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, eagle3:HEADDIR"
+        some = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4, mtp, eagle3:HEADDIR, dflash:DIR"
         drafter = st.text_input("Drafter", key="drafter", placeholder=some, persist_state="page").strip()
         chosen = BackendChoice(target, drafter)
         st.caption(

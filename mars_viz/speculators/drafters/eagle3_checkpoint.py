@@ -99,7 +99,7 @@ class Checkpoint:
 
 def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     """Return the head in a folder. Raises ModelError with a remedy for another model, or one for another target."""
-    config, head = _config(folder), folder.name
+    config, head = config_in(folder), folder.name
     names, layout = config.get("architectures") or [], SAFEAILAB
     if config.get("speculators_model_type") or "transformer_layer_config" in config or "Eagle3Speculator" in names:
         layout = SPECULATORS
@@ -112,7 +112,7 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     if (kind, layer["num_hidden_layers"], layer["hidden_act"]) != ("eagle3", 1, "silu"):
         kind = f"{str(kind)[:40]!r} of {layer['num_hidden_layers']} layers with {str(layer['hidden_act'])[:40]!r}"
         raise ModelError(f"{head} is a drafter of the kind {kind}; take an EAGLE-3 head of one layer with silu.")
-    names_in = _names_in(folder)
+    names_in = names_in_files(folder)
     shapes = {_plain(name): shape for names in names_in.values() for name, shape in names.items()}
     last_alone = _flag(config, "use_aux_hidden_state", head) is False
     reading = _reading(config, last_alone, target, head)
@@ -137,33 +137,34 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
             f"The config.json of {head} does not say norm_before_residual; without it speculators takes false "
             'and vLLM true. Write "norm_before_residual": true or false into it, as it was trained.'
         )
-    rotary, tensors = _rotary(layer, heads, head), dict[str, Tensor]()
+    rotary, tensors = rotary_of(layer, heads, head), dict[str, Tensor]()
     for path, names in names_in.items():
         with safe_open(path, "pt") as opened:
             tensors |= {_plain(name): opened.get_tensor(name) for name in names if _plain(name) not in left_out}
     rows = len(tensors.get("lm_head.weight", range(target.vocabulary)))
-    vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), rows, target, head)
+    vocabulary = vocabulary_of(tensors.pop("d2t", None), tensors.pop("t2d", None), rows, target, head)
     if "lm_head.weight" not in tensors:
         vocabulary = None  # the rows are the target's
     elif vocabulary is not None:
         vocabulary, order = vocabulary.sort()
         tensors["lm_head.weight"] = tensors["lm_head.weight"][order]
-    epsilon = _entry(layer, "rms_norm_eps", float, head)
+    epsilon = entry_of(layer, "rms_norm_eps", float, head)
     return Checkpoint(layout, reading, heads, epsilon, rotary, residual, bool(normed_output), vocabulary, tensors)
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def config_in(folder: Path) -> dict[str, Any]:
+    """Return the configuration in a folder. Raises ModelError."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
         return {**config}
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(
-            f"The config.json of {folder.name} cannot be read ({error}). Give the folder of an EAGLE-3 head."
+            f"The config.json of {folder.name} cannot be read ({error}). Give the folder of a head."
         ) from error
 
 
-def _names_in(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
-    """Return the shape of each tensor by file and name."""
+def names_in_files(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
+    """Return the shape of each tensor by file and name. Raises ModelError."""
     shapes = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -173,7 +174,7 @@ def _names_in(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
             raise ModelError(f"{path.name} of {folder.name} cannot be read ({error}). Fetch it again.") from error
     if not shapes:
         raise ModelError(
-            f"{folder.name} holds no *.safetensors, the only format that is loaded. Give the folder of an EAGLE-3 "
+            f"{folder.name} holds no *.safetensors, the only format that is loaded. Give the folder of a "
             f"head, or convert its pytorch_model.bin there: {CONVERT}"
         )
     return shapes
@@ -188,8 +189,8 @@ def _checked(
 ) -> Heads:
     """Return the heads of a complete EAGLE-3 head. Raises ModelError for missing or unknown weights, and for weights of
     other sizes than those of a head for this target."""
-    queries = _entry(layer, "num_attention_heads", int, head)
-    keys = _entry({"num_key_value_heads": queries} | dict(layer), "num_key_value_heads", int, head)
+    queries = entry_of(layer, "num_attention_heads", int, head)
+    keys = entry_of({"num_key_value_heads": queries} | dict(layer), "num_key_value_heads", int, head)
     width, inner = (shapes.get(name, (0,))[0] for name in ("mlp.down_proj.weight", "mlp.gate_proj.weight"))
     size, features = shapes.get("self_attn.q_proj.weight", (0,))[0] // queries, len(reading.layers) * target.width
     rows = shapes.get("lm_head.weight", (target.vocabulary,))[0]
@@ -225,13 +226,13 @@ def _checked(
     sizes |= optional
     if missing := sorted(needed - found.keys()):
         raise ModelError(
-            f"{head} is no whole EAGLE-3 head for {target.name}: it lacks {_some(missing)}. Fetch the whole checkpoint "
-            "(EAGLE-1 and 2 have another layer), or take the target that it was trained for. If it reads the target's "
-            'last hidden state alone, write "use_aux_hidden_state": false into its config.json.'
+            f"{head} is no whole EAGLE-3 head for {target.name}: it lacks {some_of(missing)}. Fetch the whole "
+            "checkpoint (EAGLE-1 and 2 have another layer), or take the target that it was trained for. If it reads "
+            'the last hidden state alone, write "use_aux_hidden_state": false into its config.json.'
         )
     if unknown := sorted(found.keys() - sizes.keys()):
         raise ModelError(
-            f"{head} holds {_some(unknown)}, which heads of one plain layer do not have, so it would draft otherwise "
+            f"{head} holds {some_of(unknown)}, which heads of one plain layer do not have, so it would draft otherwise "
             "than it was trained to; take another head."
         )
     for name, shape in found.items():
@@ -244,11 +245,13 @@ def _checked(
     return Heads(queries, keys, size)
 
 
-def _some(names: list[str]) -> str:
+def some_of(names: list[str]) -> str:
+    """Return the first three names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
-def _rotary(layer: Config, heads: Heads, head: str) -> LlamaConfig:
+def rotary_of(layer: Config, heads: Heads, head: str) -> LlamaConfig:
+    """Return the configuration of rotary positions. Raises ModelError."""
     names = ("rope_theta", "rope_scaling", "rope_parameters")
     named = {name: layer[name] for name in names if layer.get(name) is not None}
     try:
@@ -268,7 +271,7 @@ def _rotary(layer: Config, heads: Heads, head: str) -> LlamaConfig:
     return config
 
 
-def _entry(config: Config, name: str, kind: type, head: str) -> Any:
+def entry_of(config: Config, name: str, kind: type, head: str) -> Any:
     """Return a setting of this type: a whole number from 1, or a fraction between 0 and 1. Raises ModelError for any
     other value."""
     value: Any = config.get(name)
@@ -283,13 +286,14 @@ def _flag(config: Config, name: str, head: str) -> bool | None:
     """Return a setting of EAGLE-3.1, which may be in SpecForge's eagle_config; None if it is missing."""
     nested = config.get("eagle_config")
     value = config.get(name, nested.get(name) if isinstance(nested, dict) else None)
-    return None if value is None else bool(_entry({name: value}, name, bool, head))
+    return None if value is None else bool(entry_of({name: value}, name, bool, head))
 
 
-def _vocabulary(
+def vocabulary_of(
     offsets: Tensor | None, kept: Tensor | None, drafted: int, target: TargetShape, head: str
 ) -> Tensor | None:
-    """Return the target's ids of the head's tokens, int64 [Vd], from d2t (id minus place) and t2d (marks of ids)."""
+    """Return the target's ids of the head's tokens, int64 [Vd], from d2t (id minus place) and t2d (marks of ids); None
+    if they are all of the target's. Raises ModelError."""
     size = target.vocabulary
     if offsets is None and drafted == size:
         return None
@@ -344,7 +348,7 @@ def _usual(count: int) -> tuple[int, ...]:
 
 def _listed(config: Config, head: str) -> tuple[int, ...]:
     """Return the layers named in the configuration; may be empty."""
-    listed = [] if config.get(KEY) is None else _entry(config, KEY, list, head)
+    listed = [] if config.get(KEY) is None else entry_of(config, KEY, list, head)
     if any(isinstance(each, bool) or not isinstance(each, int) for each in listed):
         raise ModelError(f"{KEY} in the config.json of {head} is no list of whole numbers.")
     return tuple(listed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from mars_viz.speculators.draft import Draft, Drafter, Spent, Target
@@ -40,7 +41,8 @@ class MixedDrafter(Drafter):
         rest = [i for i, by in enumerate(self._by) if by]
         self.spent.tokens += sum(map(len, chains))
         if not rest:
-            return Draft.of_chains(chains, self._first.device, by=self._by)
+            none = tuple(np.zeros(len(chain) + 1, np.int32) for chain in chains)
+            return Draft.of_chains(chains, self._first.device, none, self._by)
         counted = self._second.spent
         before = counted.passes if counted else 0
         other = self._second.draft([prefixes[i] for i in rest], count)
@@ -57,7 +59,10 @@ class MixedDrafter(Drafter):
             logits = other.logits.new_zeros(len(prefixes), width, other.logits.shape[-1])
             logits[rest, :own] = other.logits
         lengths = tuple(len(chain) or own for chain in chains)
-        return Draft(tokens, logits, other.vocabulary, lengths, by=self._by)
+        each = other.passes or len(rest) * (np.arange(own + 1, dtype=np.int32),)
+        passes = dict(zip(rest, each, strict=True))
+        every = tuple(passes.get(i, np.zeros(length + 1, np.int32)) for i, length in enumerate(lengths))
+        return Draft(tokens, logits, other.vocabulary, lengths, passes=every, by=self._by)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Tell the second drafter which of its tokens were drafted."""

@@ -9,8 +9,9 @@ A head that scores only the most frequent tokens makes a draft step multiply les
 frequency in the target's own text. Nothing is trained: rows of the head are left out, so q is the drafter's law
 restricted to the remaining tokens, and lossless rules stay lossless.
 
-An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840) drafts from the inputs of some of the target's layers. Its cache
-keeps only rows with the target's own features; rows with the head's own states are overwritten.
+An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840) drafts from the inputs of some of the target's layers, and layers for
+multi-token prediction (DeepSeek-AI 2024, arXiv 2412.19437) from its last state. Their caches keep only rows with the
+target's own states; rows with the head's own states are overwritten.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from mars_viz.speculators.drafters.eagle3_checkpoint import Reading
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks import Network
 from mars_viz.speculators.networks.base import TreeMask, layers_of
-from mars_viz.speculators.networks.eagle3_head import EagleNetwork
+from mars_viz.speculators.networks.eagle3_head import HeadNetwork
 from mars_viz.speculators.sampling import best, draw, law, on_device
 from mars_viz.speculators.targets import UNREAD, CachedModel, ModelTarget, PrefixRows
 from mars_viz.walk import Prefix
@@ -188,7 +189,7 @@ ALONE = 32
 """New rows of a text above which they are read separately, so that other texts need no such padding."""
 
 
-class Eagle3Drafter(Drafter):
+class HeadDrafter(Drafter):
     """Drafts greedily at temperature 0, and by keyed draws from its law above.
 
     A tree has the likeliest nodes at any temperature, unless its shape has drawn paths. A text of n tokens has n - 1
@@ -197,12 +198,10 @@ class Eagle3Drafter(Drafter):
 
     reads_target = True
 
-    def __init__(
-        self, network: EagleNetwork, readings: Sequence[Reading], vocabulary: Tensor | None, settings: Settings
-    ):
-        """Read the first of the target's `readings`. `vocabulary`, int64 [Vd], ascending, are the target's ids of the
-        head's tokens; None if they are the same."""
-        self.readings, self.layers = tuple(readings), readings[0].layers
+    def __init__(self, network: HeadNetwork, layers: tuple[int, ...], vocabulary: Tensor | None, settings: Settings):
+        """Read these `layers` of the target; see `LayerInputs`. `vocabulary`, int64 [Vd], ascending, are the target's
+        ids of the head's tokens; None if they are the same."""
+        self.layers = layers
         self._network, self.vocabulary = network, vocabulary
         self._settings, self._pick = settings, Picking.by(settings, vocabulary)
         self._shape = shape_named(settings.tree)
@@ -213,7 +212,7 @@ class Eagle3Drafter(Drafter):
     def follow(self, target: Target) -> None:
         """Draft for this target. Raises TypeError for one that cannot keep its layers' inputs."""
         if not isinstance(target, ModelTarget):
-            raise TypeError("an EAGLE-3 head needs a target that keeps what enters its layers")
+            raise TypeError("a head needs a target that keeps what enters its layers")
         target.keep(self.layers)
         self._target = target
 
@@ -232,27 +231,26 @@ class Eagle3Drafter(Drafter):
         starts = [len(prefix) for prefix in prefixes]
         prefixes = [prefix if len(prefix) > 1 else prefix * 2 for prefix in prefixes]
         cached = self._rows.settle(prefixes)
-        states = self._read(prefixes, cached, [prefix[:-1] for prefix in prefixes])  # [B, H]
+        states = self._read(prefixes, cached, [prefix[:-1] for prefix in prefixes])  # [B, E]
         lengths, slots = [len(prefix) for prefix in prefixes], self._rows.slots
         if not self._shape.is_chain:
             return self._tree(starts, lengths, states, count)
         uniforms = keyed_uniforms(self._settings, starts, count, self.device)
         tokens, rows = [], []
         for step in range(count):
-            logits = self._network.logits(states).unsqueeze(1)  # [B, 1, Vd]
+            logits = self._network.logits(states, step).unsqueeze(1)  # [B, 1, Vd]
             luck = None if uniforms is None else uniforms[:, step, None]
             ids = self._pick(logits, luck)
             tokens.append(ids)
             rows.append(logits)
             if step + 1 < count:
                 places = [length - 1 + step for length in lengths]
-                states = self._network.read(ids, states.unsqueeze(1), places, slots)[:, 0]
+                states = self._network.read(ids, states.unsqueeze(1), places, slots, None, step + 1)[:, 0]
         return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self.vocabulary)
 
     def _tree(self, starts: Sequence[int], lengths: Sequence[int], made: Tensor, nodes: int) -> Draft:
-        """Return trees that begin at `starts`, from the layer's output for the last row of texts of these lengths, [B,
-        H]."""
-        begins, states = [length - 1 for length in lengths], made.unsqueeze(1)  # [B, k, H] of the level before
+        """Return trees that begin at `starts`, from the outputs [B, E] for the last row of texts of these lengths."""
+        begins, states = [length - 1 for length in lengths], made.unsqueeze(1)  # [B, k, E] of the level before
 
         def deeper(level: Level) -> Tensor:
             nonlocal states
@@ -260,15 +258,15 @@ class Eagle3Drafter(Drafter):
             above = rows_at(states, sent(level.parents, self.device))
             mask = TreeMask.of(begins, level.sees, [[level.depth - 1] * k] * b, self.device)
             places = [begin + len(level.sees[0][0]) - k for begin in begins]
-            states = self._network.read(level.ids, above, places, self._rows.slots, mask)
-            return self._network.logits(states.flatten(0, 1)).view(b, k, -1)
+            states = self._network.read(level.ids, above, places, self._rows.slots, mask, level.depth)
+            return self._network.logits(states.flatten(0, 1), level.depth).view(b, k, -1)
 
         first = self._network.logits(made)
         return tree_drafted(first, deeper, self._shape, self._settings, starts, nodes, self.vocabulary)
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
         """Compute the missing rows of the texts, of which `known` tokens are cached; `read` is the part the target has
-        read. Returns the layer's output for each text's last row, [B, H]."""
+        read. Returns the outputs for each text's last row, [B, E]."""
         assert self._target is not None, "a drafter follows a target before it drafts"
         starts, slots = [max(0, cached - 1) for cached in known], self._rows.slots  # row j is that of token j + 1
         ids, states = [], []
@@ -287,3 +285,14 @@ class Eagle3Drafter(Drafter):
         tokens, inputs = pad_sequence(ids, batch_first=True), pad_sequence(states, batch_first=True)
         outputs = self._network.read(tokens, inputs, starts, slots)
         return outputs[range(len(texts)), [length - 1 for length in lengths]]
+
+
+class Eagle3Drafter(HeadDrafter):
+    """Drafts with an EAGLE-3 head."""
+
+    def __init__(
+        self, network: HeadNetwork, readings: Sequence[Reading], vocabulary: Tensor | None, settings: Settings
+    ):
+        """Read the first of the target's `readings`."""
+        super().__init__(network, readings[0].layers, vocabulary, settings)
+        self.readings = tuple(readings)

@@ -61,7 +61,61 @@ class HeadWeights:
         reorder([self])
 
 
-class EagleNetwork:
+class HeadNetwork:
+    """A pass of a head over a target's hidden states, with a cache. Row j of a text reads token j + 1 and a state."""
+
+    device: torch.device
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Copy the first `length` places of row `source` of the cache to row `slot`."""
+        raise NotImplementedError
+
+    def states(self, features: Tensor) -> Tensor:
+        """Return the states [B, n, H] of features [B, n, k Ht]."""
+        raise NotImplementedError
+
+    def logits(self, made: Tensor, depth: int = 0) -> Tensor:
+        """Return raw float32 logits [B, Vd] of the head's tokens, from the outputs of one row each, read at `depth`."""
+        raise NotImplementedError
+
+    def _read(
+        self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None, depth: int
+    ) -> Tensor:
+        """Read for `read`; row b of the batch is row first + b of the cache."""
+        raise NotImplementedError
+
+    def read(
+        self,
+        tokens: Tensor,
+        states: Tensor,
+        starts: Sequence[int],
+        slots: Sequence[int],
+        tree: TreeMask | None = None,
+        depth: int = 0,
+    ) -> Tensor:
+        """Return the outputs [B, n, E] for the tokens [B, n] and their states.
+
+        The outputs are the states of the next rows and the input of `logits`. `depth` is 0 for tokens of the texts,
+        whose states come from `states`, and 1, 2, … for the first, second, … drafted token. Text b is row slots[b] of
+        the cache, written from place starts[b] on; slots are consecutive in any order. Each row sees all before it, or
+        what `tree` lets it see.
+        """
+        n, first, outputs = tokens.shape[1], min(slots), []
+        places = [slot - first for slot in slots]
+        if shuffled := places != list(range(len(slots))):
+            order = sorted(range(len(slots)), key=slots.__getitem__)
+            tokens, states, tree = tokens[order], states[order], tree and tree.arranged(order)
+            starts = [starts[i] for i in order]
+        for cut in range(0, n, CHUNK):
+            end = min(n, cut + CHUNK)
+            mask = tree and tree.part(slice(len(starts)), cut, end)
+            begins = [start + cut for start in starts]
+            outputs.append(self._read(tokens[:, cut:end], states[:, cut:end], begins, first, mask, depth))
+        made = torch.cat(outputs, 1)
+        return made[places] if shuffled else made
+
+
+class EagleNetwork(HeadNetwork):
     """A pass over weights that may be shared, with a cache of its own."""
 
     def __init__(self, weights: HeadWeights):
@@ -83,35 +137,14 @@ class EagleNetwork:
             x = torch.cat([w.norms[f"fc_norm.{i}"](feature) for i, feature in enumerate(x.chunk(count, -1))], -1)
         return w.fc(x)
 
-    def read(
-        self, tokens: Tensor, states: Tensor, starts: Sequence[int], slots: Sequence[int], tree: TreeMask | None = None
-    ) -> Tensor:
-        """Return the layer's outputs [B, n, H] for the tokens [B, n] and the states [B, n, H].
-
-        These are the states of the next rows and the input of `logits`. Text b is row slots[b] of the cache, written
-        from place starts[b] on; slots are consecutive in any order. Each row sees all before it, or what `tree` lets it
-        see.
-        """
-        n, first, outputs = tokens.shape[1], min(slots), []
-        places = [slot - first for slot in slots]
-        if shuffled := places != list(range(len(slots))):
-            order = sorted(range(len(slots)), key=slots.__getitem__)
-            tokens, states, tree = tokens[order], states[order], tree and tree.arranged(order)
-            starts = [starts[i] for i in order]
-        for cut in range(0, n, CHUNK):
-            end = min(n, cut + CHUNK)
-            mask = tree and tree.part(slice(len(starts)), cut, end)
-            begins = [start + cut for start in starts]
-            outputs.append(self._read(tokens[:, cut:end], states[:, cut:end], begins, first, mask))
-        made = torch.cat(outputs, 1)
-        return made[places] if shuffled else made
-
-    def logits(self, made: Tensor) -> Tensor:
+    def logits(self, made: Tensor, depth: int = 0) -> Tensor:
         """Return raw float32 logits [B, Vd] of the head's tokens, from the layer's output [B, H] of one row each."""
         w = self._weights
         return w.lm_head(made if w.normed_output else w.norms["norm"](made)).float()
 
-    def _read(self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None) -> Tensor:
+    def _read(
+        self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None, depth: int
+    ) -> Tensor:
         w, (b, n), heads = self._weights, tokens.shape, self._weights.heads
         end, norms = max(starts) + n, self._weights.norms
         self._rows.reserve(first + b, end)

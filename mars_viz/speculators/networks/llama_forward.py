@@ -196,9 +196,7 @@ class Attention:
         for norm, part in zip(norms, (qkv[:, :, :heads], qkv[:, :, heads : heads + groups]), strict=True):
             if norm is not None:
                 part.copy_(norm(part))
-        turned = qkv[:, :, : heads + groups]
-        other = turned.roll(size // 2, -1)
-        turned.mul_(self._cosine).addcmul_(other, self._sine)
+        self._turn(qkv[:, :, : heads + groups])
         cache.flatten(0, 1).index_copy_(0, self._places, qkv[:, :, heads:].flatten(0, 1))
         past = cache[self._first : self._first + b, : self._end].transpose(1, 2)  # [B, 2 G, end, D]
         queries = qkv[:, :, :heads].view(b, n, groups, shared, size).permute(0, 2, 3, 1, 4)  # [B, G, H/G, n, D]
@@ -210,6 +208,20 @@ class Attention:
             scale=self._scale,
         )
         return mixed.view(b, groups, shared, n, size).permute(0, 3, 1, 2, 4).reshape(b, n, -1)
+
+    def keep(self, keys_values: Tensor, norm: Norm | None, cache: Tensor) -> None:
+        """Add keys and values [B, n, 2 G D], which no query of theirs sees, to a layer's cache."""
+        both = keys_values.reshape(*keys_values.shape[:2], 2 * self._heads.keys, self._heads.size)
+        keys = both[:, :, : self._heads.keys]
+        if norm is not None:
+            keys.copy_(norm(keys))
+        self._turn(keys)
+        cache.flatten(0, 1).index_copy_(0, self._places, both.flatten(0, 1))
+
+    def _turn(self, heads: Tensor) -> None:
+        """Turn queries or keys [B, n, heads, D] in place by their positions."""
+        other = heads.roll(self._heads.size // 2, -1)
+        heads.mul_(self._cosine).addcmul_(other, self._sine)
 
 
 class Body:

@@ -25,7 +25,17 @@ from mars_viz.costs import Costs
 from mars_viz.demo import SMOLLM2, is_built_in
 from mars_viz.errors import DeviceLost, MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Trigram, any_drafter, drafter_told
+from mars_viz.speculators.drafter_names import (
+    Dflash,
+    Eagle3,
+    Layers,
+    Mtp,
+    Ngram,
+    Suffix,
+    Trigram,
+    any_drafter,
+    drafter_told,
+)
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]  # receives a description of the current step and its progress from 0 to 1
@@ -37,6 +47,8 @@ class Interrupted(MarsVizError):
 
 OTHER_DRAFTERS = {
     "its EAGLE-3 head": BackendChoice(drafter=Eagle3().name),
+    "its DFlash drafter": BackendChoice(drafter=Dflash().name),
+    "its MTP layer": BackendChoice(drafter=Mtp().name),
     "prompt lookup": BackendChoice(drafter=Ngram().name),
     "a suffix index": BackendChoice(drafter=Suffix().name),
     "a suffix index before its EAGLE-3 head": BackendChoice(drafter=any_drafter("suffix+eagle3").name),
