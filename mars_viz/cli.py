@@ -100,8 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     about = "Evaluate decoding by a rule with lm-evaluation-harness: `lm_eval run`, with mars-viz as the model."
     how = {"prefix_chars": evaluate.NO_PREFIX, "add_help": False}
     command("eval", evaluate.run, evaluate.arguments, about, **how)
-    about = "Check an EAGLE-3 head against its target: agreement at each depth, and what its vocabulary holds."
-    command("heads", checks.heads, checks.head_arguments, about)
+    about = "Check a drafter against its target: agreement at each depth, and what is wrong if it is low."
+    command("drafter-check", checks.drafter_check, checks.drafter_arguments, about)
     about = "Check whether a vLLM server runs the same model as this machine: how far its logits are off."
     command("server", checks.server, checks.server_arguments, about)
     about = "Watch what a vLLM server accepts of its own drafts, round by round, next to strict speculation here."

@@ -24,7 +24,7 @@ SMALLER = {  # options that are appended to a command
     "map": ["--max-new-tokens", "12"],
     "sweep": ["--limit", "1", "--max-new-tokens", "12", "--timed", "1", "--repetitions", "1"],
     "eval": ["--limit", "1"],
-    "heads": ["--limit", "3", "--tokens", "16"],
+    "drafter-check": ["--limit", "3", "--tokens", "16"],
 }
 PROGRAMS = {"curl", "docker", "vllm"}  # they are not installed here
 

@@ -39,7 +39,7 @@ from transformers import (
 )
 
 from mars_viz import cli, demo, trees
-from mars_viz.analysis.checks import HeadCheck
+from mars_viz.analysis.checks import DrafterCheck
 from mars_viz.commands import checks
 from mars_viz.demo import TARGET
 from mars_viz.demo.prompts import STORIES
@@ -47,7 +47,7 @@ from mars_viz.errors import BadInput, ModelError
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Run, Settings
 from mars_viz.speculators import audits, loading
-from mars_viz.speculators.audits import checked_head
+from mars_viz.speculators.audits import checked_drafter
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.draft import Draft, Drafter
 from mars_viz.speculators.drafter_names import Eagle3, drafter_named
@@ -432,8 +432,8 @@ def built_in():
     return load_backend(None, "eagle3", device="cpu", dtype="float32")
 
 
-def checked(backend: Backend, prompts=PROMPTS) -> HeadCheck:
-    steps = list(checked_head(backend, prompts, depth=3, tokens=20))
+def checked(backend: Backend, prompts=PROMPTS) -> DrafterCheck:
+    steps = list(checked_drafter(backend, prompts, depth=3, tokens=20))
     assert [done for done, _ in steps][: len(prompts)] == [(i + 1) / len(prompts) for i in range(len(prompts))]
     return steps[-1][1]
 
@@ -457,7 +457,7 @@ def test_its_counts_are_those_of_drafts_made_one_by_one(built_in):
             inside.append(float(law[held].sum()))
             best.append(int(law.argmax()) in set(held.tolist()))
     found = checked(built_in)
-    assert found.drafts == len(own) and found.texts == 3 and found.head == "eagle3"
+    assert found.drafts == len(own) and found.texts == 3 and found.drafter == "eagle3"
     for name, drafts in (("own_states", own), ("true_features", true)):
         going = np.array(drafts)
         for depth in found.depths:
@@ -516,10 +516,10 @@ def test_impossible_checks_are_refused(pair, built_in, tmp_path, monkeypatch, ca
         (["--prompts", "few.txt"], "2 prompts are too few"),
         (["--chat"], "no chat template"),
     ):
-        assert cli.main(["heads", *arguments]) == 2
+        assert cli.main(["drafter-check", "--drafter", "eagle3", *arguments]) == 2
         assert said in capsys.readouterr().err
     with pytest.raises(BadInput, match="is no head"):
-        next(checked_head(pair, PROMPTS))
+        next(checked_drafter(pair, PROMPTS))
 
 
 def test_a_head_is_saved_as_the_product_reads_it(tmp_path):

@@ -21,7 +21,7 @@ from mars_viz import cli, demo, trees
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
-from mars_viz.speculators.audits import checked_head
+from mars_viz.speculators.audits import checked_drafter
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import Draft, Drafter
@@ -200,7 +200,7 @@ def test_layouts_and_folders_draft_alike_and_heads_may_have_output_rows_of_their
     other = drafted(backend_with(model, str(tmp_path / "DeepSeek")).opened(Settings())[1], [TEXT], 3)
     torch.testing.assert_close(other.logits, 2 * draft.logits)  # type: ignore[operator]
     with pytest.raises(SettingError, match="no head"):
-        next(checked_head(backend_with(model), [TEXT] * 3))
+        next(checked_drafter(backend_with(model), [TEXT] * 3))
 
 
 def test_layers_that_are_not_whole_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Results of checks: agreement of an EAGLE-3 head with its target, a server's acceptance of its drafts compared with
+"""Results of checks: agreement of a drafter with its target, a server's acceptance of its drafts compared with
 strict speculation, and a server's weights.
 
 An engine's prefill writes the first token separately, so its rounds correspond to ours after the prompt and that token.
@@ -20,11 +20,16 @@ from mars_viz.documents import Block, Sentence, Table
 from mars_viz.records import Round
 from mars_viz.words import counted, number
 
-LOW = 0.25  # agreement at the first depth below which the head has learnt nothing about this target
-CLIFF = 0.6
-"""Agreement with its own states relative to that with true features, below which the states differ from training."""
+NEARLY_NONE = 0.1  # agreement at the first depth that chance explains
+LOW = 0.5  # agreement at the first depth below which a drafter may read wrong states of the target
+FALL = 0.6
+"""Agreement with the drafter's own states relative to that with true features, below which the states are wrong."""
 NARROW = 0.9  # share of the target's probability that a vocabulary should cover
-NOTHING = "Nothing stands out."  # finding for a head without problems
+NOTHING = "Nothing stands out."  # finding for a drafter without problems
+FEWEST = 40  # drafts on each side of a context length at which agreement may fall
+SURE = 30.0
+"""Likelihood-ratio statistic of a fall. By chance alone the largest of 500 places exceeds it in fewer than 2 of 100,000
+checks of independent drafts; drafts along one text depend on each other, which the statistic does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,45 +37,85 @@ class DepthAgreement:
     """Agreement at one depth, over drafts that agreed with the target up to it."""
 
     depth: int  # 1 for the token right after the text
-    true_features: Interval  # share that agrees if the head always reads the target's features
-    own_states: Interval  # share that agrees if the head reads its own states, as when it drafts
+    true_features: Interval  # share that agrees if the drafter always reads the target's features
+    own_states: Interval  # share that agrees if it reads its own states, as when it drafts
 
 
 @dataclass(frozen=True, slots=True)
-class HeadCheck:
-    """The results for one head."""
+class Fall:
+    """A context length from which agreement at depth 1 is lower."""
 
-    head: str
+    context: int  # tokens
+    before: float  # share that agrees with fewer tokens
+    after: float  # share that agrees from there on
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTrial:
+    """The drafter that reads other layers of its target."""
+
+    layers: tuple[int, ...]  # their inputs, counted from 0
+    accepted: float  # mean number of tokens of a draft before the first disagreement
+    gain: Interval  # difference in `accepted` from its own layers, paired by text
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterCheck:
+    """The results for one drafter."""
+
+    drafter: str
     target: str
-    texts: int  # number of texts along which the head drafted
+    texts: int  # number of texts along which it drafted
     drafts: int  # number of drafts
+    contexts: tuple[int, int]  # fewest and most tokens before a draft
     depths: tuple[DepthAgreement, ...]  # by rising depth, as far as any draft agreed
-    coverage: Interval  # mean share of the target's probability on tokens that the head can draft
-    best_held: Interval  # share of positions whose best token the head can draft
+    coverage: Interval  # mean share of the target's probability on tokens that it can draft
+    best_held: Interval  # share of positions whose best token it can draft
+    fall: Fall | None = None  # None if agreement does not fall with the length of the context
+    feeds_back: bool = True  # True if it reads states of its own after the first token
     guess: str = ""  # reason why the layers that it reads may be wrong; empty if its configuration names them
+    better: LayerTrial | None = None  # the best of other layers, if any was tried and keeps more tokens
 
     @property
     def findings(self) -> tuple[str, ...]:
         """Sentences about problems and their causes."""
         first, second = self.depths[0].true_features.estimate, self.depths[1] if len(self.depths) > 1 else None
         findings = []
-        if first < LOW:
+        if self.better is not None:
+            layers, gain = ", ".join(map(str, self.better.layers)), self.better.gain.estimate
             findings.append(
-                f"Even at depth 1 only {first:.0%} agree: the head reads other layers than it was trained on, its d2t "
-                "table is read wrongly, or it was trained for another target."
+                f"Other layers fit better: with the inputs of the target's layers {layers} (from 0), "
+                f"{self.better.accepted:.2f} tokens of a draft agree, {gain:.2f} more. Correct them in its config.json."
             )
-        elif second and second.own_states.estimate < CLIFF * second.true_features.estimate:
+        elif first < NEARLY_NONE:
+            findings.append(
+                f"Even at depth 1 only {first:.0%} agree, hardly more than by chance: its tensors are read under wrong "
+                "names, a quantised checkpoint is read as an unquantised one, its d2t table is read wrongly, or it was "
+                "trained for another target."
+            )
+        elif self.fall is not None:
+            findings.append(
+                f"From a context of about {number(self.fall.context)} tokens on {self.fall.after:.0%} agree at depth "
+                f"1, and {self.fall.before:.0%} before: a sliding window is read where attention was trained in full, "
+                "or the reverse. Check sliding_window and layer_types in its config.json."
+            )
+        elif first < LOW:
+            findings.append(
+                f"At depth 1 {first:.0%} agree: it reads the states of other layers, or without a norm that it was "
+                "trained with (or with one more), or it was trained on other texts."
+            )
+        elif self.feeds_back and second and second.own_states.estimate < FALL * second.true_features.estimate:
             findings.append(
                 f"Agreement falls to {second.own_states.estimate:.0%} at depth 2, where true features give "
                 f"{second.true_features.estimate:.0%}: the wrong state is fed back (normed in place of un-normed, or "
-                "the other way round), or the head was trained without its own states."
+                "the other way round), or it was trained without its own states."
             )
         if self.coverage.estimate < NARROW:
             findings.append(
                 f"Its vocabulary holds {self.coverage.estimate:.0%} of the target's probability, which no acceptance "
                 "can exceed: take a larger one, or one of the texts that are served."
             )
-        if self.guess:
+        if self.guess and self.better is None:
             findings.append(f"Which layers it reads is a guess: {self.guess}.")
         return tuple(findings) or (NOTHING,)
 
@@ -78,13 +123,15 @@ class HeadCheck:
     def blocks(self) -> list[Block]:
         """The findings, with the numbers that they are about."""
         depths = [(str(each.depth), each.true_features.percent, each.own_states.percent) for each in self.depths]
+        sound = self.findings == (NOTHING,)
+        least, most = map(number, self.contexts)
         return [
-            *(Sentence(finding, small=finding == NOTHING) for finding in self.findings),
-            Table(("depth", "true features", "its own states"), depths, "head-depths", "Agreement by depth"),
+            *(Sentence(finding, small=sound) for finding in self.findings),
+            Table(("depth", "true features", "its own states"), depths, "drafter-depths", "Agreement by depth"),
             Sentence(
-                f"{counted(self.drafts, 'draft')} of {self.head} along {counted(self.texts, 'text')} that "
-                f"{self.target} wrote by itself. True features show what the head has learnt, its own states what "
-                "becomes of that while it drafts.",
+                f"{counted(self.drafts, 'draft')} of {self.drafter} along {counted(self.texts, 'text')} that "
+                f"{self.target} wrote by itself, after {least} to {most} tokens (a larger --tokens looks further). "
+                "True features show what the drafter has learnt, its own states what becomes of that while it drafts.",
                 small=True,
             ),
             Sentence(
@@ -92,7 +139,44 @@ class HeadCheck:
                 f"best token at {self.best_held.percent} of the positions. Measured; 95 % intervals, drawn by text.",
                 small=True,
             ),
+            *(
+                [
+                    Sentence(
+                        "If a server accepts less of its drafts, mars-viz watch finds the first difference.", small=True
+                    )
+                ]
+                if sound
+                else []
+            ),
         ]
+
+
+def fall_of(contexts: np.ndarray, agreed: np.ndarray) -> Fall | None:
+    """Return the context length from which fewer drafts agree, the likeliest of all; None if there is none.
+
+    `contexts`, int64 [drafts], are the tokens before each draft, and `agreed`, bool [drafts], whether its first token
+    agrees. The statistic is the likelihood ratio of two rates to one; the rate must fall by at least 40 %.
+    """
+    order = np.argsort(contexts, kind="stable")
+    lengths, hits = contexts[order], np.concatenate([[0], np.cumsum(agreed[order])]).astype(np.float64)
+    count = len(lengths)
+    places = np.flatnonzero(np.diff(lengths)) + 1  # number of drafts with a shorter context
+    places = places[(places >= FEWEST) & (places <= count - FEWEST)]
+    if not len(places):
+        return None
+
+    def likelihood(hit: np.ndarray, of: np.ndarray) -> np.ndarray:
+        rate = np.clip(hit / of, 1e-9, 1 - 1e-9)
+        value: np.ndarray = hit * np.log(rate) + (of - hit) * np.log1p(-rate)
+        return value
+
+    before, after, total = hits[places], hits[-1] - hits[places], np.array(float(count))
+    gain = likelihood(before, places) + likelihood(after, count - places) - likelihood(hits[-1], total)
+    best = int(gain.argmax())
+    rates = before[best] / places[best], after[best] / (count - places[best])
+    if 2 * gain[best] < SURE or rates[1] > FALL * rates[0]:
+        return None
+    return Fall(int(lengths[places[best]]), float(rates[0]), float(rates[1]))
 
 
 def counts(agreed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

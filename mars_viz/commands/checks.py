@@ -1,4 +1,4 @@
-"""`mars-viz heads`, `server` and `watch`: check an EAGLE-3 head, a served model, and a server's own acceptance."""
+"""`mars-viz drafter-check`, `server` and `watch`: check a drafter, a served model, and a server's own acceptance."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 
-def head_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `heads`."""
-    add(parser, "head", "its folder or hub id (default: the built-in target's)", metavar="HEAD", nargs="?")
-    _arguments(parser, drafter=False)
+def drafter_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `drafter-check`."""
+    _arguments(parser)
     add(parser, "--depth", "tokens of a draft", 6)
 
 
@@ -58,7 +57,7 @@ def _encoded(backend: Backend, prompts: Sequence[EncodedPrompt], options: argpar
 
 
 def _finished(checking: Iterator[tuple[float, Any]], doing: str, texts: int) -> Any:
-    """Return the last result of a check, and show its progress. Other layers of a head are tried at a full bar."""
+    """Return the last result of a check, and show its progress. Other layers of a drafter are tried at a full bar."""
     with progress_bar()(desc=doing, total=texts, unit=" texts") as bar:
         for step in checking:
             bar.update(step[0] * texts - bar.n)
@@ -71,15 +70,14 @@ def _address(options: argparse.Namespace) -> str:
     return address
 
 
-def heads(options: argparse.Namespace) -> None:
-    """Diagnose the acceptance of an EAGLE-3 head, and print the findings. Raises BadInput."""
+def drafter_check(options: argparse.Namespace) -> None:
+    """Diagnose the acceptance of a drafter, and print the findings. Raises BadInput."""
     prompts = prompt_sets.first_turns(options)
-    options.drafter = "eagle3" if options.head is None else f"eagle3:{options.head}"
     backend = opened_backend(options)
-    from mars_viz.speculators.audits import checked_head
+    from mars_viz.speculators.audits import checked_drafter
 
     ids = _encoded(backend, prompts, options)
-    check = _finished(checked_head(backend, ids, depth=options.depth, tokens=options.tokens), "Drafting", len(ids))
+    check = _finished(checked_drafter(backend, ids, depth=options.depth, tokens=options.tokens), "Drafting", len(ids))
     for sentence in backend.notes:
         note(sentence)
     if options.json:

@@ -1,9 +1,10 @@
-"""Checks of EAGLE-3 heads and of vLLM servers with local models.
+"""Checks of drafters and of vLLM servers with local models.
 
-A head is checked along texts that the target writes greedily. After each of their tokens the head drafts. Its first
-token uses only the target's true features; each further one uses the head's own states. So the first tokens of
-consecutive drafts show the agreement at each depth with true features, and the drafts themselves the actual agreement;
-the gap between the two is the cost of the head's own states.
+A drafter is checked along texts that the target writes greedily. After each of their tokens it drafts. Its first token
+uses only the target's true features; each further one uses the drafter's own states. So the first tokens of consecutive
+drafts show the agreement at each depth with true features, and the drafts themselves the actual agreement; the gap
+between the two is the cost of its own states. If it hardly agrees, or the layers that it reads are a guess, it also
+drafts along the texts with other layers.
 
 A server's acceptance is compared with strict speculation, and its logits at the tokens that it writes with a local
 model's, to see whether it runs the model that it claims. The latter is DiFR's idea (arXiv 2511.20621): a trusted
@@ -29,8 +30,9 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
-from mars_viz.speculators.draft import TopLogits
-from mars_viz.speculators.drafters.model import Eagle3Drafter
+from mars_viz.speculators.draft import Drafter, TopLogits
+from mars_viz.speculators.drafters.dflash import DflashDrafter
+from mars_viz.speculators.drafters.model import Eagle3Drafter, HeadDrafter, ModelDrafter
 from mars_viz.speculators.targets import PROBE, check_known, check_target, check_tokens
 from mars_viz.speculators.vllm_http import SPECULATING, ServedText, Server
 from mars_viz.walk import Prefix
@@ -40,67 +42,123 @@ LEAST = 3  # minimum number of texts for an interval
 _NEEDED = ("draft_ids", "draft_logits")  # additional columns: they show how close the drafter's other tokens are
 
 
-def checked_head(
+def checked_drafter(
     backend: Backend, prompts: Sequence[str | Prefix], *, depth: int = 6, tokens: int = 64
-) -> Iterator[tuple[float, checks.HeadCheck | None]]:
+) -> Iterator[tuple[float, checks.DrafterCheck | None]]:
     """Check along `tokens` tokens after each prompt. Yields the finished share, and the result so far if it has enough
     texts for intervals.
 
-    Raises BadInput for too few prompts, a drafter that is no head, a text that does not fit the context, and a target
-    that ends most texts early.
+    Raises BadInput for too few prompts, a drafter that only reads the text, a text that does not fit the context, and a
+    target that ends most texts early.
     """
     if len(prompts) < LEAST:
-        raise PromptError(f"{len(prompts)} prompts are too few to check a head. Give at least {LEAST}.")
+        raise PromptError(f"{len(prompts)} prompts are too few to check a drafter. Give at least {LEAST}.")
+    depth = min(depth, backend.drafter.longest or depth)
     least = 2 * depth - 1  # tokens of a text whose first tokens have drafts with true features at every depth
     if depth < 1 or tokens < least:
         raise SettingError(f"A check to depth {depth} needs at least {max(least, 1)} tokens of a text. Ask for more.")
     settings = Settings(rule="strict", gamma=depth, max_new_tokens=tokens)
     drafter = backend.drafter.open(settings)
-    if not isinstance(drafter, Eagle3Drafter):
-        raise SettingError(f"{backend.drafter.name} is no head. Take a drafter such as eagle3:HEADDIR.")
+    if not isinstance(drafter, ModelDrafter | HeadDrafter | DflashDrafter):
+        raise SettingError(
+            f"{backend.drafter.name} drafts from the text, so there is no model to check. Take a model or its layers, "
+            "or a head (eagle3, mtp or dflash)."
+        )
+    texts = list[tuple[Prefix, Prefix]]()  # prompts, and the target's text after each
     held = list[np.ndarray]()  # float64 [positions, 2] of each text
     agreed = list[np.ndarray]()  # bool [drafts, depth] of each text
     encoded = [backend.prompt_ids(prompt, settings) for prompt in prompts]
+    check: checks.DrafterCheck | None = None
     for done, prompt in enumerate(encoded, start=1):
         text = decode_alone(backend, prompt, settings)[0]
         if len(text) >= least:
+            texts.append((prompt, text))
             agreed.append(_drafted_along(backend, settings, prompt, text))
             held.append(_reach(backend, drafter.vocabulary, prompt, text))
-        guess = drafter.readings[0].guess
-        yield done / len(encoded), None if len(held) < LEAST else _head_check(backend, held, agreed, guess)
-    if len(held) < LEAST:
+        check = None if len(held) < LEAST else _drafter_check(backend, drafter, texts, held, agreed)
+        yield done / len(encoded), check
+    if check is None:
         raise PromptError(
             f"The target wrote at least {least} tokens after {len(held)} prompts, and {LEAST} are needed. Give "
             "prompts that it continues."
         )
+    if check.guess or check.depths[0].true_features.estimate < checks.LOW:
+        better = _other_layers(backend, drafter, settings, texts, agreed)
+        yield 1.0, replace(check, better=better)
 
 
-def _head_check(
-    backend: Backend, held: Sequence[np.ndarray], agreed: Sequence[np.ndarray], guess: str
-) -> checks.HeadCheck:
-    """Return the result from the lists of `checked_head`."""
+def _drafter_check(
+    backend: Backend,
+    drafter: ModelDrafter | HeadDrafter | DflashDrafter,
+    texts: Sequence[tuple[Prefix, Prefix]],
+    held: Sequence[np.ndarray],
+    agreed: Sequence[np.ndarray],
+) -> checks.DrafterCheck:
+    """Return the result from the lists of `checked_drafter`."""
     by_text = np.array([checks.counts(each) for each in agreed], np.float64)  # [texts, 2, depth, 2]
     true, own = by_text.swapaxes(0, 1)
     reached = [place for place in range(true.shape[1]) if true[:, place, 1].sum() and own[:, place, 1].sum()]
     inside, positions = np.array([each.sum(0) for each in held]), np.array([len(each) for each in held], np.float64)
-    return checks.HeadCheck(
-        head=backend.drafter.name,
+    contexts = np.concatenate([len(text[0]) + np.arange(len(each)) for text, each in zip(texts, agreed, strict=True)])
+    return checks.DrafterCheck(
+        drafter=backend.drafter.name,
         target=backend.target.name,
         texts=len(held),
         drafts=sum(map(len, agreed)),
+        contexts=(int(contexts.min()), int(contexts.max())),
         depths=tuple(
             checks.DepthAgreement(place + 1, *(ratio(each[:, place, 0], each[:, place, 1]) for each in (true, own)))
             for place in reached
         ),
         coverage=ratio(inside[:, 0], positions),
         best_held=ratio(inside[:, 1], positions),
-        guess=guess,
+        fall=checks.fall_of(contexts, np.concatenate(agreed)[:, 0]),
+        feeds_back=isinstance(drafter, HeadDrafter),
+        guess=drafter.readings[0].guess if isinstance(drafter, Eagle3Drafter) else "",
     )
 
 
-def _drafted_along(backend: Backend, settings: Settings, prompt: Prefix, text: Prefix) -> np.ndarray:
-    """Return whether each token of the draft after each token of the text is its next one, bool [drafts, depth]."""
-    target, drafter = backend.opened(settings)
+def _other_layers(
+    backend: Backend,
+    drafter: Drafter,
+    settings: Settings,
+    texts: Sequence[tuple[Prefix, Prefix]],
+    agreed: Sequence[np.ndarray],
+) -> checks.LayerTrial | None:
+    """Return the best of other layers that the drafter might read, if its drafts agree longer, with 95 % confidence."""
+    if not isinstance(drafter, Eagle3Drafter | DflashDrafter):
+        return None
+    count, own = int(backend.target.model.config.get_text_config().num_hidden_layers), drafter.layers
+    shifted = [tuple(layer + by for layer in own) for by in (1, -1)]
+    usual = [(2, count // 2, count - 3), (1, count // 2 - 1, count - 4)]  # of EAGLE-3, as inputs and as outputs
+    wanted = dict.fromkeys(each for each in (*shifted, *usual) if len(each) == len(own) and each != own)
+    drafts, best = np.array([len(each) for each in agreed], np.float64), None
+    kept = _kept(agreed)
+    for layers in wanted:
+        if min(layers) < 0 or max(layers) > count:
+            continue
+        theirs = _kept([_drafted_along(backend, settings, *each, layers) for each in texts])
+        trial = checks.LayerTrial(layers, theirs.sum() / drafts.sum(), ratio(theirs - kept, drafts))
+        if trial.gain.low > 0 and (best is None or trial.accepted > best.accepted):
+            best = trial
+    return best
+
+
+def _kept(agreed: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the drafted tokens before the first disagreement, summed over each text's drafts, float64 [texts]."""
+    return np.array([np.logical_and.accumulate(each, axis=1).sum() for each in agreed], np.float64)
+
+
+def _drafted_along(
+    backend: Backend, settings: Settings, prompt: Prefix, text: Prefix, layers: tuple[int, ...] = ()
+) -> np.ndarray:
+    """Return whether each token of the draft after each token of the text is its next one, bool [drafts, depth]. The
+    drafter reads these layers of the target, or its own."""
+    target, drafter = backend.target.open(), backend.drafter.open(settings)
+    if layers:
+        assert isinstance(drafter, HeadDrafter | DflashDrafter)
+        drafter.layers = layers
+    drafter.follow(target)
     tokens, depth = prompt + text, settings.gamma
     ends, agreed = range(len(prompt), len(tokens) - depth + 1), list[list[bool]]()
     with inference():
@@ -115,11 +173,11 @@ def _drafted_along(backend: Backend, settings: Settings, prompt: Prefix, text: P
 
 
 def _reach(backend: Backend, vocabulary: torch.Tensor | None, prompt: Prefix, text: Prefix) -> np.ndarray:
-    """Return the target's probability on the head's tokens, and 1 if its best is one of them: [positions, 2]."""
+    """Return the target's probability on the drafter's tokens, and 1 if its best is one of them: [positions, 2]."""
     target = backend.target.open()
     with inference():
         scored = target.score([prompt], torch.tensor([text[:-1]], dtype=torch.int64, device=target.device))
-        assert not isinstance(scored, TopLogits), "a head reads a model of this machine"
+        assert not isinstance(scored, TopLogits), "a drafter is checked with a model of this machine"
         laws = scored[0].softmax(-1)  # [positions, V]
         tokens = torch.arange(laws.shape[-1]) if vocabulary is None else vocabulary
         inside = laws[:, tokens].sum(-1)

@@ -234,7 +234,7 @@ class DflashDrafter(Drafter):
     def __init__(self, network: BlockNetwork, layers: tuple[int, ...], vocabulary: Tensor | None, settings: Settings):
         """Read the inputs of these layers. `vocabulary`, int64 [V'], ascending, are the target's ids of the drafter's
         tokens; None if they are the same."""
-        self._network, self._layers, self._vocabulary = network, layers, vocabulary
+        self._network, self.layers, self.vocabulary = network, layers, vocabulary
         self._settings, self._pick = settings, Picking.by(settings, vocabulary)
         self._shape = shape_named(settings.tree)
         self._rows = PrefixRows(network.copy)
@@ -244,7 +244,7 @@ class DflashDrafter(Drafter):
         """Draft for this target. Raises TypeError for one that cannot keep its layers' inputs."""
         if not isinstance(target, ModelTarget):
             raise TypeError("a DFlash drafter needs a target that keeps what enters its layers")
-        target.keep(self._layers)
+        target.keep(self.layers)
         self._target = target
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
@@ -269,7 +269,7 @@ class DflashDrafter(Drafter):
         if self._shape.is_chain:
             logits = logits[:, :count]
             tokens = self._pick(logits, keyed_uniforms(self._settings, starts, logits.shape[1], device))
-            draft = Draft(tokens, logits, self._vocabulary)
+            draft = Draft(tokens, logits, self.vocabulary)
         else:
             draft = self._tree(logits, starts, count)
         lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
@@ -279,7 +279,7 @@ class DflashDrafter(Drafter):
         def deeper(level: Level) -> Tensor:
             return logits[:, level.depth, None].expand(-1, level.ids.shape[1], -1)
 
-        return tree_drafted(logits[:, 0], deeper, self._shape, self._settings, starts, nodes, self._vocabulary)
+        return tree_drafted(logits[:, 0], deeper, self._shape, self._settings, starts, nodes, self.vocabulary)
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> None:
         """Write the missing places of the texts, of which `known` tokens are cached; `read` is the part that the target

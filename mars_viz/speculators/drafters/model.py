@@ -79,7 +79,7 @@ class ModelDrafter(Drafter):
         """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None for the
         first V'. `readable` are the number of ids that it reads, and the replacement of others; None for all."""
         self._model, self._readable = CachedModel(network), readable
-        self._settings, self._vocabulary = settings, vocabulary
+        self._settings, self.vocabulary = settings, vocabulary
         self._pick = Picking.by(settings, vocabulary)
         self._shape = shape_named(settings.tree)
 
@@ -97,7 +97,7 @@ class ModelDrafter(Drafter):
         uniforms = keyed_uniforms(self._settings, [len(prefix) for prefix in prefixes], count, self._model.device)
         if not count:
             return Draft(ids[:, :0])
-        return Draft(*self._model.chain(ids, count, self._pick, uniforms), self._vocabulary)
+        return Draft(*self._model.chain(ids, count, self._pick, uniforms), self.vocabulary)
 
     def _tree(self, prefixes: Sequence[Prefix], nodes: int) -> Draft:
         """Return a tree after each prefix; its nodes are not cached."""
@@ -109,7 +109,7 @@ class ModelDrafter(Drafter):
             mask = TreeMask.of(lengths, level.sees, [[level.depth - 1] * width] * b, self._model.device)
             return self._model.logits(level.ids, width, mask)
 
-        return tree_drafted(first, deeper, self._shape, self._settings, lengths, nodes, self._vocabulary)
+        return tree_drafted(first, deeper, self._shape, self._settings, lengths, nodes, self.vocabulary)
 
     def _read(self, prefixes: Sequence[Prefix]) -> Sequence[Prefix]:
         if self._readable is None:
