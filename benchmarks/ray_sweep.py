@@ -94,14 +94,14 @@ def ready(models: TimedModels, settings: Settings, workers: int) -> WorkerPool:
     """So many, with their models."""
     pool = WorkerPool(models, settings, RayRequest("auto", workers=workers), "cpu", print)
     while len(pool.ready) < workers:
-        pool.grow()
-        pool.settle(pool.wait(0.5))
+        pool.grow(workers)
+        pool.settle(0.5)
     return pool
 
 
 def swept(pool: WorkerPool, prompts: PromptSet, settings: Settings, out: Path) -> dict[str, float]:
     """Seconds of a sweep: by the clock, and the driver's processor time."""
-    sweep = SweepLoop(prompts, {out: settings}, SPAN, pool.first().provenance, pool.mapping, chat=False)
+    sweep = SweepLoop(prompts, {out: settings}, SPAN, pool.provenance(), pool.mapping, chat=False)
     began, used = time.perf_counter(), time.process_time()
     for _ in sweep:
         pass

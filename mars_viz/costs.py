@@ -238,22 +238,21 @@ def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[float])
 
 def at_ends(costs: Costs) -> Iterator[tuple[Costs, Costs]]:
     """Yield the costs with each in turn at the low and at the high end of its interval; `rest` counts as one."""
-    kinds: list[tuple[str, slice]] = [("target_pass", slice(i, i + 1)) for i in range(len(costs.target_pass))]
-    kinds += [("rest", slice(None)), ("drafting", slice(None))]
-    for end_of, part in kinds:
-        values: tuple[Cost, ...] = getattr(costs, end_of)
-        if values[part]:
+
+    def at_end(cost: Cost, end: str) -> Cost:
+        return replace(cost, seconds=getattr(cost, end))
+
+    for name in ("target_pass", "rest", "drafting"):
+        values: tuple[Cost, ...] = getattr(costs, name)
+        parts = [slice(i, i + 1) for i in range(len(values))] if name == "target_pass" else [slice(0, len(values))]
+        for part in parts if values else ():
             low, high = (
-                tuple(
-                    replace(each, seconds=getattr(each, end)) if at in range(len(values))[part] else each
-                    for at, each in enumerate(values)
-                )
+                values[: part.start] + tuple(at_end(each, end) for each in values[part]) + values[part.stop :]
                 for end in ("low", "high")
             )
-            yield replace(costs, **{end_of: low}), replace(costs, **{end_of: high})  # type: ignore[arg-type]
+            yield replace(costs, **{name: low}), replace(costs, **{name: high})  # type: ignore[arg-type]
     step = costs.drafter_step
-    low_step, high_step = replace(step, seconds=step.low), replace(step, seconds=step.high)
-    yield replace(costs, drafter_step=low_step), replace(costs, drafter_step=high_step)
+    yield replace(costs, drafter_step=at_end(step, "low")), replace(costs, drafter_step=at_end(step, "high"))
 
 
 def ratio(one: Cost, other: Cost) -> Factor:

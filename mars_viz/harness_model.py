@@ -7,7 +7,6 @@ it before running the harness's command line; in Python, `import mars_viz.harnes
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -31,12 +30,10 @@ from mars_viz.rules import rule_named
 from mars_viz.run import LAW, Run, Settings, settings_from, stops
 from mars_viz.speculators.names import pair_named
 from mars_viz.walk import AT_ONCE
-from mars_viz.words import counted, number
 
 _LAW = tuple(each.name for each in LAW)
 _HONOURED = ("until", "max_gen_toks", "do_sample", *_LAW)
 UNSAID_DEVICE = "cuda:0"  # the default of the harness's --device, also on machines without a GPU
-_log = logging.getLogger("lm_eval.mars_viz")  # the harness sets its level
 
 
 @register_model("mars-viz")
@@ -104,7 +101,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
                 texts.append(cut(run.text, run.settings.stop))
                 self.cache_hook.add_partial("generate_until", request.args, texts[-1])
                 bar.update()
-        _log.info(self.told)
         return texts
 
     def _runs(self, asked: Sequence[tuple[str, Settings]]) -> Iterator[Run]:
@@ -125,15 +121,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
         until = tuple(filter(None, stops(options["until"])))
         return replace(self._settings, stop=until, max_new_tokens=options["max_gen_toks"], **drawing | self._drawing)
 
-    @property
-    def told(self) -> str:
-        """A sentence on decoding so far."""
-        rule, pace = rule_named(self._settings.rule), self._pace()
-        at = "" if rule.dial is None else f" at {rule.dial.symbol} = {self._settings.dial:g}"
-        done = f"{counted(self._tokens, 'token')} in {counted(self._rounds, 'round')}"
-        speed = f"τ = {number(pace['tau'])}, {number(pace['tokens_per_second'])} tokens/s"
-        return f"{rule.title}{at}: {done} after {counted(self._prompts, 'prompt')}, {speed}."
-
     def _pace(self) -> dict[str, float]:
         """Return tokens per round, NaN before the first, and tokens per second, NaN without timings."""
         tau = self._tokens / self._rounds if self._rounds else float("nan")
@@ -149,9 +136,7 @@ class MarsVizLM(LM):  # type: ignore[misc]
         """Raise SettingError."""
         raise SettingError(_NO_TEXT)
 
-    def loglikelihood_rolling(self, requests: list[Instance]) -> NoReturn:
-        """Raise SettingError."""
-        raise SettingError(_NO_TEXT)
+    loglikelihood_rolling = loglikelihood
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> NoReturn:
         """Raise SettingError: the tokenizer's template is applied when the prompt is encoded."""

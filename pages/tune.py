@@ -148,8 +148,6 @@ def under_way(page_state: TunePageState, job: Job[Sweeping]) -> None:
     watch(job, lambda: (now.part, going(now)), keeps="Keeps finished prompts")
     if len(now.labels) > 1:
         theme.small(f"{len(now.labels)} sweeps run together; a prompt counts once all of them have finished it.")
-    for each in now.too_long[:5]:
-        theme.small(each)
 
 
 def unfinished(page_state: TunePageState, catalog: SweepCatalogue) -> None:

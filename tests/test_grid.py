@@ -143,9 +143,9 @@ def test_the_evidence_holds_every_sweeps_own_values(swept, tmp_path):
     half = toy_sweep(tmp_path / "half", 8, replace(VLLM, rule="vllm-thinking:k=7"))
     next(progress for progress in half if progress.finished == 2)
     for other, why in (
-        (toy_sweep(tmp_path / "rule", 8, replace(VLLM, rule="mars")).finish(), "one rule"),
-        (toy_sweep(tmp_path / "gamma", 8, replace(VLLM, gamma=2)).finish(), "drafts of one shape"),
-        (toy_sweep(tmp_path / "fewer", 7, replace(VLLM, rule="vllm-thinking:k=9")).finish(), "same prompts"),
+        (toy_sweep(tmp_path / "rule", 8, replace(VLLM, rule="mars")).finish(), "in one fixed setting"),
+        (toy_sweep(tmp_path / "gamma", 8, replace(VLLM, gamma=2)).finish(), "in one fixed setting"),
+        (toy_sweep(tmp_path / "fewer", 7, replace(VLLM, rule="vllm-thinking:k=9")).finish(), "in one fixed setting"),
         (swept[0], "differ in one fixed setting"),
         (half.result(), "not finished"),
     ):

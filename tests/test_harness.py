@@ -181,7 +181,7 @@ def test_the_command_sweeps_a_task_and_adds_to_it(pair, tmp_path, capsys, monkey
     told = capsys.readouterr()
     assert "The task asks for temperature 0.5; this is decoded at 0." in told.err
     assert f"1 prompt of additions, 0 examples in front, {STRICT}, lm_eval" in told.out
-    assert f"\n{FLEXIBLE} " in told.out and "has 3 that are graded" in told.out
+    assert f"\n{FLEXIBLE} " in told.out and "a larger --limit adds" in told.out
     assert cli.main([*asked, "--limit", "2", "--resume", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["prompts"] == 2 and found["plan"]["settings"]["max_new_tokens"] == 40
@@ -238,7 +238,6 @@ def test_requests_are_decoded_as_they_and_the_arguments_say(pair):
     model = MarsVizLM(rule="mars", dial=0.5, batch_size="3")  # neighbours go together and keep their order
     together = model.generate_until(asked)
     assert together == [MarsVizLM(rule="mars", dial=0.5).generate_until([each])[0] for each in asked]
-    assert "5 prompts" in model.told and "θ = 0.5" in model.told
 
 
 @pytest.mark.usefixtures("loaded")

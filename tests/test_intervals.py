@@ -26,7 +26,6 @@ def test_estimates_and_turns_by_hand():
     assert ratio(tokens, rounds).estimate == 4  # pooled, not the mean of 2 and 6 by accident: see below
     assert ratio(np.array([10.0, 30.0]), np.array([10.0, 5.0])).estimate == pytest.approx(40 / 15)
     assert interval(np.subtract, tokens, rounds).estimate == 15
-    assert intervals.ratio_of_ratios((tokens, rounds), (rounds, rounds)).estimate == 4
     units, values = np.array([7, 3, 9, 3, 9, 9]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
     sums, sizes = np.array([10.0, 1.0, 52.0]), np.array([2, 1, 3])  # of the questions 3, 7 and 9
     found = averaged(values, how=Bootstrap(method=Method.PERCENTILE), units=units)

@@ -83,13 +83,11 @@ TEXTS = [
     (b"\xef\xbb\xbfName a fox.\r\n\r\nSay hi.", ["Name a fox.", "Say hi."]),
     ("a\u2028b\x85c\nd\n".encode(), ["a\u2028b\x85c", "d"]),
     (b"{name} is a fox.\n{other} is one too.\n", ["{name} is a fox.", "{other} is one too."]),
-    (b'{"a": 1} is JSON. Why?\n', ['{"a": 1} is JSON. Why?']),
     (b"[INST] Hi [/INST]\n[1] Hi\n", ["[INST] Hi [/INST]", "[1] Hi"]),
     (b'["a"] is a list.\n', ['["a"] is a list.']),
     (b'"Look!" said Ben, and, prompt,\n', ['"Look!" said Ben, and, prompt,']),
     ('{"prompt": "a\u2028b"}\r\n{"text": "c"}'.encode(), ["a\u2028b", "c"]),
     (b'\n[\n{"prompt": "a"},\n"b"]\n', ["a", "b"]),
-    (b'{"prompt": "a"} {"prompt": "b"}', ["a", "b"]),
 ]
 
 
@@ -108,8 +106,9 @@ def test_the_contents_say_what_a_file_is_and_answers_are_graded_only_on_request(
 
 WRONG = [
     (b'{"prompt": "a\n{"prompt": "b"}\n{"prompt": "c"}', "line 1: it is no JSON"),
-    (b'[{"prompt": "a"}, {"prompt": "b"', "entry 2 is no JSON"),
-    (b'[{"prompt": "a"}]\n[{"prompt": "b"}]', "more follows the end"),
+    (b'[{"prompt": "a"}, {"prompt": "b"', "it is no JSON (Expecting"),
+    (b'[{"prompt": "a"}]\n[{"prompt": "b"}]', "it is no JSON (Extra data"),
+    (b'{"prompt": "a"} {"prompt": "b"}', "it is no JSON (Extra data"),
     (b'[{"prompt": "a"}, 7]', "entry 2: it is no JSON object"),
     (b'[{"prompt": "\\ud800"}]', "half of a surrogate"),
     (b'[{"prompt": "caf\xe9"}]', "not UTF-8"),

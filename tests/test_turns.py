@@ -88,7 +88,6 @@ def test_a_resumed_sweep_has_the_same_histories_and_repeats_nothing(
 def test_a_turn_whose_history_does_not_fit_fails_with_the_later_ones(tmp_path: Path) -> None:
     prompts = talks(3, (3, 2, 1))
     made = sweep(tmp_path / "sweep", prompts, context=40)
-    assert made.too_long == ()  # each fits by itself
     for progress in made:
         if progress.finished == 1:
             break
@@ -98,7 +97,8 @@ def test_a_turn_whose_history_does_not_fit_fails_with_the_later_ones(tmp_path: P
     assert list(reasons) == ["q0/2", "q0/3", "q1/2"]
     assert "turns before it" in reasons["q0/2"] and "q0/2" in reasons["q0/3"]
     long = PromptSet("talks", (replace(talks().items[0], prompt="x" * 600), *talks().items[1:]))
-    assert [each.id for each in sweep(tmp_path / "long", long, context=500).too_long] == ["q0/1", "q0/2"]
+    result = sweep(tmp_path / "long", long, context=500).finish()
+    assert [each.id for each in result.failures][:2] == ["q0/1", "q0/2"]
 
 
 def test_results_and_evidence_are_by_question(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_what_is_no_conversation_is_refused(tmp_path: Path, capsys: pytest.Captu
             PromptSet("wrong", items)
     (file := tmp_path / "set.jsonl").write_text('{"turns": ["Hi", " "]}\n')
     for arguments, words in (
-        (["--turns", "first"], "no conversations"),
+        (["--turns", "first"], "leave --turns"),
         (["--turns", "some"], "'some'"),
         (["--set", str(file), "--turns", "all"], "blank"),
     ):

@@ -110,13 +110,6 @@ def ratio(numerators: np.ndarray, denominators: np.ndarray, how: Bootstrap = DEF
     return interval(divided, numerators, denominators, how=how)
 
 
-def ratio_of_ratios(
-    a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], how: Bootstrap = DEFAULT
-) -> Interval:
-    """Return the interval of (sum(a0) / sum(a1)) / (sum(b0) / sum(b1)), paired: a speed-up from tokens and seconds."""
-    return interval(lambda x, y, u, v: divided(divided(x, y), divided(u, v)), *a, *b, how=how)
-
-
 def interval(
     statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None
 ) -> Interval:

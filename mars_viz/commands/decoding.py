@@ -25,7 +25,6 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, settings_from, stop_words
 from mars_viz.runfiles import check_free, load_run
 from mars_viz.runstore import new_name
-from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_device_map, check_names, drafter_for, pair_named
 from mars_viz.terminal import raw, say
 from mars_viz.words import counted, number, setting
@@ -175,9 +174,7 @@ def models_of(options: argparse.Namespace, begun: str = "auto") -> dict[str, Any
     if options.device_map is not None:
         check_device_map(options.target, options.device)
     if options.target is not None and options.drafter is None:
-        drafter = drafter_for(options.target, None)
-        how = "prompt lookup" if isinstance(drafter, Ngram) else "the EAGLE-3 head that comes with the product"
-        note(f"No drafter is named, so {how} drafts ({drafter.name}).")
+        note(f"No drafter is named, so {drafter_for(options.target, None).name} drafts.")
     named = {"target": options.target, "drafter": options.drafter, "device_map": options.device_map}
     return named | {"device": options.device, "dtype": dtype, "cuda_graphs": options.cuda_graphs}
 

@@ -15,8 +15,7 @@ from mars_viz.sweep.plan import set_notes
 
 BUILTIN = "builtin"  # the value of --set for the built-in tasks
 OF_EACH_TASK = 5  # default number of built-in prompts per task for a check
-_REPLACED = {"set": "prompts", "grader": "grading", "turns": "prompts", "skip_bad": "prompts", "stop": "stop strings"}
-"""Options of a prompt set, and the part of a task that replaces each."""
+_REPLACED = ("set", "grader", "turns", "skip_bad", "stop")  # options that a task has itself
 
 
 def arguments(parser: argparse.ArgumentParser, default: str, limit: str) -> None:
@@ -83,9 +82,8 @@ def check_task(options: argparse.Namespace) -> None:
                     f"--{name} is for a task of lm-evaluation-harness. Name one (--task), or leave it out."
                 )
         return
-    for name, part in _REPLACED.items():
-        if getattr(options, name):
-            raise SettingError(f"A task has {part} of its own. Leave --{name.replace('_', '-')} or --task out.")
+    if given := next((name.replace("_", "-") for name in _REPLACED if getattr(options, name)), None):
+        raise SettingError(f"A task has prompts, grading and stop strings of its own. Leave --{given} or --task out.")
 
 
 def task_of(options: argparse.Namespace, settings: Settings) -> HarnessTask | None:

@@ -12,13 +12,11 @@ import sys
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Bootstrap
-from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.axis import Span
 from mars_viz.chat import checked_system
 from mars_viz.commands import decoding, prompt_sets
@@ -28,8 +26,7 @@ from mars_viz.costs import BatchCosts
 from mars_viz.documents import lines
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
-from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts, load_task, per_task
-from mars_viz.prompts.files import MOST_PROMPTS
+from mars_viz.prompts import GRADERS, HarnessTask, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.recording import OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -45,6 +42,7 @@ from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, swe
 from mars_viz.sweep.plan import Plan, check_span, set_notes
 from mars_viz.sweep.report import Advised, CachedSweep, best_of, missing
 from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.store import SweepStore
 from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
 from mars_viz.sweep.wall_clock import Checks, WallClock, clock_options, keep_check, kept_checks
 from mars_viz.terminal import say
@@ -121,22 +119,22 @@ def run(options: argparse.Namespace) -> None:
     asked_ray = _ray_request(options)
     variants = _checked_grid(options)
     task = prompt_sets.task_of(options, settings)
-    prompts = _prompts(options, variants, task)
+    resumed = _begun(variants, Path(options.out)) if options.resume else []
+    begun = store.open_store(resumed[0]) if resumed else None
+    prompts = _prompts(options, begun, task)
     settings = settings if task is None else task.settings(settings, options.max_new_tokens)
     for sentence in set_notes(prompts):
         note(sentence)
-    begun, out = _dtype_of(_gone_on_with(options, variants)), Path(options.out)
+    dtype, out = "auto" if begun is None else _dtype_of(begun.plan), Path(options.out)
     keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
-    pair: Any = None if asked_ray is not None else decoding.opened_backend(options, begun)
+    pair: Any = None if asked_ray is not None else decoding.opened_backend(options, dtype)
     sweep: SweepLoop
     if asked_ray is not None:
-        models = NamedModels(decoding.models_of(options, begun), threads=asked_ray.cpus, folder=os.getcwd())
+        models = NamedModels(decoding.models_of(options, dtype), threads=asked_ray.cpus, folder=os.getcwd())
         sweep = sweep_on_ray(models, prompts, settings, span, out, asked_ray, tell=note, **keywords)
     else:
         asked, folders = (settings, out) if variants is None else (variants.settings(settings), variants.folders(out))
         sweep = sweep_prompts(pair, prompts, asked, span, folders, **keywords)
-    for each in sweep.too_long:
-        note(f"{each.id} will have no results: {each.reason}")
     swept(sweep, f"in {out}" if variants is None else "for every variant")
     results = sweep.results()
     if not len(results[0]):
@@ -164,10 +162,9 @@ def _check(options: argparse.Namespace, settings: Settings, span: Span) -> None:
     if not span.over and options.dial is not None and not span.low <= options.dial <= span.high:
         raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
     check_span(settings, span)
-    if options.batch < 1:
-        raise SettingError(f"--batch {options.batch} is no number of prompts; take at least 1.")
-    if min(options.timed, options.repetitions) < 1:
-        raise SettingError("The wall-clock check takes at least one prompt and one repetition.")
+    for name in ("limit", "batch", "timed", "repetitions"):
+        if (count := getattr(options, name)) is not None and count < 1:
+            raise SettingError(f"--{name} {count} is too few; take at least 1.")
     check_nobody(Path(options.out))
     if not options.resume and options.grid is None:
         store.check_new(Path(options.out))
@@ -175,46 +172,33 @@ def _check(options: argparse.Namespace, settings: Settings, span: Span) -> None:
         check_free(options.evidence)
 
 
-def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSet | None) -> PromptSet:
-    kinds = prompt_sets.builtin_kinds(options.set)
-    if kinds is None:
-        several = swept is not None and (options.limit or 0) > 0
-        limit = MOST_PROMPTS if several else options.limit  # the resumed sweep applies the limit itself
-        keywords = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": limit}
-        plan = _gone_on_with(options, variants)
-        turns = Turns(options.turns or Turns.ALL)
-        if options.turns is None and plan is not None:  # as the resumed sweep
-            turns = Turns.FIRST if plan.later_turns else Turns.ALL
-        return load_prompts(options.set, turns=turns, **keywords)
-    if options.turns is not None:
-        raise SettingError("The built-in tasks are no conversations. Leave --turns out, or name a file.")
-    if options.grader not in (None, "none"):
-        raise SettingError("The built-in tasks have a grader of their own. Leave --grader out, or name a file.")
-    limit = (20 if swept is None else len(swept)) if options.limit is None else options.limit
-    prompts = builtin_prompts(limit, kinds=kinds)
-    if options.grader == "none":
-        items = tuple(replace(item, answer=None, grader="none") for item in prompts.items)
-        prompts = replace(prompts, items=items)
-    return prompts
-
-
-def _prompts(options: argparse.Namespace, variants: Grid | None, task: HarnessTask | None) -> PromptSet:
+def _prompts(options: argparse.Namespace, begun: SweepStore | None, task: HarnessTask | None) -> PromptSet:
     """Return the set; for a resumed sweep its prompts, then those that a larger --limit adds."""
-    folders, swept = _begun(variants, Path(options.out)) if options.resume else [], None
-    with suppress(BadInput):  # its folder lacks them
-        swept = store.open_store(folders[0]).prompts() if folders else None
-    offered = _offered(options, variants, swept) if task is None else task.prompts
+    kinds, limit = prompt_sets.builtin_kinds(options.set), options.limit
+    if task is not None:
+        offered = task.prompts
+    elif kinds is None:
+        turns = Turns(options.turns or Turns.ALL)
+        if options.turns is None and begun is not None:  # as the resumed sweep
+            turns = Turns.FIRST if begun.plan.later_turns else Turns.ALL
+        keywords = {"grader": options.grader, "skip_bad": options.skip_bad, "turns": turns}
+        offered = load_prompts(options.set, limit=limit if begun is None else None, **keywords)
+    elif options.turns is not None or options.grader not in (None, "none"):
+        raise SettingError("Built-in tasks have one turn and a grader of their own; leave --turns and --grader out.")
+    else:
+        count = 20 if begun is None else begun.plan.prompts
+        offered = builtin_prompts(count if limit is None else limit, kinds=kinds)
+        if options.grader == "none":
+            items = tuple(replace(item, answer=None, grader="none") for item in offered.items)
+            offered = replace(offered, items=items)
     offered = offered.with_system(checked_system(options.system, options.chat))
-    if swept is None:
-        return offered
-    of_file = task is None and prompt_sets.builtin_kinds(options.set) is None
-    try:
-        more = swept.with_more(offered)
-    except BadInput:  # another set; resuming reports the difference
-        return offered
-    if options.limit is None:
-        return more.first(len(swept))
-    return more.limited(options.limit) if of_file else more
+    if begun is not None:
+        with suppress(BadInput):  # another set, which resuming reports, or a folder without its prompts
+            offered = begun.prompts().with_more(offered)
+            offered = offered.first(begun.plan.prompts) if limit is None else offered
+        if task is None and kinds is None and limit is not None:
+            offered = offered.limited(limit)
+    return offered
 
 
 def _checks(result: SweepResult, pair: Backend | None, dial: float, options: argparse.Namespace) -> Checks:
@@ -278,8 +262,8 @@ def _report(result: SweepResult, dial: float, options: argparse.Namespace, **abo
     say(*lines([*document.summary(sweep, dial, evidence.checks, terms, evidence.load), *grid]))
     advice = f"{found.sentence} {terms.safe}"
     say("", f"{result.plan.rule.title}: {advice}" if grid else advice)
-    if more := next_step(found, options, result.folder, result.plan.turns):
-        say(more)
+    if found.prompts_needed is not None:
+        say(f"{found.next_step} The same command with --resume and a larger --limit adds prompts.".lstrip())
     pack = f", evidence in {options.evidence}" if options.evidence else ""
     say("", f"Results {'below' if grid else 'in'} {options.out}{pack}.")
 
@@ -334,36 +318,6 @@ def terms_of(options: argparse.Namespace) -> Terms:
     return Terms(options.loss, how, options.cut_off, options.looping)
 
 
-def next_step(found: Recommendation, options: argparse.Namespace, folder: Path, turns: Turns) -> str:
-    """Return how many prompts a test of the next looser setting needs, and the command to add them; may be empty."""
-    needed = found.prompts_needed
-    if needed is None:
-        return ""
-    if options.task is None and (kinds := prompt_sets.builtin_kinds(options.set)) is not None:
-        limit = per_task(needed, len(kinds))
-    else:
-        try:
-            graded = _graded(options, folder, turns)
-        except BadInput:  # bad lines beyond the swept ones
-            return found.next_step
-        if graded[-1] < needed:
-            return f"{found.next_step} {options.task or options.set} has {graded[-1]} that are graded.".lstrip()
-        limit = 1 + next(place for place, count in enumerate(graded) if count >= needed)
-    return f"{found.next_step} The same command with --resume --limit {limit} adds them.".lstrip()
-
-
-def _graded(options: argparse.Namespace, folder: Path, turns: Turns) -> list[int]:
-    """Return the cumulative number of graded prompts in sweep order; a conversation counts once."""
-    if options.task is not None:
-        return list(range(1, len(load_task(options.task, fewshot=options.fewshot, metric=options.metric).prompts) + 1))
-    prompts = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
-    prompts = store.in_begun_order(folder, prompts)
-    lines: dict[str, bool] = {}
-    for item in prompts.items:
-        lines[item.unit] = lines.get(item.unit, False) or item.graded
-    return list(accumulate(lines.values()))
-
-
 def _checked_grid(options: argparse.Namespace) -> Grid | None:
     if options.grid is None:
         return None
@@ -397,14 +351,9 @@ def _begun(grid: Grid | None, out: Path) -> list[Path]:
     return [folder for folder in ((out,) if grid is None else grid.folders(out)) if store.holds_sweep(folder)]
 
 
-def _gone_on_with(options: argparse.Namespace, grid: Grid | None) -> Plan | None:
-    folders = _begun(grid, Path(options.out)) if options.resume else []
-    return store.open_store(folders[0]).plan if folders else None
-
-
-def _dtype_of(plan: Plan | None) -> str:
+def _dtype_of(plan: Plan) -> str:
     """Return the dtype that `auto` means for a resumed sweep: on the CPU, the recorded one, because auto depends on the
     processor."""
-    if plan is None or not re.search(r", \d+ threads?$", plan.provenance.device):
+    if not re.search(r", \d+ threads?$", plan.provenance.device):
         return "auto"
     return plan.provenance.dtype or "auto"

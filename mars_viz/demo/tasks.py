@@ -10,45 +10,23 @@ from __future__ import annotations
 
 import random
 import re
+import tomllib
 import zlib
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 Verb = namedtuple("Verb", ("plain", "past", "participle"))
-_FORMS = "put put put|hide hid hidden|leave left left|find found found|see saw seen|drop dropped dropped"
-VERBS = [Verb(*forms.split()) for forms in _FORMS.split("|")]
-
-NAMES = (
-    "Anna Ben Lily Tom Max Mia Sam Sue Tim Jack Jane Lucy Bob Amy Joe Ella Leo Rose Dan Kate Nick Sara Finn Emma"
-).split()
-
-COUNTED = (
-    "apples balls books cakes cups dolls eggs flowers keys stones shells coins cookies toys boats pencils buttons bells"
-).split()
-
-LANDMARKS = "tree river house barn lake bridge school park pond road rock gate hill well farm wall tower church".split()
-
-THINGS = (
-    "ball cup hat book doll drum cake apple key toy boat bell box kite car truck coat shoe spoon ring bag pencil "
-    "flower stone candle blanket cookie basket letter coin"
-).split()
-
-PLACES = (
-    "in the garden|on the table|under the bed|in the kitchen|by the river|near the tree|on the chair|in the forest|"
-    "behind the door|at the park|in the car|on the roof|under the bridge|in the barn|by the lake|at the school|"
-    "in the tent|on the shelf|behind the house|near the pond|at the beach|on the boat|in the cave|by the road"
-).split("|")
-
-WORDS = (
-    "ant apple arm baby bag ball bear bed bee bell bird boat book box boy bread bug bus cake car cat chair cow cup "
-    "day dog door doll drum duck ear egg eye farm fire fish flag flower fork fox frog game gate girl goat hand hat "
-    "hen hill horse house ice ink jam jar key king kite lake lamp leaf lion lip map milk moon mouse nail nest net "
-    "night nose nut oak owl page pan park pen pie pig pond queen rain ring river road rock roof rope rose sand sea "
-    "seed ship shoe sky snow sock song soup star stone sun table tail tent toe top toy tree truck van vest wall "
-    "water well wind wing wolf wood yard zoo"
-).split()
+with (Path(__file__).parent / "tasks.toml").open("rb") as _file:
+    _TEXTS = tomllib.load(_file)
+_PHRASES: dict[str, list[str]] = _TEXTS["phrases"]
+NAMES, COUNTED, LANDMARKS, THINGS, WORDS = (
+    _TEXTS[kind].split() for kind in ("names", "counted", "landmarks", "things", "words")
+)
+PLACES: list[str] = _TEXTS["places"]
+VERBS = [Verb(*forms) for forms in _TEXTS["verbs"]]
 
 
 class Task(Enum):
@@ -158,7 +136,7 @@ def counting(rng: random.Random) -> tuple[str, str]:
     name, things = rng.choice(NAMES), rng.choice(COUNTED)
     count = rng.randint(3, 12)
     asked = [f"{name} has {count} {things}."]
-    told = [_one_of(rng, _COUNT_BEGINS).format(name=name, count=count, things=things)]
+    told = [_one_of(rng, "count_begins").format(name=name, count=count, things=things)]
     changes = rng.sample(range(2, 10), 4)
     gains, losses = rng.sample(GAINS, 4), rng.sample(LOSSES, 4)
     for change in changes[: rng.randint(2, 4)]:  # no number and no verb twice, so that each says which step it is
@@ -168,9 +146,9 @@ def counting(rng: random.Random) -> tuple[str, str]:
         after = count + change if more else count - change
         words = {"name": name, "verb": verb, "change": change, "things": things}
         words["sum"] = f"{count} {'+' if more else '-'} {change} = {after}"
-        told.append(_sentence(rng, (_THEN, _MORE if more else _FEWER, _MAKES), **words))
+        told.append(_sentence(rng, ("then", "more" if more else "fewer", "makes"), **words))
         count = after
-    told.append(_one_of(rng, _COUNT_ENDS).format(name=name, count=count, things=things))
+    told.append(_one_of(rng, "count_ends").format(name=name, count=count, things=things))
     return f"{' '.join(asked)} How many {things} does {name} have now?\n", f"{' '.join(told)}\nAnswer: {count}"
 
 
@@ -181,12 +159,12 @@ def holders(rng: random.Random) -> tuple[str, str]:
     asked = [f"The {things[0]} is with {names[0]}.", f"The {things[1]} is with {holder}."]
     rng.shuffle(asked)
     thing = things[1]
-    told = [_one_of(rng, _HOLD_BEGINS).format(name=holder, thing=thing)]
+    told = [_one_of(rng, "hold_begins").format(name=holder, thing=thing)]
     for place, taker in zip(rng.sample(LANDMARKS, len(takers)), takers, strict=True):
         asked.append(f"At the {place} the {thing} goes from {holder} to {taker}.")
-        told.append(_sentence(rng, (_THEN, _HANDS, _HOLDS), giver=holder, taker=taker, thing=thing, place=place))
+        told.append(_sentence(rng, ("then", "hands", "holds"), giver=holder, taker=taker, thing=thing, place=place))
         holder = taker
-    told.append(_one_of(rng, _HOLD_ENDS).format(name=holder, thing=thing))
+    told.append(_one_of(rng, "hold_ends").format(name=holder, thing=thing))
     return f"{' '.join(asked)} Who has the {thing} now?\n", f"{' '.join(told)}\nAnswer: {holder}"
 
 
@@ -194,88 +172,25 @@ def turns(rng: random.Random, *, slips: float = 0.0) -> tuple[str, str]:
     """Return a prompt of two to four turns, and its completion, in which a share `slips` of the sentences is wrong."""
     name, faced = rng.choice(NAMES), rng.randrange(4)
     asked = [f"{name} looks {DIRECTIONS[faced]}."]
-    told = [_one_of(rng, _TURN_BEGINS).format(name=name, faced=DIRECTIONS[faced])]
+    told = [_one_of(rng, "turn_begins").format(name=name, faced=DIRECTIONS[faced])]
     for place in rng.sample(LANDMARKS, rng.randint(2, 4)):
         way = rng.choice(tuple(QUARTERS))
         asked.append(f"At the {place} {name} turns {way}.")
         faced = (faced + QUARTERS[way] + 2 * (rng.random() < slips)) % 4
-        told.append(_sentence(rng, (_THEN, _TURN, _FACES), name=name, way=way, place=place, faced=DIRECTIONS[faced]))
-    told.append(_one_of(rng, _TURN_ENDS).format(name=name, faced=DIRECTIONS[faced]))
+        told.append(_sentence(rng, ("then", "turn", "faces"), name=name, way=way, place=place, faced=DIRECTIONS[faced]))
+    told.append(_one_of(rng, "turn_ends").format(name=name, faced=DIRECTIONS[faced]))
     return f"{' '.join(asked)} Where does {name} look now?\n", f"{' '.join(told)}\nAnswer: {DIRECTIONS[faced]}"
 
 
-def _one_of(rng: random.Random, ways: str) -> str:
-    return rng.choice(ways.split("|"))
+def _one_of(rng: random.Random, phrase: str) -> str:
+    return rng.choice(_PHRASES[phrase])
 
 
 def _sentence(rng: random.Random, parts: Sequence[str], **words: object) -> str:
-    """Return the parts in one wording each, joined; it starts with a capital letter."""
-    said = "".join(_one_of(rng, ways) for ways in parts).format(**words)
+    """Return the named parts in one wording each, joined; it starts with a capital letter."""
+    said = "".join(_one_of(rng, part) for part in parts).format(**words)
     return said[0].upper() + said[1:]
 
-
-_THEN = "then |next |after that |well, |later |and then |soon |a little later |"
-
-_COUNT_BEGINS = (
-    "At first {name} has {count} {things}.|To begin with, there are {count} {things}.|{name} starts with {count}."
-    "|We start with {count} {things}.|In the beginning there are {count}.|First of all, {name} has {count} {things}."
-    "|There are {count} {things} at the start.|The story begins with {count} {things}."
-)
-_MORE = (
-    "{name} {verb} {change} more|{name} {verb} {change} {things}|there are {change} more|{change} more come"
-    "|{change} are added|{name} {verb} another {change}|we add {change}|{name} has {change} more"
-)
-_FEWER = (
-    "{name} {verb} {change}|{name} {verb} {change} of them|there are {change} less|{change} of them go"
-    "|{change} are taken away|{change} are gone|we take {change} away|{name} has {change} less"
-)
-_MAKES = (
-    ", so there are {sum}.|, and that makes {sum}.|. Now there are {sum}.|, which is {sum}.|: {sum}."
-    "|, and {sum}.|. That is {sum}.|, so {name} has {sum}.|. This makes {sum} {things}.|, so it is {sum} now."
-)
-_COUNT_ENDS = (
-    "So {name} has {count} {things}.|In the end there are {count}.|That leaves {count} {things}.|So it is {count}."
-    "|At the end {name} has {count}.|Now we know that there are {count}.|All in all, there are {count} {things}."
-)
-
-_HOLD_BEGINS = (
-    "At first the {thing} is with {name}.|To begin with, the {thing} is with {name}.|First the {thing} was with {name}."
-    "|The {thing} starts with {name}.|In the beginning the {thing} is held by {name}.|We look for the {thing}. First "
-    "{name} has it.|The {thing} belongs to {name} at the start.|We follow the {thing}, which is with {name}."
-)
-_HANDS = (
-    "at the {place} {giver} gives it to {taker}|at the {place} {giver} gives the {thing} to {taker}"
-    "|by the {place} {giver} hands it to {taker}|at the {place} it goes from {giver} to {taker}"
-    "|at the {place} the {thing} goes from {giver} to {taker}|by the {place} it moves from {giver} to {taker}"
-    "|at the {place} from {giver} it goes to {taker}|near the {place} {giver} lets {taker} have it"
-)
-_HOLDS = (
-    ".|, so {taker} has it.|, and {taker} holds it now.|. Now it is with {taker}.|, and now {taker} has the {thing}."
-    "|, so the {thing} is with {taker}.|. So {taker} has it now.|, who keeps it."
-)
-_HOLD_ENDS = (
-    "So {name} has the {thing}.|In the end it is with {name}.|So the {thing} is with {name}.|At the end {name} has it."
-    "|Now we know that {name} has it.|All in all, {name} has the {thing}.|That is why {name} has it now."
-)
-
-_TURN_BEGINS = (
-    "At first {name} looks {faced}.|To begin with, {name} looks {faced}.|{name} starts by looking {faced}."
-    "|We start with {faced}.|In the beginning it is {faced}.|First of all, {name} looks {faced}."
-    "|The walk starts to the {faced}.|{name} was looking {faced} at the start."
-)
-_TURN = (
-    "at the {place} {name} turns {way}|at the {place} it goes {way}|{name} comes to the {place} and goes {way}"
-    "|at the {place} the turn is {way}|we come to the {place} and turn {way}|the {place} means a turn {way}"
-    "|at the {place} there is a turn {way}|by the {place} {name} goes {way}"
-)
-_FACES = (
-    ", so it is {faced}.|, and that is {faced}.|. Now {name} looks {faced}.|, which is {faced}.|: {faced}."
-    "|, and now it is {faced}.|. That makes {faced}.|, so {name} looks {faced}.|, to the {faced}."
-)
-_TURN_ENDS = (
-    "So {name} looks {faced}.|In the end it is {faced}.|That leaves {faced}.|So it is {faced}."
-    "|At the end {name} looks {faced}.|Now we know that it is {faced}.|All in all, {name} looks {faced}."
-)
 
 _MAKERS: dict[Task, Callable[[random.Random], tuple[str, str]]] = {
     Task.ADDITION: _addition,

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from io import BytesIO
-from itertools import groupby, islice
+from itertools import groupby
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,14 @@ from mars_viz.prompts.items import NUMBER, Grader, PromptItem, PromptSet, Skippe
 from mars_viz.run import Settings
 from mars_viz.words import counted
 
-MOST_READ = 1 << 30  # bytes of a file
+MOST_READ = 1 << 28  # bytes of a file
 MAX_LINE = LARGEST  # bytes per line of JSONL or text
 MOST_PROMPTS = 100_000  # entries per file, including invalid ones; ten times the largest test set of exercises
 MOST_UNPACKED = 64 << 20  # bytes to read from a gzipped file
-_BEGINNING = 1 << 20  # bytes by which a JSON list is recognised
 _LOOKED_AT = 10  # lines used to distinguish JSONL from text
 _GZIP = b"\x1f\x8b"
-_JSON_BEGINS = re.compile(r"\s*(\{\s*([\"'}]|$)|\[\s*([\[{\"\]]|$))")
-_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_JSON_BEGINS = re.compile(r"\s*(\[\s*[\[{]|\{\s*\"\w+\"\s*:)")  # rather than words in brackets
+_CSV_HEAD = re.compile(r"\s*\"?\w+\"?(\s*[,;\t]\s*\"?\w+\"?)+\s*")
 _AS_TEXT = (
     "Unpack an archive, and write a table as JSONL, such as with pandas: "
     "pandas.read_csv(FILE).to_json(OUT, orient='records', lines=True)."
@@ -72,7 +71,9 @@ def load_prompts(
         checked_grader(grader, own)
     path, items, skipped, seen = Path(path), list[PromptItem](), list[SkippedLine](), dict[str, str]()
     with _reading(path):
-        for unit, number, value in _entries(_unpacked(_read(path) if data is None else data)):
+        if data is None and path.stat().st_size > MOST_READ:
+            raise PromptError(f"it has more than {MOST_READ >> 20} MiB. Split it.")
+        for unit, number, value in _entries(_unpacked(path.read_bytes() if data is None else data)):
             if len(items) + len(skipped) >= MOST_PROMPTS:
                 if limit is not None:
                     break  # the limit applies to the mixed prompts read so far
@@ -133,118 +134,61 @@ def to_jsonl(prompts: PromptSet) -> bytes:
     return "".join(lines).encode()
 
 
-def _read(path: Path) -> bytes:
-    if path.stat().st_size > MOST_READ:
-        raise PromptError(f"it has more than {MOST_READ >> 20} MiB. Split it.")
-    return path.read_bytes()
-
-
-def _unpacked(data: bytes) -> bytes:
-    """Return a file's contents without gzip and byte order mark."""
+def _unpacked(data: bytes) -> str:
+    """Return a file's text without gzip and byte order mark."""
     if data.startswith(_GZIP):
         data = gzip.GzipFile(fileobj=BytesIO(data)).read(MOST_UNPACKED + 1)
         if len(data) > MOST_UNPACKED:
             raise PromptError(f"it unpacks to more than {MOST_UNPACKED >> 20} MiB. Unpack it first, or split it.")
-    return data.removeprefix(codecs.BOM_UTF8)
-
-
-def _entries(data: bytes) -> Iterator[Entry]:
-    text = data[:_BEGINNING].lstrip().partition(b"\n")[0].decode(errors="replace")
-    is_json = _begins_as_json(text)
-    if text.startswith("[") and is_json:
-        yield from _values(data)
-        return
-    looked = list(islice(_lines(data), _LOOKED_AT))
-    objects = sum(isinstance(_parsed(line, number), dict) for number, line in looked)
-    if 2 * objects < len(looked) and not is_json:
-        cells = [cell.strip().strip('"').lower() for cell in re.split("[,;\t]", text)]
-        if len(cells) > 1 and any(cell in KEYS for cell in cells) and all(re.fullmatch(r"\w{1,40}", c) for c in cells):
-            raise PromptError(f"it is a CSV table. {_AS_TEXT}")
-        for number, line in _lines(data):
-            yield "line", number, line if isinstance(line, BadEntry) else _decoded(line, number).rstrip("\r\n")
-    elif objects or any(isinstance(line, BadEntry) for _, line in looked):
-        yield from (("line", number, _parsed(line, number)) for number, line in _lines(data))
-    else:
-        yield from _values(data)
-
-
-def _begins_as_json(text: str) -> bool:
-    """True if a truncated text is JSON rather than words in brackets."""
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
-        _, end = json.JSONDecoder().raw_decode(text.strip())
-    except (ValueError, RecursionError):
-        return _JSON_BEGINS.match(text) is not None
-    return text.strip()[end:].lstrip(" ,")[:1] in ("", "[", "{")
-
-
-def _lines(data: bytes) -> Iterator[tuple[int, bytes | BadEntry]]:
-    """Yield number and bytes of each line that is not blank; a BadEntry for a line that is too long."""
-    for number, line in enumerate(BytesIO(data), 1):
-        if len(line) > MAX_LINE:
-            yield number, BadEntry(f"it is longer than {MAX_LINE >> 20} MiB; put every prompt on a line of its own")
-        elif line.strip():
-            yield number, line
-
-
-def _decoded(data: bytes, line: int = 1) -> str:
-    """Return the text of data that begin in this line."""
-    try:
-        text = data.decode()
-        if "\0" not in text:
-            return text
-        line += text[: text.index("\0")].count("\n")
+        text, end = data.decode(), data.find(b"\0")
     except UnicodeDecodeError as error:
-        line += data[: error.start].count(b"\n")
-    raise PromptError(f"line {line} is not UTF-8 text. {_AS_TEXT}")
+        text, end = "", error.start
+    if end >= 0:
+        line = data[:end].count(b"\n") + 1
+        raise PromptError(f"line {line} is not UTF-8 text. {_AS_TEXT}")
+    return text
 
 
-def _parsed(data: bytes | BadEntry, line: int) -> Any:
-    if isinstance(data, BadEntry):
-        return data
-    text = _decoded(data, line)
-    if text.count("[") + text.count("{") > MOST_BRACKETS:
-        return BadEntry("it is far too large for a prompt; put every object on a line of its own")
-    try:
-        return _checked(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        return BadEntry(f"it is no JSON ({_reason(error)}); every line must be one whole JSON object")
+def _entries(text: str) -> Iterator[Entry]:
+    """Yield the values of a JSON list or object, of JSON lines, or the lines of a text. Lines are JSON if most of the
+    first ones are objects."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    objects = sum(isinstance(_parsed(line), dict) for _, line in lines[:_LOOKED_AT])
+    jsonl = 0 < len(lines[:_LOOKED_AT]) <= 2 * objects
+    if not jsonl and text.lstrip()[:1] in ("[", "{"):
+        whole = _parsed(text)
+        if not isinstance(whole, BadEntry):
+            yield from (("entry", *each) for each in enumerate(whole if isinstance(whole, list) else [whole], 1))
+            return
+        if _JSON_BEGINS.match(text):
+            raise PromptError(f"{whole}, or write every prompt as a JSON object on a line of its own.")
+    if (
+        not jsonl
+        and lines
+        and _CSV_HEAD.fullmatch(lines[0][1])
+        and {*re.findall(r"\w+", lines[0][1].lower())} & {*KEYS}
+    ):
+        raise PromptError(f"it is a CSV table. {_AS_TEXT}")
+    for number, line in lines:
+        if len(line) > MAX_LINE:
+            yield "line", number, BadEntry(f"it is longer than {MAX_LINE >> 20} MiB; put every prompt on its own line")
+        else:
+            yield "line", number, _parsed(line) if jsonl else line.rstrip("\r")
 
 
-def _values(data: bytes) -> Iterator[Entry]:
-    """Yield the values of a JSON list or of concatenated JSON. Raises PromptError at the first invalid one."""
-    text, scan, number = _decoded(data), json.JSONDecoder().raw_decode, 0
+def _parsed(text: str) -> Any:
+    """Return the JSON value, or a BadEntry."""
     if text.count("[") + text.count("{") > MOST_BRACKETS + len(text) // 8:
-        raise PromptError("it has far more lists and objects than prompts. Put every prompt on a line of its own.")
-    listed = text.lstrip().startswith("[")
-    at = text.index("[") + 1 if listed else 0
-    while True:
-        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it also matches the empty string
-        if listed and text.startswith("]", at):
-            if text[at + 1 :].strip():
-                raise PromptError("more follows the end of its list. Write every prompt on a line of its own.")
-            return
-        if at == len(text) and not listed:
-            return
-        number += 1
-        try:
-            value, at = scan(text, at)
-        except (ValueError, RecursionError) as error:
-            remedy = "Mend it, or write every prompt as a JSON object on a line of its own."
-            raise PromptError(f"entry {number} is no JSON ({_reason(error)}). {remedy}") from error
-        yield "entry", number, _checked(value)
-
-
-def _checked(value: Any) -> Any:
-    """Return the value, or a BadEntry if it contains half a surrogate pair."""
+        return BadEntry("it has far more lists and objects than prompts; put every prompt on a line of its own")
     try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        return BadEntry("it is no JSON (half of a surrogate pair is no character); write the whole one")
-    return value
-
-
-def _reason(error: Exception) -> str:
-    return error.msg if isinstance(error, json.JSONDecodeError) else "a value that cannot be text or a number"
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # raises for half of a surrogate pair
+        return value
+    except (ValueError, RecursionError) as error:
+        reason = "half of a surrogate pair is no character" if isinstance(error, UnicodeError) else error
+        return BadEntry(f"it is no JSON ({reason}); mend it")
 
 
 KEYS = (
@@ -308,13 +252,10 @@ def items_of(found: Any, unit: str, number: int, grader: str | None, turns: Turn
                 raise BadEntry(f"'grader': {str(error).rstrip('.')}") from error
             if not usable:
                 raise BadEntry(f"no text can be right by its answer and the grader {named!r}; mend one of them")
-    for key_of_id in _NAMES:
-        identifier = found.get(key_of_id)
-        if identifier is not None and (isinstance(identifier, bool) or not isinstance(identifier, int | str)):
-            raise BadEntry(f"{key_of_id!r} is neither a text nor a whole number; write one of them")
-        if identifier is not None and str(identifier).strip():
-            name = str(identifier).strip()
-            break
+    identifier = next((found[each] for each in _NAMES if found.get(each) not in (None, "")), "")
+    if isinstance(identifier, bool) or not isinstance(identifier, int | str):
+        raise BadEntry("its id is neither a text nor a whole number; write one of them")
+    name = str(identifier).strip() or name
     category = _text(found, "category") or "general"
     graders = ["none" if named is None or answer is None else named for answer in answers]
     if len(kept_turns) == 1:

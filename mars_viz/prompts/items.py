@@ -107,7 +107,7 @@ class PromptSet:
         in set order. So any prefix contains the tasks in about their overall shares. Conversations stay whole. Sets of
         one task and mixed sets do not change.
         """
-        units = self._units()
+        units = [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
         sizes, seen = Counter(turns[0].category for turns in units), Counter[str]()
         places = []
         for turns in units:
@@ -116,9 +116,6 @@ class PromptSet:
             places.append((2 * seen[task] - 1) / (2 * sizes[task]))
         order = sorted(range(len(units)), key=places.__getitem__)  # stable
         return replace(self, items=tuple(item for place in order for item in units[place]))
-
-    def _units(self) -> list[tuple[PromptItem, ...]]:
-        return [tuple(turns) for _, turns in groupby(self.items, key=lambda item: item.unit)]
 
     def with_more(self, offered: PromptSet, graded: int | None = None) -> PromptSet:
         """Return this set followed by the offered prompts that it lacks, in whole conversations.

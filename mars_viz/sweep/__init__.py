@@ -3,18 +3,14 @@
 The model libraries are imported only to sweep or time a pair.
 """
 
-from mars_viz.analysis.intervals import Frontier
-from mars_viz.sweep.measures import Measure, band_at, curve, frontier, measures, places, relaxed_at, value_at
+from mars_viz.sweep.measures import band_at, curve, frontier, measures, places, relaxed_at, value_at
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult, load_sweep
-from mars_viz.sweep.sweep import Sweep, SweepProgress, sweep_prompts
+from mars_viz.sweep.sweep import Sweep, sweep_prompts
 
 __all__ = [
-    "Frontier",
-    "Measure",
     "Plan",
     "Sweep",
-    "SweepProgress",
     "SweepResult",
     "band_at",
     "curve",

@@ -54,30 +54,25 @@ class Grid:
 def grid_of(rule: Rule, text: str, controller: Controller | None = None, gamma: int = LONGEST_DRAFT) -> Grid:
     """Return the grid in 'k=1,2,5', in 'gamma=2,4' for draft lengths up to `gamma`, or in 'threshold=0.2,0.4' for a
     controller. The latter two always include drafts of full length. Raises BadInput with a remedy."""
-    key, equals, listed = text.partition("=")
-    if key.strip().lower() == GAMMA:
+    key, _, listed = text.partition("=")
+    key = key.strip().lower()
+    if key == GAMMA:
         if controller not in (None, LENGTH):
             raise SettingError(f"A grid of draft lengths has no other controller; leave {controller.name} out.")
         controller = LENGTH
-    if controller is not None:
-        axis = Threshold(controller, gamma)
-        setting = axis.setting
-        if key.strip().lower() != setting.key or not listed.strip():
-            example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
-            raise SettingError(f"With a draft-length controller a grid is one of its thresholds; {example}.")
-        values = grid_values(setting, f"{listed},{axis.reference!r}")
-        if controller.counts and values[-1] > gamma:
-            raise SettingError(f"γ = {values[-1]:g} is to be swept, but --gamma drafts only {gamma} tokens; raise it.")
-        return Grid(rule, axis, values)
-    setting = setting_named(rule, key.strip().lower())
-    example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
-    if not equals or not listed.strip():
-        raise SettingError(f"The grid {text!r} names no values; {example}, for instance.")
-    if rule.values[setting.key] != setting.default:
+    axis: GridAxis = Threshold(controller, gamma) if controller else FixedSetting(rule, setting_named(rule, key))
+    setting = axis.setting
+    if key != setting.key or not listed.strip():
+        example = f"{setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
+        raise SettingError(f"The grid {text!r} names no values of {setting.symbol}; write {example}, for instance.")
+    values = grid_values(setting, f"{listed},{axis.reference!r}" if controller else listed)
+    if controller and controller.counts and values[-1] > gamma:
+        raise SettingError(f"γ = {values[-1]:g} is to be swept, but --gamma drafts only {gamma} tokens; raise it.")
+    if not controller and rule.values[setting.key] != setting.default:
         raise SettingError(
             f"The rule {rule.name} sets {setting.symbol}, and so does the grid; leave it out of the rule's name."
         )
-    return Grid(rule, FixedSetting(rule, setting), grid_values(setting, listed))
+    return Grid(rule, axis, values)
 
 
 def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
@@ -108,24 +103,22 @@ def setting_named(rule: Rule, key: str) -> Fixed:
 
 def varied_axis(plans: Sequence[Plan]) -> GridAxis:
     """Return the axis in which these sweeps differ. Raises BadInput if they form no grid."""
-    first = plans[0]
-    if first.settings.control is not None and len({plan.settings.controller for plan in plans}) == len(plans) > 1:
-        controller = first.settings.control.controller
-        for plan in plans:
-            same = (plan.rule.name, plan.settings.gamma) == (first.rule.name, first.settings.gamma)
-            if plan.cut_by is not controller or not same or not comparable(first, plan):
-                raise SettingError("The sweeps of a grid of thresholds differ in nothing else; choose such sweeps.")
-        return Threshold(controller, first.settings.gamma)
-    for plan in plans[1:]:
-        if plan.rule.family != first.rule.family or not plan.settings.drafts_like(first.settings):
-            raise SettingError("The sweeps of a grid have one rule and drafts of one shape; choose such sweeps.")
-        if not comparable(first, plan):
-            raise SettingError("The sweeps of a grid have the same prompts, models and sampling; choose such sweeps.")
-    values = {each: len({plan.rule.values[each.key] for plan in plans}) for each in first.rule.fixed}
-    varied = [each for each, count in values.items() if count > 1]
-    if len(varied) != 1 or values[varied[0]] != len(plans):
-        raise SettingError("The sweeps of a grid differ in one fixed setting, each with a value of its own.")
-    return FixedSetting(first.rule, varied[0])
+    first, control = plans[0], plans[0].settings.control
+    alike = all(comparable(first, plan) and plan.rule.family == first.rule.family for plan in plans)
+    controllers = {plan.settings.controller for plan in plans}
+    if control is not None and len(controllers) == len(plans) > 1:
+        like = (first.rule.name, first.settings.gamma, control.controller)
+        if alike and all((plan.rule.name, plan.settings.gamma, plan.cut_by) == like for plan in plans):
+            return Threshold(control.controller, first.settings.gamma)
+    elif alike and all(plan.settings.drafts_like(first.settings) for plan in plans):
+        values = {each: len({plan.rule.values[each.key] for plan in plans}) for each in first.rule.fixed}
+        varied = [each for each, count in values.items() if count > 1]
+        if len(varied) == 1 and values[varied[0]] == len(plans):
+            return FixedSetting(first.rule, varied[0])
+    raise SettingError(
+        "The sweeps of a grid have the same prompts, models and sampling, and differ in one fixed setting of the "
+        "rule or in a controller's threshold; choose such sweeps."
+    )
 
 
 def neighbours(setting: Fixed) -> tuple[float, ...]:

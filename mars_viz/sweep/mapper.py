@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mars_viz.chat import History
 from mars_viz.controllers import NONE, Control
-from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.exploration import DialMap, Walker, advance, walk
 from mars_viz.prompts import PromptItem
 from mars_viz.records import Emission, emitted
@@ -71,23 +71,13 @@ class LocalMapper:
         self.shared: dict[Prefix, Answer] = {}
         """The answers of active prompts, for several plans."""
 
-    def objections(self, items: Sequence[PromptItem]) -> list[str]:
-        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
-        reasons = []
-        for item in items:
-            try:
-                self._tokens(item, item.opening)
-                reasons.append("")
-            except BadInput as error:
-                reasons.append(str(error))
-        return reasons
-
     def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
         """Add the prompt with this index, after the turns in `history`, for the plans with these numbers."""
         try:
-            prompt = self._tokens(item, history)
+            prompt = self._backend.prompt_ids(item.prompt, self._plan.settings, history, chat=self._plan.chat)
         except BadInput as error:
-            self._refused.append(MappedPrompt(index, error=str(error)))
+            after = "" if history == item.opening else "With the turns before it and their answers: "
+            self._refused.append(MappedPrompt(index, error=f"{after}{error}"))
             return
         walkers = {}
         for number in plans:
@@ -125,14 +115,6 @@ class LocalMapper:
         self._hand.clear()
         self._refused.clear()
         self.shared.clear()
-
-    def _tokens(self, item: PromptItem, history: History) -> Prefix:
-        try:
-            return self._backend.prompt_ids(item.prompt, self._plan.settings, history, chat=self._plan.chat)
-        except BadInput as error:
-            if history == item.opening:
-                raise
-            raise PromptError(f"With the turns before it and their answers: {error}") from error
 
     def _mapped(self, one: ActivePrompt) -> MappedPrompt:
         results, pieces, own = dict[int, tuple[Lines, PromptTexts]](), self._backend.tokenizer.pieces, True
@@ -178,8 +160,7 @@ class LocalMapper:
         if len(self._plans) == 1:
             return [self._backend.speculator(settings)]
         whole = self._backend.speculator(replace(settings, controller=NONE))
-        shared = Remembering(self.shared, lambda: whole)
-        return [CutAnswers(shared, plan.settings.control) for plan in self._plans]
+        return [Remembering(self.shared, lambda: whole, plan.settings.control) for plan in self._plans]
 
     @cached_property
     def _speculators(self) -> list[Speculator]:
@@ -195,23 +176,13 @@ class LocalMapper:
         return self._backend.ending(self._plan.settings)
 
 
-@dataclass(frozen=True, slots=True)
-class CutAnswers:
-    """Answers cut by a plan's controller, if it has one."""
-
-    whole: Speculator
-    control: Control | None
-
-    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """Return one answer per prefix."""
-        return [cut_by(self.control, answer) for answer in self.whole.speculate(prefixes)]
-
-
 class Remembering:
-    """Speculator with remembered answers; opens the models only for unknown prefixes and remembers their answers."""
+    """Speculator with remembered answers, cut by a controller; opens the models only for unknown prefixes."""
 
-    def __init__(self, known: MutableMapping[Prefix, Answer], open_: Callable[[], Speculator]):
-        self._known, self._open = known, open_
+    def __init__(
+        self, known: MutableMapping[Prefix, Answer], open_: Callable[[], Speculator], control: Control | None = None
+    ):
+        self._known, self._open, self._control = known, open_, control
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
         """Return one answer per prefix."""
@@ -219,7 +190,7 @@ class Remembering:
         if missing:
             for prefix, answer in zip(missing, self._open().speculate(missing), strict=True):
                 self._known[prefix] = answer
-        return [self._known[prefix] for prefix in prefixes]
+        return [cut_by(self._control, self._known[prefix]) for prefix in prefixes]
 
 
 def strict_reference(rule: Rule, temperature: float) -> Rule:

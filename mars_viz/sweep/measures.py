@@ -196,10 +196,6 @@ def _unit(name: str) -> str:
     return " points" if name == "accuracy_change" else " %" if name in PERCENT else ""
 
 
-def _same(value: np.ndarray) -> np.ndarray:
-    return value
-
-
 def _pace(tokens: np.ndarray, rounds: np.ndarray, other: np.ndarray, others: np.ndarray) -> np.ndarray:
     return divided(divided(tokens, rounds), divided(other, others))
 
@@ -229,17 +225,17 @@ def _change_ends(change: float, prompts: int, confidence: float) -> Ends:
 
 _EXACT = (
     Measure("tau", "tokens per target pass, τ", ("tokens", "rounds"), divided),
-    Measure("passes", "target passes per prompt", ("rounds",), _same),
-    Measure("tokens", "tokens per prompt", ("tokens",), _same),
-    Measure("rolled_back", "rolled-back tokens per prompt", ("rolled_back",), _same),
+    Measure("passes", "target passes per prompt", ("rounds",), np.positive),
+    Measure("tokens", "tokens per prompt", ("tokens",), np.positive),
+    Measure("rolled_back", "rolled-back tokens per prompt", ("rolled_back",), np.positive),
     Measure("acceptance", "acceptance rate of drafted tokens", ("kept", "drafted"), divided),
     Measure("relaxed", "relaxed tokens, share of the text", ("relaxed", "tokens"), divided),
-    Measure("same", "texts identical to strict", ("same",), _same, agreed=_share_ends, sure_at_strict=True),
+    Measure("same", "texts identical to strict", ("same",), np.positive, agreed=_share_ends, sure_at_strict=True),
     Measure("agreed", "strict's text before the first divergence, share", ("agreed", "strict:tokens"), divided),
     Measure("edits", "edit distance to strict, per token of it", ("edit_distance", "strict:tokens"), divided),
     Measure("length", "answer length relative to strict", ("tokens", "strict:tokens"), divided),
-    Measure("cut_off", "answers cut off by the length limit", ("cut_off",), _same, agreed=_share_ends),
-    Measure("looping", "answers that loop", ("looping",), _same, agreed=_share_ends),
+    Measure("cut_off", "answers cut off by the length limit", ("cut_off",), np.positive, agreed=_share_ends),
+    Measure("looping", "answers that loop", ("looping",), np.positive, agreed=_share_ends),
 )
 _PACES = (
     Measure("answer_strict", "modelled speed-up of answers over strict", ("strict:rounds", "rounds"), divided),
@@ -256,12 +252,12 @@ _OVER_TARGET = {
     "speed_up": ("modelled speed-up per token over the target alone", "tokens"),
 }
 """The target alone writes strict's answer, or as many tokens as the setting did."""
-DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), _same)
+DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), np.positive)
 """The number that a controller reduces; without a controller it follows from the rounds."""
 _CUT = (DRAFTED, Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), divided))
 """Figures of sweeps with a controller."""
 _GRADED = (
-    Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends, unchanged=_change_ends),
+    Measure("accuracy", "accuracy", ("right",), np.positive, graded=True, agreed=_share_ends, unchanged=_change_ends),
     Measure(
         "accuracy_change",
         "accuracy change vs strict",
@@ -293,7 +289,7 @@ def measures(result: SweepResult) -> dict[str, Measure]:
         figures += _GRADED
         for name in plan.scores:  # a share if all values are 0 or 1
             share = _share_ends if np.isin(result.lines[name], (0, 1)).all() else None
-            figures.append(Measure(name, name, (name,), _same, graded=True, agreed=share))
+            figures.append(Measure(name, name, (name,), np.positive, graded=True, agreed=share))
     if plan.over:
         figures = [replace(each, title=each.title.replace("strict", plan.against)) for each in figures]
     return {measure.name: measure for measure in figures}
@@ -309,29 +305,24 @@ def _cut_paces(result: SweepResult) -> list[Measure]:
     return [replace(each, modelled=True, costed=True) for each in paces]
 
 
-def _mean(result: SweepResult, column: str, dials: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
-    """Return the mean of a column over the prompts [D], or [1] with the prefix 'strict:'."""
-    name, strict = _named(column)
-    means: np.ndarray = result.at(name, np.array([result.plan.strict]) if strict else dials, rows).mean(axis=0)
-    return means
-
-
-def _spent(result: SweepResult, costs: Costs, dials: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """Return the mean prompt's modelled seconds with these costs, [D], in a sweep with a controller."""
-    seconds: np.ndarray = _mean(result, "lengths", dials, rows) @ spent_by_length(result.plan, costs)
-    return seconds
-
-
 def _with_costs(name: str, result: SweepResult, costs: Costs, dials: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
     """Return a modelled figure [D] with these costs instead of the sweep's."""
-    plan, mean = result.plan, partial(_mean, result, dials=dials, rows=rows)
+    plan, gamma = result.plan, result.plan.settings.gamma
+
+    def mean(column: str) -> np.ndarray:
+        """Return the mean prompt's value, [D], or [1] with the prefix 'strict:'."""
+        name, strict = _named(column)
+        means: np.ndarray = result.at(name, np.array([plan.strict]) if strict else dials, rows).mean(axis=0)
+        return means
+
     tokens = mean(_OVER_TARGET[name][1]) if name in _OVER_TARGET else mean("tokens")
     if plan.cut_by is None:
-        return _times(per_token(costs, plan.settings.gamma).estimate, tokens, mean("rounds"))
-    seconds = _spent(result, costs, dials, rows)
+        return _times(per_token(costs, gamma).estimate, tokens, mean("rounds"))
+    spent = spent_by_length(plan, costs)
+    seconds = mean("lengths") @ spent
     if name in _OVER_TARGET:
         return _times(costs.passes[0].seconds, tokens, seconds)
-    answers = divided(_spent(result, costs, np.array([plan.strict]), rows), seconds)
+    answers = divided(mean("strict:lengths") @ spent, seconds)
     return answers if name == "answer_strict" else answers * divided(tokens, mean("strict:tokens"))
 
 
@@ -470,73 +461,37 @@ def value_at(
     return band_at(result, measure, np.array([dial]), how, *prompts).only
 
 
-def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], how: Bootstrap = DEFAULT) -> Interval:
-    """Return the modelled speed-up of answers of the first sweep's setting over the other's, paired by prompt. For
-    sweeps with a controller, equal costs and equal prompts. Raises BadInput if they cannot be compared."""
-    (first, dial), (second, second_dial) = one, other
-    names = [result.prompts["id"].tolist() for result, _ in (one, other)]
-    if names[0] != names[1] or first.costs is None or first.costs != second.costs or "modelled" not in first.lines:
-        raise SettingError("These sweeps have other prompts or costs, so their paces cannot be compared.")
-    sides = [(first, np.array([dial])), (second, np.array([second_dial]))]
-    theirs, ours = (result.at("modelled", at).astype(np.float64) for result, at in reversed(sides))
-    interval, moved = band(divided, theirs, ours, how=how, units=first.units), []
-    for costs in at_ends(first.costs):
-        low, high = (divided(*(_spent(result, each, at) for result, at in reversed(sides))) for each in costs)
-        moved.append((low, high))
-    return widened(interval, moved).only
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedFigure:
-    """One of two compared figures: a sweep's figure at a dial value, for some of its prompts."""
-
-    result: SweepResult
-    measure: Measure
-    dial: float
-    rows: np.ndarray | None  # as in `band_at`
-
-    @property
-    def columns(self) -> list[np.ndarray]:
-        """float64 [P, 1]; the figure's arguments."""
-        return columns_at(self.result, self.measure, np.array([self.dial]), self.rows)
-
-    @property
-    def ends(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The figure with each of its costs at either end, in turn."""
-        return _at_ends(self.measure.name, self.result, np.array([self.dial]), self.rows)
+ComparedFigure = tuple[SweepResult, Measure, float, np.ndarray]
+"""One of two compared figures: a sweep's figure at a dial value, for some of its prompts."""
 
 
 def change(
     sides: tuple[ComparedFigure, ComparedFigure], how: Bootstrap, units: np.ndarray | None, *, sure: bool = False
 ) -> Interval:
     """Return the second figure minus the first, paired by resampled prompts. `sure` is True if both are one setting."""
-    before, after = sides[0].measure, sides[1].measure
-    first, second = sides[0].columns, sides[1].columns
-    count = len(first)
+    before, after = (measure for _, measure, *_ in sides)
+    first, second = (columns_at(result, measure, np.array([dial]), rows) for result, measure, dial, rows in sides)
+    count, drawn_count, same = len(first), drawn(first, units), np.array([sure])
     interval = band(
         lambda *means: after.of(*means[count:]) - before.of(*means[:count]), *first, *second, how=how, units=units
     )
-    drawn_count, same = drawn(first, units), np.array([sure])
+    one, other = before.of(*(each.mean(axis=0) for each in first)), after.of(*(each.mean(axis=0) for each in second))
     if before.factor is not None and after.factor is not None:
         parts = [(interval.estimate, before.factor)]  # all of it depends on a cost that both figures share
         if before.factor != after.factor:
-            one, other = (side.measure.of(*(each.mean(axis=0) for each in side.columns)) for side in sides)
             parts = [(-one, before.factor), (other, after.factor)]
         return _of_few(costed(interval, *parts), drawn_count, same).only
     if before.costed and after.costed:
-        return _of_few(widened(interval, _moved(sides)), drawn_count, same).only
+        ours, theirs = (
+            list(_at_ends(measure.name, result, np.array([dial]), rows)) for result, measure, dial, rows in sides
+        )
+        if sides[0][0].costs == sides[1][0].costs:  # then both move together
+            moved = [(high[0] - low[0], high[1] - low[1]) for low, high in zip(ours, theirs, strict=True)]
+        else:
+            moved = [(other - low, other - high) for low, high in ours]
+            moved += [(low - one, high - one) for low, high in theirs]
+        return _of_few(widened(interval, moved), drawn_count, same).only
     return _not_too_sure(_of_few(interval, drawn_count, same), before.unchanged, drawn_count, same).only
-
-
-def _moved(sides: tuple[ComparedFigure, ComparedFigure]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the difference with each cost at either end; both sides move together if they share costs."""
-    if sides[0].result.costs == sides[1].result.costs:
-        for before, after in zip(sides[0].ends, sides[1].ends, strict=True):
-            yield after[0] - before[0], after[1] - before[1]
-        return
-    first, second = (side.measure.of(*(each.mean(axis=0) for each in side.columns)) for side in sides)
-    yield from ((second - low, second - high) for low, high in sides[0].ends)
-    yield from ((low - first, high - first) for low, high in sides[1].ends)
 
 
 def columns_at(

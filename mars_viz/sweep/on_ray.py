@@ -17,14 +17,13 @@ import math
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -50,21 +49,11 @@ LOCAL = "local"  # address that starts a cluster for one sweep
 _STORE = 256 << 20  # bytes of the object store of a cluster started here; a prompt's results take a few thousand
 _LONGEST = 40  # longest path of a temporary folder, because Ray's socket names are limited to 107 characters
 _ROUNDING = 1e-9  # tolerance, so that ten tenths are one
-_KNOCK_SECONDS, _TRIAL_SECONDS = 5, 60
+_KNOCK_SECONDS = 5
 _QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 _SAID = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No usage reports, and no warning about a setting's future default."""
-_HASTY = {f"RAY_{name}": "5" for name in ("gcs_rpc_server_connect_timeout_s", "gcs_server_request_timeout_seconds")}
-_HASTY["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
 _REASON = 200  # maximum number of characters quoted from Ray's messages
-_TRIAL = """
-import logging, sys, ray
-try:
-    ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
-except Exception as error:
-    print(" ".join(str(error).split()))
-    sys.exit(3)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,56 +108,30 @@ def joined_cluster(address: str) -> Iterator[None]:
         yield
         return
     home = tempfile.mkdtemp(prefix="mars-ray-") if address == LOCAL else ""
+    where: dict[str, Any] = {"_temp_dir": home} if 0 < len(home) <= _LONGEST else {}
+    where |= {"object_store_memory": _STORE} if address == LOCAL else {}
     try:
-        if address == LOCAL:
-            _start(home)
-        else:
-            _check_reachable(address)
-            ray.init(address=address, **_QUIET)
+        host, separated, port = address.rpartition(":")
+        if separated:  # see that a process listens, because Ray ends a process that cannot join
+            socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+        ray.init(address=address, **where, **_QUIET)
+    except (OSError, RuntimeError, ValueError, OverflowError) as error:
+        shutil.rmtree(home, ignore_errors=True)
+        raise SettingError(
+            f"The Ray cluster {shortened(address)} cannot be started or joined ({_one_line(error)}). Start Ray on this "
+            "machine (ray start --head, or ray start --address=HEAD:6379), or leave the address out to start a cluster "
+            "for this sweep."
+        ) from error
+    try:
         with redirect_stdout(sys.stderr):  # Ray prints about lost machines, and standard output is for results
             yield
     finally:
         ray.shutdown()
-        if home:
-            shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(home, ignore_errors=True)
 
 
-def _start(home: str) -> None:
-    import ray
-
-    where: dict[str, Any] = {"_temp_dir": home} if len(home) <= _LONGEST else {}
-    try:
-        ray.init(address=LOCAL, object_store_memory=_STORE, **where, **_QUIET)
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:_REASON]
-        raise SettingError(
-            f"No Ray cluster could be started here ({reason}). Sweep without --ray, or join one that runs."
-        ) from error
-
-
-def _check_reachable(address: str) -> None:
-    """Raise SettingError unless another process can join it, because Ray ends a process that cannot."""
-    command, env = [sys.executable, "-c", _TRIAL, address], {**os.environ, **_HASTY}
-    host, separated, port = address.rpartition(":")
-    try:
-        if separated and port.isdecimal():  # see that a process listens; Ray itself would retry for long
-            if not 0 < int(port) < 1 << 16:
-                raise OSError(f"there is no port {shortened(int(port))}")
-            socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_TRIAL_SECONDS)
-        reason = done.stdout.strip() or "nothing there answers like a Ray head"
-    except OSError as error:
-        reason = error.strerror or str(error)
-    except subprocess.TimeoutExpired:
-        reason = f"no answer within {_TRIAL_SECONDS} seconds"
-    else:
-        if done.returncode == 0:
-            return
-    raise SettingError(
-        f"The Ray cluster at {shortened(address)} cannot be joined ({reason[:_REASON].rstrip('.')}). Start Ray on this "
-        "machine (ray start --head, or ray start --address=HEAD:6379), or leave the address out to start a cluster "
-        "for this sweep."
-    )
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:_REASON].rstrip(".") or type(error).__name__
 
 
 def room(cpus: int, gpus: float) -> int:
@@ -182,12 +145,6 @@ def room(cpus: int, gpus: float) -> int:
             by_gpus = resources.get("GPU", 0) / gpus + _ROUNDING if gpus else sys.maxsize
             total += int(min(resources.get("CPU", 0) // cpus, by_gpus))
     return total
-
-
-_LOOK = 2.0  # seconds between checks for room, because machines may join
-_LONG = 20.0  # seconds of waiting for the first worker after which a message is sent
-_PATIENCE = 60.0  # seconds without a worker and without room for one after which the sweep ends
-_TRIES = 3  # maximum number of consecutive workers lost while loading
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +165,6 @@ class NamedModels:
         return load_backend(**self.arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
-    """Facts about a worker with loaded models."""
-
-    provenance: Provenance  # its models, device, dtype and versions
-    machine: str
-    process: int  # process id on that machine
-
-
 Task = tuple[int, PromptItem, History]
 """A prompt to be mapped: its index in the set, the prompt, and the turns before it."""
 
@@ -232,22 +180,18 @@ class SweepWorker:
         self._models = models
         self._sweep = 0
 
-    def load(self, settings: Settings) -> WorkerFacts | str:
+    def load(self, settings: Settings) -> Provenance | str:
         """Load the models and check that they support these settings."""
         try:
             self._backend = self._models.backend()
             self._backend.check(settings)
         except BadInput as error:
             return str(error)
-        return WorkerFacts(self._backend.provenance(), socket.gethostname(), os.getpid())
+        return self._backend.provenance()
 
     def measured(self, settings: Settings) -> Costs | None:
         """Return this machine's costs; None if it is too busy."""
         return measured(self._backend, settings)
-
-    def objections(self, plan: Plan, items: Sequence[PromptItem]) -> list[str]:
-        """Return, for each prompt, the reason why it cannot be decoded even alone; empty if it can."""
-        return LocalMapper(self._backend, plan).objections(items)
 
     async def map(self, sweep: int, plan: Plan, task: Task) -> MappedPrompt | str:
         """Map a prompt of the plan of the sweep with this number. Concurrent calls advance all of their prompts in
@@ -273,15 +217,15 @@ class RayWorker:
     """A worker as seen by the sweep."""
 
     actor: Any  # Ray's handle
-    loading: Any  # the pending answer to `load`, which includes waiting for a place to run
-    facts: WorkerFacts | None = None  # None until its models are loaded
-    calls: dict[Any, Task] = field(default_factory=dict)  # its prompts by pending answer
+    calls: dict[Any, Task | None]  # its prompts by pending answer; None for `load`
+    provenance: Provenance | None = None  # None until its models are loaded
     mapped: int = 0  # number of prompts that it has returned
 
 
 _TICK = 0.2  # maximum seconds of waiting for workers, so that an interruption is noticed
+_PATIENCE = 60.0  # seconds without a worker and without room for one after which the sweep ends
 _AHEAD = 2  # questions in reach as a multiple of the workers' capacity, because results wait for earlier prompts
-_LOSSES = 3  # maximum number of workers that a prompt may be lost with
+_LOSSES = 3  # maximum number of workers that are lost with one prompt, or while they load the models
 
 
 class WorkerPool:
@@ -303,83 +247,68 @@ class WorkerPool:
         """
         self._models, self._settings, self._request, self._tell = models, settings, request, tell
         self._gpus, self._batch = request.taking(device), batch
-        self._room = room(request.cpus, self._gpus)
-        self._check_room()
         self.workers: list[RayWorker] = []
         """Live workers, in order of their start."""
-        self.gone: list[RayWorker] = []
-        """Workers that were lost after they had mapped something."""
+        self._gone: list[int] = []  # numbers of prompts mapped by workers that were lost
         self._sweeps = 0  # number of sweeps so far
-        self._plan: Plan | None = None
         self._sent: Any = None  # the plan in Ray's object store
         self._queue: list[Task] = []  # a heap: the first of the set goes first
-        self._losses: Counter[int] = Counter()  # workers that each prompt was lost with
-        self._provenance: Provenance | None = None
-        self._turned_away = self._failures = 0
-        self._looked = self._hopeful = time.monotonic()
+        self._losses: Counter[str] = Counter()  # workers that were lost, by what they had
+        self._provenance: Provenance | None = None  # the first worker's
+        self._turned_away = 0
+        self._hopeful = time.monotonic()  # when there was a worker or room for one
+        self._check_room()
 
     def mapping(self, plan: Plan) -> WorkerPool:
         """Return the pool, which maps prompts of this plan from now on."""
         import ray
 
-        self._sweeps, self._plan, self._sent = self._sweeps + 1, plan, ray.put(plan)
+        self._sweeps, self._sent = self._sweeps + 1, ray.put(plan)
         self._losses.clear()
         return self
 
     @property
     def ready(self) -> list[RayWorker]:
         """Workers with loaded models."""
-        return [worker for worker in self.workers if worker.facts is not None]
+        return [worker for worker in self.workers if worker.provenance is not None]
 
     @property
     def wanted(self) -> int:
         """Target number of workers with the present room."""
+        present = room(self._request.cpus, self._gpus)
         requested = self._request.workers
-        return max(0, (self._room if requested is None else requested) - self._turned_away)
+        return max(0, (present if requested is None else requested) - self._turned_away)
 
     @property
     def reach(self) -> int:
         """Maximum number of questions in progress or waiting to be written."""
-        return _AHEAD * self._batch * max(1, self.wanted)
+        return _AHEAD * self._batch * max(1, len(self.workers))
 
     @property
     def done_by(self) -> tuple[int, ...]:
         """Number of prompts mapped by each worker, lost workers last."""
-        return tuple(worker.mapped for worker in (*self.ready, *self.gone))
+        return (*(worker.mapped for worker in self.ready), *self._gone)
 
-    def first(self) -> WorkerFacts:
-        """Return the facts of the first ready worker, waiting for one. Raises BadInput if there will be none."""
-        began, reported = time.monotonic(), False
-        while not self.ready:
-            if not self.workers:
-                self._begin()
-            self.settle(self.wait(1.0))
-            self._look()
-            if not reported and time.monotonic() > began + _LONG:
-                reported = True
-                self._tell("Waiting for the first worker, for room in the Ray cluster or for its models.")
-        facts = self.ready[0].facts
-        assert facts is not None
-        return facts
+    def provenance(self) -> Provenance:
+        """Return the models and the device of the first ready worker, waiting for one. Raises BadInput if there will be
+        none."""
+        while self._provenance is None:
+            self.grow(1)
+            self.settle(1.0)
+        return self._provenance
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Return the answer of any ready worker."""
+    def measured(self, settings: Settings) -> Costs | None:
+        """Return the costs of the first ready worker's machine; None if it is too busy."""
         import ray
 
-        while True:
-            self.first()
-            worker = self.ready[0]
-            try:
-                return ray.get(getattr(worker.actor, method).remote(*arguments))
-            except ray.exceptions.RayTaskError:
-                raise
-            except ray.exceptions.RayError:
-                self._lose(worker)
-
-    def objections(self, items: Sequence[PromptItem]) -> list[str]:
-        """Return, for each item, the reason why it cannot be decoded even alone; empty if it can."""
-        reasons: list[str] = self.ask("objections", self._plan, items)
-        return reasons
+        self.provenance()
+        try:
+            costs: Costs | None = ray.get(self.workers[0].actor.measured.remote(settings))
+        except ray.exceptions.RayActorError as error:
+            raise ModelError(
+                f"The worker ended while costs were measured ({_one_line(error)}). Begin again."
+            ) from error
+        return costs
 
     def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
         """Add a prompt for the only plan."""
@@ -387,13 +316,9 @@ class WorkerPool:
 
     def advance(self) -> list[MappedPrompt]:
         """Hand out prompts and return finished ones. Raises BadInput if the sweep cannot continue."""
-        self.grow()
+        self.grow(self.wanted)
         self.hand_out()
-        answers = self.wait(_TICK)
-        self.settle(answers)
-        calls = [(worker, call) for worker in self.ready for call in worker.calls if call in answers]
-        mapped = (self._answer(worker, call) for worker, call in calls if call in worker.calls)  # a lost one has none
-        return [each for each in mapped if each is not None]
+        return self.settle(_TICK)
 
     def share(self, index: int) -> float:
         """Return 0: workers report no partial progress."""
@@ -402,37 +327,30 @@ class WorkerPool:
     def clear(self) -> None:
         """Hand out no more prompts and ignore results in progress."""
         self._queue.clear()
-        for worker in self.workers:
+        for worker in self.ready:
             worker.calls.clear()
 
-    def grow(self) -> None:
-        """Start workers while there is room. Raises BadInput if there has been no room for long."""
-        self._look()
-        while len(self.workers) < self.wanted:
-            self._begin()
-
-    def wait(self, seconds: float) -> set[Any]:
-        """Return available answers after waiting at most `seconds`."""
+    def grow(self, count: int) -> None:
+        """Start workers until there are `count`. Raises BadInput if there has been no room for any for long."""
         import ray
 
-        waiting = [each for worker in self.workers for each in (worker.calls if worker.facts else [worker.loading])]
-        if not waiting:
-            time.sleep(min(seconds, 0.05))
-            return set()
-        ray.wait(waiting, timeout=seconds)
-        return set(ray.wait(waiting, num_returns=len(waiting), timeout=0)[0])
-
-    def settle(self, answers: set[Any]) -> None:
-        """Take on the workers with loaded models according to these answers. Raises BadInput if there are none."""
-        for worker in [*self.workers]:
-            if worker.facts is None and worker.loading in answers:
-                self._settle(worker)
+        takes = {"num_cpus": self._request.cpus, "num_gpus": self._gpus, "max_restarts": 0, "max_task_retries": 0}
+        while len(self.workers) < count:
+            actor = ray.remote(SweepWorker).options(**takes).remote(self._models)
+            self.workers.append(RayWorker(actor, {actor.load.remote(self._settings): None}))
+        if self.ready or room(self._request.cpus, self._gpus):
+            self._hopeful = time.monotonic()
+        elif time.monotonic() > self._hopeful + _PATIENCE:
+            raise SettingError(
+                "No worker is left, and no machine of the Ray cluster has room for one. Finished prompts are "
+                "kept; add machines, and go on with --resume."
+            )
 
     def hand_out(self) -> None:
         """Give prompts to the least busy workers, at most a fair share each."""
         ready = self.ready
         total = len(self._queue) + sum(len(worker.calls) for worker in ready)
-        most = min(self._batch, math.ceil(total / max(1, self.wanted)))
+        most = min(self._batch, math.ceil(total / max(1, len(self.workers))))
         while self._queue and ready:
             worker = min(ready, key=lambda each: len(each.calls))
             if len(worker.calls) >= most:
@@ -440,125 +358,97 @@ class WorkerPool:
             task = heapq.heappop(self._queue)
             worker.calls[worker.actor.map.remote(self._sweeps, self._sent, task)] = task
 
+    def settle(self, seconds: float) -> list[MappedPrompt]:
+        """Wait at most `seconds` for answers, and return the mapped prompts. Raises BadInput if no worker is left that
+        can go on, and for a prompt that repeatedly ends workers."""
+        import ray
+
+        waiting = {call: worker for worker in self.workers for call in worker.calls}
+        if not waiting:
+            time.sleep(min(seconds, 0.05))
+            return []
+        ray.wait([*waiting], timeout=seconds)
+        mapped = []
+        for call in ray.wait([*waiting], num_returns=len(waiting), timeout=0)[0]:
+            worker = waiting[call]
+            if call not in worker.calls:
+                continue  # lost with its worker
+            try:
+                answer: MappedPrompt | Provenance | str = ray.get(call)
+            except ray.exceptions.RayTaskError:  # a fault of ours
+                raise
+            except ray.exceptions.RayError as error:  # its process, its machine, or what it kept there
+                self._lose(worker, error)
+                continue
+            if isinstance(answer, MappedPrompt):
+                del worker.calls[call]
+                worker.mapped += 1
+                mapped.append(answer)
+            elif objection := answer if isinstance(answer, str) else self._objection(answer):
+                self._turned_away += 1
+                self._drop(worker)
+                if not self.workers:
+                    raise ModelError(objection)
+                self._tell(f"A worker is turned away. {objection}")
+            elif isinstance(answer, Provenance):
+                del worker.calls[call]
+                worker.provenance, self._provenance = answer, self._provenance or answer
+        return mapped
+
     def close(self) -> None:
         """End all workers."""
         for worker in [*self.workers]:
             self._drop(worker)
 
-    def _answer(self, worker: RayWorker, call: Any) -> MappedPrompt | None:
-        import ray
-
-        try:
-            result: MappedPrompt | str = ray.get(call)
-        except ray.exceptions.RayTaskError:  # a fault of ours
-            raise
-        except ray.exceptions.RayError as error:  # its process, its machine, or what it kept there
-            self._lose(worker, " ".join(str(error).split())[:_REASON])
-            return None
-        if isinstance(result, str):
-            raise ModelError(result)
-        del worker.calls[call]
-        worker.mapped += 1
-        return result
-
-    def _lose(self, worker: RayWorker, reason: str = "") -> None:
-        """Drop a lost worker and queue its prompts again. Raises BadInput for a prompt that repeatedly ends workers."""
-        self._drop(worker)
-        self.gone.append(worker)
-        tasks = [*worker.calls.values()]
-        worker.calls.clear()
-        machine = "" if worker.facts is None else f" on {worker.facts.machine}"
-        goes = "goes" if len(tasks) == 1 else "go"
-        self._tell(f"A worker{machine} is lost; {counted(len(tasks), 'prompt')} that it had {goes} to others.")
-        for task in tasks:
-            index, item, _ = task
-            self._losses[index] += 1
-            if self._losses[index] >= _LOSSES:
-                raise ModelError(
-                    f"{_LOSSES} workers ended while they had {item.id} ({reason}). Finished prompts are kept; go on "
-                    "with --resume, and with fewer prompts at once (--batch) if memory was short."
-                )
-            heapq.heappush(self._queue, task)
-
-    def _look(self) -> None:
-        now = time.monotonic()
-        if now < self._looked + _LOOK:
-            return
-        self._looked, self._room = now, room(self._request.cpus, self._gpus)
-        if self.ready or self._room:
-            self._hopeful = now
-        elif now > self._hopeful + _PATIENCE:
-            raise SettingError(
-                "No worker is left, and no machine of the Ray cluster has room for one. Finished prompts are "
-                "kept; add machines, and go on with --resume."
-            )
-
-    def _check_room(self) -> None:
-        available, most, local = self._room, self._request.workers, self._request.address == LOCAL
-        takes = counted(self._request.cpus, "core") + (f" and {self._gpus:g} GPU" if self._gpus else "")
-        if not available:
-            place = "This machine" if local else "The Ray cluster"
-            raise SettingError(
-                f"{place} has no room for a worker, which takes {takes}; ask for less (--ray-cpus, --ray-gpus)."
-            )
-        if local and most is not None and most > available:
-            raise SettingError(
-                f"This machine has room for {counted(available, 'worker')} of {takes}, not for {most}; ask for fewer "
-                "(--ray-workers), or for less each (--ray-cpus, --ray-gpus)."
-            )
-
-    def _begin(self) -> None:
-        import ray
-
-        takes = {"num_cpus": self._request.cpus, "num_gpus": self._gpus, "max_restarts": 0, "max_task_retries": 0}
-        actor = ray.remote(SweepWorker).options(**takes).remote(self._models)
-        self.workers.append(RayWorker(actor, actor.load.remote(self._settings)))
-
-    def _drop(self, worker: RayWorker) -> None:
+    def _drop(self, worker: RayWorker) -> list[Task]:
+        """End a worker, and return its prompts, which are queued again."""
         import ray
 
         self.workers.remove(worker)
         ray.kill(worker.actor)
+        tasks = [task for task in worker.calls.values() if task is not None]
+        for task in tasks:
+            heapq.heappush(self._queue, task)
+        worker.calls.clear()
+        return tasks
 
-    def _settle(self, worker: RayWorker) -> None:
-        import ray
+    def _lose(self, worker: RayWorker, error: Exception) -> None:
+        """Drop a lost worker. Raises BadInput for a prompt, or the loading of models, that repeatedly ends workers."""
+        tasks = self._drop(worker)
+        self._gone += [worker.mapped] * (worker.provenance is not None)
+        has = "has" if len(tasks) == 1 else "have"
+        self._tell(f"A worker is lost; {counted(len(tasks), 'prompt')} that it had {has} to be mapped again.")
+        for had in [item.id for _, item, _ in tasks] if worker.provenance else ["to load the models"]:
+            self._losses[had] += 1
+            if self._losses[had] >= _LOSSES:
+                raise ModelError(
+                    f"{_LOSSES} workers ended while they had {had} ({_one_line(error)}). See that MARS Viz is on every "
+                    "machine of the cluster and that the models fit its memory. Finished prompts are kept; go on with "
+                    "--resume, and with fewer prompts at once (--batch) if memory was short."
+                )
 
-        try:
-            answer: WorkerFacts | str = ray.get(worker.loading)
-        except ray.exceptions.RayError as error:
-            self._drop(worker)
-            self._failures += 1
-            if self._failures < _TRIES:
-                return
-            reason = next(filter(None, reversed(str(error).splitlines())), type(error).__name__).strip()
-            raise ModelError(
-                f"{_TRIES} workers ended while they loaded the models ({reason[:_REASON].rstrip('.')}). See that MARS "
-                "Viz is installed on every machine of the cluster and that the models fit its memory."
-            ) from error
-        if isinstance(answer, str) or self._objection(answer):
-            objection = answer if isinstance(answer, str) else self._objection(answer)
-            self._drop(worker)
-            self._turned_away += 1
-            if not self.workers:
-                raise ModelError(objection)
-            self._tell(f"A worker is turned away. {objection}")
-            return
-        worker.facts, self._failures = answer, 0
-        self._provenance = self._provenance or answer.provenance
+    def _check_room(self) -> None:
+        available, most, local = (
+            room(self._request.cpus, self._gpus),
+            self._request.workers,
+            self._request.address == LOCAL,
+        )
+        takes = counted(self._request.cpus, "core") + (f" and {self._gpus:g} GPU" if self._gpus else "")
+        if not available or (local and (most or 0) > available):
+            raise SettingError(
+                f"There is room for {counted(available, 'worker')} of {takes}, not for {most or 1}; ask for fewer "
+                "(--ray-workers), or for less each (--ray-cpus, --ray-gpus)."
+            )
 
-    def _objection(self, found: WorkerFacts) -> str:
+    def _objection(self, found: Provenance) -> str:
         """Return the reason why this worker cannot join the others, if any: results depend on how a machine rounds."""
-        if self._provenance is None:
-            return ""
         theirs, ours = (  # without times and threads, which do not change results
             replace(each, device=each.device.partition(",")[0], created="", seconds=0, prefill_seconds=0)
-            for each in (found.provenance, self._provenance)
+            for each in (found, self._provenance or found)
         )
         names = [name for name in Provenance.__slots__ if getattr(theirs, name) != getattr(ours, name)]
-        if not names:
-            return ""
         differences = "; ".join(f"{name} is {getattr(theirs, name)} and not {getattr(ours, name)}" for name in names)
-        return f"{found.machine} is not like the machines before it: {differences.replace('_', ' ')}."
+        return differences and f"It is not like the ones before it: {differences.replace('_', ' ')}."
 
 
 def sweep_with(
@@ -566,8 +456,8 @@ def sweep_with(
 ) -> SweepLoop:
     """Return a sweep on the workers of a pool. The first ready worker reports its models and measures their costs
     before others start. `how` has `chat` and `resume`. Raises BadInput like `Sweep`, and if no worker is available."""
-    provenance, costs = pool.first().provenance, partial(pool.ask, "measured", settings)
-    return SweepLoop(prompts, {Path(out): settings}, span, provenance, pool.mapping, costs=costs, **how)
+    costs = partial(pool.measured, settings)
+    return SweepLoop(prompts, {Path(out): settings}, span, pool.provenance(), pool.mapping, costs=costs, **how)
 
 
 def sweep_on_ray(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
@@ -20,12 +21,11 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
 from mars_viz.chat import in_plain_text
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, SettingError
-from mars_viz.records import Emission
+from mars_viz.records import first_difference
 from mars_viz.sweep import texts
 from mars_viz.sweep.columns import UNGRADED
-from mars_viz.sweep.mapper import strict_reference
-from mars_viz.sweep.measures import DRAFTED, ComparedFigure, Measure, change, measures, value_at
-from mars_viz.sweep.plan import Plan, comparable, same_answers
+from mars_viz.sweep.measures import DRAFTED, Measure, change, measures, value_at
+from mars_viz.sweep.plan import same_answers
 from mars_viz.sweep.result import SweepResult, costed_by
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.texts import PromptTexts
@@ -49,7 +49,7 @@ class Paired:
     change: Interval  # second minus first, paired by resampled prompts (or questions if prompts are turns)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pairing:
     """Two settings and their shared prompts with results."""
 
@@ -100,6 +100,23 @@ class Pairing:
             return ours, theirs
         shared = ours if ours.gamma >= theirs.gamma else theirs
         return shared, shared
+
+    @cached_property
+    def divergence(self) -> np.ndarray | None:
+        """int64 [P]; the first token at which both texts differ, -1 if none does. None if a sweep stores no texts, or
+        if their tokens may mean something else."""
+        if not self.one_vocabulary:
+            return None
+        sides = []
+        for side, rows in zip((self.left, self.right), self.rows, strict=True):
+            lines = side.result.rows(np.array([side.dial]))[rows, 0] - side.result.starts[rows]
+            stretches = dict(zip(side.result.prompts["prompt"][rows].tolist(), lines.tolist(), strict=True))
+            with suppress(BadInput):  # damaged ones, which are named when one is read
+                sides.append(texts.tokens_of(side.result.folder, stretches))
+        if len(sides) < 2 or None in sides:
+            return None
+        places = (first_difference(one, other) for one, other in zip(*sides, strict=True))
+        return np.array([-1 if place is None else place for place in places], np.int64)
 
     def at(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a column of the sweeps' tables at both settings, [P] each."""
@@ -204,50 +221,13 @@ def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -
             continue
         chosen = graded if one.graded else np.ones_like(graded)
         units = None if pairing.units is None else pairing.units[chosen]
-        ours = ComparedFigure(left.result, one, left.dial, pairing.rows[0][chosen])
-        theirs = ComparedFigure(right.result, other, right.dial, pairing.rows[1][chosen])
+        ours = (left.result, one, left.dial, pairing.rows[0][chosen])
+        theirs = (right.result, other, right.dial, pairing.rows[1][chosen])
         before, after = (
-            value_at(each.result, each.measure, each.dial, how, each.rows, units) for each in (ours, theirs)
+            value_at(result, measure, dial, how, rows, units) for result, measure, dial, rows in (ours, theirs)
         )
         pairs.append(Paired(one, before, after, change((ours, theirs), how, units, sure=pairing.one_setting)))
     return tuple(pairs)
-
-
-def divergence(pairing: Pairing) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the texts' first differences, as far as each text's first difference to its reference determines them.
-
-    int64 [P]: the first token that differs, -1 if none does. bool [P]: False if both texts leave the reference at this
-    token, so that they may differ later. None unless both sweeps' reference texts are known to be equal: they may
-    differ with other models, sampling, length limit or device, a strict end that is not lossless, or, above temperature
-    0, one of another kind.
-    """
-    one, other = pairing.left.result.plan, pairing.right.result.plan
-    # what is paired asks the same after the same turns and answers, whatever else the sets hold
-    same_set = replace(other, prompt_set_sha256=one.prompt_set_sha256, prompts=one.prompts, turns=one.turns)
-    sides = zip((pairing.left, pairing.right), pairing.rows, strict=True)
-    lossless = all(side.result.prompts["off_is_strict"][rows].all() for side, rows in sides)
-    if not comparable(one, same_set) or not lossless or _reference(one) != _reference(other):
-        return None
-    left, right = (column.astype(np.int64) for column in pairing.at("first_divergence"))
-    never = np.iinfo(np.int64).max
-    least = np.minimum(np.where(left < 0, never, left), np.where(right < 0, never, right))
-    return np.where(least == never, -1, least), (left != right) | (left < 0)
-
-
-def _reference(plan: Plan) -> tuple[object, ...]:
-    """Return the facts that determine a sweep's reference text; equal for comparable plans with one text.
-
-    At the strict end of a rule the reference is a lossless rule's text. For a controller it is the rule's own text at
-    its dial with drafts of full length. A lossless text depends on the emission after a rejection, and also on the
-    starts of blocks unless that emission is the target's own sample, which is keyed by position.
-    """
-    settings = plan.settings
-    strict = strict_reference(plan.rule, settings.temperature)
-    drafts = (settings.gamma, settings.tree, settings.controller)
-    greedy = settings.temperature == 0 and plan.rule.lossless
-    if plan.over and not greedy and plan.rule.name != strict.name:
-        return (plan.rule.name, plan.rule.checked_dial(settings.dial), *drafts)
-    return (strict.on_rejection,) if strict.on_rejection is Emission.SAMPLE else (strict.on_rejection, *drafts)
 
 
 def turned(pairing: Pairing) -> tuple[np.ndarray, np.ndarray]:
@@ -263,25 +243,23 @@ class Change(Enum):
     WORSE = "becomes wrong"  # right, then wrong
     BETTER = "becomes right"  # wrong, then right
     DIFFERS = "differs"  # the texts differ, the grades are equal
-    PERHAPS = "may differ"  # unknown from the figures
+    PERHAPS = "may differ"  # unknown, because a sweep stores no texts
     SAME = "identical"  # token for token
 
 
 def changes(both: Pairing) -> dict[int, Change]:
-    """Return the change of every shared prompt by its index, changed ones first, otherwise in the reference's order.
-    Reads no texts."""
-    (worse, better), parted, lengths = turned(both), divergence(both), both.at("tokens")
+    """Return the change of every shared prompt by its index, changed ones first, otherwise in the reference's order."""
+    (worse, better), lengths = turned(both), both.at("tokens")
     # tokens of another vocabulary may be more or fewer for one text
     differs = (lengths[0] != lengths[1]) & both.one_vocabulary
     same = np.zeros_like(differs)
-    if parted is not None:
-        first, exact = parted
-        same = first < 0
-        differs |= exact & ~same
-    if both.one_sweep:
+    if both.divergence is not None:
+        same = both.divergence < 0
+        differs = ~same
+    elif both.one_sweep:
         dials = np.array([both.left.dial, both.right.dial])
         lines = both.left.result.rows(dials)[both.rows[0]]
-        same |= lines[:, 0] == lines[:, 1]
+        same = lines[:, 0] == lines[:, 1]
     marks = np.array([worse, better, differs & ~same, ~same, same])  # in the order of `Change`
     kinds = marks.argmax(axis=0)
     return {place: list(Change)[kinds[place]] for place in np.argsort(kinds, kind="stable").tolist()}

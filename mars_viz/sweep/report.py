@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -33,11 +33,9 @@ from mars_viz.sweep.measures import (
     curve,
     frontier,
     measures,
-    pace_over,
     places,
     positions_at,
     relaxed_at,
-    spread,
     told,
     value_at,
 )
@@ -46,6 +44,7 @@ from mars_viz.words import exact_setting
 from mars_viz.writer import csv_of, picked
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 BANDS = 129  # maximum number of dial values at which intervals of the frontier and of curves are computed
 PACES = ("answer", "answer_strict", "tau")  # measures of speed, the preferred first
 _MOST_KEPT = 2_000
@@ -139,6 +138,16 @@ class TaskResults:
     chosen: Mapping[str, Interval]  # by figure, at the chosen setting
 
 
+def cached(method: F) -> F:
+    """Make a method of `CachedSweep` keep its results by its arguments."""
+
+    @wraps(method)
+    def kept(sweep: CachedSweep, *given: Any, **named: Any) -> Any:
+        return sweep.kept((method.__name__, *given, *named.items()), lambda: method(sweep, *given, **named))
+
+    return cast(F, kept)
+
+
 class CachedSweep:
     """A sweep's figures with one kind of interval, each computed once. Browser tabs share them, so they must not depend
     on a tab."""
@@ -171,23 +180,23 @@ class CachedSweep:
         """Name of the preferred measure of speed: a speed-up, or τ if the costs of cut rounds are unknown."""
         return next(name for name in PACES if name in self.measures)
 
+    @cached
     def recommendation(self, terms: Terms, among: int = 1) -> Recommendation:
-        """Return `advised`, cached."""
-        return self.kept(("recommendation", terms, among), lambda: advised(self.result, terms, among))
+        """Return `advised`."""
+        return advised(self.result, terms, among)
 
     def dial(self, requested: float | None, terms: Terms) -> float:
         """Return the requested setting, or the recommended one if `requested` is None."""
         return chosen_dial(self.result, self.recommendation(terms)) if requested is None else requested
 
+    @cached
     def value(self, name: str, dial: float) -> Interval:
         """Return a figure at a setting, with its interval."""
-        return self.kept(("value", name, dial), lambda: value_at(self.result, self.measures[name], dial, self.how))
+        return value_at(self.result, self.measures[name], dial, self.how)
 
+    @cached
     def tasks(self, dial: float) -> tuple[TaskResults, ...]:
         """Return a row per task in the sweep's order and one for all together; empty for a single task."""
-        return self.kept(("tasks", dial), lambda: self._tasks(dial))
-
-    def _tasks(self, dial: float) -> tuple[TaskResults, ...]:
         categories, graded, rows = self.result.prompts["category"].astype(str), self.result.graded, []
         groups = {task: categories == task for task in dict.fromkeys(categories.tolist())}
         if len(groups) < 2:
@@ -208,40 +217,20 @@ class CachedSweep:
                 intervals[name] = value_at(self.result, self.measures[name], dial, self.how, rows, units)
         return intervals
 
+    @cached
     def path(self, dial: float, *, paired: bool) -> Frontier:
         """Return the frontier, including this setting."""
         path = self.kept(("path", paired), lambda: frontier(self.result, self.how, BANDS, paired=paired))
         if dial in path.dials:
             return path
-        key = ("place", paired, dial)
-        speed = "answer" if path.over == ALONE else "answer_strict"
-        right = "accuracy_change" if paired else "accuracy"
-        graded = self.measures[speed].of_graded
-        return self.kept(
-            key, lambda: path.through(dial, self.value(right, dial), value_at(self.result, graded, dial, self.how))
-        )
+        graded = self.measures["answer" if path.over == ALONE else "answer_strict"].of_graded
+        right = self.value("accuracy_change" if paired else "accuracy", dial)
+        return path.through(dial, right, value_at(self.result, graded, dial, self.how))
 
+    @cached
     def curve(self, name: str) -> DialCurve:
         """Return a figure over the dial."""
-        return self.kept(("curve", name), lambda: self._curve(self.measures[name]))
-
-    def relaxed(self, dial: float) -> dict[str, tuple[np.ndarray, Band]]:
-        """Return `relaxed_at`, cached."""
-        return self.kept(("relaxed", dial), lambda: relaxed_at(self.result, dial, self.how))
-
-    def positions(self, dial: float) -> dict[str, list[Interval]]:
-        """Return `positions_at`, cached."""
-        return self.kept(("positions", dial), lambda: positions_at(self.result, dial, self.how))
-
-    def engines(self, dial: float) -> tuple[EngineRow, ...]:
-        """Return the acceptance as each engine defines it."""
-        return self.kept(
-            ("engines", dial),
-            lambda: acceptance_table(self.result.acceptance(dial), units=self.result.units, how=self.how),
-        )
-
-    def _curve(self, measure: Measure) -> DialCurve:
-        dials = places(self.result, BANDS)
+        measure, dials = self.measures[name], places(self.result, BANDS)
         return DialCurve(
             title=measure.title,
             symbol=self.plan.symbol,
@@ -253,6 +242,21 @@ class CachedSweep:
             modelled=measure.modelled,
             against=self.plan.against,
         )
+
+    @cached
+    def relaxed(self, dial: float) -> dict[str, tuple[np.ndarray, Band]]:
+        """Return `relaxed_at`."""
+        return relaxed_at(self.result, dial, self.how)
+
+    @cached
+    def positions(self, dial: float) -> dict[str, list[Interval]]:
+        """Return `positions_at`."""
+        return positions_at(self.result, dial, self.how)
+
+    @cached
+    def engines(self, dial: float) -> tuple[EngineRow, ...]:
+        """Return the acceptance as each engine defines it."""
+        return acceptance_table(self.result.acceptance(dial), units=self.result.units, how=self.how)
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the cached result of `make` under this key."""
@@ -337,13 +341,13 @@ def cells_at(bands: Mapping[str, Band], place: int) -> dict[str, dict[str, float
 
 def best_of(variants: Sequence[Advised]) -> Advised:
     """Return the variant with the fastest recommended setting, else that of the rule's defaults, or the first. For a
-    grid of thresholds its recommendation names the pair of threshold and dial, and its speed: relative to strict with
-    full drafts, and to full drafts at their own recommended setting."""
+    grid of thresholds its recommendation names the pair of threshold and dial."""
     safe = [each for each in variants if each.found.finding is Finding.RECOMMENDED]
     if not safe:
         defaults = [each for each in variants if each.sweep.plan.rule.name == each.sweep.plan.rule.family]
         return (defaults or list(variants))[0]
-    return _with_pair(max(safe, key=_speed), variants)
+    best = max(safe, key=_speed)
+    return best if len(variants) < 2 else _with_pair(best)
 
 
 def _speed(each: Advised) -> float:
@@ -352,27 +356,16 @@ def _speed(each: Advised) -> float:
     return each.sweep.value(name, each.found.dial).estimate if name in each.sweep.measures else math.nan
 
 
-def _with_pair(best: Advised, variants: Sequence[Advised]) -> Advised:
-    advice, plan, how = best.found, best.sweep.plan, best.sweep.how
-    control, sentences = plan.settings.control, []
-    if len(variants) < 2 or advice.dial is None or control is None or "modelled" not in best.sweep.result.lines:
+def _with_pair(best: Advised) -> Advised:
+    plan, dial = best.sweep.plan, best.found.dial
+    control = plan.settings.control
+    if control is None or dial is None or "modelled" not in best.sweep.result.lines:
         return best
-    ours = (best.sweep.result, advice.dial)
-    for other in variants:
-        others = other.sweep.plan.settings.control
-        if others is None or others.threshold != control.controller.full(plan.settings.gamma):
-            continue
-        over = pace_over(ours, (other.sweep.result, plan.strict), how)
-        sentences.append(f"{spread(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
-        if other is not best and other.found.dial is not None:
-            over = pace_over(ours, (other.sweep.result, other.found.dial), how)
-            sentences.append(f"{spread(over)} as fast as {exact_setting(plan.symbol, other.found.dial)} with it")
     where = control.controller.advice(control.threshold)
     if control.threshold == control.controller.full(plan.settings.gamma):
         where = f"Draft all γ = {plan.settings.gamma} tokens"
-    words = f"{where} and take {exact_setting(plan.symbol, advice.dial)}"
-    words += f": modelled {', '.join(sentences)}." if sentences else "."
-    return replace(best, found=replace(advice, sentence=f"{words} {advice.sentence}"))
+    sentence = f"{where} and take {exact_setting(plan.symbol, dial)}. {best.found.sentence}"
+    return replace(best, found=replace(best.found, sentence=sentence))
 
 
 def losing(rows: Sequence[TaskResults], terms: Terms, against: str) -> str:

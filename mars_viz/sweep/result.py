@@ -27,7 +27,6 @@ from mars_viz.sweep.store import SweepStore, open_store
 from mars_viz.words import exactly, number
 
 _SEARCHES = 8  # maximum number of cached lists of dial values
-MAX_LINES = 20_000_000  # far above any sweep, far below a machine's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,38 +209,34 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
 
 
 def _read(store: SweepStore) -> SweepResult:
-    """Read every file's lines into preallocated columns, so that files are not kept in memory."""
-    folder, least, total = store.folder, store.finished(), store.results.count_lines()
-    if total > MAX_LINES:
-        raise RunFileError(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
-    if not total:
+    folder, plan, least = store.folder, store.plan, store.finished()
+    if not (tables := list(store.tables())):
         raise RunFileError(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
-    plan = store.plan
-    lines = {}
-    for name, kind in per_segment(plan).items():
-        several = pa.types.is_fixed_size_list(kind)
-        element = kind.value_type if several else kind
-        lines[name] = np.empty((total, kind.list_size) if several else total, element.to_pandas_dtype())
-    names = [*PER_PROMPT, *(["question"] if plan.turns is Turns.ALL else [])]
-    prompts: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    starts, count = [np.zeros(0, np.int64)], 0
-    for table in store.tables():
-        if count + len(table) > total:
-            break  # it grew meanwhile
-        heads = np.flatnonzero(np.diff(table.column("prompt").to_numpy(), prepend=-1))
-        starts.append(heads + count)
-        first = table.take(pa.array(heads))
-        for name, values in lines.items():
-            values[count : count + len(table)] = _column(table, name)
-        for name in names:
-            prompts[name].append(_column(first, name))
-        count += len(table)
-    begins = np.concatenate(starts)
-    if count != total or len(begins) < least:
+    table = pa.concat_tables(tables)
+    starts = np.flatnonzero(np.diff(table.column("prompt").to_numpy(), prepend=-1))
+    if len(starts) < least:
         raise RunFileError(f"{folder} changed while it was read. Open it again, or take a fresh copy.")
-    columns = {name: np.concatenate(parts) for name, parts in prompts.items()}
-    _check(plan, columns, lines, begins, folder)
-    return _result(store, columns, lines, begins)
+    lines = {name: _column(table, name) for name in per_segment(plan)}
+    firsts = table.take(pa.array(starts))
+    names = [*PER_PROMPT, *(["question"] if plan.turns is Turns.ALL else [])]
+    prompts = {name: _column(firsts, name) for name in names}
+    if not _sound(plan, prompts, lines, starts):
+        raise RunFileError(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
+    good, lengths = prompts["error"] == "", np.diff(starts, append=len(table))
+    reasons = zip(prompts["id"][~good].tolist(), prompts["error"][~good].tolist(), strict=True)
+    failures = tuple(Failure(name, why) for name, why in reasons)
+    lines = {name: values[np.repeat(good, lengths)] for name, values in lines.items()}
+    prompts = {name: values[good] for name, values in prompts.items()}
+    divergence = lines["first_divergence"]
+    lines |= {
+        "kept": lines["drafted"] - lines["rolled_back"],
+        "same": (divergence < 0).astype(np.int32),
+        "agreed": np.where(divergence < 0, lines["tokens"], divergence),
+    }
+    lines |= {name: lines["scores"][:, place] for place, name in enumerate(plan.scores)}
+    lines |= _modelled(plan, lines, store.costs)
+    begins = np.cumsum([0, *lengths[good]], dtype=np.int64)
+    return SweepResult(folder, plan, store.costs, len(starts), failures, prompts, begins, lines)
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
@@ -253,9 +248,8 @@ def _column(table: pa.Table, name: str) -> np.ndarray:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def _check(
-    plan: Plan, prompts: Mapping[str, np.ndarray], lines: Mapping[str, np.ndarray], starts: np.ndarray, folder: object
-) -> None:
+def _sound(plan: Plan, prompts: Mapping[str, np.ndarray], lines: Mapping[str, np.ndarray], starts: np.ndarray) -> bool:
+    """Return True if no numbers contradict each other."""
     low, high = lines["low"], lines["high"]
     first, last = starts, np.append(starts[1:], len(low)) - 1
     inner = np.ones(len(low), bool)
@@ -263,7 +257,7 @@ def _check(
     others = ("low", "high", "right", "first_divergence", "scores")
     counts = [values for name, values in lines.items() if name not in others]
     lengths = lines.get("lengths")
-    sound = (
+    return bool(
         np.array_equal(prompts["prompt"], np.arange(len(starts)))
         and len(starts) <= plan.prompts
         and (low[first] == plan.low).all()
@@ -280,32 +274,6 @@ def _check(
         and UNGRADED <= lines["right"].min() <= lines["right"].max() <= RIGHT
         and np.array_equal(lines["right"] != UNGRADED, np.repeat(prompts["target_right"] != UNGRADED, last - first + 1))
     )
-    if not sound:
-        raise RunFileError(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
-
-
-def _result(
-    store: SweepStore, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
-) -> SweepResult:
-    finished = len(starts)
-    good = prompts["error"] == ""
-    reasons = zip(prompts["id"][~good], prompts["error"][~good], strict=True)
-    failures = tuple(Failure(str(name), str(why)) for name, why in reasons)
-    if failures:
-        lengths = np.diff(starts, append=len(lines["low"]))
-        lines = {name: values[np.repeat(good, lengths)] for name, values in lines.items()}
-        prompts = {name: values[good] for name, values in prompts.items()}
-        starts = np.cumsum([0, *lengths[good]])[:-1]
-    divergence = lines["first_divergence"]
-    lines |= {
-        "kept": lines["drafted"] - lines["rolled_back"],
-        "same": (divergence < 0).astype(np.int32),
-        "agreed": np.where(divergence < 0, lines["tokens"], divergence),
-    }
-    ends = np.append(starts, len(lines["low"])).astype(np.int64)
-    lines |= {name: lines["scores"][:, place] for place, name in enumerate(store.plan.scores)}
-    lines |= _modelled(store.plan, lines, store.costs)
-    return SweepResult(store.folder, store.plan, store.costs, finished, failures, prompts, ends, lines)
 
 
 def costed_by(result: SweepResult, costs: Costs | None) -> SweepResult:

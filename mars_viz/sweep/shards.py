@@ -7,8 +7,7 @@ every prompt exists at least once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mars_viz.writer import make_folder, to_read, write_file
 BATCH = 64  # prompts in a merged file; part of the format
 MAX_BYTES = 1 << 30  # limit of unpacked bytes of a file; far above any sweep
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
+prompt_file, batch_file = "prompt-{:06}.parquet".format, "batch-{:06}.parquet".format
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,6 @@ class Shards:
         if index in self.singles:
             return prompt_file(index)
         return batch_file(index // BATCH) if index // BATCH in self.batches else None
-
-
-def prompt_file(index: int) -> str:
-    """Return the name of a prompt's separate file."""
-    return f"prompt-{index:06}.parquet"
-
-
-def batch_file(batch: int) -> str:
-    """Return the name of a batch's file."""
-    return f"batch-{batch:06}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,44 +85,29 @@ class DataSet:
             if single // BATCH in files.batches:
                 (self.folder / prompt_file(single)).unlink(missing_ok=True)
 
-    def count_lines(self) -> int:
-        """Return the number of lines, from metadata only. Raises BadInput like `read`."""
-        return sum(self._opened(name).metadata.num_rows for name in self.files.names)
-
     def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return these columns (None: all) of a file. Raises BadInput if it is damaged or of another data set."""
-        columns, source = columns or self.schema.names, self._opened(name)
-        with self._damaged(name):
+        columns = columns or self.schema.names
+        texts = [column.name for column in self.schema if column.type == pa.string()]
+        words = pa.dictionary(pa.int32(), pa.string())  # few distinct values repeat
+        try:
+            source = pq.ParquetFile(to_read(self.folder, name), read_dictionary=texts, page_checksum_verification=True)
+            groups = map(source.metadata.row_group, range(source.metadata.num_row_groups))
+            if sum(group.total_byte_size for group in groups) > MAX_BYTES:
+                raise ValueError("more than any prompt has")
             table = source.read(columns=columns, use_threads=False)
             if source.schema_arrow.names != self.schema.names or any(column.null_count for column in table.columns):
                 raise ValueError("other columns")
-            words = pa.dictionary(pa.int32(), pa.string())  # few distinct values repeat
-            fields = [self.schema.field(column) for column in columns]
-            fields = [column.with_type(words) if column.type == pa.string() else column for column in fields]
-            table = table.cast(pa.schema(fields))
+            fields = map(self.schema.field, columns)
+            table = table.cast(pa.schema([each.with_type(words) if each.name in texts else each for each in fields]))
             table.validate(full=True)
             return table
+        except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+            raise self.damaged(name) from error
 
     def damaged(self, name: str) -> RunFileError:
         """Return the error for a damaged file."""
         return RunFileError(f"{self.folder / name} is damaged or is not of this sweep{self.remedy}")
-
-    def _opened(self, name: str) -> pq.ParquetFile:
-        words = [column.name for column in self.schema if column.type == pa.string()]
-        with self._damaged(name):
-            path = to_read(self.folder, name)
-            source = pq.ParquetFile(path, read_dictionary=words, page_checksum_verification=True)
-            groups = range(source.metadata.num_row_groups)
-            if sum(source.metadata.row_group(group).total_byte_size for group in groups) > MAX_BYTES:
-                raise ValueError("more than any prompt has")
-            return source
-
-    @contextmanager
-    def _damaged(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
-            raise self.damaged(name) from error
 
     def _put(self, name: str, table: pa.Table) -> None:
         """Write a table as a file. The sweep removes leftovers of interruptions when it starts."""

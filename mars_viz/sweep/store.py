@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from os import PathLike
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,10 +30,6 @@ from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 _FURTHER = 100  # maximum number of folders without a sweep that are searched for sweeps, and of entries checked in each
 _SHEET, _RESULTS, _PROMPTS, _REST = "sweep.json", "results", "prompts.jsonl", "rest.jsonl"
 _KEPT = "Make room or choose another place. Finished prompts are kept; go on with --resume."
-
-
-class Begun(BadInput):
-    """The folder already contains a sweep."""
 
 
 class SweepStore:
@@ -169,11 +164,8 @@ def keep_costs(folder: Path, costs: Costs) -> None:
 
 
 def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> SweepStore:
-    """Return the sweep in a folder, or create one, even if another process does. Raises like `resume` and `create`."""
-    if not holds_sweep(folder):
-        with suppress(Begun):
-            return create(folder, plan, costs, prompts)
-    return resume(folder, plan, prompts)
+    """Return the sweep in a folder, or create one. Raises like `resume` and `create`."""
+    return resume(folder, plan, prompts) if holds_sweep(folder) else create(folder, plan, costs, prompts)
 
 
 def check_new(folder: Path, *, resume: bool = False) -> None:
@@ -187,7 +179,7 @@ def check_new(folder: Path, *, resume: bool = False) -> None:
     if holds_sweep(folder):
         if resume:
             return
-        raise Begun(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
+        raise StorageError(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunFileError(f"{folder} is no folder. Choose another name.")
     results = folder / _RESULTS
@@ -265,23 +257,6 @@ def sweep_folders(folder: Path) -> list[Path]:
     return paths
 
 
-def check_listed(folder: Path, sweeps: int) -> None:
-    """Raise BadInput if `sweep_folders` would not list this many new sweeps, one level deep in a folder of results."""
-    try:
-        children = list(islice(folder.iterdir(), _FURTHER)) if folder.exists() else []
-        siblings = [path for path in folder.parent.iterdir() if not holds_sweep(path)] if folder.parent.exists() else []
-    except OSError as error:
-        raise RunFileError(f"{folder.name} cannot be listed ({error.strerror}). Choose another folder.") from error
-    if len(children) + sweeps > _FURTHER:
-        raise StorageError(
-            f"The folder {folder.name} is full: no more than {_FURTHER} are listed. Choose another name."
-        )
-    if not folder.exists() and len(siblings) >= _FURTHER:
-        raise StorageError(
-            f"There are {_FURTHER} folders for results already, the most that are listed. Choose one of them."
-        )
-
-
 def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
     """Return the sweep in a folder to continue; `prompts` may extend its own (`take_on` stores them). Raises BadInput
     if it differs from `plan`, or while another process sweeps into it."""
@@ -294,13 +269,6 @@ def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
     with held(folder):
         store.tidy()
     return SweepStore(folder, grown, store.costs)
-
-
-def begun_chat(folder: str | PathLike[str], chat: bool | None, resume: bool) -> bool | None:
-    """Return whether a sweep to resume applies the chat template, if `chat` leaves it open. Raises BadInput."""
-    if chat is None and resume and holds_sweep(Path(folder)):
-        return open_store(Path(folder)).plan.chat
-    return chat
 
 
 def in_begun_order(folder: Path, prompts: PromptSet) -> PromptSet:

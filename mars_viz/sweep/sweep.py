@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mars_viz.axis import Span
 from mars_viz.chat import Exchange, History
 from mars_viz.costs import Costs, objection
-from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
+from mars_viz.errors import Disturbed
 from mars_viz.locks import held
-from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.prompts import PromptSet
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.columns import failed_lines
 from mars_viz.sweep.mapper import LocalMapper, MappedPrompt
 from mars_viz.sweep.plan import Plan, plan_of
-from mars_viz.sweep.result import Failure, SweepResult, load_sweep
+from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.walk import AT_ONCE
 
 if TYPE_CHECKING:
@@ -46,62 +46,12 @@ class SweepProgress:
     """Number of prompts that each worker has mapped in this session; empty if there is only this process."""
 
 
-class Conversations:
-    """The answers of every unfinished conversation; finished ones must be forgotten. An answer is the target's own
-    text, so that a turn's history is the same for strict and for every dial value."""
-
-    def __init__(self) -> None:
-        self._turns: dict[str, list[Exchange]] = {}  # by conversation, with their answers
-        self._broken: dict[str, str] = {}  # reasons why no further turn can follow
-
-    def before(self, item: PromptItem) -> History | None:
-        """Return the history before this turn; None while a turn is unanswered. Raises BadInput if one failed."""
-        if item.unit in self._broken:
-            raise PromptError(self._broken[item.unit])
-        turns = self._turns.get(item.unit, [])
-        return History(item.system, tuple(turns)) if len(turns) == item.turn - 1 else None
-
-    def record(self, item: PromptItem, answer: str | None) -> None:
-        """Record the target's own text after this turn; None if the turn, and so every later one, has no text."""
-        if not item.question:
-            return
-        if answer is None:
-            self._broken.setdefault(item.unit, unanswered(item))
-        else:
-            self._turns.setdefault(item.unit, []).append(Exchange(item.prompt, answer))
-
-    def forget(self, item: PromptItem) -> None:
-        """Forget the conversation after its last turn."""
-        self._turns.pop(item.unit, None)
-        self._broken.pop(item.unit, None)
-
-
-def unanswered(item: PromptItem) -> str:
-    """Return the reason why the turns after this one have no results."""
-    return f"It follows {item.id}, which has no results; mend that turn, or take first turns alone."
-
-
-class _Mapper(Protocol):
-    """The methods of `LocalMapper` and `on_ray.WorkerPool` that a sweep uses."""
-
-    @property
-    def reach(self) -> int: ...
-    @property
-    def done_by(self) -> tuple[int, ...]: ...
-    def objections(self, items: Sequence[PromptItem]) -> list[str]: ...
-    def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int]) -> None: ...
-    def advance(self) -> Sequence[MappedPrompt]: ...
-    def share(self, index: int) -> float: ...
-    def clear(self) -> None: ...
-
-
 class SweepLoop:
     """A sweep, or the sweeps of a grid, with any mapper: iterate it, stop at any time, and take the results so far.
 
-    A prompt that does not fit in the context is known before decoding (`too_long`), except a later turn, whose length
-    depends on its history. Such a turn, and the turns after it, get a line with the reason, and the others continue.
-    The sweeps of a grid have the same prompts and differ only in a rule's setting or a controller's threshold. After an
-    interruption every sweep's finished prompts remain, and each can be continued separately.
+    A prompt that does not fit in the context, and the turns after it, get a line with the reason, and the others
+    continue. The sweeps of a grid have the same prompts and differ only in a rule's setting or a controller's
+    threshold. After an interruption every sweep's finished prompts remain, and each can be continued separately.
     """
 
     def __init__(
@@ -110,29 +60,24 @@ class SweepLoop:
         variants: Mapping[Path, Settings],
         span: Span,
         provenance: Provenance,
-        mapper_of: Callable[..., _Mapper],
+        mapper_of: Callable[..., Any],
         *,
         chat: bool | None = None,
         resume: bool = False,
         costs: Costs | None | Callable[[], Costs | None] = None,
     ):
         """Start in new folders, each with its settings, or with `resume` continue the sweeps in them, extended by
-        further `prompts`. `provenance` is of the mapper's models. `mapper_of` takes the plans. `costs` may be a
-        function that measures them; resumed sweeps keep reliable ones. Raises BadInput if a folder, a plan or all of
-        the prompts prevent it; before writing anything if `costs` is a function."""
+        further `prompts`. `provenance` is of the mapper's models. `mapper_of` takes the plans and returns a
+        `LocalMapper` or a `WorkerPool`. `costs` may be a function that measures them; resumed sweeps keep reliable
+        ones. Raises BadInput if a folder or a plan prevents it; before writing anything if `costs` is a function."""
         begun = [folder for folder in variants if resume and store.holds_sweep(folder)]
-        prompts = store.in_begun_order(begun[0], prompts) if begun else prompts
-        plans = {
-            folder: plan_of(each, span, store.begun_chat(folder, chat, resume), prompts, provenance)
-            for folder, each in variants.items()
-        }
+        if begun:
+            prompts = store.in_begun_order(begun[0], prompts)
+            chat = store.open_store(begun[0]).plan.chat if chat is None else chat
+        plans = {folder: plan_of(each, span, chat, prompts, provenance) for folder, each in variants.items()}
         costs = costs_for(plans, prompts, resume, costs) if callable(costs) else costs
         self._mapper, self._prompts = mapper_of(*plans.values()), prompts
         self.resources = ExitStack()  # which end with the sweep
-        self.too_long = _too_long(self._mapper, prompts)
-        """Prompts that will have no results, as far as known."""
-        if len(self.too_long) == len(prompts):
-            raise SettingError(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
         begin = store.begin if resume else store.create
         self._stores = [begin(folder, plan, costs, prompts) for folder, plan in plans.items()]
         self._done = [each.finished() for each in self._stores]  # number of prompts finished in each
@@ -166,18 +111,19 @@ class SweepLoop:
     def _steps(self) -> Iterator[SweepProgress]:
         begun: set[int] = set()  # and not written yet
         ready: dict[int, MappedPrompt] = {}  # that wait for those before them
-        talks, items = self._resumed(), self._prompts.items
+        items = self._prompts.items
+        answers = self._resumed()  # the target's own texts after each turn of an unfinished conversation; None without
         while self._finished < len(items):
-            self._begin(begun, ready, talks)
+            self._begin(begun, ready, answers)
             if (mapped := ready.pop(self._finished, None)) is not None:
                 begun.remove(self._finished)
-                self._write(mapped, talks)
+                self._write(mapped)
                 yield self.progress
                 continue
             for each in self._mapper.advance():
                 ready[each.index] = each
-                answers = (lines["answer"][0] for lines, _ in each.results.values())  # of every plan the same
-                talks.record(items[each.index], next(answers, None))
+                texts = (lines["answer"][0] for lines, _ in each.results.values())  # of every plan the same
+                answers[each.index] = next(texts, None)
             yield self._progress(1.0 if self._finished in ready else self._mapper.share(self._finished))
 
     @property
@@ -185,27 +131,24 @@ class SweepLoop:
         """Number of prompts finished in every sweep."""
         return min(self._done)
 
-    def _resumed(self) -> Conversations:
-        talks, items, finished = Conversations(), self._prompts.items, self._finished
-        if finished < len(items) and items[finished].turn > 1:
-            begins = finished - items[finished].turn + 1
-            told = self._stores[0].told(begins, finished)
-            for item, (answer, error) in zip(items[begins:finished], told, strict=True):
-                talks.record(item, None if error else answer)
-        return talks
+    def _resumed(self) -> dict[int, str | None]:
+        items, finished = self._prompts.items, self._finished
+        if finished == len(items) or items[finished].turn == 1:
+            return {}
+        begins = finished - items[finished].turn + 1
+        told = self._stores[0].told(begins, finished)
+        return {index: None if error else answer for index, (answer, error) in enumerate(told, begins)}
 
-    def _write(self, mapped: MappedPrompt, talks: Conversations) -> None:
-        index, items = mapped.index, self._prompts.items
+    def _write(self, mapped: MappedPrompt) -> None:
+        index, item = mapped.index, self._prompts.items[mapped.index]
         self._failed += not mapped.results
         for number, each in enumerate(self._stores):
             if self._done[number] == index:
                 if mapped.results:
                     each.append(index, *mapped.results[number])
                 else:
-                    each.append(index, failed_lines(each.plan, index, items[index], mapped.error))
+                    each.append(index, failed_lines(each.plan, index, item, mapped.error))
                 self._done[number] += 1
-        if self._finished == len(items) or items[self._finished].unit != items[index].unit:
-            talks.forget(items[index])
 
     def finish(self) -> SweepResult:
         """Sweep to the end and return the first result."""
@@ -224,22 +167,26 @@ class SweepLoop:
     def _progress(self, share: float) -> SweepProgress:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share, self._mapper.done_by)
 
-    def _begin(self, begun: set[int], ready: dict[int, MappedPrompt], talks: Conversations) -> None:
-        for index in in_reach(self._prompts, self._finished, self._mapper.reach):
-            if index in begun:
+    def _begin(self, begun: set[int], ready: dict[int, MappedPrompt], answers: dict[int, str | None]) -> None:
+        """Begin the prompts in reach whose earlier turns have answers. These are the target's own texts, so that a
+        turn's history is the same for strict and for every dial value."""
+        items = self._prompts.items
+        reach = in_reach(self._prompts, self._finished, self._mapper.reach)
+        for index in sorted(answers.keys() - range(reach.start - items[reach.start].turn, reach.stop)):
+            del answers[index]
+        for index in reach:
+            item, before = items[index], range(index - items[index].turn + 1, index)
+            if index in begun or not answers.keys() >= set(before):
                 continue
-            item = self._prompts.items[index]
-            try:
-                history = talks.before(item)
-            except BadInput as error:
-                ready[index] = MappedPrompt(index, error=str(error))
-                talks.record(item, None)
-                begun.add(index)
-                continue
-            if history is not None:
+            begun.add(index)
+            turns = tuple(Exchange(items[each].prompt, answers[each] or "") for each in before)
+            failed = next((items[each].id for each in before if answers[each] is None), None)
+            if failed is not None:
+                why = f"It follows {failed}, which has no results; mend that turn, or take first turns alone."
+                ready[index], answers[index] = MappedPrompt(index, error=why), None
+            else:
                 wanted = [number for number, done in enumerate(self._done) if done <= index]
-                self._mapper.begin(index, item, history, wanted)
-                begun.add(index)
+                self._mapper.begin(index, item, History(item.system, turns), wanted)
 
 
 class Sweep(SweepLoop):
@@ -320,17 +267,3 @@ def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
         if len(units) > batch:
             return range(finished, index)
     return range(finished, end)
-
-
-def _too_long(mapper: _Mapper, prompts: PromptSet) -> tuple[Failure, ...]:
-    too_long: list[Failure] = []
-    before: PromptItem | None = None
-    for item, reason in zip(prompts.items, mapper.objections(prompts.items), strict=True):
-        if before is not None and item.turn > 1:
-            too_long.append(Failure(item.id, unanswered(before)))
-            continue
-        before = None
-        if reason:
-            too_long.append(Failure(item.id, reason))
-            before = item
-    return tuple(too_long)

@@ -78,6 +78,20 @@ def data_set(sweep: Path) -> DataSet:
     return DataSet(sweep / FOLDER, _SCHEMA, _REMEDY, _PLAIN)
 
 
+def tokens_of(sweep: Path, stretches: Mapping[int, int]) -> list[tuple[int, ...]] | None:
+    """Return the tokens of one text of each prompt, chosen by index and stretch; None if the sweep stores none. Raises
+    BadInput if they are damaged."""
+    texts, tokens = data_set(sweep), dict[int, tuple[int, ...]]()
+    for name in texts.files.names if texts.folder.is_dir() else ():
+        table = texts.read(name, ["prompt", "lengths", "token_ids"])
+        columns = (table.column(each).combine_chunks() for each in table.column_names)
+        for index, lengths, token_ids in zip(*columns, strict=True):
+            if (stretch := stretches.get(index.as_py())) is not None:
+                ends = np.cumsum([0, *lengths.as_py()])[stretch : stretch + 2]
+                tokens[index.as_py()] = tuple(token_ids.values[slice(*ends.tolist())].to_pylist())
+    return [tokens[index] for index in stretches] if tokens.keys() >= stretches.keys() else None
+
+
 def read(sweep: Path, index: int) -> PromptTexts | None:
     """Return the texts of a prompt by index; None if the sweep stores none. Raises BadInput if they are damaged."""
     texts = data_set(sweep)

@@ -11,13 +11,12 @@ servers may add to one sweep.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -25,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, ratio, ratio_of_ratios
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, divided, interval
 from mars_viz.axis import Axis, Threshold, axis_of
+from mars_viz.bounds import headed
 from mars_viz.chat import EncodedPrompt, Exchange, History
 from mars_viz.controllers import CONTROLLERS, NONE, Controller
 from mars_viz.costs import too_fast
@@ -71,6 +71,11 @@ class Way:
     rounds: np.ndarray  # int64 [K]; target passes of each
     seconds: np.ndarray  # float64 [K, R]; wall clock, without the prompt's own pass
 
+    @property
+    def typical(self) -> np.ndarray:
+        """float64 [K]; the median of each prompt's repetitions."""
+        return np.median(self.seconds, axis=1)
+
     def facts(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
         return {name: getattr(self, name).tolist() for name in ("tokens", "rounds", "seconds")}
@@ -103,11 +108,6 @@ class TimingCheck:
         """The reference in words; see `Plan.against`."""
         return (Threshold if self.over else Axis).against
 
-    @property
-    def note(self) -> str:
-        """A sentence about time that the clock excludes; see `excluded`."""
-        return excluded(self.over or self.controller)
-
     def is_of(self, plan: Plan) -> bool:
         """Return True if it belongs to a setting of this sweep."""
         dial = plan.rule.checked_dial(plan.settings.dial) if plan.over else None
@@ -117,15 +117,13 @@ class TimingCheck:
         return same and (self.at == at or math.isnan(self.at) and math.isnan(at))
 
     def pace_over(self, other: Way) -> Interval:
-        """Return tokens per second relative to another way, resampled over prompts, each with the median of its
-        repetitions."""
-        ours, theirs = ((way.tokens, np.median(way.seconds, axis=1)) for way in (self.chosen, other))
-        return ratio_of_ratios(ours, theirs, self.how)
+        """Return tokens per second relative to another way, resampled over prompts."""
+        columns = (self.chosen.tokens, self.chosen.typical, other.tokens, other.typical)
+        return interval(lambda x, y, u, v: divided(divided(x, y), divided(u, v)), *columns, how=self.how)
 
     def answers_over(self, other: Way) -> Interval:
         """Return the time of an answer in another way relative to the setting's, resampled like `pace_over`."""
-        theirs, ours = (np.median(way.seconds, axis=1) for way in (other, self.chosen))
-        return ratio(theirs, ours, self.how)
+        return interval(divided, other.typical, self.chosen.typical, how=self.how)
 
     def modelled_answers_over(self, other: Way) -> float:
         """Return the modelled counterpart of `answers_over`: the pace, times how much longer the other's answers are.
@@ -141,13 +139,14 @@ class TimingCheck:
 
     def pace(self, way: Way) -> Interval:
         """Return tokens per second."""
-        return ratio(way.tokens, np.median(way.seconds, axis=1), self.how)
+        return interval(divided, way.tokens, way.typical, how=self.how)
 
     def facts(self) -> dict[str, Any]:
         """Return everything as JSON values, with NaN."""
         impossible, ways = bool(self.objection), (self.target, self.strict, self.chosen)
-        names = ("created", "device", "rule", "dial", "gamma", "controller", "against", "note", "objection")
+        names = ("created", "device", "rule", "dial", "gamma", "controller", "against", "objection")
         return picked(self, *names, "modelled_over_strict", "modelled_over_target") | {
+            "note": excluded(self.over or self.controller),
             "threshold_of": self.over,
             "prompts": len(self.chosen.tokens),
             "repetitions": self.chosen.seconds.shape[1],
@@ -164,59 +163,37 @@ class TimingCheck:
 
     def to_json(self) -> str:
         """Return the measurements as JSON; the method of intervals is not included."""
-        ways = (self.target, self.strict, self.chosen)
-        contents = {
-            "format": FORMAT,
-            "schema": SCHEMA,
-            **picked(self, *_FACTS),
-            "ways": {way.name: way.facts() for way in ways},
-        }
+        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.type in _KINDS}
+        ways = {way.name: way.facts() for way in (self.target, self.strict, self.chosen)}
+        contents = {"format": FORMAT, "schema": SCHEMA, **facts, "ways": ways}
         return json_of(contents, indent=1, escaped=False) + "\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> TimingCheck:
         """Read a check. Raises BadInput for other data and schemas."""
+        contents, _ = headed(data, "It", "wall-clock", SCHEMA)
         try:
-            contents = json.loads(data.decode())
-            if not isinstance(contents, dict) or contents.get("format") != FORMAT:
-                raise RunFileError("it is another file")
-            if (schema := contents.get("schema")) != SCHEMA:
-                raise RunFileError(f"its schema is {schema!r}, and this MARS Viz reads {SCHEMA}")
-            ways = {name: _way(name, contents["ways"][name]) for name in ("target", "strict", "chosen")}
-            facts = {name: kind(contents[name]) for name, kind in _FACTS.items()}
-            check = cls(**facts, **ways)  # type: ignore[arg-type]
+            ways: dict[str, Any] = {name: _way(name, contents["ways"][name]) for name in ("target", "strict", "chosen")}
+            kinds = {each.name: _KINDS[each.type] for each in fields(cls) if each.type in _KINDS}
+            check = cls(**{name: kind(contents[name]) for name, kind in kinds.items()}, **ways)
+            if len({way.seconds.shape for way in ways.values()}) != 1 or not math.isfinite(check.dial):
+                raise ValueError("other measurements")
+            return check
         except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
             raise RunFileError("it is damaged") from error
-        if len({way.seconds.shape for way in ways.values()}) != 1 or not math.isfinite(check.dial):
-            raise RunFileError("it is damaged")
-        return check
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
-_FACTS: dict[str, Callable[[Any], Any]] = {
-    "created": str,
-    "device": str,
-    "rule": str,
-    "dial": float,
-    "gamma": int,
-    "same_as_target": int,
-    "modelled_over_strict": _number,
-    "modelled_over_target": _number,
-    "modelled_low": _number,
-    "modelled_high": _number,
-    "over": str,
-    "controller": str,
-    "at": _number,
+_KINDS: dict[Any, Callable[[Any], Any]] = {
+    "str": str,
+    "int": int,
+    "float": lambda value: math.nan if value is None else float(value),
 }
-"""Types of a check's facts."""
+"""Readers of a check's facts by their type."""
 
 
 def _way(name: str, found: Any) -> Way:
-    tokens, rounds = (np.array(found[column], np.int64) for column in ("tokens", "rounds"))
-    way = Way(name, tokens, rounds, np.array(found["seconds"], np.float64))
+    columns = {"tokens": np.int64, "rounds": np.int64, "seconds": np.float64}
+    way = Way(name, **{column: np.array(found[column], kind) for column, kind in columns.items()})
     sound = (
         way.seconds.ndim == 2
         and way.seconds.size
@@ -230,7 +207,6 @@ def _way(name: str, found: Any) -> Way:
 
 
 _CHECKS = "checks"
-_LARGEST = 16 << 20  # bytes; a thousand prompts with a hundred repetitions are 6 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +238,7 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
         paths = sorted(to_read(folder, _CHECKS).glob("[!.]*.json"))
     for path in paths:
         try:
-            if to_read(path).stat().st_size > _LARGEST:
-                raise RunFileError("it is far too large")
-            check = TimingCheck.from_json(path.read_bytes())
+            check = TimingCheck.from_json(to_read(path).read_bytes())
             if not check.is_of(plan):
                 raise RunFileError("it is of another sweep")
             checks.append(check)

@@ -142,6 +142,13 @@ def costs_basis(both: Pairing) -> str:
     return f"Speed-ups over the target alone are modelled with the costs of passes that {whose}."
 
 
+def _divergence_words(both: Pairing) -> str:
+    if both.divergence is None:
+        return "The first difference of both texts is known for single prompts only: a sweep keeps no texts."
+    same = int((both.divergence < 0).sum())
+    return f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
+
+
 def _prompt_table(both: Pairing) -> pd.DataFrame:
     table = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     for side, name in enumerate(SIDES):
@@ -150,6 +157,8 @@ def _prompt_table(both: Pairing) -> pd.DataFrame:
             table[f"answer, {name}"] = [GRADES[int(value)] for value in grades]
         table[f"tokens, {name}"], table[f"drafted, {name}"] = tokens, drafted
         table[f"τ, {name}"] = np.divide(tokens, passes, out=np.full(len(table), np.nan), where=passes > 0)
+    if both.divergence is not None:
+        table["first differs at token"] = ["never" if at < 0 else f"{at + 1}" for at in both.divergence.tolist()]
     return table
 
 
@@ -289,6 +298,7 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
 def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:
     prompts = _prompt_table(both)
     theme.section("Prompt by prompt")
+    theme.small(_divergence_words(both))
     st.dataframe(
         prompts,
         hide_index=True,

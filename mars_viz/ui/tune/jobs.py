@@ -32,7 +32,6 @@ class Sweeping(Progress):
     failed: int = 0  # prompts without results in this job
     share: float = 0.0  # finished part of the current prompt's dial
     seconds: float = 0.0  # time that this job spent on prompts, without other jobs in between
-    too_long: tuple[str, ...] = ()  # a sentence for each prompt that is too long
 
     @property
     def part(self) -> float:
@@ -61,8 +60,7 @@ def _sweep(make: Callable[[Any], SweepLoop], pair: Any) -> Events:
     """Run the sweep; each step is one batched pass."""
     sweep = make(pair)
     now = sweep.progress
-    too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
-    yield {"too_long": too_long, "finished": now.finished, "before": now.finished, "prompts": now.prompts}
+    yield {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
     spent, began = 0.0, time.perf_counter()
     for now in sweep:
         spent += time.perf_counter() - began

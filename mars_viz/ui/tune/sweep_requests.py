@@ -22,7 +22,7 @@ from mars_viz.samples import is_sample_sweep
 from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
+from mars_viz.sweep.store import SweepEntry, holds_sweep, open_store
 from mars_viz.sweep.sweep import sweep_prompts
 from mars_viz.sweep.wall_clock import WallClock, clock_options, keep_check
 from mars_viz.ui import tab_jobs, visitors
@@ -134,8 +134,6 @@ def begin(request: SweepRequest, results: Path, into: Path | None = None) -> lis
         pair.check(settings)
         pair.check(replace(request.settings, controller=request.over or request.settings.controller))
     into = into or results
-    if into != results:
-        check_listed(into, len(request.rules) * len(_cut(request)))
     folders = [each for family, names in families.items() for each in _begin(request, names, spans[family], into)]
     return [folder.relative_to(results).as_posix() for folder in folders]
 
