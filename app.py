@@ -9,15 +9,14 @@ from starlette.middleware import Middleware
 from streamlit import runtime
 
 from mars_viz.terminal import shown_logs
-from mars_viz.ui import models_form, navigation, visitors, warm_up
+from mars_viz.ui import models_form, navigation, startup, visitors
 from mars_viz.ui.classroom import door
 
 if not runtime.exists():  # `streamlit run` imports this file once, and serves the App that it finds here
-    around = [Middleware(each) for each in (door.LetsTeachersIn, visitors.KnowsBrowsers, warm_up.ReadAhead)]
+    around = [Middleware(each) for each in (door.LetsTeachersIn, visitors.KnowsBrowsers)]
     shown_logs()
-    app = st.App(__file__, lifespan=warm_up.warmed_up, middleware=around, routes=door.routes())
+    app = st.App(__file__, lifespan=startup.lifespan, middleware=around, routes=door.routes())
 else:  # each tab runs it as its script
-    warm_up.wait_for_imports()
     st.set_page_config(
         page_title="MARS Viz",
         page_icon=Path(__file__).parent / "mars_viz/ui/icon.svg",  # a named one would be asked of another host

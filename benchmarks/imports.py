@@ -22,7 +22,7 @@ import numpy as np
 from engines import PATIENCE, WAYS, served, versions
 from measuring import json_option, write_json
 
-from mars_viz.analysis.engine_file import joined, parse_drafts, read_file, rejection_bound
+from mars_viz.analysis.engine_file import RejectionBound, joined, parse_drafts, read_file
 from mars_viz.demo.prompts import STORIES
 from mars_viz.imports import import_run
 from mars_viz.records import Outcome, Round
@@ -86,7 +86,7 @@ def imported(backend: Backend, settings: Settings, responses: str, drafts: str) 
     """The runs of these responses and drafts beside our own, and the bound beside what MARS forgives."""
     told, log = read_file(responses).served, parse_drafts(drafts)
     made = [import_run(joined(each, log), backend) for each in told]
-    bound, stopped = rejection_bound(told), [r for run, _ in made for r in run.rounds if is_rejection(r)]
+    bound, stopped = RejectionBound.of(told), [r for run, _ in made for r in run.rounds if is_rejection(r)]
     forgiven = {dial: sum(forgives(each, dial) for each in stopped) for dial in DIALS}
     return {
         "runs": len(made),

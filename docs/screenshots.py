@@ -99,15 +99,6 @@ def pinned(page: Page) -> None:
     page.keyboard.type("the")
 
 
-def pinned_run(page: Page) -> None:
-    """Two runs side by side."""
-    page.get_by_role("button", name="Open or save", exact=True).click()
-    page.get_by_role("button", name="Pin this run", exact=True).click()
-    page.keyboard.press("Escape")
-    page.get_by_role("combobox", name="Run", exact=False).first.click()
-    page.get_by_role("option", name="The same story, strict", exact=False).click()
-
-
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A page in a state that is worth seeing."""
@@ -134,7 +125,6 @@ SCENES = (
     Scene("learn", "/learn?run=3-story-sampled-mars&lesson=3&draws=10000", ".lesson .chart rect", readme=True),
     Scene("explore-form", "/explore?run=1-story-mars", ".explorer .t", new_prompt),
     Scene("explore-pins", "/explore?run=1-story-mars", ".explorer .t", pinned),
-    Scene("explore-runs", "/explore?run=1-story-mars", ".explorer .t", pinned_run),
     Scene("models", "/explore?run=1-story-mars", ".explorer .t", models),
     Scene("runs", "/runs", "[data-testid=data-grid-canvas]"),
     Scene("runs-details", "/runs?run=1-story-mars", ".mv-facts"),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 FILE = "MARS_VIZ_BACKEND"  # environment variable with the path of the app's backend file
-MOST_BYTES = 65_536  # maximum size of a backend file; usual ones have a few hundred bytes
 AUTO = "auto"  # the available device, and the dtype that suits it
 
 
@@ -124,8 +123,6 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
     with a remedy for a file that cannot be read or has invalid entries."""
     path = Path(path)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise SettingError(f"{path} is larger than {MOST_BYTES // 1024} kB, and so is no backend file.")
         entries = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise SettingError(f"The backend file {path} cannot be read ({error.strerror}). Name one that can.") from error

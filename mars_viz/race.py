@@ -9,7 +9,7 @@ models; only `Racing` loads them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -28,10 +28,10 @@ from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import ZipLayout, check_free, naming, packed, uploaded, write_folder
+from mars_viz.runfiles import check_free, naming, write_folder
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, missing_file, stamp
 from mars_viz.runfiles.manifest import Stamp, one_line
-from mars_viz.runstore import Store, checked_name, new_name
+from mars_viz.runstore import Store
 from mars_viz.writer import to_read
 
 if TYPE_CHECKING:
@@ -384,7 +384,8 @@ def load_race(path: str | PathLike[str]) -> Race:
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    return {name: to_read(path, name).read_bytes() for name in sorted(RACE.names) if (path / name).exists()}
+    names = (ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))
+    return {name: to_read(path, name).read_bytes() for name in names if (path / name).exists()}
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
@@ -417,41 +418,12 @@ def _parsed(data: bytes) -> RaceManifest:
     return about
 
 
-RACE = ZipLayout(
-    "race",
-    f"{__name__}:RACE",
-    frozenset((ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))),
-    64,
-    decode_race,
-)
-
-
-def write_zip(path: Path) -> bytes:
-    """Return the race in a folder as a zip. Raises BadInput if it cannot be read."""
-    with disk_refusals(path, "read", "Check that it can be.", RunFileError):
-        return packed((f"{path.name}/{name}", data) for name, data in _files(path).items())
-
-
-def read_zip(data: bytes, into: Path) -> None:
-    """Unpack the zip of a race into the new folder `into`.
-
-    Raises BadInput as `uploaded`, and leaves nothing behind then.
-    """
-    check_free(into)
-    write_folder(uploaded(data, RACE), into)
-
-
 class RaceStore(Store):
     """Stores races."""
 
     noun = "race"
     about = ABOUT
     gone = "There is no race of that name here any more; choose another from the list."
-
-    def __init__(self, folder: str | PathLike[str], taken: Collection[str] = ()) -> None:
-        """Open the store as `Store`. `taken` are names of other races."""
-        super().__init__(folder)
-        self._taken = frozenset(taken)
 
     def list(self) -> list[RaceEntry]:
         """Return the visible races, the newest last."""
@@ -463,21 +435,6 @@ class RaceStore(Store):
             self._check()
             return tuple(entry for entry in list_races(self.bin) if self.makers.shows(entry.path.name))
         return ()
-
-    def bring(self, data: bytes, name: str) -> str:
-        """Save the race of a zip and return its name, which is new if `name` is taken or invalid.
-
-        Raises BadInput unless it is a complete race, and then saves nothing.
-        """
-        try:
-            name = checked_name(name, "race")
-            check_free(self.folder / name)
-            name = new_name("race") if name in self._taken else name  # that of a recorded race
-        except BadInput:
-            name = new_name("race")
-        self._check_to_save(name)
-        read_zip(data, self.folder / name)
-        return name
 
     def save(self, race: Race, name: str, maker: str = "") -> str:
         """Save a race under this name and return it; `maker` identifies the browser. Raises BadInput on failure."""

@@ -4,7 +4,7 @@ Any web host can serve the site, and it also opens from a folder: each module of
 loaded as a plain script, because browsers do not load modules from file URLs. The content security policy allows only
 files of the site and no inline scripts. It includes `file:` because some browsers treat the files of a folder as
 different origins; hosted pages cannot load such files. A run's data at its own draft length is one script; other draft
-lengths, and windows of evidence of a long run, load on demand. Alignments are precomputed, and Compare loads the runs
+lengths load on demand. Alignments are precomputed, and Compare loads the runs
 from their own pages' data. External text is escaped.
 """
 
@@ -26,7 +26,7 @@ from mars_viz.analysis.alignment import Alignment, align_runs, differences
 from mars_viz.components import compare, stepper
 from mars_viz.components import lesson as lesson_figure
 from mars_viz.components.compare import Payload, lane_payload, pair_payload
-from mars_viz.components.explorer.payload import WINDOW, identified, payload_of, round_index, window
+from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.pins import Choice
 from mars_viz.components.mount import Element
 from mars_viz.components.mount import joined as joined_scripts
@@ -135,7 +135,6 @@ def data_file(name: str, text: str) -> SiteFile:
     return f"data/{name}.js", f"marsViz.take({json.dumps(name)}, {json.dumps(text)});\n".encode()
 
 
-WHOLE = 5_000  # most slots of a run sent with all its evidence, about a megabyte
 MOST_STEPS = 10
 """Number of dial values at which figures are prerendered, in addition to each segment; they show outside the map."""
 
@@ -144,22 +143,12 @@ STEPPER = "assets/stepper"  # script of pages with the stepper
 
 def run_files(one: SiteRun) -> Iterator[SiteFile]:
     """Yield the data scripts of a run: per draft length, and over a controller's threshold (None) if it is mapped."""
-    run_gamma = one.run.settings.gamma
     yield steps_file(one.name, one.run)
     for gamma in (*draft_lengths(one.run), *((None,) if whole_threshold_map(one.run) else ())):
         part = f"{one.name}.cuts" if gamma is None else f"{one.name}.g{gamma}"
-        index = round_index(one.run, gamma, cuts=gamma is None)
-        long = index.slots > WHOLE
-        payload = payload_of(one.run, gamma, index, evidence=not long)
-        if long and one.run.settings.drafts_trees:  # Compare shows trees without windows of evidence
-            payload["nodes"] |= {"q": index.rounds.speculations.whole.q}
-        payload = identified(payload)
-        yield data_file(part, page.sent(payload))
-        for number in range(-(-len(index.rounds) // WINDOW) if long else 0):
-            yield data_file(f"{part}.w{number}", page.sent(window(one.run, gamma, index, number)))
-        if gamma == run_gamma:
-            drawn = page.prerendered_figures(one.run, run_gamma, MOST_STEPS)
-            yield data_file(f"{one.name}.figures", page.sent(drawn))
+        yield data_file(part, page.sent(run_payload(one.run, gamma, cuts=gamma is None)))
+    drawn = page.prerendered_figures(one.run, one.run.settings.gamma, MOST_STEPS)
+    yield data_file(f"{one.name}.figures", page.sent(drawn))
 
 
 def draft_lengths(run: Run) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def _page() -> None:
     library.second_line(catalog, session.view.run)
     theme.note(catalog.error, problem)
     if session.job is not None:
-        tab_jobs.decoding(session)
+        faults.fragment(tab_jobs.decoding, run_every=tab_jobs.pace())(session)
         st.stop()
     if run is None:
         st.stop()

@@ -29,8 +29,6 @@ def _page() -> None:
     lesson = LESSONS[page_state.view.lesson - 1] if page_state.view.lesson else None
     _land(session, page_state, catalog, lesson)
     run, problem = catalog.tried(page_state.run, page_state.fit)
-    if problem and not catalog.labels:
-        problem = library.NO_RUN
     source = "" if run is None else catalog.described(page_state.run)
     _head(session, page_state, _labels(catalog, lesson, page_state.run), lesson, source)
     theme.note(catalog.error, *page_state.notices, problem)

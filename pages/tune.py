@@ -141,14 +141,13 @@ def first_visit(page_state: TunePageState) -> None:
     )
 
 
-@faults.fragment(run_every=POLL)
+@partial(faults.fragment, run_every=POLL)
 def under_way(page_state: TunePageState, job: Job[Sweeping]) -> None:
     """Draw the progress of a sweep, with a stop button. The page is redrawn as prompts finish."""
     now = job.progress
     if now.state.finished or page_state.drawn.outdated(page_state.view.sweep, now.finished, time.monotonic()):
         st.rerun()
-    stopping = "Stopping after this pass; finished prompts are kept …"
-    watch(job, lambda: (now.part, going(now)), keeps="Keeps finished prompts", stopping=stopping)
+    watch(job, lambda: (now.part, going(now)), keeps="Keeps finished prompts")
     if len(now.labels) > 1:
         theme.small(f"{len(now.labels)} sweeps run together; a prompt counts once all of them have finished it.")
     for each in now.too_long[:5]:

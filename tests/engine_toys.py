@@ -20,23 +20,13 @@ from tests.factories import ToyRecorder, toy_run
 
 def toys() -> Models[str]:
     """Models that are names."""
-    return Models(load, lambda pair: Device("a toy", "float32", used=len(pair)), prepare=prepare)
+    return Models(load, lambda pair: Device("a toy", "float32", used=len(pair)))
 
 
 def blind() -> Models[str]:
     """Models on a device that can be asked once."""
     left = [Device("a toy", "float32")]
     return Models(load, lambda pair: left.pop())
-
-
-prepared: list[str] = []
-"""What was prepared in this process."""
-
-
-def prepare(tell: Tell) -> None:
-    tell("Unpacking", 0.0)
-    prepared.append("toys")
-    raise RuntimeError("One of them is broken.")  # a fault, which must not end the process either
 
 
 def load(choice: BackendChoice, tell: Tell) -> str:
@@ -56,7 +46,6 @@ class Seen(Progress):
     nice: int = 0
     expendable: int = 0
     what: Any = None
-    prepared: int = 0
 
 
 def look(target: str = "", *, worse: str = "") -> Job[Seen]:
@@ -68,7 +57,7 @@ def _look(worse: str, pair: Any) -> Events:
     found = tuple(name for name in ("streamlit", "torch", "pytest") if name in sys.modules)
     expendable = int(Path("/proc/self/oom_score_adj").read_text())
     yield {"pid": os.getpid(), "libraries": found, "what": pair}
-    yield {"nice": os.nice(0), "expendable": expendable, "prepared": len(prepared)}
+    yield {"nice": os.nice(0), "expendable": expendable}
     match worse:
         case "device":
             raise DeviceLost("The device does not answer any more (toy). Try again.")

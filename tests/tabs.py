@@ -11,7 +11,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.run import Run
-from mars_viz.ui.session import KEY, Session
 from tests.factories import toy_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,7 +22,6 @@ def opened(page: str = "", theme: str | None = None, **parameters: str) -> AppTe
     """A fresh tab on a link to a page, such as 'pages/rules.py'; the app's first where none is named."""
     tab = AppTest.from_file(APP, default_timeout=PATIENCE)
     tab.query_params = dict(parameters)
-    tab.session_state[KEY] = Session(shows_text=True)  # there is no browser here that would say so
     if theme:
         tab.context = {"theme": theme}
     return settled((tab.switch_page(page) if page else tab).run())

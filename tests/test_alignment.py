@@ -1,7 +1,6 @@
 """Alignment of two texts: properties on arbitrary ones, and what it says of real runs."""
 
 from dataclasses import replace
-from difflib import SequenceMatcher
 
 import numpy as np
 from hypothesis import given
@@ -79,27 +78,6 @@ def test_texts_that_meet_again(monkeypatch):
     for longest, again in ((5, ((3, 4, 3),)), (4, ())):  # five tokens after the parting are still searched
         monkeypatch.setattr(alignment, "LONGEST", longest)
         assert align(spelled("abxcde"), spelled("abyycde"), Unit.TOKENS).shared[1:] == again
-    monkeypatch.undo()
-    left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
-    found = align(numbered(left), numbered(right), Unit.TOKENS)
-    assert len(shared(found)) == 801 and shared(found)[:2] == [(1, 1, 3), (4, 5, 4)]
-
-
-def numbered(tokens):
-    return Written(tuple(tokens), tuple(Piece(f" {token}".encode()) for token in tokens), ())
-
-
-def shared(found):
-    return [stretch for stretch in found.shared if stretch[0] >= found.prefix]
-
-
-@given(*[st.lists(st.integers(0, 4), max_size=60)] * 2)
-def test_what_is_met_again_is_what_difflib_finds(left, right):
-    found = align(numbered(left), numbered(right), Unit.TOKENS)
-    head = found.prefix
-    blocks = SequenceMatcher(None, left[head:], right[head:], autojunk=False).get_matching_blocks()
-    again = [(head + a, head + b, size) for a, b, size in blocks if size >= alignment.SHORTEST]
-    assert shared(found) == again
 
 
 def test_other_vocabularies_are_compared_by_characters():

@@ -15,15 +15,7 @@ from streamlit.testing.v1 import AppTest
 import mars_viz
 from mars_viz import cli
 from mars_viz.axis import Span
-from mars_viz.backend_choice import (
-    BUILT_IN,
-    FILE,
-    MOST_BYTES,
-    BackendChoice,
-    backend_toml,
-    first_choice,
-    read_backend_file,
-)
+from mars_viz.backend_choice import BUILT_IN, FILE, BackendChoice, backend_toml, first_choice, read_backend_file
 from mars_viz.chat import CUT_OFF, Exchange, History
 from mars_viz.cli import main
 from mars_viz.commands.decoding import _history
@@ -156,7 +148,6 @@ def test_a_wrong_file_is_refused(tmp_path):
         ('tree = "bush"', "bush"),
         ('target = "./nowhere"', "no folder"),
         ('drafter = "ngram:n=0"', "n is 0"),
-        ("#" * (MOST_BYTES + 1), "64 kB"),
     ):
         with pytest.raises(BadInput, match=reason):
             read_backend_file(written(tmp_path, text))
@@ -222,20 +213,6 @@ def test_a_choice_comes_back_from_its_link_and_wrong_ones_change_none(monkeypatc
         complaints = []
         assert models_form.models_in_link(link, BUILT_IN, complaints) == BUILT_IN
         assert reason in " ".join(complaints), link
-
-
-def test_loaded_models_are_remembered_and_wrong_files_of_them_ignored(tmp_path, monkeypatch):
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "new"))
-    first, second = BackendChoice("org/a", "org/b"), BackendChoice("org/c", "org/b")
-    assert models_form.recent_models(first) == models_form.recent_models(BUILT_IN) == (first,)
-    file = tmp_path / "new" / models_form.RECENT_FILE
-    assert models_form.recent_models(second) == (second, first) == models_form.read_recent(file)
-    good = {"target": "a", "drafter": "b", "device": "cpu", "dtype": "auto", "folders": False, "tree": "chain"}
-    wrong = ({"target": "a\nb"}, {"folders": "yes"}, {"device": "abacus"}, {"tree": "bush"}, {"more": "x"})
-    for text in ("[", "{}", "[1]", "[" * 100_000, "\udcff", *(json.dumps([good | each, good]) for each in wrong)):
-        file.write_text(text, encoding="utf-8", errors="surrogateescape")
-        kept = (BackendChoice("a", "b", "cpu"),) if "target" in text else ()
-        assert models_form.read_recent(file) == kept
 
 
 ODD = "It's “odd”:\n\\n \x1b[1m \u202e$HOME `x`"

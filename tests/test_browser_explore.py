@@ -488,31 +488,6 @@ def test_pinned_settings_and_tokens_are_compared_with_others(page: Page, app: Ap
     link_has(page, gamma="4", dial="0.8")
 
 
-def test_a_pinned_run_is_shown_next_to_another_with_its_own_dials(page: Page, app: App, story: Run) -> None:
-    opened(page, app, STORY)
-    press(page, "Pin this setting")
-    press(page, "Open or save")
-    press(page, "Pin this run")
-    link_has(page, pin_run=STORY)
-    page.keyboard.press("Escape")
-    page.get_by_role("combobox", name="Run").click()
-    page.get_by_role("option", name=load_run(RUNS / STRICT).title).first.click()
-    expect(page.locator(".explorer")).to_have_count(2)
-    link_has(page, run=STRICT, pin_dial=None)
-    left, right = (page.locator(".explorer").nth(i) for i in (0, 1))
-    turn(page, 0.75, explorer=1)
-    link_has(page, pin_run=f"{STORY}~0.75~", dial=None)
-    expected = summary(*shown(story, 0.75, 6))
-    expect(page.locator(".sentence").nth(1)).to_contain_text(f": {expected.rounds} target passes for {expected.tokens}")
-    left.get_by_role("radio", name="Entropy").click()
-    link_has(page, overlay="entropy")
-    expect(right.get_by_role("radio", name="Entropy")).to_have_attribute("aria-checked", "true")
-    page.reload()
-    expect(page.locator(".sentence").nth(1)).to_contain_text("θ = 0.75")
-    press(page, "Compare the texts")
-    expect(page.locator(".compare .pane.left .name")).to_have_text("θ = 0.75")
-
-
 # ---- a long text, from a report on disk
 
 

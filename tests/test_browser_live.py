@@ -94,7 +94,7 @@ def test_a_race_and_a_decode_stream_and_a_cancelled_decode_is_kept(page: Page, a
         expect(rounds).to_have_count(1)
         rounds.first.evaluate("element => { element.mine = true }")
         page.get_by_role("button", name="Cancel").click()
-        expect(page.get_by_text("Stopping after this round")).to_be_visible()
+        expect(page.get_by_text("Stopping after this step")).to_be_visible()
     expect(page.get_by_text("You stopped the decode after")).to_be_visible()
     expect(rounds).to_have_count(2)  # the round under way is kept
     assert rounds.first.evaluate("element => element.mine"), "the text grows and is not built again"
@@ -118,7 +118,8 @@ def test_live_plays_its_recorded_race_once_and_a_tree_is_chosen_and_decoded(page
     expect(verdict).to_be_visible()
     assert pause.count() == 0
     page.get_by_role("button", name="Settings").click()
-    page.get_by_role("radio", name="Tree").click()
+    page.get_by_role("combobox", name="Draft", exact=True).click()
+    page.get_by_role("option", name="Tree: likeliest").click()
     for name, value in (("Depth", "3"), ("Branching k", "2"), ("Nodes", "6")):
         box = page.get_by_role("spinbutton", name=name)
         box.fill(value)

@@ -15,11 +15,10 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import load_run, samples
 from mars_viz.components import guide
 from mars_viz.components.guide import CARDS
-from mars_viz.figures.svg import AMBER, BLUE, lanes, lines, stacked_bars
+from mars_viz.figures.svg import AMBER, BLUE, lines, stacked_bars
 from mars_viz.ui import gallery, library, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, lacking, mapped_gamma
-from mars_viz.ui.live import Replay, course
 from mars_viz.ui.session import Session
 from tests.factories import toy_run
 from tests.tab_tools import address, notes
@@ -100,14 +99,8 @@ def test_cards_open_their_run_and_their_lesson(folder, monkeypatch):
     assert tab.button_group(key="learn-lesson").value == 6 and address(tab)["lesson"] == "6"
 
 
-def test_the_first_runs_are_read_until_all_are_requested_and_without_any_the_page_says_so(
-    folder, monkeypatch, tmp_path_factory
-):
-    monkeypatch.setattr(gallery, "MOST", 2)
+def test_without_any_run_the_page_says_so(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    tab = opened()
-    assert len(cards(tab)) == 2 + len(LESSONS)
-    assert len(cards(settled(tab.button(key="every-run").click().run()))) == 3 + len(LESSONS)
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     tab = opened()
     assert len(cards(tab)) == len(LESSONS)
@@ -119,14 +112,8 @@ def test_the_first_runs_are_read_until_all_are_requested_and_without_any_the_pag
 def test_thumbnails_draw_the_numbers_they_are_given():
     bars = ElementTree.fromstring(stacked_bars([((1, AMBER), (3, BLUE)), ((2, BLUE),)]))
     assert [float(rect.attrib["height"]) for rect in bars] == [11, 33, 22] and float(bars[1].attrib["y"]) == 0
-    assert float(ElementTree.fromstring(lanes([(4, BLUE), (1, AMBER)]))[1].attrib["width"]) == 80
     line = np.arange(6.0), np.array([0, 1, np.nan, 9, 2, 4.0]), BLUE, False
     band, first, second = ElementTree.fromstring(lines([line], 4.0, [(0, 2.5, AMBER)]))
     assert band.attrib["width"] == "160.00"
     assert first.attrib["points"] == "0.0,44.0 64.0,33.0" and second.attrib["points"] == "256.0,22.0 320.0,0.0"
     assert len(ElementTree.fromstring(stacked_bars([]))) == 0
-    card = gallery.race_card(course())
-    assert card is not None and "measured" in card.fact
-    wide = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(card.picture)]
-    assert len(wide) == 3 and wide[0] == 320 > max(wide[1:])
-    assert gallery.race_card(Replay({})) is None

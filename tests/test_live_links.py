@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,11 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
-from mars_viz.exploration import DialMap, MapProgress, Walker, advance
 from mars_viz.options import declared
 from mars_viz.race import Racing, save_race
 from mars_viz.records import Policy
-from mars_viz.rules import RULES, rule_named
-from mars_viz.run import Run, Settings
-from mars_viz.runfiles import load_run
+from mars_viz.rules import RULES
+from mars_viz.run import Settings
 from mars_viz.runstore import RunStore
 from mars_viz.speculators.names import pair_named
 from mars_viz.ui import models_form, tab_jobs
@@ -35,14 +31,11 @@ from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.live import LiveView, Show
 from mars_viz.ui.session import KEY
 from mars_viz.ui.tune import sweep_requests
-from mars_viz.walk import ending_of
 from tests import tabs, test_pages, test_tune_page
-from tests.factories import ToySpeculator, toy_run, until
-from tests.staged import of_the_pair
+from tests.factories import toy_run
 from tests.sweep_cases import toy_sweep
 from tests.tab_tools import address, keys, labels, notes, press, said, wait
 from tests.tabs import captions, settled, titles
-from tests.test_explorer_controller import cut_run
 from tests.test_live_page import LIVE, ToyRacer, folder, held_decode, held_race, opened, show
 from tests.test_pages import Script, by_itself, decode, picker
 from tests.test_race import toy_race
@@ -97,10 +90,10 @@ def test_invalid_parts_of_a_link_are_named_and_left_at_their_defaults():
 
 
 TREES = [
-    ("Likeliest", "dynamic:depth=3,topk=2,nodes=6", {"nodes": 8}, "dynamic:depth=3,topk=2,nodes=8"),
-    ("Drawn", "iid:paths=2,depth=3", {"paths": 4, "depth of each": 5}, "iid:paths=4,depth=5"),
-    ("After a trunk", "delayed:trunk=2,paths=4,depth=5", {"trunk": 3}, "delayed:trunk=3,paths=4,depth=5"),
-    ("Static", "static:accept=0.7-0.2,depth=3,nodes=6", {"depth": 4}, "static:accept=0.7-0.2,depth=4,nodes=6"),
+    ("dynamic", "dynamic:depth=3,topk=2,nodes=6", {"nodes": 8}, "dynamic:depth=3,topk=2,nodes=8"),
+    ("iid", "iid:paths=2,depth=3", {"paths": 4, "depth of each": 5}, "iid:paths=4,depth=5"),
+    ("delayed", "delayed:trunk=2,paths=4,depth=5", {"trunk": 3}, "delayed:trunk=3,paths=4,depth=5"),
+    ("static", "static:accept=0.7-0.2,depth=3,nodes=6", {"depth": 4}, "static:accept=0.7-0.2,depth=4,nodes=6"),
 ]
 
 
@@ -108,32 +101,25 @@ TREES = [
 def test_a_tree_of_a_link_fills_the_form_and_returns(folder, family, tree, changes, after):
     rest = {"rule": "traversal", "temperature": "1"} if "paths" in tree else {"rule": "mars:siblings=longest"}
     tab = opened(**rest, tree=tree)
-    assert tab.segmented_control(key="draft").value == "Tree" and address(tab) == {**rest, "tree": tree}
-    assert tab.segmented_control(key="family").value == family
+    assert tab.selectbox(key="draft").value == family and address(tab) == {**rest, "tree": tree}
     for name, value in changes.items():
         settled(tab.number_input(key=name).set_value(value).run())
     for page in ("gallery", "live"):
         settled(tab.switch_page(f"pages/{page}.py").run())
     assert address(tab) == {**rest, "tree": after}
-    if family == "Likeliest":
+    if family == "dynamic":
         assert tab.selectbox(key="siblings").value is Policy.LONGEST
-        settled(tab.segmented_control(key="draft").set_value("Chain").run())
+        settled(tab.selectbox(key="draft").set_value("chain").run())
         assert tab.number_input(key="gamma").value == 6 and address(tab) == {}
 
 
 def test_paths_can_be_drawn_only_above_temperature_0(folder):
-    family = lambda: tab.segmented_control(key="family")  # noqa: E731
-    tab = opened(tree="dynamic")
-    assert (family().options, family().value) == (["Likeliest", "Static"], "Likeliest")
-    settled(tab.number_input(key="temperature").set_value(0.5).run())
-    assert family().options == ["Likeliest", "Static", "Drawn", "After a trunk"]
-    settled(family().set_value("Drawn").run())
+    tab = opened(tree="iid", temperature="0.5", rule="traversal")
     for name, value in (("paths", 16), ("depth of each", 20)):
         settled(tab.number_input(key=name).set_value(value).run())
     assert "64 nodes" in captions(tab) and "64 nodes" in notes(press(tab, "Decode now"))
     settled(tab.number_input(key="paths").set_value(2).run())
     settled(tab.number_input(key="temperature").set_value(0.0).run())
-    assert (family().options, family().value) == (["Likeliest", "Static", "Drawn"], "Drawn")
     assert "temperature 0 draws nothing" in notes(press(tab, "Decode now"))
     assert tab.session_state[LIVE].waits_for is None
 
@@ -148,7 +134,7 @@ def test_chances_of_a_static_tree_are_read(folder):
         assert "at most 16 chances" in captions(tab) and address(tab) == link, chances
     press(tab, "Decode now")
     assert "at most 16 chances" in notes(tab) and tab.session_state[LIVE].waits_for is None
-    settled(tab.segmented_control(key="family").set_value("Likeliest").run())
+    settled(tab.selectbox(key="draft").set_value("dynamic").run())
     assert address(tab) == {"tree": "dynamic:depth=3,topk=4,nodes=6"}
     press(tab, "Decode now")
     assert tab.session_state[LIVE].job.progress.settings.tree == "dynamic:depth=3,topk=4"
@@ -156,15 +142,13 @@ def test_chances_of_a_static_tree_are_read(folder):
 
 def test_chances_default_to_those_of_the_shown_run_or_the_built_in_pair(folder):
     tab = opened()
-    settled(tab.segmented_control(key="draft").set_value("Tree").run())
-    settled(tab.segmented_control(key="family").set_value("Static").run())
+    settled(tab.selectbox(key="draft").set_value("static").run())
     assert address(tab) == {"tree": "static:accept=0.8-0.12-0.02,depth=6,nodes=16"}
     tab.text_area(key="prompt").set_value("a fox")
     wait(press(tab, "Decode now"))
-    accept, places = child_chances(tab.session_state[LIVE].job.progress.run)
+    accept, _ = child_chances(tab.session_state[LIVE].job.progress.run)
     chances = "-".join(f"{chance:g}" for chance in accept)
     assert accept and address(tab)["tree"] == f"static:accept={chances},depth=6,nodes=16"
-    assert f"of {places} places" in captions(tab)
 
 
 def test_the_chat_model_says_how_to_install_it_and_students_have_no_choice(folder, monkeypatch):
@@ -231,50 +215,6 @@ def test_a_reloaded_tab_finds_its_race(folder):
 explore_folder = test_pages.folder
 
 
-class ToyMapper:
-    """Maps a controller's threshold around a toy run; stops after `PASSES` passes the first time."""
-
-    PASSES = 1000
-
-    def __init__(self, name: str, pair: Any, run: Run):
-        rule, settings = rule_named(run.settings.rule), run.settings
-        self._run, self._span = run, Threshold(CONTROLLERS[name], settings.gamma).span(None, None, (settings.gamma,))
-        known = {} if run.map is None else dict(run.map.answers)
-        dial = rule.checked_dial(settings.dial)
-        self._one = Walker(rule, run.prompt_ids, ending_of(run), dial=dial, span=self._span, answers=known)
-        self._speculator, self._most = ToySpeculator(settings), self.PASSES if not known else 1000
-
-    def __iter__(self) -> Iterator[MapProgress]:
-        while self._one.going and self._one.passes < self._most:
-            advance(self._speculator, [self._one])
-            yield self._one.progress
-
-    def map(self) -> DialMap:
-        return DialMap(self._run.without_rounds, self._span, self._one.answers, self._one.passes, 0.0)
-
-
-@pytest.fixture
-def mapping(explore_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Explore with toys in place of models, and every run kept."""
-    ways = Ways(lambda pair, prompt, settings, **_: Script(prompt, settings), store=RunStore(explore_folder))
-    by_threshold = lambda over: replace(ways, chart=partial(ToyMapper, over), over=over)  # noqa: E731
-    monkeypatch.setattr(tab_jobs, "saved_ways", lambda request, over="", **_: by_threshold(over) if over else ways)
-    return explore_folder
-
-
-def mapped_by(tab: AppTest, title: str) -> AppTest:
-    """The tab after its run was mapped by a controller."""
-    settled(tab.selectbox(key=f"map-controller-{picker(tab).value}").select(title).run())
-    wait(settled(tab.button(key="map-threshold").click().run()))
-    return filled(tab)
-
-
-def filled(tab: AppTest) -> AppTest:
-    filling = tab.session_state["mars_viz"].filling
-    until(lambda: filling is None or filling.job.progress.state.finished)
-    return settled(tab.run())
-
-
 def test_controllers_on_live_and_in_its_links(folder: Path) -> None:
     for name, controller in CONTROLLERS.items():
         dial, field = controller.dial, opened(controller=name).number_input(key=f"threshold-{name}")
@@ -290,7 +230,7 @@ def test_controllers_on_live_and_in_its_links(folder: Path) -> None:
     assert tab.session_state[LIVE].job.progress.settings == Settings(dial=0.9, controller="specdec++:0.7")
     (kept,) = RunStore(folder).list()
     assert kept.facts.draft == "γ 6 cut by SpecDec++ at h = 0.7"
-    settled(tab.segmented_control(key="draft").set_value("Tree").run())
+    settled(tab.selectbox(key="draft").set_value("dynamic").run())
     assert "controllers cut chains" in captions(tab) and "controller" not in address(tab)
 
 
@@ -309,39 +249,6 @@ def test_what_does_not_go_with_a_controller_is_refused(folder: Path, tmp_path: P
         pair_named(None, drafter).check(Settings(controller="svip"))
     asked = ["record", "--prompt", "a", "--controller", "svip", "--drafter", "trigram", "--out", str(tmp_path / "a")]
     assert cli.main(asked) == 2 and "trigram drafts without probabilities" in capsys.readouterr().err
-
-
-def test_a_threshold_is_mapped_into_a_run_without_a_map(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = cut_run("svip").unmapped
-    replace(run, title="Foreign").save(mapping / "foreign")
-    tab = test_pages.opened(run="foreign")
-    assert "other models are chosen here" in captions(tab) and "map-threshold" not in keys(tab)
-    of_the_pair(replace(run, title="Plain")).save(mapping / "plain")
-    tab = test_pages.opened(run="plain")
-    assert "The map goes to this run" in captions(tab)
-    monkeypatch.setattr(ToyMapper, "PASSES", 1)
-    mapped_by(tab, "AdaEDL")
-    part = load_run(mapping / "plain").map
-    assert part is not None and not part.complete and "cuts" not in address(tab)
-    assert "slider waits" in captions(tab)
-    settled(tab.button(key="map-on").click().run())
-    filled(tab)
-    made = load_run(mapping / "plain").map
-    assert made is not None and made.complete and made.span.over == "adaedl"
-    assert picker(tab).value == "plain" and address(tab)["cuts"] == "1"
-
-
-def test_a_threshold_of_a_mapped_or_cut_run_is_mapped_with_another_decode(mapping: Path) -> None:
-    whole = of_the_pair(replace(cut_run("svip"), title="Whole"))
-    made = whole.map
-    made.at(0.25).save(mapping / "cut")
-    tab = test_pages.opened(run="cut")
-    assert "The prompt is decoded once more" in captions(tab)
-    mapped_by(tab, "SVIP")
-    found = load_run(mapping / picker(tab).value)
-    assert picker(tab).value != "cut" and found.settings.controller == NONE
-    assert (address(tab)["cuts"], address(tab)["dial"]) == ("1", "0.25")
-    assert found.map.at(0.25).token_ids == made.at(0.25).token_ids
 
 
 def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,12 +28,12 @@ from mars_viz.runfiles import RunStatus
 from mars_viz.runstore import RunStore, read
 from mars_viz.ui import live, tab_jobs
 from mars_viz.ui.jobs import decode_job, models, tasks
-from mars_viz.ui.jobs.decode_job import Decoded, Ways, map_job, unmapped, walk_job
+from mars_viz.ui.jobs.decode_job import Decoded, Ways, map_job, walk_job
 from mars_viz.ui.jobs.model_process import EXPENDABLE, GIVEN_UP, MODEST, ModelProcess, pickled
-from mars_viz.ui.jobs.models import FAULT, LEFT, Job, JobState, Models, Progress, Status, Tell, nothing
+from mars_viz.ui.jobs.models import FAULT, LEFT, Job, JobState, Models, Progress, Status, nothing
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
-from mars_viz.ui.session import Filling, Session
+from mars_viz.ui.session import Session
 from tests.engine_toys import Seen, blind, held, look, steps, toys, wait
 from tests.factories import PATIENCE, ToyRecorder, toy_map, toy_run, until
 from tests.tabs import ROOT
@@ -55,18 +55,6 @@ def done(engine: ModelProcess, job: Job[Seen]) -> Seen:
 
 def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
-
-
-def test_the_process_is_prepared_once(engine):
-    engine.rest()
-    assert done(engine, look()).prepared == 0  # a job that comes first loads what it needs
-    engine.rest()
-    engine.get_ready()
-    ready = engine._process
-    engine.get_ready()
-    seen = done(engine, look("bear"))  # what was wrong with it is this job's to say, if it still is
-    assert (seen.state, seen.what, seen.prepared) == (JobState.DONE, "toy bear", 1)
-    assert engine._process is ready and engine.status.doing == ""
 
 
 def test_a_job_runs_in_another_process_with_its_progress_and_status_here(engine):
@@ -203,17 +191,14 @@ time.sleep(600)
     until(lambda: not is_alive(pid))
 
 
-def test_a_run_is_sent_by_its_new_rounds():
+def test_a_run_is_sent_while_it_grows():
     run, heard = toy_run(max_new_tokens=60), []
-    ways = Ways(lambda *asked: ToyRecorder(run, "grow"))
-    job, here = (decode_job.decode_job("grow", run.settings, ways) for _ in range(2))
-    toys().run(job, lambda **news: heard.append(news))
-    news = [each["more"] for each in heard if "more" in each]
-    assert sum(len(more.rounds) for more in news) == len(run.rounds) and len(news) > 1
-    for each in heard:
-        here.tell(**pickle.loads(pickled(each)))
-    assert here.progress.run.token_ids == run.token_ids and here.progress.text == run.text
-    assert [each.outcomes for each in here.progress.run.rounds] == [each.outcomes for each in run.rounds]
+    job = decode_job.decode_job("grow", run.settings, Ways(lambda *asked: ToyRecorder(run, "grow")))
+    toys().run(job, lambda **news: heard.append(pickle.loads(pickled(news))))
+    sent = [each["so_far"] for each in heard if "so_far" in each]
+    assert len(sent[0].rounds) == 1 and len(sent) <= len(run.rounds)
+    assert sent[-1].token_ids == run.token_ids and sent[-1].text == run.text
+    assert [each.outcomes for each in sent[-1].rounds] == [each.outcomes for each in run.rounds]
 
 
 class Gated:
@@ -266,7 +251,7 @@ def finished(job: Job[Decoded]) -> Decoded:
 class Asked:
     """A worker whose jobs make these recordings in turn, then others."""
 
-    def __init__(self, *scripts: Script, chart: Any = unmapped, load: Any = object, store: Any = None) -> None:
+    def __init__(self, *scripts: Script, chart: Any = None, load: Any = object, store: Any = None) -> None:
         self.worker, queue = Worker(Models(lambda choice, tell: load())), list(scripts)
         record = lambda pair, prompt, settings: queue.pop(0) if queue else Script(prompt)  # noqa: E731
         self.ways = Ways(record, chart, store)
@@ -408,7 +393,7 @@ def test_a_map_stops_after_its_time_is_continued_on_request_and_shown_if_not_sto
     job = Asked(chart=lambda pair, run: Chart(run), store=RunStore(tmp_path)).submit()
     progress = finished(job)
     assert progress.saved and progress.error == "The disk is full; make room."
-    session = Session(view=View(run=progress.saved), filling=Filling(progress.saved, job))
+    session = Session(view=View(run=progress.saved), filling=(progress.saved, job))
     tab_jobs.fill_in(session)
     assert session.runs[progress.saved].dial_map is not None and session.notices == [progress.error]
 
@@ -429,30 +414,6 @@ def test_texts_are_decoded_before_maps_go_on(monkeypatch):
     until(lambda: "second" in charts)
     charts["second"].allow()
     assert finished(second).state is JobState.DONE
-
-
-def test_models_are_prepared_only_while_no_job_waits():
-    seen: list[str] = []
-
-    def prepare(tell: Tell) -> None:
-        tell("Starting", 0.5)
-        seen.append(models.status.doing)
-        if len(seen) > 1:
-            raise ZeroDivisionError  # which is no error of a job
-
-    models = Models(lambda choice, tell: object(), prepare=prepare)
-    worker, script = Worker(models), Script(steps=0)
-    for times in (1, 2):
-        worker.expect()
-        until(lambda times=times: len(seen) == times and not models.status.doing)
-    job, waiting = (decode_job.decode_job("Hello", Settings(), Ways(lambda *_: script)) for _ in range(2))
-    worker.submit(job)
-    until(lambda: job.progress.state is JobState.DECODING)
-    worker.expect()
-    worker.submit(waiting)
-    script.allow()
-    finished(waiting)
-    assert seen == ["Starting", "Starting"]
 
 
 class Tab:
@@ -482,7 +443,7 @@ def test_jobs_whose_session_has_ended_are_cancelled_after_the_grace_and_kept(tmp
     assert (progress.state, progress.abandoned) == (JobState.CANCELLED, True)
     assert progress.run is not None and len(read(store.find(progress.saved).path).rounds) == 3
     assert finished(waiting).state is JobState.CANCELLED and not waiting.progress.rounds
-    assert progress.ending.startswith(LEFT) and live.decoding(progress, True) == progress.ending
+    assert progress.ending.startswith(LEFT) and live.decoding(progress) == progress.ending
     worker, (job, _) = minded(tab, 30.0, script := Script(steps=0))
     worker.submit(job)
     worker.look()

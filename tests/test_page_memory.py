@@ -31,8 +31,6 @@ from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.run import Run
 from mars_viz.sweep import load_sweep
 from mars_viz.ui import library, share, tab_jobs
-from mars_viz.ui.library import RunCache
-from mars_viz.ui.rules_page import RulesPageState, shared_panel
 from mars_viz.writer import csv_of
 from tests import tabs
 from tests.factories import toy_run
@@ -49,8 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         replace(toy_run(temperature=1.0, seed=seed), title=f"Run {seed}").save(tmp_path / f"run-{seed}")
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    cache = RunCache(library.read, budget=1)
-    monkeypatch.setattr(library, "_cache", lambda: cache)
+    only = st.cache_resource(lambda path, changed: library.read(path), max_entries=1, show_spinner=False)
+    monkeypatch.setattr(library, "_loaded", only)
     return tmp_path
 
 
@@ -84,9 +82,7 @@ def walk_through(tab: AppTest) -> None:
     assert tab.query_params["run"] == "run-3"
 
 
-def test_what_the_rules_say_of_a_run_is_shared_by_tabs_and_forgotten(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_rules_say_of_a_run_is_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tab_jobs, "why_not_again", lambda session, run: "")
     panels = alive(AllRules, monkeypatch)
     tab = tabs.opened("pages/rules.py", run="run-0")
@@ -96,16 +92,6 @@ def test_what_the_rules_say_of_a_run_is_shared_by_tabs_and_forgotten(
     tab.session_state["mars_viz_RulesPageState"].panel = None  # the tab's own, which it keeps for when it comes back
     left(tab)
     assert not panels()
-    run = toy_run()
-    held = shared_panel(run)
-    assert shared_panel(run) is held and shared_panel(replace(run)) is not held
-    gone = weakref.ref(held)
-    del held
-    gc.collect()
-    assert gone() is None and shared_panel(run).run is run
-    one, other = RulesPageState(), RulesPageState()
-    one.known["a"] = (run.provenance, {})
-    assert other.panel_of("a", run) is RulesPageState().panel_of("a", run) is not one.panel_of("a", run)
 
 
 def test_no_widget_of_compare_holds_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

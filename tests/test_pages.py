@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.components.explorer.element import ExplorerState
-from mars_viz.components.explorer.pins import Choice, PinnedSetting, PinnedToken, Pins
+from mars_viz.components.explorer.pins import PinnedSetting, PinnedToken, Pins
 from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.run import Provenance, Run, Settings
@@ -109,7 +109,7 @@ def test_a_bad_link_is_named_and_a_run_is_shown(folder):
         ({"run": "b-strict", "dial": "0.9"}, "has none"),
         ({"overlay": "<script>"}, "is none of outcome"),
         ({"selected": "-1"}, "no whole number"),
-        ({"selected": "99999"}, "has only"),
+        ({"selected": "99999"}, "selected does not fit"),
     ):
         tab = opened(**link)
         assert fragment in notes(tab) and "<script>" not in notes(tab) and len(titles(tab)) == 4
@@ -125,7 +125,7 @@ def test_a_broken_run_and_no_run(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
-    assert "Write a prompt above and press Decode" in notes(tab)
+    assert "Decode a prompt on Explore first" in notes(tab)
     assert len(titles(wait(decode(tab, "a fox")))) == 4
 
 
@@ -244,15 +244,14 @@ PINNED = st.builds(PinnedSetting, DIALS, st.integers(0, 10**9 - 1))
 @given(PINNED, st.integers(0, 10**9 - 1))
 def test_a_pin_survives_its_link(setting: PinnedSetting, slot: int) -> None:
     token = PinnedToken(slot, setting)
-    view = View("a", pin_token=token, pin_dial=setting, pin_run=Choice("x~y", setting.dial, setting.gamma))
+    view = View("a", pin_token=token, pin_dial=setting)
     assert links.from_parameters(View, links.to_parameters(view)) == links.Opened(view)
 
 
-def test_pins_of_a_token_and_a_setting_stay_with_their_run_and_that_of_a_run_goes_on() -> None:
-    assert Choice.read("2-story") == Choice("2-story")
-    session = Session(view=View("a", pin_dial=PinnedSetting(0.9, 4), pin_run=Choice("a")))
+def test_pins_stay_with_their_run() -> None:
+    session = Session(view=View("a", pin_dial=PinnedSetting(0.9, 4)))
     session.open("b")
-    assert session.view == View("b", pin_run=Choice("a")) and "unpinned" in session.notices[0]
+    assert session.view == View("b") and "unpinned" in session.notices[0]
     session.open("c")
     assert session.notices == [], "there was nothing to unpin any more"
 
@@ -261,7 +260,6 @@ def test_what_cannot_be_read_is_a_complaint_and_pins_nothing() -> None:
     for name, words in (
         *(("pin_token", words) for words in ("5", "x~0.9~6", "-1~0.9~6", "1~nan~6", "1~0.9~")),
         *(("pin_dial", words) for words in ("0.9", "inf~6", "0.9~" + 12 * "9", "0.9~²")),
-        *(("pin_run", words) for words in ("~0.9~6", "a~b~6", "a~6")),
     ):
         opened = links.from_parameters(View, {"run": "a", name: words})
         assert opened.view == View("a")
@@ -280,7 +278,7 @@ def test_a_pin_that_the_run_does_not_have_says_so_and_goes() -> None:
         opened = fitted(View("a", **{"pin_token" if isinstance(pin, PinnedToken) else "pin_dial": pin}), run)
         assert opened.view == View("a")
         (complaint,) = opened.complaints
-        assert "unpinned" in complaint
+        assert "pin_" in complaint and "does not fit" in complaint
     kept = View("a", pin_token=PinnedToken(3, PinnedSetting(0.8, 4)), pin_dial=PinnedSetting(0.5, 4))
     for view, run in ((kept, plain), (View("a", pin_dial=PinnedSetting(0.9, 2)), whole)):
         assert fitted(view, run) == links.Opened(view), "maps have other draft lengths"

@@ -30,7 +30,7 @@ from mars_viz.runfiles import RunStatus, save_run
 from mars_viz.runstore import RunStore
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_id
-from mars_viz.ui import visitors
+from mars_viz.ui import startup, visitors
 from mars_viz.ui.classroom import door, explore_bar, rights
 from mars_viz.ui.classroom.explore_bar import Following
 from mars_viz.ui.classroom.rights import too_many_jobs
@@ -405,7 +405,7 @@ def test_the_key_leaves_the_address_and_a_wrong_one_is_refused(room: Room) -> No
 
 def test_students_see_their_own_runs_and_the_teacher_all(room: Room) -> None:
     for cookie, page, makers in (
-        (ANNA, "", ["anna"]),
+        (ANNA, "explore", ["anna"]),
         (ANNA, "compare", ["anna"]),
         (BEN, "rules", ["ben"]),
         (TEACHER, "explore", ["anna", "ben", "nobody"]),
@@ -536,3 +536,16 @@ def test_the_class_follows_the_teacher_s_hand(room: Room, browser: Browser) -> N
     expect(anna.get_by_text("Follow the teacher")).to_have_count(0)
     for context in contexts:
         context.close()
+
+
+def test_the_address_to_open(monkeypatch):
+    usual = {"server.address": None, "server.port": 8501, "server.baseUrlPath": "", "server.sslCertFile": None}
+    for options, address in (
+        ({}, "http://localhost:8501/"),
+        ({"server.address": "0.0.0.0", "server.port": 80}, "http://localhost:80/"),
+        ({"server.address": "::1"}, "http://[::1]:8501/"),
+        ({"server.address": "10.0.0.1", "server.baseUrlPath": "/mars/"}, "http://10.0.0.1:8501/mars"),
+        ({"server.sslCertFile": "cert.pem"}, "https://localhost:8501/"),
+    ):
+        monkeypatch.setattr(startup.st, "get_option", (usual | options).__getitem__)
+        assert startup.address() == address

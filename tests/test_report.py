@@ -26,11 +26,9 @@ from mars_viz.errors import BadInput
 from mars_viz.exploration import mapped
 from mars_viz.exploration import shown as shown_at
 from mars_viz.figures import ALONG_THE_DIAL, LIGHT
-from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
-from mars_viz.report.page import LEVELS, UNSAID, Detail, detailed, settings_drawn
+from mars_viz.report import check_place, file_name, report_html, write_report
+from mars_viz.report.page import settings_drawn
 from mars_viz.run import Run
-from mars_viz.runfiles import load_run
-from mars_viz.samples import RUNS
 from mars_viz.ui.documents import NARROW
 from tests.factories import toy_map, toy_run
 
@@ -58,28 +56,6 @@ def test_figures_stand_for_their_segment() -> None:
         assert low == (run.dial_map.segment(dial, 4).low if dial >= run.dial_map.span.low else -np.inf)
 
 
-@pytest.mark.parametrize("detail", LEVELS[1:])
-def test_less_detail_leaves_out_what_it_says_and_nothing_of_the_first_text(detail: Detail) -> None:
-    run = mapped_toy()
-    payload = run_payload(run)
-    told, nodes = detailed(payload, detail), sum(len(round_.speculation) for round_ in run.rounds)
-    starts = {"nodes": (nodes, detail.drafter), "rows": (nodes + len(run.rounds), detail.target)}
-    for part, (start, count) in starts.items():
-        width = payload[part]["top"]
-        assert told[part].keys() == payload[part].keys() and len(payload[part]["top_logit"]) > start * width
-        for name in ("top_token", "top_logit"):
-            whole, got = (columns[part][name].reshape(-1, width) for columns in (payload, told))
-            np.testing.assert_array_equal(got[:start], whole[:start])
-            np.testing.assert_array_equal(got[:, :count], whole[:, :count])
-        assert np.isnan(got[start:, count:]).all()
-        assert all(told[part][name] is payload[part][name] for name in told[part] if not name.startswith("top_"))
-    for rule, whole in zip(told["rules"], payload["rules"], strict=True):
-        known = detail.rules or rule["name"] == payload["rule"]["name"]
-        assert rule["keep"][: None if known else nodes].tolist() == whole["keep"][: None if known else nodes].tolist()
-        assert known or set(rule["keep"][nodes:].tolist()) <= {UNSAID}
-    assert detail.words.startswith("To stay small")
-
-
 def test_nothing_is_fetched_only_known_scripts_run_and_a_model_s_text_is_nowhere_in_the_html() -> None:
     run = toy_run(pieces={i: b"</script><b>zebra</b>" for i in range(32)})
     html = report_html(replace(run, title="<script>alert(1)</script> zebra", prompt="zebra"), most_steps=0)
@@ -103,21 +79,6 @@ def test_facts_and_citations_are_in_the_report() -> None:
     shown = ("a/b&lt;i&gt; @ 0123456789abcdef", "torch 9.9", "θ = 0.90", "γ = 2 (recorded with γ = 4)", "song2026mars")
     shown += ("marsviz", "Intel(R) &quot;&lt;b&gt;&quot; CPU @ 2.00GHz, 8 threads<")
     assert [fact for fact in shown if fact not in html] == []
-
-
-def test_sizes_fall_with_the_detail_and_a_long_report_keeps_to_its_limit(monkeypatch) -> None:
-    story = load_run(RUNS / "1-story-mars")
-    sizes = [len(gzip.compress(packed(detailed(run_payload(story), detail)).data)) for detail in LEVELS]
-    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 0.55 * sizes[0] and MAX_BYTES == 3_000_000
-
-    def limited(most: int) -> bytes:
-        monkeypatch.setattr(page, "MAX_BYTES", most)
-        return report_html(story, most_steps=0).encode()
-
-    whole, least = limited(10**9), limited(1)
-    between = limited(middle := (len(whole) + len(least)) // 2)
-    assert len(least) <= len(between) <= middle
-    assert [b"To stay small" in each for each in (whole, between, least)] == [False, True, True]
 
 
 def test_file_names_are_plain_and_have_the_exact_setting() -> None:
@@ -246,8 +207,7 @@ def test_dial_text_and_figures_work_offline(opened) -> None:
     assert Path(found.value.path()).read_bytes().startswith(b"<svg")
 
 
-def test_a_lean_report_follows_the_pointer_and_the_theme(opened, monkeypatch) -> None:
-    monkeypatch.setattr(page, "MAX_BYTES", 1)
+def test_a_report_follows_the_pointer_and_the_theme(opened) -> None:
     tab = opened(run := mapped_toy(), most_steps=50)
     lane, thumb = tab.locator(".lane").bounding_box(), tab.locator(".thumb").bounding_box()
     y = thumb["y"] + thumb["height"] / 2

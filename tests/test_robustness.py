@@ -27,7 +27,6 @@ from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Network
 from mars_viz.sweep import load_sweep
 from mars_viz.ui import library, live
-from mars_viz.ui.library import RunCache
 from mars_viz.ui.tune import catalogue
 from mars_viz.ui.tune.catalogue import CachedSweep
 from tests.sweep_cases import toy_sweep
@@ -212,8 +211,9 @@ def folder(made, monkeypatch):
 def test_a_fault_in_a_record_stays_where_it_is_drawn(faults, folder, monkeypatch, page, link):
     for at, error in ((1, OverflowError), (12, MemoryError)):
         fault = Fault(at, error)
-        cache = RunCache(lambda path: fault.put(load_run(path)) if path.name == "b-bad" else load_run(path))  # noqa: B023
-        monkeypatch.setattr(library, "_cache", lambda: cache)  # noqa: B023
+        broken = fault.put(load_run(folder / "runs" / "b-bad"))
+        runs = lambda path, changed: broken if path.name == "b-bad" else load_run(path)  # noqa: B023, E731
+        monkeypatch.setattr(library, "_loaded", runs)
         race = fault.put(load_race(folder / "races" / "1-race"))
         monkeypatch.setattr(live, "_loaded", lambda path, changed: race)  # noqa: B023
         study = fault.put(CachedSweep(load_sweep(folder / "sweeps" / "a-mars")))

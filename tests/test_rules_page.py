@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.analysis.branching import branching, node_laws
 from mars_viz.analysis.rulings import changed, moved, opinion, ruling, shifted
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Stand, Together, known_answers, mapped, walk_together, walkers_of
@@ -94,12 +93,7 @@ def test_the_page_opens_on_the_rule_of_the_run(folder):
     assert table(tab).loc["mars", "basis"] == "exact" and set(table(tab)["basis"]) == {"exact", "block-local"}
     assert "MARS at θ = 0.90 on the recorded text: τ = " in said(tab) and "Closest to MARS at θ = 0.90: " in said(tab)
     assert button(tab, EVERY_RULE).disabled and "other models are chosen here" in said(tab)
-    assert len(titles(tab)) == 3 and titles(tab)[0].startswith("The 8 rules disagree on")
-    assert titles(tab)[2].startswith("Two distinct children pay most at depth ")
-    settled(tab.segmented_control(key="lab-children").set_value(4).run())
-    assert titles(tab)[2].startswith("Four distinct children")
-    replace(toy_run(rule="strict"), title="A greedy story").save(folder / "d-greedy")
-    assert "Not shown for a greedy run" in said(opened(run="d-greedy"))
+    assert len(titles(tab)) == 2 and titles(tab)[0].startswith("The 8 rules disagree on")
 
 
 @pytest.fixture
@@ -164,7 +158,7 @@ def test_walks_that_are_cancelled_or_fail(own, monkeypatch):
 
     monkeypatch.setattr(rule_words, "Walking", Mock(side_effect=BadInput("made with other weights")))
     wait(press(tab, EVERY_RULE))
-    assert "made with other weights" in said(tab) and len(titles(tab)) == 3
+    assert "made with other weights" in said(tab) and len(titles(tab)) == 2
 
 
 def test_a_mapped_run_is_exact_for_its_rule_at_every_dial(folder, monkeypatch):
@@ -195,7 +189,7 @@ def test_a_bad_link_is_named_and_the_page_opens(folder):
         ({"rule": "strict", "dial": "0.9"}, "has none"),
     ):
         tab = opened(**link)
-        assert sentence in said(tab) and "<script>" not in said(tab) and len(titles(tab)) == 3
+        assert sentence in said(tab) and "<script>" not in said(tab) and len(titles(tab)) == 2
 
 
 def test_rule_dial_and_run_are_in_the_link_and_stay_on_a_visit_to_explore(folder):
@@ -263,15 +257,10 @@ def test_other_rules_can_be_matched_and_the_shift_test_names_rules_that_change(f
     assert list(alike.index) == list(RULES) and list(table(tab).index) == list(FIRST) and "rules" not in address(tab)
 
 
-def test_tables_and_links_hold_the_same_and_a_sentence_counts_changed_verdicts():
+def test_links_hold_the_same_and_a_sentence_counts_changed_verdicts():
     assert rule_words.shift_words(20.0, {"MARS at θ = 0.90": 2, "Strict": 0}) == (
         "Adding 20 to every logit changes no probability, but 2 verdicts of MARS at θ = 0.90."
     )
-    found = branching(node_laws(toy_run(temperature=1.0, gamma=3)), 2)
-    frame = rule_words.branch_frame(found)
-    assert frame["depth"].tolist() == [1, 2, 3] and frame["children"].tolist() == [2, 2, 2]
-    for name, values in ({"one child": found.alone} | found.acceptance).items():
-        assert frame[name].tolist() == values.tolist()
     for view in (RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)):
         assert RulesPageState().opened(to_parameters(view, run="x y&z=1")) == Opened(view) == fitted(view, toy_run())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from mars_viz import cli, site
+from mars_viz import cli
 from mars_viz.analysis.alignment import align_runs
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput
@@ -169,26 +169,21 @@ def test_lessons_embedded_runs_and_links(opened, folder: Path) -> None:
     expect(tab.locator(".explorer").first).to_have_attribute("data-theme", "dark")
 
 
-def test_long_runs_thresholds_lone_runs_and_missing_data(opened, folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr(site, "WHOLE", 10)
-    for module in ("mars_viz.components.explorer.payload", "mars_viz.site"):
-        monkeypatch.setattr(f"{module}.WINDOW", 5)
-    long = write_site([replace(story(), map=None)], folder / "long")
-    address = f"{long.as_uri()}/runs/{named_runs([story()])[0].name}.html"
+def test_lone_runs_thresholds_and_missing_data(opened, folder: Path) -> None:
+    lone = write_site([replace(story(), map=None)], folder / "lone")
+    address = f"{lone.as_uri()}/runs/{named_runs([story()])[0].name}.html"
     tab = opened(address)
     tab.locator(".stream .t:visible").first.click()
     tab.keyboard.press("End")
     last = story().rounds[-1].speculation
     logit = float(last.top_logits[len(last) - 1, 0])  # of the row that judges the last draft
     expect(tab.locator(".inspector").first).to_contain_text(number(logit))
-    windows = sorted((long / "data").glob("*.w*.js"))
-    assert len(windows) == -(-len(story().rounds) // 5)
-    tab.goto(f"{long.as_uri()}/compare.html")
+    tab.goto(f"{lone.as_uri()}/compare.html")
     expect(tab.locator("main")).to_contain_text("one run alone")
     made = (run := cut_run("svip")).map
     tab.goto(f"{write_site({'cut': run}, folder / 'cut').as_uri()}/runs/cut.html#cuts=1&dial={made.span.high}")
     expect(tab.locator(".sentence")).to_contain_text(f": {len(made.at(made.span.high).rounds)} target pass")
-    (missing := next(file for file in (long / "data").glob("*.js") if file not in windows)).unlink()
+    (missing := next((lone / "data").glob("*.js"))).unlink()
     with tab.context.browser.new_context(offline=True) as bare:
         tab = bare.new_page()
         tab.goto(address)

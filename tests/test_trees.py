@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +23,6 @@ from mars_viz.analysis.map_grid import map_grid, round_times
 from mars_viz.analysis.metrics import summary
 from mars_viz.axis import RuleDial
 from mars_viz.errors import BadInput
-from mars_viz.figures.svg import token_strip
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
 from mars_viz.recording import Mapping, Recording, record
 from mars_viz.records import Emission, Outcome, Policy, Speculation, Timing, chain
@@ -382,17 +380,6 @@ def test_numbers_of_a_tree_count_its_nodes_and_its_path(tree: Run) -> None:
         expected = np.flatnonzero(round_.speculation.parents + 1 == round_.decision.row).tolist()
         assert round_.stopped_by == (expected if round_.emission is Outcome.CORRECTED else [])
     assert any(len(round_.stopped_by) > 1 for round_ in tree.rounds)
-
-
-def test_a_picture_of_a_tree_s_text_shows_the_path_and_where_it_stopped(tree: Run) -> None:
-    words = []
-    for round_ in tree.rounds:
-        nodes = (*round_.decision.kept[: round_.kept], *round_.stopped_by)
-        words += [round_.speculation.tokens[node] for node in nodes]
-        words += [] if round_.emission is None else [round_.decision.emitted]
-    shown = re.findall(r'textLength="[^"]*"[^>]*>([^<]*)</text>', token_strip(tree))
-    for label, token in zip(shown, words, strict=True):
-        assert tree.pieces[int(token)].text.strip()[1:] in label
 
 
 def test_a_tree_s_timings_are_those_of_drafting_to_its_depth_and_of_no_other_size(tree: Run) -> None:

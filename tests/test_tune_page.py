@@ -438,8 +438,9 @@ def test_the_load_is_shown_from_stored_rounds_and_measured_on_request(empty, mon
     monkeypatch.setattr(Worker, "_add", lambda worker, job, names: asked.append(job.work))
     tab.selectbox(key="load-most").set_value(8)
     clicked(settled(tab.run()), "measure-load-a")
-    assert asked[-1].args[0] == result.plan.settings and asked[-1].keywords == {"most": 8}
-    asked[-1].args[1](BATCHES)
+    find, keep = asked[-1].args
+    assert find.args[0] == result.plan.settings and find.keywords == {"most": 8}
+    keep(BATCHES)
     settled(tab.run())
     assert "With γ = 3 speculation pays with up to" in notes(tab) and "× with 16 (modelled)" in titles(tab)[-1]
     assert list(frames(tab)[0].value["texts at once"]) == ["1", "4", "16"]
@@ -481,7 +482,7 @@ def test_trees_and_the_choice_among_siblings_are_swept(empty, monkeypatch):
     settled(tab.multiselect(key="sweep-rules").set_value([]).run())
     assert "at least one rule" in notes(clicked(tab, "sweep-begin"))
     settled(tab.multiselect(key="sweep-rules").set_value(["mars", "lenience"]).run())
-    settled(tab.segmented_control(key="sweep-draft").set_value("Tree").run())
+    settled(tab.selectbox(key="sweep-draft").set_value("dynamic").run())
     assert "sweep-gamma" not in keys(tab)
     tab.number_input(key="sweep-nodes").set_value(8)
     tab.selectbox(key="sweep-siblings").set_value(Policy.LONGEST)

@@ -18,7 +18,6 @@ from sweep_cases import COSTS, timing, toy_sweep, write_evidence
 from mars_viz import locks, writer
 from mars_viz.errors import BadInput
 from mars_viz.race import RaceStore, load_race, save_race
-from mars_viz.race import write_zip as race_zip
 from mars_viz.report import report_html
 from mars_viz.report.page import write_report
 from mars_viz.runfiles import save_run
@@ -58,7 +57,7 @@ def everything(folder: Path) -> None:
     kept.rename("three", "Cut short")
     save_run(RUN, folder / "saved")
     save_race(toy_race(), races / "one")
-    RaceStore(races).bring(race_zip(races / "one"), "two")
+    RaceStore(races).save(toy_race(), "two")
     RaceStore(races).rename("two", "Mine")
     a_sweep(sweeps)
     a_sweep(sweeps, 5)
@@ -163,7 +162,6 @@ def readable(folder: Path) -> set[str]:
     ways |= {f"run {kept.name}": partial(read, runs.find(kept.name).path) for kept in runs.list()}
     for entry in races.list():
         ways[f"race {entry.path.name}"] = partial(load_race, entry.path)
-        ways[f"zip of {entry.path.name}"] = partial(race_zip, entry.path)
     for path in [entry.path for entry in store.list_sweeps(folder / "sweeps") if not entry.error]:
         ways |= {
             "sweep": partial(load_sweep, path),
@@ -186,7 +184,7 @@ def test_links_of_other_users_are_not_read_and_pipes_not_waited_for(tmp_path):
     before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"a reader waits for {path}"))
     paths = [path for name in ("runs", "sweeps") for path in sorted((shelf / name).rglob("*"))]
     paths = [path for path in paths if path.name not in ("lock", ".lock")]
-    assert len(listed) == 13 and len(paths) > 40
+    assert len(listed) == 11 and len(paths) > 40
     links = paths[4::9] if os.geteuid() == 0 else []  # only root makes links in another's name
     for number, path in enumerate([*links, *[path for path in paths if path.is_file()][4::9]]):
         path.rename(elsewhere)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from enum import Enum
 
 import numpy as np
@@ -19,9 +20,9 @@ from mars_viz.records import first_difference
 from mars_viz.run import Piece, Run
 
 SHORTEST = 3  # minimum length, in tokens or words, of a common stretch after the first difference
-LONGEST = 5000
-"""Maximum number of tokens or words after the first difference for a search of common stretches, which would take too
-long."""
+LONGEST = 2000
+"""Maximum number of tokens or words after the first difference for a search of common stretches. In texts that loop it
+takes up to the cube of their number."""
 
 
 class Unit(Enum):
@@ -120,8 +121,9 @@ def _met_again(left: Sequence[Hashable], right: Sequence[Hashable], unit: Unit) 
         return
     sizes = [[len(str(word)) if unit is Unit.CHARACTERS else 1 for word in words] for words in (ours, theirs)]
     at, other = (np.cumsum([0, *each]) for each in sizes)  # units before each word or token, then the total
-    for a, b, count in _shared_stretches(ours, theirs):
-        yield int(at[a]), int(other[b]), int(at[a + count] - at[a])
+    for a, b, count in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
+        if count >= SHORTEST:
+            yield int(at[a]), int(other[b]), int(at[a + count] - at[a])
 
 
 def _side(places: np.ndarray, prefix: int, shared: Sequence[tuple[int, int]], partners: list[int | None]) -> Side:
@@ -142,36 +144,6 @@ def _partners(starts: Sequence[int], others: Sequence[int]) -> list[int | None]:
     """Return the index of each start among the others, None if it is not there."""
     index = {start: place for place, start in enumerate(others)}
     return [index.get(start) for start in starts]
-
-
-def _shared_stretches(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int, int]]:
-    """Return the longest common stretch, then the longest on either side of it and so on, in order: starts and size.
-
-    Finds what difflib finds without junk, of at least `SHORTEST` units; of equally long ones the first in `ours`, then
-    in `theirs`. difflib takes the cube of the length for texts that loop, as those at a loose setting do.
-    """
-    codes = {unit: code for code, unit in enumerate(dict.fromkeys([*ours, *theirs]))}
-    left, right = (np.array([codes[unit] for unit in units], np.int64) for units in (ours, theirs))
-    stretches, waiting = [], [(range(len(ours)), range(len(theirs)))]
-    while waiting:
-        a, b = waiting.pop()
-        start, other, size = _longest(left[a.start : a.stop], right[b.start : b.stop])
-        if size >= SHORTEST:
-            start, other = a.start + start, b.start + other
-            stretches.append((start, other, size))
-            waiting.append((range(a.start, start), range(b.start, other)))
-            waiting.append((range(start + size, a.stop), range(other + size, b.stop)))
-    return sorted(stretches)
-
-
-def _longest(left: np.ndarray, right: np.ndarray) -> tuple[int, int, int]:
-    """Return starts and size of the longest common stretch."""
-    best, sizes = (0, 0, 0), np.zeros(len(right) + 1, np.int64)  # sizes of common ends at the present unit of `left`
-    for place, code in enumerate(left.tolist(), 1):
-        sizes[1:] = np.where(right == code, sizes[:-1] + 1, 0)
-        if (size := int(sizes.max())) > best[2]:
-            best = place - size, int(sizes.argmax()) - size, size
-    return best
 
 
 @dataclass(frozen=True, slots=True)

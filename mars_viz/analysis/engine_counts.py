@@ -22,11 +22,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.engines import AcceptanceCounts, Counts, RequestTotals
+from mars_viz.analysis.engines import CONTRADICTORY, AcceptanceCounts, Counts, RequestTotals
 from mars_viz.errors import RunFileError
 
 MAX_LISTS = 1_000_000  # lists and objects in a file; each takes twenty times the bytes that write it
@@ -38,7 +39,6 @@ WANTED = (
 )
 _SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 _DONE = object()
-_GROWING = {"content", "tokens", "token_logprobs", "top_logprobs", "token_ids"}  # lists of a choice, chunk after chunk
 
 
 def values_in(text: str) -> list[Any]:
@@ -81,7 +81,8 @@ def _after_space(text: str, place: int) -> int:
 
 
 def _merged(found: list[tuple[Any, bool]]) -> list[Any]:
-    """Merge the chunks of each stream. A chunk without an id belongs to the stream of the chunk before it."""
+    """Merge the chunks of each stream: the last value of each field stays. A chunk without an id belongs to the stream
+    of the chunk before it."""
     values, streams, key = list[Any](), dict[Any, dict[str, Any]](), None
     for value, event in found:
         if value is _DONE:
@@ -93,35 +94,13 @@ def _merged(found: list[tuple[Any, bool]]) -> list[Any]:
             info = value.get("meta_info")
             name = value.get("id") or (info.get("id") if isinstance(info, dict) else None)
             key = key if name is None else (str(name), str(value.get("index")))
-            if key in streams:
-                _extend(streams[key], value)
-            else:
-                values.append(streams.setdefault(key, value))
+            if key not in streams:
+                values.append(streams.setdefault(key, {}))
+            streams[key] |= {each: part for each, part in value.items() if part not in (None, [])}
             if value.get("stop") is True:  # llama.cpp's own route ends without [DONE]
                 streams.pop(key, None)
                 key = None
     return values
-
-
-def _extend(found: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add a chunk to a response: lists of tokens grow, the last value of anything else stays."""
-    for key, value in more.items():
-        old = found.get(key)
-        if value is None or value == []:
-            found.setdefault(key, value)
-        elif key in _GROWING and isinstance(old, list) and isinstance(value, list):
-            old.extend(value)
-        elif key == "logprobs" and isinstance(old, dict) and isinstance(value, dict):
-            _extend(old, value)
-        elif key == "choices" and isinstance(old, list) and isinstance(value, list):
-            by_index = {str(each.get("index")): each for each in old if isinstance(each, dict)}
-            for choice in (each for each in value if isinstance(each, dict)):
-                if (index := str(choice.get("index"))) in by_index:
-                    _extend(by_index[index], choice)
-                else:
-                    old.append(choice)
-        else:
-            found[key] = value
 
 
 MAX_STEPS = 5_000_000  # maximum number of steps of all requests of a file; a small histogram can claim any number
@@ -153,12 +132,11 @@ def counts_in(values: Sequence[Any]) -> tuple[list[tuple[EngineRequest, Any]], i
         name = label if label and isinstance(label, str) else f"request {number}"
         try:
             counts = engine[2](response, holds, name)
-        except _Contradiction as error:
-            raise RunFileError(f"The counts of {name} cannot be used: {error}. Export them again.") from error
+        except ValueError as error:
+            raise RunFileError(CONTRADICTORY.format(name)) from error
         requests.append(((engine[0], counts), response))
         steps += counts.steps or 0
-        if steps > MAX_STEPS:
-            raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
+        _check_size(steps)
     if not requests:
         raise RunFileError(f"The file has no counts of speculative decoding. {WANTED}")
     return requests, len(responses) - len(requests)
@@ -204,10 +182,9 @@ def _sglang(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     completion = _completion(value, holds)
     histogram = _list(holds, "spec_correct_drafts_histogram", "spec_accept_histogram") or None
     if histogram is not None:
-        _check(sum(histogram) <= MAX_STEPS, f"it has more than {MAX_STEPS:,} steps")
-        _check(sum(histogram) == steps, "the histogram does not add up to spec_verify_ct")
+        _check_size(sum(histogram))
         total = sum(length * often for length, often in enumerate(histogram))
-        _check(accepted in (None, total), "the histogram holds another number of accepted tokens")
+        _check(sum(histogram) == steps and accepted in (None, total))
         accepted = total
     gamma = None if not steps or not drafted or drafted % steps else drafted // steps  # else drafts vary in length
     if histogram is None or gamma is None or drafted is None:
@@ -241,10 +218,8 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
     drafted, completion = _count(holds, "total_draft_tokens"), _completion(value, holds)
     mean = _holding(value, "avg_decoded_tokens_per_iter").get("avg_decoded_tokens_per_iter")
     mean = mean if isinstance(mean, int | float) and mean > 0 else None
-    _check(
-        drafted != 0 or mean is None or mean <= 1,
-        f"it says that nothing was drafted, and {mean} tokens a pass; releases before 2026-07 write zeros there",
-    )
+    if drafted == 0 and mean is not None and mean > 1:
+        raise RunFileError(f"The counts of {name} are zeros, as TensorRT-LLM wrote before 2026-07. Update it.")
     if steps is None and completion and mean:
         passes = round(completion / mean)
         steps = passes if passes and abs(completion / passes - mean) <= 1e-3 * mean else None
@@ -252,21 +227,16 @@ def _tensorrt_llm(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
 
 
 def _recorded(value: Any, holds: Mapping[str, Any], name: str) -> Counts:
-    """Return the counts of AIPerf's `SpecDecodeAcceptanceRecord`: its integers must fit, as AIPerf demands.
-
-    Its histogram is sparse. Sums are returned if neither the longest draft nor the drafts' lengths are known.
-    """
+    """Return the counts of AIPerf's `SpecDecodeAcceptanceRecord`, whose histogram is sparse. Sums are returned if
+    neither the longest draft nor the drafts' lengths are known."""
     histogram = _by_number(holds, "acceptance_histogram")
-    ratios = ("mean_acceptance_length", "draft_acceptance_rate")
-    for key in ratios:
-        _check(type(holds.get(key)) in (int, float) and math.isfinite(holds[key]), f"{key} is no number")
     longest, drafted = _count(holds, "num_spec_tokens"), _list(holds, "per_step_drafted")
     total, steps, completion = (_count(holds, key) for key in ("num_draft_tokens", "num_spec_steps", _COMPLETION))
     gamma = longest
     if gamma is None:  # the smallest that fits
         gamma = max([0, *histogram, *(drafted or []), -(-(total or 0) // max(steps or 0, 1))])
     dense = [histogram.get(depth, 0) for depth in range(min(gamma, MAX_DRAFT) + 1)]
-    metrics = {**holds, **dict.fromkeys(ratios), "acceptance_histogram": dense, "num_spec_tokens": gamma}
+    metrics = {**holds, "acceptance_histogram": dense, "num_spec_tokens": gamma}
     counts = _vllm_counts(metrics, name, completion)
     if longest is None and drafted is None:
         return RequestTotals(name, counts.accepted_total, counts.drafted_total, counts.steps, None, completion)
@@ -301,18 +271,19 @@ def _completion(value: Any, holds: Mapping[str, Any]) -> int | None:
     return _count(holds if _COMPLETION in holds else _holding(value, _COMPLETION), _COMPLETION)
 
 
-class _Contradiction(Exception):
-    """An inconsistency in one request's counts."""
-
-
-_MISFIT = "does not fit the other numbers"
 _COMPLETION = "completion_tokens"
 _BY_LENGTH = "acceptance_histogram_by_draft_length"  # of vLLM after 0.33
 
 
-def _check(condition: Any, otherwise: str) -> None:
-    if not condition:
-        raise _Contradiction(otherwise)
+def _check(fits: bool) -> None:
+    if not fits:
+        raise ValueError("contradictory counts")
+
+
+def _check_size(steps: int, draft: int = 0) -> None:
+    if steps > MAX_STEPS or draft > MAX_DRAFT:
+        words = f"{MAX_STEPS:,} steps in it, or {MAX_DRAFT:,} tokens in a draft"
+        raise RunFileError(f"There are more than {words}. Split it into smaller files.")
 
 
 def _is_count(value: Any) -> bool:
@@ -320,29 +291,27 @@ def _is_count(value: Any) -> bool:
 
 
 def _count(holds: Mapping[str, Any], *keys: str) -> int | None:
-    """Return the value under the first of these names, or None."""
+    """Return the value under the first of these names, or None. Raises ValueError if it is no count."""
     count = next((holds[key] for key in keys if holds.get(key) is not None), None)
-    _check(count is None or _is_count(count), f"{keys[0]} is no count")
+    _check(count is None or _is_count(count))
     return count
 
 
 def _list(holds: Mapping[str, Any], *keys: str) -> list[int] | None:
-    """Return the list under the first of these names, or None."""
+    """Return the list under the first of these names, or None. Raises ValueError if it is no list of counts."""
     values = next((holds[key] for key in keys if holds.get(key)), holds.get(keys[0]))
-    counts = values is None or (isinstance(values, list) and all(map(_is_count, values)))
-    _check(counts, f"{keys[0]} is no list of counts")
+    _check(values is None or (isinstance(values, list) and all(map(_is_count, values))))
     return values
 
 
 def _by_number(holds: Mapping[str, Any], key: str) -> dict[int, Any]:
     """Return the object under this name, whose keys are numbers, with counts or lists of counts."""
     found = holds.get(key)
-    fits = isinstance(found, Mapping) and all(
-        number.isdecimal() and len(number) < 5 and (_is_count(each) or _list(found, number))
-        for number, each in found.items()
-    )
-    _check(fits, f"{key} {_MISFIT}")
-    return {int(number): each for number, each in found.items()} if isinstance(found, Mapping) else {}
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{key} is no object")
+    for number, each in found.items():
+        _check(len(number) < 5 and (_is_count(each) or _list(found, number) is not None))
+    return {int(number): each for number, each in found.items()}
 
 
 def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
@@ -390,39 +359,30 @@ def _vllm_counts(metrics: Mapping[str, Any], name: str, completion: int | None) 
     """Return the counts of a `speculative_decoding` object for a text of `completion` tokens."""
     keys = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "num_spec_tokens")
     sums = [count for key in keys if (count := _count(metrics, key)) is not None]
-    _check(len(sums) == len(keys), f"it needs {', '.join(keys)}")
+    _check(len(sums) == len(keys))
     steps, accepted_total, drafted_total, gamma = sums
-    many = f"it has more than {MAX_STEPS:,} steps, or {MAX_DRAFT:,} tokens in a draft"
-    _check(steps <= MAX_STEPS and gamma <= MAX_DRAFT, many)
+    _check_size(steps, gamma)
     histogram, per_step = _list(metrics, "acceptance_histogram") or [], _list(metrics, "per_step_accepted")
-    _check(len(histogram) == gamma + 1 and sum(histogram) == steps, f"acceptance_histogram {_MISFIT}")
+    _check(len(histogram) == gamma + 1 and sum(histogram) == steps)
     drafted = None
     if per_step is not None:
         accepted, drafted = np.array(per_step, np.int64), _list(metrics, "per_step_drafted")
     elif metrics.get(_BY_LENGTH) is not None:
-        accepted, drafted = _by_draft_length(_by_number(metrics, _BY_LENGTH), steps)
+        accepted, drafted = _by_draft_length(_by_number(metrics, _BY_LENGTH))
     else:
         accepted = np.repeat(np.arange(gamma + 1), histogram)
     if drafted is None and drafted_total == steps * gamma:
         drafted = [gamma] * steps
-    same = accepted.max(initial=0) <= gamma and np.bincount(accepted, minlength=gamma + 1).tolist() == histogram
-    _check(same and int(accepted.sum()) == accepted_total, f"per_step_accepted or another list {_MISFIT}")
-    ratios = {"mean_acceptance_length": (steps, steps + accepted_total)}
-    ratios["draft_acceptance_rate"] = (drafted_total, accepted_total)
-    for key, (whole, part) in ratios.items():
-        if (value := metrics.get(key)) is not None and whole:
-            near = type(value) in (int, float) and math.isclose(value, part / whole, rel_tol=1e-4, abs_tol=1e-4)
-            _check(near, f"{key} {_MISFIT}")
+    _check(np.bincount(accepted, minlength=gamma + 1).tolist() == histogram and accepted.sum() == accepted_total)
     array, ordered = None if drafted is None else np.array(drafted, np.int64), per_step is not None
     return AcceptanceCounts(
         name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1, empty_drafts=True
     )
 
 
-def _by_draft_length(histograms: Mapping[int, Any], steps: int) -> tuple[np.ndarray, list[int]]:
+def _by_draft_length(histograms: Mapping[int, Any]) -> tuple[np.ndarray, list[int]]:
     """Return accepted and drafted tokens of each step from a histogram for each draft length."""
-    fits = all(isinstance(each, list) and len(each) == length + 1 for length, each in histograms.items())
-    _check(fits and sum(map(sum, histograms.values())) == steps, f"{_BY_LENGTH} {_MISFIT}")
+    _check(all(isinstance(each, list) and len(each) == length + 1 for length, each in histograms.items()))
     accepted = [np.repeat(np.arange(len(each)), each) for each in histograms.values()]
     drafted = [length for length, each in histograms.items() for _ in range(sum(each))]
     return np.concatenate([np.empty(0, np.int64), *accepted]), drafted
@@ -470,14 +430,10 @@ def _scrapes(text: str) -> list[dict[Series, float]]:
     """Return the samples of each scrape: one that comes again begins the next."""
     scrapes = list[dict[Series, float]]()
     for prefix, name, labels, value in _SAMPLE.findall(text):
-        base = name.removesuffix("_created").removesuffix("_total")
+        base = name.removesuffix("_total")
         if base not in _COUNTERS:
             continue
-        series = (
-            _PREFIXES[prefix],
-            base + "_created" * name.endswith("_created"),
-            tuple(sorted(_LABEL.findall(labels))),
-        )
+        series = _PREFIXES[prefix], base, tuple(sorted(_LABEL.findall(labels)))
         try:
             number = float(value)
         except ValueError as error:
@@ -493,16 +449,11 @@ def _counted(scrapes: Sequence[Mapping[Series, float]]) -> dict[Series, int]:
     counts = dict[Series, int]()
     for series in dict.fromkeys(series for scrape in scrapes for series in scrape):
         values = [scrape[series] for scrape in scrapes if series in scrape]
-        created = series[1].endswith("_created")
-        if any(
-            later != before if created else later < before for before, later in zip(values, values[1:], strict=False)
-        ):
+        if any(later < before for before, later in pairwise(values)):
             raise RunFileError(
                 "The scrapes are of several servers, or of one that was started again in between. Give the scrapes of "
                 "one server since its last start."
             )
-        if created:
-            continue
         count = values[-1] - (values[0] if len(scrapes) > 1 and series in scrapes[0] else 0)
         if not (math.isfinite(count) and count == int(count) and 0 <= count < _LARGEST):
             raise RunFileError(f"The counter {series[1]} has {count:g}, which is no count. Save the metrics again.")
@@ -526,7 +477,7 @@ def _counts(engine: str, name: str, sums: Mapping[tuple[str, int], int]) -> Coun
     if steps and drafted is not None and sum(positions) == accepted and positions:
         uniform = drafted == steps * len(positions)
         falling = [steps, *positions, 0]
-        histogram = [more - fewer for more, fewer in zip(falling, falling[1:], strict=False)]
+        histogram = [more - fewer for more, fewer in pairwise(falling)]
         if min(histogram) >= 0 and steps <= MAX_STEPS and (uniform or engine == "vLLM"):  # vLLM has all its positions
             depths = np.repeat(np.arange(len(histogram)), histogram)
             each = np.full(steps, len(positions)) if uniform else None

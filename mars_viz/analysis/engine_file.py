@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mars_viz.analysis.engine_counts import EngineRequest, counters_in, counts_in, values_in
-from mars_viz.analysis.engines import AcceptanceCounts, Counts, resampled
+from mars_viz.analysis.engines import AcceptanceCounts, Counts
 from mars_viz.bounds import LONGEST_DRAFT, TOKENS, VOCABULARY, WIDEST
 from mars_viz.errors import RunFileError, SettingError
 from mars_viz.words import counted
@@ -41,7 +41,6 @@ class ServedRounds:
     texts: tuple[str, ...]  # [T]; the texts of its tokens
     counts: AcceptanceCounts  # counts of its rounds, in order, with the drafted tokens of each
     best: np.ndarray  # float64 [T, 2]; the target's two largest logits at each token, NaN if unknown
-    raw: bool  # False for log-probabilities, which give a margin and no ratio
 
     def __post_init__(self) -> None:
         """Raise RunFileError if the rounds do not add up to the text, or lack their drafts."""
@@ -90,7 +89,7 @@ class ServedRounds:
         """float64 [T]; z2 / z1; NaN if unknown or z1 <= 0."""
         first, second = self.best.T
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(self.raw & (first > 0), second / first, np.nan)
+            return np.where(first > 0, second / first, np.nan)
 
     @property
     def tau(self) -> float:
@@ -99,57 +98,37 @@ class ServedRounds:
         return (len(self.texts) - min(self.counts.prefilled, len(self.texts))) / steps if steps else float("nan")
 
 
+DIALS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)  # values of θ for tables of bounds
+
+
 @dataclass(frozen=True, slots=True)
 class RejectionBound:
-    """The maximum number of rejections in some texts that a threshold could have forgiven. The drafted token is
-    unknown. MARS forgives only the runner-up, and only if the two best logits are close."""
+    """The maximum number of rejections in some texts that θ could have forgiven. The drafted token is unknown. MARS
+    forgives only the runner-up, and only if the two best logits are close."""
 
     rejections: int  # rejected drafted tokens, the first of each round
-    unknown: int  # rejections whose two best logits are unknown; any threshold might forgive them
-    values: np.ndarray
-    """float64, rising; z2/z1 at the other rejections, or z1 - z2 for log-probabilities. Values that no threshold
-    forgives are left out."""
-    by_ratio: bool  # True for ratios, compared with θ; False for margins, compared with m of `mars-margin`
+    unknown: int  # rejections whose two best logits are unknown; any θ might forgive them
+    ratios: np.ndarray  # float64, rising; z2/z1 at the other rejections, without those that no θ forgives
+
+    @classmethod
+    def of(cls, texts: Sequence[ServedRounds]) -> RejectionBound:
+        """Return the bound of these texts together."""
+        ratios = np.concatenate([np.empty(0), *(each.ratio[each.corrected] for each in texts)])
+        best = np.concatenate([np.empty((0, 2)), *(each.best[each.corrected] for each in texts)])
+        return cls(len(ratios), int(np.isnan(best).any(1).sum()), np.sort(ratios[~np.isnan(ratios)]))
 
     def at(self, dial: float) -> int:
-        """Return the maximum number at this θ or m."""
-        known = np.count_nonzero(self.values > dial if self.by_ratio else self.values < dial)
-        return self.unknown + int(known)
-
-    @property
-    def symbol(self) -> str:
-        """The threshold's symbol."""
-        return "θ" if self.by_ratio else "m"
-
-    @property
-    def dials(self) -> tuple[float, ...]:
-        """Thresholds for tables."""
-        return (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98) if self.by_ratio else (0.25, 0.5, 1.0, 2.0, 4.0)
+        """Return the maximum number at this θ."""
+        return self.unknown + int(np.count_nonzero(self.ratios > dial))
 
     @property
     def sentence(self) -> str:
         """The meaning of the bound."""
-        near = "z2/z1 is above θ" if self.by_ratio else "z1 - z2 is below m"
-        lacking = f"At {counted(self.unknown, 'rejection')} the engine reports no logits; they count as forgiven."
+        lacking = f" At {counted(self.unknown, 'rejection')} the engine reports no logits; they count as forgiven."
         return (
             "The engine does not report rejected tokens, so this is a bound: MARS forgives only the target's "
-            f"runner-up, and only if {near}. {lacking if self.unknown else ''}"
-        ).strip()
-
-
-def rejection_bound(texts: Sequence[ServedRounds]) -> RejectionBound:
-    """Return the limit for these texts together, whose logits are of one kind. Raises RunFileError for two kinds."""
-    if len({each.raw for each in texts}) > 1:
-        raise RunFileError("Some responses hold raw logits and some log-probabilities. Read them one after the other.")
-    by_ratio = all(each.raw for each in texts)
-    values_known, unknown, rejections = [], 0, 0
-    for each in texts:
-        rejected = each.corrected
-        values = (each.ratio if by_ratio else each.margin)[rejected]
-        lacking = np.isnan(each.best[rejected]).any(1)
-        values_known.append(values[~lacking & ~np.isnan(values)])
-        unknown, rejections = unknown + int(lacking.sum()), rejections + int(rejected.sum())
-    return RejectionBound(rejections, unknown, np.sort(np.concatenate([*values_known, np.empty(0)])), by_ratio)
+            f"runner-up, and only if z2/z1 is above θ.{lacking if self.unknown else ''}"
+        )
 
 
 ASKED = "logprobs: 20, return_token_ids: true, return_tokens_as_token_ids: true, temperature: 0"
@@ -186,10 +165,13 @@ def _served_rounds(counts: Counts, value: Any, words: Callable[[int], str] | Non
     arrays = [np.array(row) for row in rows if row]
     largest = max((np.exp(np.minimum(row, 1.0)).sum() for row in arrays), default=0.0)
     # log-probabilities are never above 0, and no token's sum exceeds 1
-    raw = any(row.max() > 0 for row in arrays) or not 0.01 <= largest <= 1.001
+    if not any(row.max() > 0 for row in arrays) and 0.01 <= largest <= 1.001:
+        raise RunFileError(
+            f"{name} holds log-probabilities, and rules need raw logits. Start vLLM with --logprobs-mode raw_logits."
+        )
     prompt = _ids(choice.get("prompt_token_ids")) or _ids(value.get("prompt_token_ids"))
     model = value.get("model") if isinstance(value.get("model"), str) else ""
-    return ServedRounds(name, model, prompt, ids, tuple(texts), counts, best, bool(raw))
+    return ServedRounds(name, model, prompt, ids, tuple(texts), counts, best)
 
 
 _Told = tuple[str | None, int | None, float, tuple[float, ...]]
@@ -424,8 +406,7 @@ class EngineFile:
         engines = ", ".join(dict.fromkeys(engine for engine, _ in self.requests))
         if not self.scrapes:
             without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""
-            over = resampled([counts for _, counts in self.requests])
-            return f"{engines}: {counted(len(self.requests), 'request')}{without}. 95 % intervals over {over}."
+            return f"{engines}: {counted(len(self.requests), 'request')}{without}. 95 % intervals over requests."
         when = "since the server started"
         if self.scrapes > 1:
             when = f"between the first and the last of {self.scrapes} scrapes"

@@ -1,6 +1,6 @@
 """Acceptance by every engine's and paper's definition: formulas with their sources, and a table of requests under each.
 
-Formulas were read in the named sources, except EAGLE's, which is from a catalogue of definitions.
+The definitions are in engines.toml. Formulas were read in the named sources, except EAGLE's, which is from a catalogue.
 Two differences are not visible in a formula. An engine's completion count includes the token that its prefill emits; a
 run's does not, because its first token comes from the first round. Engines count accepted tokens before the text is cut
 at its end, as `AcceptanceCounts.accepted` does. A share of the text's tokens can count only tokens of the text.
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +22,8 @@ import numpy as np
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, divided, interval
 from mars_viz.errors import RunFileError, SettingError
 from mars_viz.records import Round
+
+CONTRADICTORY = "The acceptance counts of {!r} contradict each other. Export them again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class AcceptanceCounts:
             or (self.drafted is not None and int(most.sum()) != self.drafted_total)
             or (self.completion_tokens or 0) < 0
         ):
-            raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+            raise RunFileError(CONTRADICTORY.format(self.name))
 
     @classmethod
     def of_rounds(
@@ -105,7 +109,7 @@ class RequestTotals:
         accepted, drafted = self.accepted_total or 0, self.drafted_total
         values = (value for value in (self.accepted_total, drafted, self.steps, self.completion_tokens) if value)
         if min(values, default=0) < 0 or (drafted is not None and accepted > drafted):
-            raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+            raise RunFileError(CONTRADICTORY.format(self.name))
 
     @property
     def drafts(self) -> int | None:
@@ -117,7 +121,7 @@ Counts = AcceptanceCounts | RequestTotals  # counts of a request, as detailed as
 
 
 class Totals(NamedTuple):
-    """Arguments of formulas, float64 [...] each: one entry per request or step, or sums or means over them."""
+    """Arguments of formulas, float64 [...] each: one entry per request, or sums or means over them."""
 
     accepted: np.ndarray  # drafted tokens that verification accepted; NaN if unknown, as in all fields
     reached: np.ndarray  # accepted tokens in the text
@@ -137,28 +141,6 @@ def totals_of(requests: Sequence[Counts]) -> Totals:
         for name in names  # None becomes NaN
     )
     return Totals(accepted, reached, drafted, steps, drafts, steps * gamma, steps * (gamma + 1), completion)
-
-
-def totals_by_step(request: AcceptanceCounts) -> Totals:
-    """Return the totals with one entry per step of this request, [R]; NaN for values known only in sum."""
-    accepted, ones = request.accepted.astype(np.float64), np.ones(request.steps)
-    drafted = None if request.drafted is None else request.drafted.astype(np.float64)
-    verified, completion = np.cumsum(request.accepted + 1), request.completion_tokens
-    total = int(verified[-1]) if len(verified) else 0
-    if completion is None or request.prefilled or completion > total or (completion < total and not request.ordered):
-        written = np.full(request.steps, np.nan)
-    else:
-        written = np.diff(np.minimum(verified, completion), prepend=0).astype(np.float64)
-    return Totals(
-        accepted=accepted,
-        reached=np.minimum(accepted, written),
-        drafted=np.full(request.steps, np.nan) if drafted is None else drafted,
-        steps=ones,
-        drafts=ones if drafted is None or request.empty_drafts else (drafted > 0).astype(np.float64),
-        nominal=ones * request.gamma,
-        slots=ones * (request.gamma + 1),
-        completion=written,
-    )
 
 
 def position_rates(counted: Sequence[Counts]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -219,6 +201,9 @@ def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> dict[str, Any]
     }
 
 
+Formula = Callable[[Totals], np.ndarray]
+
+
 class Pooling(Enum):
     """How requests are combined."""
 
@@ -232,119 +217,36 @@ class Definition:
 
     engine: str  # common name
     pooling: Pooling
-    length: Callable[[Totals], np.ndarray] | None
-    """Acceptance length from sums or means of one or several requests; None if not reported."""
-    length_formula: str  # in words; empty if not reported
     source: str  # file and version, or paper
     note: str  # other differences
-    rate: Callable[[Totals], np.ndarray] | None = None  # acceptance rate from sums or means; None if not reported
+    length: Formula | None = None  # acceptance length from sums or means; None if not reported
+    length_formula: str = ""  # in words; empty if not reported
+    rate: Formula | None = None  # acceptance rate from sums or means; None if not reported
     rate_formula: str = ""  # in words; empty if not reported
     bonus: str = "in the length only"  # whether the target's own token, correction or bonus, is counted
-    by_position: tuple[str, ...] = ()  # names of the reported rates of each position, as in `EngineRow`
+    by_position: Sequence[str] = ()  # names of the reported rates of each position, as in `EngineRow`
 
 
-DEFINITIONS: tuple[Definition, ...] = (
-    Definition(
-        "vLLM",
-        Pooling.POOLED,
-        lambda of: 1 + divided(of.accepted, of.drafts),
-        "1 + accepted / drafts",
-        "vllm/v1/spec_decode/metrics.py at 016a858; the per-request acceptance metrics page of its documentation",
-        "A step without a drafted token is no draft.",
-        rate=lambda of: divided(of.accepted, of.drafted),
-        rate_formula="accepted / drafted tokens",
-        by_position=("unconditional",),
-    ),
-    Definition(
-        "SGLang, scheduler",
-        Pooling.POOLED,
-        lambda of: divided(of.accepted + of.steps, of.steps),
-        "(accepted + batch) / forwards",
-        "python/sglang/srt/observability/scheduler_metrics_mixin.py at 00eef54",
-        "Its draft tokens include the root of the tree, so for a chain they are γ + 1. The log shows a window of "
-        "batches, not the whole run.",
-        rate=lambda of: divided(of.accepted + of.steps, of.slots),
-        rate_formula="(accepted + bonus) / (forwards × draft tokens)",
-        bonus="in the length and the rate",
-    ),
-    Definition(
-        "SGLang, per request",
-        Pooling.MEAN,
-        lambda of: divided(of.completion, of.steps),
-        "completion tokens / verify count",
-        "spec_accept_length and spec_accept_rate in a response's meta_info; an excerpt of the function that makes them",
-        "Newer versions divide the rate by the tokens that were really drafted. Without the overlap scheduler accepted "
-        "tokens past the text's end are taken out before they are counted.",
-        rate=lambda of: divided(of.accepted, of.nominal),
-        rate_formula="accepted / (verify count × (draft tokens - 1))",
-    ),
-    Definition(
-        "TensorRT-LLM",
-        Pooling.POOLED,
-        lambda of: 1 + divided(of.accepted, of.drafts),
-        "(accepted + requests) / requests, requests with a draft, in each iteration",
-        "specDecodingStats of its iteration statistics; an excerpt of the PyTorch executor that makes them",
-        "Pooled over iterations it is vLLM's length. It reports accepted and drafted tokens, but no rate.",
-    ),
-    Definition(
-        "llama.cpp",
-        Pooling.POOLED,
-        lambda of: 1 + divided(of.accepted, of.drafts),
-        "1 + accepted / steps",
-        "ggml-org/llama.cpp pull request 24536; an excerpt of the server's print_timings",
-        "The server's log has it for each request, its statistics for all of them.",
-        rate=lambda of: divided(of.accepted, of.drafted),
-        rate_formula="accepted / generated drafted tokens",
-        by_position=("unconditional",),
-    ),
-    Definition(
-        "specdec_bench",
-        Pooling.MEAN,
-        lambda of: divided(of.completion, of.steps),
-        "mean over turns of tokens / streamed steps",
-        "examples/specdec_bench/specdec_bench/metrics/acceptance_rate.py of NVIDIA Model-Optimizer at a2fbac7",
-        "Its rates are keyed by emitted tokens, bonus included: its key k is position k - 1 here. It counts streamed "
-        "pieces, so the prefill's token is a step of length 1, and the end of text is left out.",
-        by_position=("conditional", "joint"),
-    ),
-    Definition(
-        "SpecForge",
-        Pooling.MEAN,
-        lambda of: divided(of.completion, of.steps),
-        "mean over requests of completion tokens / verify count",
-        "specforge/benchmarks/sglang.py at a6b6b02",
-        "Its older benchmarks/benchmarker/utils.py pools the requests of a run, then averages runs.",
-    ),
-    Definition(
-        "EAGLE",
-        Pooling.POOLED,
-        lambda of: divided(of.accepted + of.steps, of.steps),
-        "tokens / forwards",
-        "τ of its papers; the counters in eagle/model/ea_model.py and eagle/model/utils.py at cb7e084 were read",
-        "Tokens after the end of text and past the limit are counted. Its logs hold the last forward's index from 0, "
-        "one less than the forwards.",
-    ),
-    Definition(
-        "LM Studio",
-        Pooling.POOLED,
-        None,
-        "",
-        "lmstudio.ai/docs/python/llm-prediction/speculative-decoding",
-        "A share of the output, not of the draft: whole blocks keep it at 1 - 1/(γ + 1) at most, however good the "
-        "drafter is. A last block that ends the text without its bonus token can lift it above that, a text of a "
-        "single block to 1. Accepted tokens past the text's end are not counted.",
-        rate=lambda of: divided(of.reached, of.completion),
-        rate_formula="accepted drafted tokens / predicted output tokens",
-        bonus="not counted",
-    ),
-)
-"""Every definition, in the order of the table."""
+FORMULAS: Mapping[str, Formula] = {
+    "1 + accepted per draft": lambda of: 1 + divided(of.accepted, of.drafts),
+    "tokens per step": lambda of: divided(of.accepted + of.steps, of.steps),
+    "completion per step": lambda of: divided(of.completion, of.steps),
+    "accepted per drafted": lambda of: divided(of.accepted, of.drafted),
+    "tokens per slot": lambda of: divided(of.accepted + of.steps, of.slots),
+    "accepted per nominal": lambda of: divided(of.accepted, of.nominal),
+    "reached per completion": lambda of: divided(of.reached, of.completion),
+}
+"""Formulas by their names in engines.toml."""
 
 
+def _definitions() -> Iterator[Definition]:
+    for entry in tomllib.loads((files(__package__) / "engines.toml").read_text("utf-8"))["definition"]:
+        figures = {name: FORMULAS[entry[name]] for name in ("length", "rate") if name in entry}
+        yield Definition(**entry | figures | {"pooling": Pooling[entry["pooling"]]})
+
+
+DEFINITIONS = tuple(_definitions())  # in the order of the table
 _POSITIONS = ("unconditional", "conditional", "joint")
-Formula = Callable[[Totals], np.ndarray]
-MOST_DRAWN = 20_000
-"""Number of requests or rounds that are resampled; more are combined at random into that many groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +267,7 @@ class EngineRow:
     unconditional: np.ndarray | None  # float64 [γ]; share of all drafts; these three are None if not reported
     conditional: np.ndarray | None  # float64 [γ]; share of drafts accepted so far
     joint: np.ndarray | None  # float64 [γ]; products of the conditional ones
-    length_within: Within  # the length's interval: over requests, or over the rounds of a single one
+    length_within: Within  # the length's interval over requests
     rate_within: Within  # the rate's interval
 
 
@@ -378,8 +280,8 @@ def acceptance_table(
     if not pool:
         raise SettingError("There is no run to describe. Choose at least one.")
     each, by_position = totals_of(pool), dict(zip(_POSITIONS, position_rates(pool), strict=True))
-    within, summed = _within_of(pool, each, units, how), any(request.summed for request in pool)
-    rows = []
+    summed, rows = any(request.summed for request in pool), []
+    why = "counters are sums over requests" if summed else "a single request has none" if len(pool) == 1 else ""
     for of in DEFINITIONS:
         known = not (summed and of.pooling is Pooling.MEAN)  # which sums over requests do not give
         rows.append(
@@ -387,24 +289,12 @@ def acceptance_table(
                 of,
                 length=_together(of, of.length if known else None, each),
                 rate=_together(of, of.rate if known else None, each),
-                length_within=within(of.length, of.pooling),
-                rate_within=within(of.rate, of.pooling),
+                length_within=_within(of, of.length, each, why, units, how),
+                rate_within=_within(of, of.rate, each, why, units, how),
                 **{name: rates if name in of.by_position else None for name, rates in by_position.items()},
             )
         )
     return tuple(rows)
-
-
-def resampled(requests: Sequence[Counts], units: np.ndarray | None = None) -> str:
-    """Return the unit of the table's resampling, in words."""
-    if len(requests) == 1 and not isinstance(requests[0], AcceptanceCounts):
-        return "requests, of which a single one has none"
-    if len(requests) == 1:
-        return (
-            "its rounds, taken as independent of one another: how sure this text's own number is, not how another "
-            "prompt would do"
-        )
-    return "requests" if units is None else "questions, whose turns count together"
 
 
 def _together(definition: Definition, formula: Formula | None, each: Totals) -> float:
@@ -417,33 +307,15 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
     return float(counted.sum() / len(counted)) if len(counted) else math.nan
 
 
-def _within_of(
-    pool: tuple[Counts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap
-) -> Callable[[Formula | None, Pooling], Within]:
-    """Return a function that gives the uncertainty of a figure from its formula, None if it is not reported."""
-    single, drawn, why = len(pool) == 1, each, ""
-    if any(request.summed for request in pool):
-        why = "counters are sums over requests"
-    elif single and isinstance(pool[0], AcceptanceCounts):
-        drawn = totals_by_step(pool[0])
-        why = "" if len(drawn.steps) > 1 else "it takes at least two rounds"
-    elif single:
-        why = "of a single request it takes the counts of its rounds"
-    count = len(drawn.steps)
-    if (single or units is None) and count > MOST_DRAWN:
-        units = np.random.default_rng(0).permutation(count) % MOST_DRAWN
-
-    def within(formula: Formula | None, pooling: Pooling) -> Within:
-        if formula is None or why:
-            return Within(None, "" if formula is None else why)
-        if single or pooling is Pooling.POOLED:
-            found = interval(lambda *sums: formula(Totals(*sums)), *drawn, how=how, units=units)
-        else:  # a mean over the requests that had a step
-            had = drawn.steps != 0
-            values = np.where(had, formula(drawn), 0.0)
-            found = interval(divided, values, had.astype(np.float64), how=how, units=units)
-        if math.isnan(found.low):
-            return Within(None, f"of {'its rounds' if single else 'some requests'} it is not known, or not defined")
-        return Within(found)
-
-    return within
+def _within(
+    of: Definition, formula: Formula | None, each: Totals, why: str, units: np.ndarray | None, how: Bootstrap
+) -> Within:
+    """Return the uncertainty of a definition's figure over requests; `why` is a reason against any interval."""
+    if formula is None or why:
+        return Within(None, why if formula else "")
+    if of.pooling is Pooling.POOLED:
+        found = interval(lambda *sums: formula(Totals(*sums)), *each, how=how, units=units)
+    else:  # a mean over the requests that had a step
+        had = each.steps != 0
+        found = interval(divided, np.where(had, formula(each), 0.0), had.astype(np.float64), how=how, units=units)
+    return Within(None, "of some requests it is not known, or not defined") if math.isnan(found.low) else Within(found)

@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from mars_viz.analysis.branching import MOST_CHILDREN, branching, node_laws
 from mars_viz.analysis.metrics import Basis, FlatPositions, basis, drafted, first_to_differ, settled_text
 from mars_viz.exploration import Branch, Stand, known_answers, walkers_of
 from mars_viz.records import Speculation, Verdicts, first_difference
@@ -314,13 +313,11 @@ class AllRules:
         self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
         after = lru_cache(1)(partial(moved, run))
-        laws = lru_cache(1)(partial(node_laws, run))  # the same for all numbers of children
         self.ruling = lru_cache(_REMEMBERED)(lambda name, dial: ruling(self.opinions[name], dial))
         self.local_row = lru_cache(_REMEMBERED)(lambda name, dial: rule_row(self.ruling(name, dial), self.drafted))
         self.walk = lru_cache(_REMEMBERED)(self._walk)
         self.row = lru_cache(_REMEMBERED)(self._row)
         self.shifted = lru_cache(_REMEMBERED)(lambda name, dial, c: changed(self.ruling(name, dial), after(c)))
-        self.branching = lru_cache(MOST_CHILDREN)(lambda children: branching(laws(), children))
 
     @property
     def able(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.analysis.engine_file import EngineFile, decoded, read_file, rejection_bound
+from mars_viz.analysis.engine_file import DIALS, EngineFile, RejectionBound, decoded, read_file
 from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.backend_choice import BackendChoice, backend
 from mars_viz.commands.decoding import add, json_argument, note, progress_bar
@@ -130,11 +130,11 @@ def _blocks(found: EngineFile, rows: Sequence[EngineRow]) -> list[Block]:
     if found.unread:
         blocks.append(Sentence(f"No rounds, so no margins. {found.unread}"))
     if found.served:
-        bound = rejection_bound(found.served)
+        bound = RejectionBound.of(found.served)
         tokens, rounds = sum(len(each.texts) for each in found.served), sum(each.counts.steps for each in found.served)
-        forgiven = [(f"{dial:g}", f"at most {bound.at(dial)} of {bound.rejections}") for dial in bound.dials]
+        forgiven = [(f"{dial:g}", f"at most {bound.at(dial)} of {bound.rejections}") for dial in DIALS]
         count = f"{counted(tokens, 'token')} in {counted(rounds, 'round')}, {counted(bound.rejections, 'rejection')}."
-        blocks += [Sentence(f"{count} {bound.sentence}"), Table((bound.symbol, "forgiven"), forgiven)]
+        blocks += [Sentence(f"{count} {bound.sentence}"), Table(("θ", "forgiven"), forgiven)]
     return blocks
 
 
@@ -144,9 +144,9 @@ def _facts(
     counts = ("name", "accepted_total", "drafted_total", "steps", "gamma", "completion_tokens", "summed")
     bound: dict[str, Any] | None = None
     if found.served:
-        rejected = rejection_bound(found.served)
-        at_most = [{"dial": dial, "rejections": rejected.at(dial)} for dial in rejected.dials]
-        bound = {"by": rejected.symbol, "rejections": rejected.rejections}
+        rejected = RejectionBound.of(found.served)
+        at_most = [{"dial": dial, "rejections": rejected.at(dial)} for dial in DIALS]
+        bound = {"by": "θ", "rejections": rejected.rejections}
         bound |= {"unknown": rejected.unknown, "at_most": at_most}
     acceptance = []
     for row in rows:

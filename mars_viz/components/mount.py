@@ -57,17 +57,3 @@ def _component(element: Element) -> Any:
     # an element without style draws nothing, and needs no shadow DOM
     style = element.style
     return st.components.v2.component(element.name, js=element.script, css=style, isolate_styles=bool(style))
-
-
-PATIENCE = 4.0  # seconds after which the browser reports the element as painted even if it is not
-FIRST_PAINT = Element("mars_viz_first_paint", ("first_paint",))
-
-
-def first_painted(selector: str, *, key: str) -> bool:
-    """Return True in the rerun after the first frame that contains an element matching the CSS selector.
-
-    Call it in a fragment, which alone is rerun, and not again after it returned True. The selector is searched in the
-    page and its components.
-    """
-    result = mount(FIRST_PAINT, [{"selector": selector, "patience": PATIENCE}], key=key, answers=("painted",))
-    return bool(result.get("painted"))

@@ -21,6 +21,8 @@ from mars_viz.figures.style import (
     add_dial_line,
     add_text,
     blank,
+    line,
+    mark,
     points,
     say_empty,
     whole_ticks,
@@ -159,15 +161,8 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
     count = len(places)
     drawn = np.unique([*range(0, count, max(1, -(-count // MOST_POINTS))), count - 1])
     x, y = np.append(0, places[drawn]), np.append(0, total[drawn])
-    figure.add_scatter(
-        x=x,
-        y=y,
-        mode="lines",
-        line={"shape": shape, "color": theme.relaxed, "width": 2},
-        fill="tozeroy",
-        hovertemplate=f"after {across} %{{x}}: %{{y}} spared<extra></extra>",
-        name="spared",
-    )
+    hover = f"after {across} %{{x}}: %{{y}} spared"
+    figure.add_trace(line(x, y, theme.relaxed, "spared", hover, shape=shape, fill="tozeroy"))
     anchors = {"xanchor": "right", "yanchor": "top" if y[-1] < 0 else "bottom"}
     add_text(figure, number(int(y[-1])), theme.relaxed, x=x[-1], y=y[-1], **anchors)
     low, high = float(y.min()), float(y.max())
@@ -237,14 +232,7 @@ def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, scale: Scal
     low, high = float(z2.min()), float(z2.max())
     pad = 0.06 * (high - low) or 1.0
     figure.update_yaxes(range=[low - pad, high + pad])
-    figure.add_scatter(
-        x=ends,
-        y=heights,
-        mode="lines",
-        line={"color": theme.dial, "width": 2},
-        name="boundary",
-        hovertemplate=f"{words}<extra>the rule's boundary</extra>",
-    )
+    figure.add_trace(line(ends, heights, theme.dial, "boundary", f"The rule's boundary: {words}", shape="linear"))
     beyond = " (below)" if heights[1] < low - pad else ""
     place = {"x": 0.02, "xref": "paper", "xanchor": "left", "y": 0.99, "yref": "paper", "yanchor": "top"}
     add_text(figure, f"{words}{beyond}", theme.dial, **place)
@@ -324,36 +312,27 @@ def heat_map(
     figure.update_xaxes(range=[float(grid.edges[0]), float(grid.edges[-1])], showgrid=False)
     figure.update_yaxes(tickvals=list(grid.gammas), range=[grid.gammas[0] - 0.5, grid.gammas[-1] + 0.5], showgrid=False)
     row, column = best
-    figure.add_scatter(
-        x=[(grid.edges[column] + grid.edges[column + 1]) / 2],
-        y=[grid.gammas[row]],
-        mode="markers",
-        marker={"symbol": "star", "size": 15, "color": "#FFFFFF", "line": {"color": "#111827", "width": 1.5}},
-        hovertemplate=f"best: {number(values[best])} {quantity.name}<extra></extra>",
-        name="best",
-    )
+    middle, hover = (grid.edges[column] + grid.edges[column + 1]) / 2, f"best: {number(values[best])} {quantity.name}"
+    star = {"symbol": "star", "size": 15, "color": "#FFFFFF", "line": {"color": "#111827", "width": 1.5}}
+    figure.add_trace(mark(middle, grid.gammas[row], "best", hover, **star))
     if dial is not None:
         add_dial_line(figure, grid.symbol, dial, theme, above=True)
-        if gamma in grid.gammas:
-            figure.add_scatter(
-                x=[dial],
-                y=[gamma],
-                mode="markers",
-                marker={"symbol": "circle-open", "size": 13, "color": theme.dial, "line": {"width": 3}},
-                hovertemplate="the present setting<extra></extra>",
-                name=DIAL_MARK,
-            )
+        if gamma is not None and gamma in grid.gammas:
+            ring = {"symbol": "circle-open", "size": 13, "color": theme.dial, "line": {"width": 3}}
+            figure.add_trace(mark(dial, gamma, DIAL_MARK, "the present setting", **ring))
     return figure
 
 
 def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
     rows, firsts, ends = [], [], []
-    for row, line in enumerate(values):
-        changes = np.flatnonzero(np.r_[True, (line[1:] != line[:-1]) & ~(np.isnan(line[1:]) & np.isnan(line[:-1]))])
-        finite = [i for i, first in enumerate(changes) if np.isfinite(line[first])]
+    for row, shares in enumerate(values):
+        changes = np.flatnonzero(
+            np.r_[True, (shares[1:] != shares[:-1]) & ~(np.isnan(shares[1:]) & np.isnan(shares[:-1]))]
+        )
+        finite = [i for i, first in enumerate(changes) if np.isfinite(shares[first])]
         rows += [row] * len(finite)
         firsts += [int(changes[i]) for i in finite]
-        ends += [int(changes[i + 1]) if i + 1 < len(changes) else len(line) for i in finite]
+        ends += [int(changes[i + 1]) if i + 1 < len(changes) else len(shares) for i in finite]
     low, high = grid.edges[firsts], grid.edges[ends]
     gammas, shown = np.array(grid.gammas)[rows], values[rows, firsts]
     bar_title = {"text": quantity.name, "side": "right", "font": {"size": 12}}

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.checks import HeadCheck
 from mars_viz.analysis.engine_file import RejectionBound, ServedRounds
 from mars_viz.analysis.intervals import Interval, Steps, wilson
 from mars_viz.costs import Costs, ratio
@@ -19,7 +18,10 @@ from mars_viz.figures.style import (
     blank,
     error_bars,
     ink_on,
+    line,
     line_at,
+    mark,
+    points,
     say_empty,
     whole_ticks,
 )
@@ -28,21 +30,6 @@ from mars_viz.words import counted, number, ranged, setting, times, token_label
 _APART = 0.05  # horizontal offset of the marks at one place, so that their intervals do not overlap
 Series = Mapping[Entry, Sequence[Interval]]
 _MARKS = {"○": "circle-open", "◆": "diamond", "▬": "line-ew-open"}  # Plotly's symbols by those of a key
-
-
-def head_agreement(check: HeadCheck, theme: Theme) -> go.Figure:
-    """Return both shares by depth with their intervals; the title names the depth of the largest difference."""
-    widest = max(check.depths, key=lambda each: each.true_features.estimate - each.own_states.estimate)
-    own, true = (number(100 * each.estimate) for each in (widest.own_states, widest.true_features))
-    title = (
-        f"The head agrees in {own} % at depth {widest.depth} by its own states, in {true} % by true features (measured)"
-    )
-    series = {
-        Entry("○", theme.dial, "fed true features"): [each.true_features for each in check.depths],
-        Entry("◆", theme.relaxed, "fed its own states"): [each.own_states for each in check.depths],
-    }
-    axes, depths = ("depth in the draft", "agrees, of drafts that did so far, %"), [each.depth for each in check.depths]
-    return interval_lines(title, axes, depths, series, theme)
 
 
 def acceptance_by_position(kinds: Mapping[str, Sequence[Interval]], theme: Theme) -> go.Figure:
@@ -96,71 +83,46 @@ def interval_lines(
     return figure
 
 
-DIAL = {True: 0.9, False: 2.0}  # dial values in titles, the defaults of θ and m
+DIAL = 0.9  # θ in titles, its default
 _LOWEST = 0.5  # lowest θ in the figure: below it all rules are equally good
 
 
 def bound_curve(bound: RejectionBound, theme: Theme) -> go.Figure:
-    """Return the upper bound of forgivable rejections over the threshold."""
-    symbol, at = bound.symbol, DIAL[bound.by_ratio]
+    """Return the upper bound of forgivable rejections over θ."""
     rejections = counted(bound.rejections, "rejection")
-    title = f"Bound: {symbol} = {at:g} could have forgiven at most {bound.at(at)} of {rejections}"
-    figure = blank(title, theme, f"{symbol}, threshold of MARS", "rejections, at most (bound)")
+    title = f"Bound: θ = {DIAL:g} could have forgiven at most {bound.at(DIAL)} of {rejections}"
+    figure = blank(title, theme, "θ, threshold of MARS", "rejections, at most (bound)")
     if not bound.rejections:
         return say_empty(figure, "Nothing was rejected.", theme)
-    values = bound.values[bound.values >= _LOWEST] if bound.by_ratio else bound.values
-    low, high = (_LOWEST, 1.0) if bound.by_ratio else (0.0, max(4.0, float(values.max(initial=0.0))))
-    places = np.unique([low, *values.tolist(), at, high])
-    figure.add_scatter(
-        x=places,
-        y=[bound.at(float(place)) for place in places],
-        mode="lines",
-        line={"shape": "hv" if bound.by_ratio else "vh", "color": theme.relaxed, "width": 2},
-        hovertemplate=f"{symbol} = %{{x:.3f}}: at most %{{y}} (bound)<extra></extra>",
-        name="bound",
-    )
-    figure.update_yaxes(range=[0, 1.1 * max(bound.rejections, 1)])
-    figure.update_xaxes(range=[low, high])
+    places = np.unique([_LOWEST, *bound.ratios[bound.ratios >= _LOWEST].tolist(), DIAL, 1.0])
+    forgiven = [bound.at(float(place)) for place in places]
+    figure.add_trace(line(places, forgiven, theme.relaxed, "bound", "θ = %{x:.3f}: at most %{y} (bound)"))
+    figure.update_yaxes(range=[0, 1.1 * bound.rejections])
+    figure.update_xaxes(range=[_LOWEST, 1.0])
     whole_ticks(figure, bound.rejections)
     return figure
 
 
-def margins_along_the_text(served: ServedRounds, theme: Theme) -> go.Figure:
-    """Return z2/z1 at each token, or z1 - z2 if logits are log-probabilities, with corrections highlighted."""
-    values, name = (served.ratio, "z2/z1, 1 is a tie") if served.raw else (served.margin, "z1 − z2, 0 is a tie")
+def ratios_along_the_text(served: ServedRounds, theme: Theme) -> go.Figure:
+    """Return z2/z1 at each token, with corrections highlighted."""
     kinds = (
         (Entry("●", theme.quiet, "drafted and accepted"), "circle", served.drafted),
         (Entry("◆", theme.relaxed, "in place of a rejected one"), "diamond", served.corrected),
         (Entry("○", theme.dial, "after a whole block"), "circle-open", ~served.drafted & ~served.corrected),
     )
-    finite = np.isfinite(values)
-    figure = blank(_title(served), theme, "token of the text", name, key=[entry for entry, *_ in kinds])
+    rejected = counted(int(served.corrected.sum()), "rejection")
+    close = number(int(np.count_nonzero(served.ratio[served.corrected] > DIAL)))
+    title = f"At {close} of {rejected} z2/z1 was above {DIAL:g}"
+    figure = blank(title, theme, "token of the text", "z2/z1, 1 is a tie", key=[entry for entry, *_ in kinds])
+    finite = np.isfinite(served.ratio)
     if not finite.any():
         return say_empty(figure, "The engine does not report the target's logits.", theme)
     for entry, symbol, which in kinds:
         places = np.flatnonzero(which & finite)
-        figure.add_scatter(
-            x=places + 1,
-            y=values[places],
-            mode="markers",
-            marker={"color": entry.colour, "symbol": symbol, "size": 7},
-            customdata=[[token_label(served.texts[at]), str(served.round_index[at])] for at in places.tolist()],
-            hovertemplate="token %{x} %{customdata[0]}, round %{customdata[1]}: %{y:.3f}<extra>"
-            + entry.words
-            + "</extra>",
-            name=entry.words,
-        )
+        labels = [[token_label(served.texts[at]), str(served.round_index[at])] for at in places.tolist()]
+        hover = "token %{x} %{customdata[0]}, round %{customdata[1]}: %{y:.3f}"
+        figure.add_trace(points(places + 1, served.ratio[places], entry, symbol, 7, np.array(labels), hover))
     return figure
-
-
-def _title(served: ServedRounds) -> str:
-    corrected = served.corrected
-    if not corrected.any():
-        return "No drafted token was rejected"
-    values = (served.ratio if served.raw else served.margin)[corrected]
-    close = int(np.count_nonzero(values > DIAL[True] if served.raw else values < DIAL[False]))
-    where = f"z2/z1 was above {DIAL[True]:g}" if served.raw else f"z1 − z2 was below {DIAL[False]:g}"
-    return f"At {number(close)} of {counted(int(corrected.sum()), 'rejection')} {where}"
 
 
 def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme: Theme) -> go.Figure:
@@ -179,22 +141,10 @@ def accuracy_curve(right: Steps, exercises: int, symbol: str, dial: float, theme
     figure = blank(title, theme, symbol, "right answers, %")
     simple = right.simplified()
     counts = np.append(simple.values, simple.values[-1])
-    figure.add_scatter(
-        x=simple.edges,
-        y=100 * counts / exercises,
-        customdata=counts,
-        mode="lines",
-        line={"shape": "hv", "color": theme.dial, "width": 2.5},
-        hovertemplate=f"from %{{x:.3f}}: %{{customdata:d}} of {exercises} right<extra></extra>",
-    )
-    figure.add_scatter(
-        x=[dial],
-        y=[100 * sure.estimate],
-        error_y=error_bars([100 * sure.estimate], [100 * sure.low], [100 * sure.high], theme.muted),
-        mode="markers",
-        marker={"size": 10, "color": theme.dial},
-        hoverinfo="skip",
-    )
+    hover, right_percent = f"from %{{x:.3f}}: %{{customdata:d}} of {exercises} right", 100 * counts / exercises
+    figure.add_trace(line(simple.edges, right_percent, theme.dial, "right", hover, customdata=counts))
+    bars = error_bars([100 * sure.estimate], [100 * sure.low], [100 * sure.high], theme.muted)
+    figure.add_trace(mark(dial, 100 * sure.estimate, "chosen", size=10, color=theme.dial) | {"error_y": bars})
     figure.update_xaxes(range=[right.low, right.high + 0.003 * (right.high - right.low)])
     lowest = 100 * wilson(int(right.values.min()), exercises).low  # over all settings, so that the axis does not move
     figure.update_yaxes(range=[max(0, 10 * math.floor((lowest - 2) / 10)), 101])  # zoom in on the differences

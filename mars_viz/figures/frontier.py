@@ -19,7 +19,9 @@ from mars_viz.figures.style import (
     blank,
     error_bars,
     faded,
+    line,
     line_at,
+    mark,
     path_looks,
     say_empty,
     wide_title,
@@ -60,18 +62,9 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         _add_path(figure, each, colour, dash)
     for place, (each, (colour, *_)) in enumerate(zip(paths, looks, strict=True)):
         near = each.path.near(each.marked)
-        figure.add_scatter(
-            x=[100 * each.path.accuracy.estimate[near]],
-            y=[each.path.speed_up.estimate[near]],
-            mode="markers",
-            marker={
-                "symbol": "diamond-open" if place else "diamond",
-                "size": 13,
-                "color": colour if place else theme.dial,
-            },
-            hoverinfo="skip",
-            name=each.name if place else DIAL_MARK,
-        )
+        x, y = 100 * each.path.accuracy.estimate[near], each.path.speed_up.estimate[near]
+        symbol, shade = ("diamond-open", colour) if place else ("diamond", theme.dial)
+        figure.add_trace(mark(x, y, each.name if place else DIAL_MARK, symbol=symbol, size=13, color=shade))
     _set_ranges(figure, paths, limit, theme)
     marks = [Entry("◆", theme.dial, "chosen setting")]
     if any(bool(np.ptp(corners, axis=1).all(axis=-1).any()) for corners in bands):
@@ -250,14 +243,8 @@ def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
     if len(places) > MOST:
         places = places[np.linspace(0, len(places) - 1, MOST).round().astype(int)]
     values = curve.scale * curve.steps.values[np.searchsorted(curve.steps.edges, places, side="right") - 1]
-    figure.add_scatter(
-        x=np.append(places, high),
-        y=np.append(values, values[-1]),
-        mode="lines",
-        line={"shape": "hv", "color": theme.ink, "width": 2},
-        hovertemplate=f"{escaped(curve.symbol)} from %{{x:.6g}}: %{{y:.4g}}<extra></extra>",
-        name="exact",
-    )
+    hover = f"{escaped(curve.symbol)} from %{{x:.6g}}: %{{y:.4g}}"
+    figure.add_trace(line(np.append(places, high), np.append(values, values[-1]), theme.ink, "exact", hover))
     pad = 0.01 * (high - low)
     figure.update_xaxes(range=[low - pad, high + pad])
     add_dial_line(figure, curve.symbol, dial, theme)

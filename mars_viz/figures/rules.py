@@ -1,4 +1,4 @@
-"""Figures of the Rules page: matrix of verdicts, plane of margin and probability, and children of trees."""
+"""Figures of the Rules page: matrix of verdicts, and plane of margin and probability."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.branching import Branching
 from mars_viz.analysis.metrics import FlatPositions
 from mars_viz.analysis.rulings import Agreement, Boundary, Ruling, Say
 from mars_viz.escapes import figure as escaped
@@ -17,7 +16,6 @@ from mars_viz.figures.style import (
     HEIGHT,
     Entry,
     Theme,
-    blank,
     drawn,
     faded,
     line_at,
@@ -265,52 +263,3 @@ def _plane_title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: 
     of = f"of the {counted(line.positions, 'draft')} that {rule.dial.symbol} decides"
     but = f"; {counted(line.exceptions, 'exception')}" if line.exceptions else ""
     return f"At {at} {rule.title} keeps, {of}, those with {edge} about {number(line.value)}{but}"
-
-
-TITLED = "recursive, distinct"  # the rule in the title; used for the default trees
-COUNTS = {2: "Two", 3: "Three", 4: "Four"}
-
-
-def branch_acceptance(found: Branching, theme: Theme) -> go.Figure:
-    """Return the chance that a child is accepted, by depth; one line per rule, and one for a single child."""
-    looks = {  # mark in the key, Plotly's symbol and dash, and colour
-        "one child": ("○", "circle-open", "solid", theme.muted),
-        "naive, i.i.d.": ("×", "x", "dot", theme.muted),
-        "recursive, i.i.d.": ("■", "square", "dashdot", theme.rejected),
-        "k-SEQ, i.i.d.": ("◆", "diamond", "dash", theme.relaxed),
-        TITLED: ("●", "circle", "solid", theme.dial),
-        "best possible, i.i.d.": ("▲", "triangle-up", "longdash", theme.ink),
-    }
-    figure = blank("", theme, "depth in the block", "chance that a child is kept")
-    entries = [Entry(mark, colour, name) for name, (mark, *_, colour) in looks.items()]
-    key = [entries[at : at + 2] for at in range(0, len(entries), 2)]
-    figure.update_layout(wide_title(_branch_title(found), HEIGHT, TITLE_WIDTH, key))
-    values = {"one child": found.alone, **found.acceptance}
-    for name, (_, symbol, dash, colour) in looks.items():
-        figure.add_scatter(
-            x=found.depths,
-            y=values[name],
-            customdata=np.stack([values[name] - found.alone, 100 * found.reached], axis=1),
-            mode="lines+markers",
-            line={"color": colour, "dash": dash, "width": 2},
-            marker={"symbol": symbol, "size": 8, "color": colour},
-            hovertemplate=f"{name}, depth %{{x}}: %{{y:.3f}}<br>over one child %{{customdata[0]:+.3f}}; "
-            "%{customdata[1]:.0f} % of the blocks get here<extra></extra>",
-            name=name,
-        )
-    lowest = min(float(each.min()) for each in values.values())
-    figure.update_xaxes(dtick=max(1, round(len(found.depths) / 12)), range=[0.7, float(found.depths[-1]) + 0.3])
-    figure.update_yaxes(range=[max(0.0, np.floor(10 * lowest - 0.2) / 10), 1.02])
-    return figure
-
-
-def _branch_title(found: Branching) -> str:
-    gains, count = found.gains(TITLED), COUNTS[found.children]
-    most = int(gains.argmax())
-    if gains[most] < 0.0005:
-        return f"{count} children keep nothing more than one at any depth (modelled)"
-    several, single = (number(float(each[most])) for each in (found.acceptance[TITLED], found.alone))
-    return (
-        f"{count} distinct children pay most at depth {found.depths[most]}: one is kept with a chance of {several}, a "
-        f"single child with {single} (modelled)"
-    )

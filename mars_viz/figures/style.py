@@ -237,6 +237,21 @@ def points(
     }
 
 
+def line(
+    x: ArrayLike, y: ArrayLike, colour: str, name: str, hover: str, *, shape: str = "hv", **more: Any
+) -> dict[str, Any]:
+    """Return a trace of a line, by default of steps, with `more` in Plotly's words."""
+    looks = {"color": colour, "shape": shape, "width": 2}
+    trace = {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": looks}
+    return {**trace, "hovertemplate": f"{hover}<extra></extra>", **more}
+
+
+def mark(x: float, y: float, name: str, hover: str = "", **looks: Any) -> dict[str, Any]:
+    """Return a trace of a single mark with these looks in Plotly's words; without `hover` it says nothing."""
+    hovered = {"hovertemplate": f"{hover}<extra></extra>"} if hover else {"hoverinfo": "skip"}
+    return {"type": "scatter", "mode": "markers", "x": [x], "y": [y], "name": name, "marker": looks, **hovered}
+
+
 def error_bars(estimate: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str) -> dict[str, Any]:
     """Return the error bars of estimates; none for an unknown interval."""
     centre, below, above = (np.asarray(each, np.float64) for each in (estimate, low, high))

@@ -1,11 +1,10 @@
 """Build and write the self-contained HTML report of a run, its citations, and tables as CSV and Parquet.
 
 Text from models is sent compressed and inserted as text nodes; text in the HTML is escaped. A content security policy
-allows only the embedded scripts, identified by their digests, and no network access. To stay small, a report may have
-less evidence for texts other than the recorded one. Figures are prerendered as Plotly JSON, because a report cannot
-call Python: for the recorded dial value, each segment of the map, and steps of the dial. Parts shared by several
-figures are stored once. BibTeX is for MARS, the papers in the `source` of a rule, and MARS Viz; papers missing from
-papers.bib are cited by number only.
+allows only the embedded scripts, identified by their digests, and no network access. Figures are prerendered as Plotly
+JSON, because a report cannot call Python: for the recorded dial value, each segment of the map, and steps of the dial.
+Parts shared by several figures are stored once. BibTeX is for MARS, the papers in the `source` of a rule, and MARS Viz;
+papers missing from papers.bib are cited by number only.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import math
 import os
 import re
 from base64 import b64encode
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -34,7 +33,7 @@ from mars_viz import __version__, figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import Positions, origin_facts, positions, settings_facts
 from mars_viz.components.explorer import ELEMENT
-from mars_viz.components.explorer.payload import TOP, Payload, packed, run_payload
+from mars_viz.components.explorer.payload import packed, run_payload
 from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.documents import Facts
 from mars_viz.errors import StorageError, disk_refusals
@@ -44,7 +43,7 @@ from mars_viz.figures.along_the_dial import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.words import counted, exactly
+from mars_viz.words import exactly
 from mars_viz.writer import csv_of, write_file
 
 if TYPE_CHECKING:
@@ -82,12 +81,10 @@ def _entry(key: str, fields: dict[str, str], kind: str = "misc") -> str:
 
 HEIGHT = 1250  # pixels of the notebook's iframe
 MOST_STEPS = 50  # number of dial values to draw in addition to the segments, evenly subsampled
-MAX_BYTES = 3_000_000  # largest report; above it, texts other than the recorded one have less evidence
 MARK = b'<meta name="generator" content="MARS Viz'  # marks a file as a report
 PLOTLY = files(__package__) / "vendor" / "plotly-basic.min.js.gz"  # gzipped
 RUN_VIEW = ("unpacking.js", "place.js", "pace.js", "figures.js", "run_view.js")
 _DETAILS = ("Vocabulary", "Prompt", "Batching")  # facts that are not in a page's header
-UNSAID = 8  # bit of a rule's `keep` for nodes without that rule's verdict
 
 
 def report_html(
@@ -107,16 +104,23 @@ def report_html(
     gamma = checked_gamma(run, gamma)
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
     position = {"dial": at, "overlay": overlay, "selected": None}
-    names, payload = {"stem": file_stem(run), "gamma": _length(run, gamma)}, run_payload(run, gamma)
-    drawn = sent(prerendered_figures(run, gamma, most_steps))
-
-    has_others = len(payload["rounds"]["nodes"]) > len(payload["recorded"])
-    for detail in LEVELS if has_others else LEVELS[:1]:
-        packed_run = sent({"position": position, "name": names, "payload": detailed(payload, detail)})
-        page = _page(run, gamma, detail, packed_run, drawn)
-        if len(page.encode()) <= MAX_BYTES:
-            break
-    return page
+    name = {"stem": file_stem(run), "gamma": _length(run, gamma)}
+    opening = text_of("opening.js")  # reports if the page cannot be shown
+    code, plotly = f"{run_view_script()}\n{text_of('host.js')}", PLOTLY.read_bytes()
+    digests = (sha256(script).digest() for script in (opening.encode(), code.encode(), gzip.decompress(plotly)))
+    scripts = " ".join(f"'sha256-{b64encode(digest).decode()}'" for digest in digests)
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+    contents = {
+        "run": sent({"position": position, "name": name, "payload": run_payload(run, gamma)}),
+        "drawn": sent(prerendered_figures(run, gamma, most_steps)),
+        "plotly": b64encode(plotly).decode(),
+    }
+    about: dict[str, Any] = {"title": heading(run), "run": described(run, gamma), "policy": policy}
+    about |= {"opening": Html(opening), "code": Html(code), "style": Html(text_of("report.css"))}
+    return rendered("report.html", contents=contents, **about)
 
 
 def file_name(run: Run, dial: float | None = None, gamma: int | None = None) -> str:
@@ -142,26 +146,6 @@ def file_stem(run: Run) -> str:
 
 def _length(run: Run, gamma: int | None) -> str:
     return "" if gamma in (None, run.settings.gamma) else f"-gamma-{gamma}"
-
-
-def _page(run: Run, gamma: int, detail: Detail, packed_run: str, drawn: str) -> str:
-    opening = text_of("opening.js")  # reports if the page cannot be shown
-    code, plotly = f"{run_view_script()}\n{text_of('host.js')}", PLOTLY.read_bytes()
-    digests = (sha256(script).digest() for script in (opening.encode(), code.encode(), gzip.decompress(plotly)))
-    scripts = " ".join(f"'sha256-{b64encode(digest).decode()}'" for digest in digests)
-    policy = (
-        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
-    )
-    about: dict[str, Any] = {
-        "title": heading(run),
-        "run": described(run, gamma),
-        "less": detail.words,
-        "policy": policy,
-    }
-    about |= {"contents": {"run": packed_run, "drawn": drawn, "plotly": b64encode(plotly).decode()}}
-    about |= {"opening": Html(opening), "code": Html(code), "style": Html(text_of("report.css"))}
-    return rendered("report.html", **about)
 
 
 @cache
@@ -196,61 +180,6 @@ def framed(run: Run) -> str:
         f'<iframe srcdoc="{source}" sandbox="allow-scripts allow-downloads" title="MARS Viz" '
         f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """The evidence to keep for texts other than the first."""
-
-    target: int = TOP  # target candidates per row
-    drafter: int = TOP  # drafter candidates per node
-    rules: bool = True  # True for the verdicts of all rules; False for the run's rule only
-
-    @property
-    def words(self) -> str:
-        """A sentence on the omissions; empty if there are none."""
-        if self == Detail():
-            return ""
-        kept = f"{counted(self.target, 'candidate')} of the target and {self.drafter} of the drafter per token"
-        omitted = "" if self.rules else ", and not the other rules' verdicts"
-        return f"To stay small, away from the recorded text this report has {kept}{omitted}."
-
-
-LEVELS = (*(Detail(count, count) for count in range(TOP, 1, -1)), Detail(2, 0), Detail(2, 0, rules=False))
-"""From full detail to the minimum for all views; figures need the target's two best candidates."""
-
-
-def detailed(payload: Payload, detail: Detail) -> Payload:
-    """Return the payload with reduced evidence for texts other than the first."""
-    first = payload["rounds"]["nodes"][: len(payload["recorded"])]
-    nodes = int(first.sum())
-    run_rule, rules = payload["rule"]["name"], []
-    for rule in payload["rules"]:
-        if not detail.rules and rule["name"] != run_rule:
-            blanks = {"breakpoint": np.nan, "gap": np.nan, "keep": UNSAID}
-            known = {name: blank for name, blank in blanks.items() if rule[name] is not None}
-            rule = rule | {name: _blank(rule[name], np.s_[nodes:], blank) for name, blank in known.items()}
-        rules.append(rule)
-    return payload | {
-        "nodes": _cut(payload["nodes"], nodes, detail.drafter),
-        "rows": _cut(payload["rows"], nodes + len(first), detail.target),
-        "rules": rules,
-    }
-
-
-def _cut(columns: Payload, start: int, count: int) -> Payload:
-    """Keep `count` candidates per row from `start` on; the logits of the others become NaN."""
-    return columns | {
-        name: _blank(columns[name], np.s_[start:, count:], blank, columns["top"])
-        for name, blank in (("top_token", 0), ("top_logit", np.nan))
-    }
-
-
-def _blank(column: np.ndarray, where: Any, blank: float, width: int = 1) -> np.ndarray:
-    """Return a copy with blanks at `where`; a row has `width` numbers."""
-    copy = column.copy()
-    copy.reshape(-1, max(width, 1))[where] = blank
-    return copy
 
 
 def heading(run: Run) -> str:

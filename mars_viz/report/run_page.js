@@ -63,7 +63,7 @@ class RunPage {
     const turn = (this.turns += 1), part = cuts ? `${this.run}.cuts` : `${this.run}.g${gamma}`;
     const payload = await this.sent(part);
     if (turn !== this.turns) return false;
-    Object.assign(this, { payload, part, cuts, gamma: cuts ? this.own : gamma });
+    Object.assign(this, { payload, cuts, gamma: cuts ? this.own : gamma });
     return true;
   }
 
@@ -88,7 +88,6 @@ class RunPage {
     this.revision += 1;
     this.show();
     this.write(position);
-    if (this.payload.window !== null) this.deliver(null);
   }
 
   show() {
@@ -119,16 +118,6 @@ class RunPage {
       cuts: this.cuts ? "1" : "",
     });
     this.offer();
-  }
-
-  /** The evidence of a long run comes a window of rounds at a time, as it is asked for. */
-  deliver(wanted) {
-    const { id } = this.payload, name = this.part;
-    const send = async (_, asked) => {
-      const payload = await valueOf(await marsViz.text(`${name}.w${asked.window}`));
-      if (id === this.payload.id) explorer({ data: { evidence: id, wanted: asked, payload }, setStateValue: send });
-    };
-    explorer({ data: { evidence: id, wanted }, setStateValue: send });
   }
 
   /** What to put into another page so that it shows this view, and where the whole page is. */

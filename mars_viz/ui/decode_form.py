@@ -16,7 +16,7 @@ from mars_viz.analysis.branching import child_chances
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.chat import NO_HISTORY, History
-from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
+from mars_viz.controllers import CONTROLLERS, NONE, Control
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
 from mars_viz.options import declared, options_of
@@ -27,35 +27,34 @@ from mars_viz.shapes import CHAIN, SHAPES, shape_named, with_nodes
 from mars_viz.speculators import names
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.session import current_session
-from mars_viz.words import counted
 
-DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
-CHAINS, TREES = "Chain", "Tree"
 POLICIES = {Policy.STRICT_FIRST: "Strict first", Policy.DRAFT_ORDER: "Draft order", Policy.LONGEST: "Longest"}
 
 
 def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     """Draw the fields for the draft's shape, initially as in `start`, and return the shape's name without the number of
     nodes. A static tree's default chances are those of the run `shown`. Keys begin with `prefix`."""
-    chosen = st.segmented_control(
-        DRAFT,
-        [CHAINS, TREES],
-        default=TREES if start.drafts_trees else CHAINS,
-        required=True,
+    first = start.tree.partition(":")[0] if start.drafts_trees else CHAIN
+    family = st.selectbox(
+        "Draft",
+        list(SHAPES),
+        list(SHAPES).index(first),
+        format_func=lambda name: "Chain" if name == CHAIN else f"Tree: {SHAPES[name][0].lower()}",
         key=f"{prefix}draft",
         help="A chain is one path; a tree has several, of which one is kept, and takes a drafter that is a model or an "
-        "EAGLE-3 head.",
+        "EAGLE-3 head. Its paths are the drafter's likeliest ones, as EAGLE-2 finds them; static ones, in the same "
+        "places every time, which are the best ones by how often each child is kept (Sequoia); or, above temperature "
+        "0, paths drawn from the drafter's law, each by itself: from the prefix on, or after a trunk that all begin "
+        "with.",
     )
-    if chosen != TREES:
+    if family == CHAIN:
         return CHAIN
-    first = start.tree if start.drafts_trees else shapes.DYNAMIC
-    (_, its_settings), values = SHAPES.parse(first)
-    family = _family(prefix, first.partition(":")[0], start.temperature)
-    places, texts, words = itertools.cycle(st.columns(2)), [], ""
+    (_, its_settings), values = SHAPES.parse(start.tree if start.drafts_trees else family)
+    places, texts = itertools.cycle(st.columns(2)), []
     for each, place in zip(SHAPES[family][1], places, strict=False):
         value = values.get(each.key) if each in its_settings else None
         if not isinstance(each, Fixed):
-            text, words = _chances(place, prefix, value or (), shown)
+            text = _chances(place, prefix, value or (), shown)
         elif each is not shapes.NODES:  # whose field is that of γ
             text = f"{setting_field(place, each, f'{prefix}{each.name}', value, f'{each.meaning}.')}"
         else:
@@ -64,7 +63,7 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     name = f"{family}:{','.join(texts)}"
     try:
         nodes = shape_named(name).nodes
-        words = words or f"Up to {nodes} nodes." * bool(nodes)
+        words = f"Up to {nodes} nodes." * bool(nodes)
     except SettingError as error:  # which decoding raises too
         words = str(error)
     if words:
@@ -72,47 +71,21 @@ def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
     return name
 
 
-def _family(prefix: str, first: str, temperature: float) -> str:
-    """Draw the choice of a tree's family and return it. Drawn paths need a temperature above 0."""
-    greedy, key = st.session_state.get(f"{prefix}temperature", temperature) == 0, f"{prefix}family"
-    families = {title: name for name, (title, _) in SHAPES.items() if name != CHAIN}
-    now = st.session_state.get(key, SHAPES[first][0])
-    chosen = st.segmented_control(
-        "Its paths",
-        [each for each, name in families.items() if not greedy or shapes.NODES in SHAPES[name][1] or each == now],
-        default=SHAPES[first][0],
-        format_func=lambda name: markdown(name),
-        required=True,
-        key=key,
-        help="The drafter's likeliest paths, as EAGLE-2 finds them; static ones, in the same places every time, which "
-        "are the best ones by how often each child is kept (Sequoia); or paths drawn from the drafter's law, each by "
-        "itself: from the prefix on, or after a trunk that all begin with.",
-    )
-    if greedy:
-        st.caption("At temperature 0 nothing is drawn; above it, paths can be.")
-    return families[str(chosen)]
-
-
-def _chances(place: DeltaGenerator, prefix: str, initial: tuple[float, ...], shown: Run | None) -> tuple[str, str]:
-    """Return a static tree's chances as in its name, and their origin in words. They are those in the field, those of
-    the run `shown`, or typical ones of the built-in pair, in this order."""
-    measured, places_read = ((), 0) if shown is None else child_chances(shown)
+def _chances(place: DeltaGenerator, prefix: str, initial: tuple[float, ...], shown: Run | None) -> str:
+    """Return a static tree's chances as in its name: those in the field, those of the run `shown`, or typical ones of
+    the built-in pair, in this order."""
+    usual = (() if shown is None else child_chances(shown)[0]) or shapes.BUILT_IN_CHANCES
     written = place.text_input(
         "Chance of each child",
         ", ".join(f"{chance:g}" for chance in initial),
         key=f"{prefix}chances",
         max_chars=200,
-        placeholder=", ".join(f"{chance:g}" for chance in measured or shapes.BUILT_IN_CHANCES),
+        placeholder=", ".join(f"{chance:g}" for chance in usual),
         help="How often a node's first, second, … child is kept, each from 0 to 1 and none above the one before it. "
-        "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey.",
+        "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey, "
+        "which are those of the run that is shown, or typical ones of the built-in pair.",
     )
-    if written.strip():
-        return shapes.chances_text(written), "The chances that are written here."
-    if measured:
-        shares = ", ".join(f"{100 * chance:.3g}" for chance in measured)
-        drafter = "As in the run that is shown: its drafter's first, second, … choice was the target's token at"
-        return shapes.chances_text(measured), f"{drafter} {shares} % of {counted(places_read, 'place')} (exact)."
-    return shapes.chances_text(shapes.BUILT_IN_CHANCES), "About as the built-in pair has them in greedy stories."
+    return shapes.chances_text(written if written.strip() else usual)
 
 
 def setting_field(place: Any, each: Fixed | Dial, key: str, start: float | None, tip: str) -> float:
@@ -133,26 +106,21 @@ def controller_name(tree: str, prefix: str, start: Settings) -> str:
     now = start.control
     choices = [name for name, each in CONTROLLERS.items() if not each.counts or (now and now.controller is each)]
     chosen = st.selectbox(
-        LENGTH,
+        "Draft length",
         [NONE, *choices],
         0 if now is None else 1 + choices.index(now.controller.name),
-        format_func=lambda name: FIXED if name == NONE else CONTROLLERS[name].title,
+        format_func=lambda name: "Fixed γ" if name == NONE else CONTROLLERS[name].title,
         key=f"{prefix}controller",
         help="γ tokens in every round, or fewer if a controller stops the drafter",
     )
     if chosen == NONE:
         return NONE
     controller = CONTROLLERS[chosen]
-    st.caption(markdown(about(controller)))
+    st.caption(markdown(f"{controller.summary} Stops where {controller.formula}."))
     first = now.threshold if now is not None and now.controller is controller else None
     tip = f"{controller.dial.low:g} to {controller.dial.high:g}; {controller.longest:g} drafts the most"
     threshold = setting_field(st, controller.dial, f"{prefix}threshold-{chosen}", first, tip)
     return Control(controller, threshold).name
-
-
-def about(controller: Controller) -> str:
-    """Return when the controller stops, as a sentence with the formula."""
-    return f"{controller.summary} Stops where {controller.formula}."
 
 
 def among_siblings(rules: Sequence[Rule], prefix: str, start: Policy | None = None) -> Policy | None:

@@ -1,4 +1,4 @@
-"""The Explore page: the decisions of the rule and their effects, with a pinned run next to the opened one."""
+"""The Explore page: the decisions of the rule and their effects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import positions
 from mars_viz.chat import History
 from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
-from mars_viz.components.explorer.pins import Choice, Pins
-from mars_viz.components.mount import first_painted
-from mars_viz.controllers import CONTROLLERS
+from mars_viz.components.explorer.pins import Pins
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.exploration import shown, whole_threshold_map
@@ -27,91 +25,10 @@ from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, faults, imported, library, links, models_form, navigation, share, tab_jobs, theme
 from mars_viz.ui.classroom import explore_bar, rights
-from mars_viz.ui.compare.page_state import Across, Comparison
 from mars_viz.ui.decode_form import DecodeRequest
-from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.tab_jobs import measure_costs
 from mars_viz.ui.theme import chart
-
-Beside = tuple[Run, str]  # run shown next to the opened one, and its label
-
-
-def offer_pin(place: DeltaGenerator, session: Session) -> None:
-    """Draw the button that pins or unpins the opened run."""
-    view = session.view
-    pinned = view.pin_run is not None and view.pin_run.run == view.run
-    place.button(
-        "Unpin this run" if pinned else "Pin this run",
-        key="pin-run",
-        width="stretch",
-        on_click=_pin,
-        args=(session, None if pinned else Choice(view.run, view.dial, view.gamma)),
-        help="A pinned run is shown next to the one that you open after it, each with its own dials",
-    )
-    if pinned:
-        place.caption("Pinned: open another run, and this one is shown next to it.")
-
-
-def _pin(session: Session, run: Choice | None) -> None:
-    session.view = replace(session.view, pin_run=run)
-
-
-def beside(session: Session, catalog: RunCatalogue) -> Beside | None:
-    """Return the pinned run if another run is open. A run that cannot be shown is unpinned, with a notice."""
-    pinned = session.view.pin_run
-    if pinned is None or pinned.run == session.view.run:
-        return None
-    run, problem = catalog.tried(pinned.run)
-    if run is None:
-        session.notices.append(f"The pinned run is unpinned, for it cannot be read: {problem}")
-        _pin(session, None)
-        return None
-    fitting = links.fitted(links.View(pinned.run, pinned.dial, gamma=pinned.gamma), run)
-    session.notices.extend(f"The pinned run: {complaint}" for complaint in fitting.complaints)
-    session.view = replace(session.view, pin_run=replace(pinned, dial=fitting.view.dial, gamma=fitting.view.gamma))
-    return run, catalog.labels[pinned.run]
-
-
-def pinned_columns(session: Session, pair: Beside) -> tuple[DeltaGenerator, DeltaGenerator]:
-    """Draw a row with the pinned run's name and buttons; return the columns for both runs."""
-    row = st.container(horizontal=True, vertical_alignment="center", key="pinned-head")
-    row.markdown(f"Pinned: **{markdown(pair[1])}**", width="content")
-    if row.button("Compare the texts", key="pinned-compare", help="Opens both texts on Compare, with every difference"):
-        _compare_pinned(session)
-    if row.button("Unpin the run", key="pinned-unpin", help="Show the other run alone again"):
-        _pin(session, None)
-        st.rerun()
-    left, right = st.columns(2, gap="medium")
-    return left, right
-
-
-@faults.drawn
-def draw_pinned(session: Session, pair: Beside) -> None:
-    """Draw the pinned run with its own dials and the overlay of the opened run."""
-    pinned = session.view.pin_run
-    if pinned is None:
-        return
-    run, overlay, key = pair[0], session.view.overlay, f"pinned-{pinned.run}"
-    state = explorer(run, dial=pinned.dial, overlay=overlay, selected=None, key=key, gamma=pinned.gamma)
-    moved = None if state.dial == recorded_at(run, cuts=False) else state.dial
-    session.view = replace(session.view, pin_run=replace(pinned, dial=moved, gamma=state.gamma))
-    if state.decode is not None:
-        tab_jobs.start_again(session, run, *state.decode, cuts=False)
-        st.rerun()
-
-
-def _compare_pinned(session: Session) -> None:
-    view, pinned, memory = session.view, session.view.pin_run, Comparison.of_tab()
-    if pinned is None:
-        return
-    memory.run, shown = view.run, Choice(view.run, None if view.cuts else view.dial, view.gamma)
-    memory.look(across=Across.RUNS, reference=pinned, shown=shown)
-    navigation.leave_for("pages/compare.py")
-
-
-WHOLE = "The whole run as recorded, with its dial map, whatever the present dial value"
-NARROWEST = 270  # minimum width of a figure in pixels; a narrower page has fewer per row
 
 
 @faults.drawn
@@ -128,18 +45,17 @@ def page() -> None:
     asking, saving = head(session, catalog.labels)
     library.second_line(catalog, session.view.run)
     # a long run is read while the browser draws the part above
-    run, problem = catalog.tried(session.view.run, lambda opened_run: session.notices.extend(session.fit(opened_run)))
+    run, problem = catalog.tried(session.view.run, partial(fit, session))
     if run is not None:
         zipped = (partial(write_zip, run), f"{session.view.run}.zip", "application/zip")
-        saving.download_button("Save this run as a zip", *zipped, on_click="ignore", help=WHOLE)
-        offer_pin(saving, session)
-    pair = None if run is None else beside(session, catalog)
+        tip = "The whole run as recorded, with its dial map, whatever the present dial value"
+        saving.download_button("Save this run as a zip", *zipped, on_click="ignore", help=markdown(tip))
     with asking:
         prompt(session, run)
     theme.note(catalog.error, *session.notices)
     if session.job is not None:
         imported.close()
-        tab_jobs.decoding(session)
+        faults.fragment(tab_jobs.decoding, run_every=tab_jobs.pace())(session)
         st.stop()
     if (engine_file := imported.opened()) is not None:
         imported.draw(*engine_file)
@@ -148,7 +64,14 @@ def page() -> None:
         theme.note(problem)
         st.stop()
     mapping(session, run)
-    look(session, run, pair, catalog)
+    look(session, run, catalog)
+
+
+def fit(session: Session, run: Run) -> None:
+    """Reset invalid parts of the view, with a notice for each."""
+    opened = links.fitted(session.view, run)
+    session.view = opened.view
+    session.notices.extend(opened.complaints)
 
 
 def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:
@@ -157,8 +80,8 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
     with row.container(width="content"):
         theme.title("Explore", "")
     library.picker(row, labels, session.view.run, partial(chosen, session), disabled=session.job is not None)
-    ready = tab_jobs.shared_worker().expect
-    asking = row.popover("New prompt", key=f"new-prompt-{session.asked}", on_change=ready)  # a new key closes it
+    key = f"new-prompt-{session.asked}"  # a new one closes it
+    asking = row.popover("New prompt", key=key, on_change=tab_jobs.get_ready)
     zips = row.popover("Open or save")
     upload = zips.file_uploader(
         "Open the zip of a run's folder, or an engine's responses or metrics",
@@ -192,39 +115,6 @@ def prompt(session: Session, run: Run | None) -> None:
         st.rerun()
 
 
-def threshold(session: Session, run: Run) -> None:
-    """Draw the choice of the controller whose threshold is mapped, and the button."""
-    if reason := tab_jobs.why_no_threshold(session, run):
-        st.caption(markdown(reason))
-        return
-    control = run.settings.control
-    initial = 0 if control is None else list(CONTROLLERS).index(control.controller.name)
-    chosen = CONTROLLERS[
-        st.selectbox(
-            "Controller",
-            list(CONTROLLERS),
-            initial,
-            key=f"map-controller-{session.view.run}",
-            format_func=lambda name: CONTROLLERS[name].title,
-            help="What stops a draft before its γ tokens",
-        )
-    ]
-    st.caption(markdown(decode_form.about(chosen)))
-    again = "The prompt is decoded once more"
-    why = f"A run keeps one map. {again}." if control is None else f"{again}, with drafts of full length."
-    st.caption(markdown("The map goes to this run." if tab_jobs.threshold_in_place(run) else why))
-    if st.button(
-        markdown(f"Map {chosen.dial.symbol} of {chosen.title}"),
-        key="map-threshold",
-        width="stretch",
-        on_click=_close,
-        args=(session,),
-        help="Finds out what every threshold drafts and writes; the slider then turns it",
-    ):
-        tab_jobs.map_threshold(session, run, chosen.name)
-        st.rerun()
-
-
 def _close(session: Session) -> None:
     session.asked += 1
 
@@ -233,13 +123,12 @@ def _close(session: Session) -> None:
 def mapping(session: Session, run: Run) -> None:
     """Draw the progress of the run's incomplete dial map, with buttons to stop or continue it."""
     tab_jobs.find_map(session)
-    if session.filling is not None and session.filling.run_id == session.view.run:
-        job, stopping = session.filling.job, "Stopping the map after this pass …"
+    if session.filling is not None and session.filling[0] == session.view.run:
+        job = session.filling[1]
         faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
             job,
-            lambda: (job.progress.exact, tab_jobs.mapped_so_far(job.progress)),
+            lambda: (job.progress.exact, tab_jobs.known(job.progress.exact, job.progress.so_far)),
             keeps="Keeps what was mapped; it can go on later",
-            stopping=stopping,
         )
     elif reason := tab_jobs.why_not_mapped(session, run):
         words, button = st.columns([6, 1], vertical_alignment="center")
@@ -248,31 +137,24 @@ def mapping(session: Session, run: Run) -> None:
             "Continue" if run.map else "Map the dial",
             width="stretch",
             key="map-on",
-            help="Finds out what every other setting writes; other visitors' decodes go first",
+            help="Finds out what every other setting writes, for two minutes; other visitors' decodes go first",
         ):
             tab_jobs.go_on_mapping(session, run)
             st.rerun()
 
 
 @faults.fragment
-def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCatalogue) -> None:
-    """Draw the run, the pinned run next to it, and the figures for its dials."""
+def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
+    """Draw the run and the figures for its dials."""
     place = st.container()
-    if pair is None:
-        state = followed(session, run)
-    else:
-        left, right = pinned_columns(session, pair)
-        with left:
-            state = followed(session, run)
-        with right:
-            draw_pinned(session, pair)
+    state = followed(session, run)
     explore_bar.draw(place, session, run, catalog, tab_jobs.run_store())
     view = session.view
     navigation.write_link(links.to_parameters(view))
     if state.decode is not None:
         tab_jobs.start_again(session, run, *state.decode, cuts=view.cuts)
         st.rerun()
-    recorded, dial, gamma, threshold_map = run, state.dial, state.gamma, whole_threshold_map(run)
+    dial, gamma, threshold_map = state.dial, state.gamma, whole_threshold_map(run)
     if view.cuts and dial is not None and threshold_map is not None:
         run, dial, gamma = threshold_map.at(dial), run.settings.dial, None
     on_screen, _ = shown(run, dial, gamma)
@@ -280,11 +162,7 @@ def look(session: Session, run: Run, pair: Beside | None, catalog: library.RunCa
     if request is not None:
         tab_jobs.start(session, request)
         st.rerun()
-    with st.container(horizontal=True):
-        share.offer(run, dial, gamma, state.overlay)
-        ready = tab_jobs.shared_worker().expect
-        with st.popover("Map draft threshold", key=f"thresholds-{session.asked}", on_change=ready):
-            threshold(session, recorded)
+    share.offer(run, dial, gamma, state.overlay)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:
@@ -331,20 +209,15 @@ def which_dial(session: Session, run: Run) -> None:
     cuts = theme.choice("The slider turns", turned, key, turned.__getitem__, default=session.view.cuts, help=how)
     if cuts != session.view.cuts:
         view = session.view
-        session.view = links.View(view.run, overlay=view.overlay, cuts=cuts, pin_run=view.pin_run)
+        session.view = links.View(view.run, overlay=view.overlay, cuts=cuts)
 
 
 @faults.fragment
 def draw(session: Session, run: Run, dial: float | None, gamma: int) -> None:
-    """Draw the figures at this dial value, and the map of all settings. In a new tab they wait until the browser shows
-    the text; see `first_painted`."""
-    if run.rounds and not session.shows_text:
-        session.shows_text = first_painted(".explorer .t", key="text-painted")
-    if run.rounds and not session.shows_text:
-        return
+    """Draw the figures at this dial value, and the map of all settings."""
     at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
     st.caption(markdown(at.words))
-    with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
+    with st.grid(4, min_column_width=270, key="figure-row"):  # fewer per row on a narrower page
         for make in figures.ALONG_THE_DIAL:
             figure = make(at, colours)
             chart(figure, make.__name__, of=name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, overload
+from typing import ParamSpec
 
 import streamlit as st
 
@@ -33,12 +33,6 @@ def drawn(draw: Callable[P, object]) -> Callable[P, None]:
     return wrapper
 
 
-@overload
-def fragment(draw: Callable[P, object], *, run_every: float | None = None) -> Callable[P, None]: ...
-@overload
-def fragment(*, run_every: float) -> Callable[[Callable[P, object]], Callable[P, None]]: ...
-def fragment(draw: Callable[..., object] | None = None, *, run_every: float | None = None) -> Callable[..., Any]:
-    """Return a Streamlit fragment that is drawn with `drawn`; also a decorator."""
-    if draw is None:
-        return lambda given: fragment(given, run_every=run_every)
+def fragment(draw: Callable[P, object], *, run_every: float | None = None) -> Callable[P, None]:
+    """Return a Streamlit fragment that is drawn with `drawn`."""
     return st.fragment(drawn(draw), run_every=run_every)

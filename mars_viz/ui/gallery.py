@@ -6,11 +6,9 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
-from itertools import islice
 
 import streamlit as st
 
@@ -19,8 +17,7 @@ from mars_viz.components.explorer.element import Look, explorer
 from mars_viz.components.guide import guide
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, markdown
-from mars_viz.figures.svg import AMBER, BLUE, QUIET, lanes, token_bars
-from mars_viz.race import RaceLane
+from mars_viz.figures.svg import token_bars
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -29,19 +26,12 @@ from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.base import TEXTS, THETA_DIAL, LessonPageState, is_lossless, lacking, mapped_gamma
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import View
-from mars_viz.ui.live import VIEW, LivePageState, Replay, Show, course
 from mars_viz.ui.session import Session, current_session
 from mars_viz.words import counted, number
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
-OTHER_RUNS = "Open one of the runs below, or write a prompt on Explore and press Decode."
-NOTHING = (
-    "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
-    'mars-viz map --prompt "Once upon a time"'
-)
 UNSERVED = "No sample run here fits it."
 LOOSE = 0.8  # the value of θ to which the animated dial on the start page goes
-MOST = 6  # Maximum number of cards for runs that are not samples, until the user asks for all. Each has to be read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +81,9 @@ def played_values(run: Run) -> tuple[float, float, float]:
     return THETA.strict, loose, THETA.default
 
 
-def run_cards(catalog: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
-    """Yield cards of recorded runs, at most `most`. Lazy, because each run has to be read."""
-    for run_id in islice(run_ids, most):
+def run_cards(catalog: RunCatalogue, run_ids: Iterable[str]) -> Iterator[Card]:
+    """Yield cards of recorded runs. Lazy, because each run has to be read."""
+    for run_id in run_ids:
         title = catalog.recorded[run_id].heading
         try:
             with contained("This run"):
@@ -136,26 +126,6 @@ def lesson_cards(catalog: RunCatalogue) -> Iterator[Card]:
         yield Card(str(lesson_number), title, lesson.point, fact, picture)
 
 
-def race_card(replays: Replay) -> Card | None:
-    """Return a card of the first readable race, with three lanes in proportion to their times; None if there is
-    none."""
-    for name in replays.entries:
-        with suppress(BadInput), contained("A race"):
-            race = replays.opened(name)
-            if race.objection:
-                continue
-            gain = race.over(RaceLane.RELAXED, RaceLane.ALONE)
-            colours = {RaceLane.ALONE: QUIET, RaceLane.STRICT: BLUE, RaceLane.RELAXED: AMBER}
-            line = (
-                "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up "
-                "to 50 times slower."
-            )
-            fact = f"{number(gain.estimate)} times as fast with the relaxed rule (measured)"
-            picture = lanes([(race.seconds[lane], colour) for lane, colour in colours.items()])
-            return Card(name, "A race by the clock", line, fact, picture)
-    return None
-
-
 NARROWEST = 300  # minimum width of a card in pixels; a narrower page has fewer per row
 STYLE = (files(__package__) / "gallery.css").read_text("utf-8")
 
@@ -180,11 +150,20 @@ def page() -> None:
     if catalog.error:
         theme.note(catalog.error)
     elif not catalog.samples:
-        theme.note(f"{library.NO_SAMPLES} {OTHER_RUNS}" if catalog.kept else NOTHING)
-    _runs(session, catalog)
+        theme.note(
+            f"{library.NO_SAMPLES} Open a run under Runs, or write a prompt on Explore and press Decode."
+            if catalog.recorded
+            else "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
+            'mars-viz map --prompt "Once upon a time"'
+        )
+    if catalog.samples:
+        theme.section("Sample runs")
+        samples = filter(catalog.samples.__contains__, catalog.recorded)
+        _in_cards("runs", run_cards(catalog, samples), partial(_open, session))
     theme.section("Seven lessons, each with one thing to move")
-    _in_cards("lessons", lesson_cards(catalog), "Open the lesson", lambda name: _teach(session, int(name)))
+    _in_cards("lessons", lesson_cards(catalog), lambda name: _teach(session, int(name)))
     _more()
+    navigation.write_link({})
 
 
 @faults.fragment
@@ -204,29 +183,12 @@ def _first_minute(session: Session, catalog: RunCatalogue, run_id: str) -> None:
         _open(session, run_id, dial=state.dial, selected=state.selected)
 
 
-def _runs(session: Session, catalog: RunCatalogue) -> None:
-
-    def row(kind: str, title: str, cards: Iterable[Card]) -> None:
-        theme.section(title)
-        _in_cards(kind, cards, "Open", partial(_open, session))
-
-    if catalog.samples:
-        row("runs", "Sample runs", run_cards(catalog, filter(catalog.samples.__contains__, catalog.recorded)))
-    saved = catalog.kept
-    if not saved:
-        return
-    every = st.session_state.get("all-runs", False)
-    row("kept", catalog.kept_title, run_cards(catalog, saved, None if every else MOST))
-    if len(saved) > MOST and not every:
-        show_all = {"all-runs": True}
-        st.button(f"Show all {len(saved)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
-
-
-def _in_cards(kind: str, cards: Iterable[Card], verb: str, opened: Callable[[str], None]) -> None:
+def _in_cards(kind: str, cards: Iterable[Card], opened: Callable[[str], None]) -> None:
     with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
         for card in cards:
             with st.container(border=True):
                 theme.show(card.html)
+                verb = "Open the lesson" if kind == "lessons" else "Open"
                 if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.picture):
                     opened(card.name)
 
@@ -245,24 +207,14 @@ def _teach(session: Session, lesson: int) -> None:
 
 def _more() -> None:
     theme.section("Other pages")
-    left, right = st.columns([4, 8], gap="large")
-    card = race_card(course())
-    if card is not None:
-        with left.container(border=True):
-            theme.show(card.html)
-            if st.button("Watch the race", key="race", width="stretch"):
-                LivePageState.of_tab().shown = card.name
-                st.session_state[VIEW] = Show.RACE
-                st.switch_page("pages/live.py")
     pages = {
         "Tune": "Which threshold is safe? A whole prompt set, graded at every setting, with intervals.",
-        "Live": "Decode while you watch, with the built-in pair of models or your own.",
+        "Live": "Decode and race while you watch, with the built-in pair of models or your own.",
         "Runs": "Every run here: find, tag and compare them, and see how each is made again.",
         "Compare": "Two texts side by side: where they first differ, and by how much.",
         "Rules": f"{len(RULES)} verification rules on one run: what each keeps, and at which threshold.",
     }
-    with right if card is not None else st.container():
-        for name, line in pages.items():
-            left, right = st.columns([1.4, 6.6], vertical_alignment="center")
-            left.page_link(f"pages/{name.lower()}.py", label=markdown(name))
-            right.caption(markdown(line))
+    for name, line in pages.items():
+        left, right = st.columns([1.4, 6.6], vertical_alignment="center")
+        left.page_link(f"pages/{name.lower()}.py", label=markdown(name))
+        right.caption(markdown(line))

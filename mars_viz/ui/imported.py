@@ -14,11 +14,11 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from mars_viz.analysis.engine_file import EngineFile, ServedRounds, decoded, read_file, rejection_bound
+from mars_viz.analysis.engine_file import EngineFile, RejectionBound, ServedRounds, decoded, read_file
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html, joined
-from mars_viz.figures.engines import bound_curve, margins_along_the_text
+from mars_viz.figures.engines import bound_curve, ratios_along_the_text
 from mars_viz.imports import import_run
 from mars_viz.runfiles import read_zip
 from mars_viz.sweep import document
@@ -85,22 +85,17 @@ def _rounds(upload_id: str, served: Sequence[ServedRounds]) -> None:
     if len(served) > 1:
         key = f"request-{upload_id}"
         chosen = served[st.selectbox("Request", range(len(served)), key=key, format_func=names.__getitem__)]
-    scale = "" if chosen.raw else " Its logits are log-probabilities, so there are margins and no ratios."
     model, rejected = f"{chosen.model} wrote" if chosen.model else "It wrote", int(chosen.corrected.sum())
     theme.small(
         f"{model} {counted(len(chosen.texts), 'token')} in {counted(chosen.counts.steps, 'round')}, "
-        f"τ = {number(chosen.tau)}; {counted(rejected, 'round')} ended with a rejection.{scale}"
+        f"τ = {number(chosen.tau)}; {counted(rejected, 'round')} ended with a rejection."
     )
     theme.show(_text(chosen))
-    try:
-        bound = rejection_bound(served)
-    except BadInput as error:
-        theme.note(str(error))
-        bound = rejection_bound([chosen])
+    bound = RejectionBound.of(served)
     left, right = st.columns(2)
     colours = theme.figure_theme()
     with left:
-        theme.chart(margins_along_the_text(chosen, colours), "margins-along-the-text")
+        theme.chart(ratios_along_the_text(chosen, colours), "ratios-along-the-text")
     with right:
         theme.chart(bound_curve(bound, colours), "bound")
     theme.small(bound.sentence + (" Over all requests." if len(served) > 1 else ""))
@@ -108,7 +103,13 @@ def _rounds(upload_id: str, served: Sequence[ServedRounds]) -> None:
 
 def _text(served: ServedRounds) -> Html:
     """Return the text with alternate rounds shaded, and tokens that replace a rejected one underlined."""
-    cells = (_token(served, place) for place in range(min(len(served.texts), LONGEST)))
+    cells = []
+    for place, text in enumerate(served.texts[:LONGEST]):
+        kind, mark = ("kept", "") if served.drafted[place] else ("bonus", "+")
+        if served.corrected[place]:
+            kind, mark = "corrected", "↺"
+        ground = " odd" if int(served.round_index[place]) % 2 else ""
+        cells.append(Html(f'<span class="{html(kind + ground)}">{html(mark + (text or "(empty)"))}</span>'))
     more = len(served.texts) - LONGEST
     rest = [Html(f"<p>… and {html(number(more))} tokens more.</p>")] if more > 0 else []
     key = (
@@ -117,22 +118,6 @@ def _text(served: ServedRounds) -> Html:
     )
     text = Html(f'<p class="mv-served" dir="auto">{joined(cells)}</p>')
     return joined([Html(f'<p class="mv-small">{html(key)}</p>'), text, *rest])
-
-
-def _token(served: ServedRounds, place: int) -> Html:
-    is_target_token = not served.drafted[place]
-    kind = "corrected" if served.corrected[place] else "bonus" if is_target_token else "kept"
-    value = served.ratio[place] if served.raw else served.margin[place]
-    logits = f"{'z2/z1' if served.raw else 'z1 − z2'} = {number(float(value))}" if value == value else "logits unknown"
-    round_ = int(served.round_index[place])
-    title = f"token {place + 1}, {f'round {round_}' if round_ else 'by the prefill'}: {_WORDS[kind]}; {logits}"
-    ground = " odd" if round_ % 2 else ""
-    mark = {"corrected": "↺", "bonus": "+"}.get(kind, "")
-    text = mark + (served.texts[place] or "(empty)")
-    return Html(f'<span class="{html(kind + ground)}" title="{html(title)}">{html(text)}</span>')
-
-
-_WORDS = {"kept": "drafted and accepted", "corrected": "in place of a rejected token", "bonus": "the target's own"}
 
 
 def draw_counts(engine_file: EngineFile) -> None:

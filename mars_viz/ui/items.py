@@ -17,7 +17,6 @@ from mars_viz.race import RaceStore
 from mars_viz.runstore import BYTES, DAYS, LONGEST_TITLE, RunStore
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.session import PageState
-from mars_viz.words import counted
 
 BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."
 
@@ -48,7 +47,6 @@ class ItemsState(PageState):
     """State of a page on which items are changed."""
 
     deleted: set[str] = field(default_factory=set)  # by `Item.key`; can be restored above the list
-    refused: dict[str, str] = field(default_factory=dict)  # why the last change of an item was refused, by `Item.key`
 
     def forget(self, name: str) -> None:
         """Stop showing a deleted item."""
@@ -56,16 +54,15 @@ class ItemsState(PageState):
 
     def attempt(self, items: Iterable[Item], change: Callable[[Item], object]) -> list[Item]:
         """Apply a change to each item that this browser may change, close their popovers and return them. Errors of
-        others are in `refused`, and their popovers stay open."""
+        others become notices, and their popovers stay open."""
         self.notices.clear()
-        self.refused.clear()
         changed = []
         for item in items:
             try:
                 item.store.makers.check(item.name, visitors.mark())
                 change(item)
             except BadInput as error:
-                self.refused[item.key] = str(error)
+                self.notices.append(f"{item.heading}: {error}")
             else:
                 st.session_state[f"change-{item.key}"] = False
                 changed.append(item)
@@ -97,7 +94,6 @@ def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
     ):  # fmt: skip
         title = (item.title or item.heading)[:LONGEST_TITLE]
         st.text_input("Title", title, key=f"title-{item.key}", max_chars=LONGEST_TITLE)
-        theme.note(state.refused.get(item.key, ""))
         left, right = st.columns(2)
         left.button(
             "Rename", key=f"rename-{item.key}", on_click=state.rename, args=(item,), width="stretch",
@@ -108,23 +104,17 @@ def popover(place: DeltaGenerator, state: ItemsState, item: Item) -> None:
         )
 
 
-def draw_deleted(state: ItemsState, items: Sequence[Item]) -> None:
-    """Draw deleted items with one button that restores them."""
-    if not items:
-        return
-    first, alone = items[0], len(items) == 1
-    key, refusal = first.key if alone else "all", next(filter(None, (item.refusal for item in items)), "")
-    heading = first.heading if alone else counted(len(items), first.store.noun)
-    facts = f"{first.name}. {BIN}" if alone else BIN.replace("It stays", "They stay")
-    failed = next(filter(None, (state.refused.get(item.key) for item in items)), "")
-    with st.container(key=f"deleted-{key}"):
-        words, button = st.columns([8.4, 1.7], vertical_alignment="center")
-        with words:
-            theme.line(f"Deleted: {heading}", failed or facts)
-        button.button(
-            "Undo" if alone else "Undo all", key=f"undo-{key}", on_click=state.restore, args=(items,), width="stretch",
-            disabled=bool(refusal), help=markdown(refusal) or "Brings it back; its links open it again",
-        )  # fmt: skip
+def draw_deleted(state: ItemsState, items: Iterable[Item]) -> None:
+    """Draw deleted items, each with a button that restores it."""
+    for item in items:
+        with st.container(key=f"deleted-{item.key}"):
+            words, button = st.columns([8.4, 1.7], vertical_alignment="center")
+            with words:
+                theme.line(f"Deleted: {item.heading}", f"{item.name}. {BIN}")
+            button.button(
+                "Undo", key=f"undo-{item.key}", on_click=state.restore, args=([item],), width="stretch",
+                disabled=bool(item.refusal), help=markdown(item.refusal) or "Brings it back; its links open it again",
+            )  # fmt: skip
 
 
 def draw_bin(state: ItemsState, items: Sequence[Item]) -> None:
@@ -132,10 +122,4 @@ def draw_bin(state: ItemsState, items: Sequence[Item]) -> None:
     restorable = [item for item in items if not item.refusal]
     if restorable:
         with st.expander(f"Bin ({len(restorable)})"):
-            for item in restorable:
-                draw_deleted(state, [item])
-
-
-def draw_lost(state: ItemsState, items: Sequence[Item]) -> None:
-    """Draw the refused changes of all but these items."""
-    theme.note(*(state.refused[key] for key in state.refused.keys() - {item.key for item in items}))
+            draw_deleted(state, restorable)

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -31,76 +28,9 @@ from mars_viz.ui.classroom.server_class import class_view
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session, bound
 
-BUDGET = 256 << 20
-"""Maximum size in bytes of all runs together. The last requested run always stays. Two runs of 100,000 tokens fit. A
-viewed run with a map takes up to twice the size that `bytes_of` returns, because its segments are walked then."""
-MOST = 32  # Maximum number of runs. Must exceed the number of runs on Compare, or each rerun would read them all again.
-OBJECTS = 3000  # approximate bytes per round in addition to its arrays, for about thirty Python objects
+MOST = 32  # maximum number of cached runs; more than on Compare, or each rerun would read them all again
 
-
-_Version = tuple[Path, int]  # folder and time of its last change
-
-
-class RunCache:
-    """Least recently used cache of runs."""
-
-    def __init__(self, read: Callable[[Path], Run], budget: int = BUDGET, most: int = MOST) -> None:
-        self._read, self._budget, self._most = read, budget, most
-        self._lock = threading.Lock()
-        self._reading: dict[_Version, Future[Run]] = {}
-        self._sizes: dict[_Version, int] = {}
-        self._alive: WeakValueDictionary[_Version, Run] = WeakValueDictionary()
-
-    def opened(self, path: Path, changed: int) -> Run:
-        """Return the run in that folder; a different `changed` reads it again. Concurrent requests share one reading.
-        Raises its errors, which are not cached."""
-        version = (path, changed)
-        with self._lock:
-            future = self._reading.pop(version, None)
-            is_new = future is None
-            future = future or Future()
-            self._reading[version] = future  # moves it to the end of the order
-        if is_new:
-            self._fill(version, future)
-        return future.result()
-
-    def __len__(self) -> int:
-        return len(self._reading)
-
-    def _fill(self, version: _Version, future: Future[Run]) -> None:
-        try:
-            run = self._alive.get(version) or self._read(version[0])
-            size = bytes_of(run)
-        except BaseException as error:  # waiting threads get the same error
-            with self._lock:
-                self._reading.pop(version, None)
-            future.set_exception(error)
-            return
-        future.set_result(run)
-        with self._lock:
-            self._alive[version] = run
-            self._sizes[version] = size
-            for old in list(self._reading)[:-1]:
-                if len(self._reading) <= self._most and sum(self._sizes.values()) <= self._budget:
-                    return
-                if old in self._sizes:  # otherwise it is still being read
-                    del self._reading[old], self._sizes[old]
-
-
-def bytes_of(run: Run) -> int:
-    """Estimate the memory of a run with its map, by the arrays of one block."""
-    answers = [] if run.dial_map is None else [answer.speculation for answer in run.dial_map.answers.values()]
-    count = len(run.rounds) + len(answers)
-    if not count:
-        return 0
-    first = run.rounds[0].speculation if run.rounds else answers[0]
-    a_row = sum(array.nbytes for array in first.columns.values())
-    rows = int((run.trace.lengths + 1).sum()) + sum(len(one) + 1 for one in answers)
-    return round(a_row / (len(first) + 1) * rows) + OBJECTS * count
-
-
-NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
-NO_RUN = "There is no run here yet. Decode a prompt on Explore first."
+NOTHING_YET = "There is no run here yet. Decode a prompt on Explore first, or open the zip of a run's folder there."
 NO_SAMPLES = f"This server shows no sample runs ({samples.VARIABLE})."
 NONE_CHOSEN = f"{NO_SAMPLES} Choose a run from the list, or decode a prompt on Explore."
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # ids of a tab's own runs
@@ -116,7 +46,6 @@ class RunCatalogue:
     error: str = ""  # why the recorded runs cannot be listed; empty if they can
     shown: View | None = None  # the run that a class is shown; it takes precedence over samples when no run was chosen
     missing: str = "There is no run of the link's name here; choose another from the list."
-    kept_title: str = "Runs recorded on this server"  # heading for saved runs
 
     @property
     def samples(self) -> frozenset[str]:
@@ -124,12 +53,17 @@ class RunCatalogue:
         return frozenset(run_id for run_id, entry in self.recorded.items() if entry.origin is RunOrigin.SAMPLE)
 
     @property
-    def labels(self) -> dict[str, str]:
-        """Unique label of each run by id: the tab's own runs, newest first, then the recorded ones."""
+    def entries(self) -> dict[str, ListedRun]:
+        """All runs by id: the tab's own runs, newest first, then the recorded ones."""
         own = {run_id: of_tab(run_id, run) for run_id, run in reversed(list(self.own.items()))}
+        return own | dict(self.recorded)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Unique label of each run by id, in the order of `entries`."""
         facts = {
             run_id: f"{run_id} (cannot be read)" if entry.facts is None or entry.error else entry.facts
-            for run_id, entry in (own | dict(self.recorded)).items()
+            for run_id, entry in self.entries.items()
         }
         labels = labels_of(facts)
         for run_id in self.own:
@@ -138,13 +72,8 @@ class RunCatalogue:
 
     def line(self, run_id: str) -> str:
         """Return a full description of a run's provenance; empty if it is unknown."""
-        entry = of_tab(run_id, self.own[run_id]) if run_id in self.own else self.recorded.get(run_id)
+        entry = self.entries.get(run_id)
         return "" if entry is None else entry.line
-
-    @property
-    def kept(self) -> dict[str, ListedRun]:
-        """Recorded runs that are not samples."""
-        return {run_id: entry for run_id, entry in self.recorded.items() if entry.origin is not RunOrigin.SAMPLE}
 
     @property
     def default(self) -> str:
@@ -204,7 +133,7 @@ class RunCatalogue:
             why = f"{run_id} is not there any more ({error.strerror}); choose another from the list."
             raise RunFileError(why) from error
         with contained(f"The run {run_id}"):
-            return _cache().opened(entry.path, changed)
+            return _loaded(entry.path, changed)
 
     def tried(self, run_id: str, fit: Callable[[Run], object] = lambda run: None) -> tuple[Run | None, str]:
         """Return (run, "") after calling `fit`, or (None, error message)."""
@@ -234,7 +163,7 @@ def shelf(session: Session) -> RunCatalogue:
             recorded[entry.name] = entry
     catalogue = RunCatalogue(session.runs, recorded, shown=class_view())
     if rights.is_student():
-        return replace(catalogue, missing=rights.UNSEEN, kept_title="Your runs, and what the teacher shows")
+        return replace(catalogue, missing=rights.UNSEEN)
     return catalogue
 
 
@@ -253,7 +182,7 @@ def in_view(
     session.view, lost = catalog.landed(session.view)
     notices.extend(filter(None, [lost]))
     run, problem = catalog.tried(session.view.run, fit)
-    return catalog, run, problem if catalog.labels or not problem else NO_RUN
+    return catalog, run, problem
 
 
 def samples_of(catalog: RunCatalogue) -> Iterator[Run]:
@@ -269,15 +198,12 @@ def suited(catalog: RunCatalogue, lacks: Callable[[Run], str], first: str = "") 
     Empty if there is none. `lacks` returns an empty string for suitable runs."""
     shipped = catalog.samples
     samples_in_order = (name for name in (first, *catalog.recorded) if name in shipped)
-    return next((name for name in (*samples_in_order, *reversed(list(catalog.own))) if _able(catalog, name, lacks)), "")
 
+    def able(run_id: str) -> bool:
+        reasons: list[str] = []
+        return catalog.tried(run_id, lambda run: reasons.append(lacks(run)))[0] is not None and reasons == [""]
 
-def _able(catalog: RunCatalogue, run_id: str, lacks: Callable[[Run], str]) -> bool:
-    try:
-        with contained(f"The run {run_id}"):
-            return not lacks(catalog.opened(run_id))
-    except BadInput:
-        return False
+    return next(filter(able, (*samples_in_order, *reversed(list(catalog.own)))), "")
 
 
 def picker(
@@ -317,7 +243,7 @@ def second_line(catalog: RunCatalogue, run_id: str) -> None:
             theme.small(line)
 
 
-@st.cache_resource(show_spinner=False)
-def _cache() -> RunCache:
-    """Return the server's cache. Changed folders are read again."""
-    return RunCache(read)
+@st.cache_resource(max_entries=MOST, show_spinner=False)
+def _loaded(path: Path, changed: int) -> Run:
+    """`changed` is part of the cache key, so that a changed folder is read again."""
+    return read(path)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
-from mars_viz.components.explorer.pins import Choice, PinnedSetting, PinnedToken
+from mars_viz.components.explorer.pins import PinnedSetting, PinnedToken
 from mars_viz.errors import BadInput
 from mars_viz.exploration import whole_threshold_map
 from mars_viz.options import changed, declared, option
@@ -138,7 +138,6 @@ class View:
     cuts: bool = flag("cuts")  # True if the dial is a draft-length controller's threshold, on a run with a map of it
     pin_token: PinnedToken | None = pin("pin_token", PinnedToken)  # token to compare with the selected one
     pin_dial: PinnedSetting | None = pin("pin_dial", PinnedSetting)  # setting to compare with the current
-    pin_run: Choice | None = pin("pin_run", Choice)  # run shown next to this one
 
 
 DialRange = tuple[str, float, float]  # a dial's symbol and bounds
@@ -166,37 +165,27 @@ def misplaced(dial: float | None, bounds: DialRange | None) -> str:
 
 def fitted(view: View, run: Run) -> Opened[View]:
     """Return the view with invalid parts set to the default, and a complaint for each."""
-    complaints: list[str] = []
+    wrong: list[str] = []
     if view.cuts and whole_threshold_map(run) is None:
-        complaints.append("The link turns a controller's threshold, but this run has no whole map of one.")
-        view = replace(view, dial=None, cuts=False)
-    selected, cuts, bounds = view.selected, view.cuts, dial_range(run, view.cuts)
-    if wrong := misplaced(view.dial, bounds):
-        complaints.append(wrong)
-        view = replace(view, dial=None)
-    gamma = view.gamma if view.gamma != run.settings.gamma else None
-    if gamma is not None and (run.dial_map is None or gamma not in run.dial_map.span.gammas):
-        complaints.append(
-            f"The link asks for {run.settings.draft_of(gamma)}, which is not mapped for this run; its own is shown."
-        )
-        gamma = None
-    slots = math.inf if run.dial_map is not None or cuts else int(run.trace.lengths.sum()) + len(run.rounds)
-    if selected is not None and selected >= slots:
-        complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
-        selected = None
-    token, setting = view.pin_token, view.pin_dial
-    if setting is not None and not _has(run, setting, cuts, bounds):
-        complaints.append("The pinned setting is none of this run's, so it is unpinned.")
-        setting = None
-    if token is not None and not (_has(run, token.at, cuts, bounds) and token.slot < slots):
-        complaints.append("The pinned token is none of this run's, so it is unpinned.")
-        token = None
-    view = replace(view, selected=selected, gamma=gamma, pin_token=token, pin_dial=setting)
-    return Opened(view, tuple(complaints))
+        view, wrong = replace(view, dial=None, cuts=False), ["cuts"]
+    gammas = () if run.dial_map is None else run.dial_map.span.gammas
+    slots = math.inf if run.dial_map is not None or view.cuts else int(run.trace.lengths.sum()) + len(run.rounds)
+    bounds, own = dial_range(run, view.cuts), run.settings.gamma
+    lengths = {own} if view.cuts else {own, *gammas}
 
+    def has(at: PinnedSetting) -> bool:
+        on_dial = at.dial is None if bounds is None else at.dial is not None and bounds[1] <= at.dial <= bounds[2]
+        return at.gamma in lengths and on_dial
 
-def _has(run: Run, at: PinnedSetting, cuts: bool, bounds: DialRange | None) -> bool:
-    """Return True if the run has this setting."""
-    lengths = {run.settings.gamma} | (set() if cuts or run.dial_map is None else set(run.dial_map.span.gammas))
-    on_dial = at.dial is None if bounds is None else at.dial is not None and bounds[1] <= at.dial <= bounds[2]
-    return at.gamma in lengths and on_dial
+    setting, token, off_dial = view.pin_dial, view.pin_token, misplaced(view.dial, bounds)
+    unfit = {
+        "gamma": view.gamma not in (None, own, *gammas),
+        "selected": view.selected is not None and view.selected >= slots,
+        "pin_dial": setting is not None and not has(setting),
+        "pin_token": token is not None and not (has(token.at) and token.slot < slots),
+    }
+    wrong += [name for name, is_wrong in unfit.items() if is_wrong]
+    complaints = [f"The link's {name} does not fit this run, so it is left out." for name in wrong]
+    kept: dict[str, Any] = {name: None if name in wrong else getattr(view, name) for name in unfit}
+    kept |= {"dial": None if off_dial else view.dial, "gamma": None if view.gamma == own else kept["gamma"]}
+    return Opened(replace(view, **kept), tuple(filter(None, [off_dial, *complaints])))

@@ -1,4 +1,4 @@
-"""The Live page: decodes, races, measurements of the models, the check of an EAGLE-3 head, and the state of a tab."""
+"""The Live page: decodes, races, measurements of the models, and the state of a tab."""
 
 from __future__ import annotations
 
@@ -15,89 +15,37 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders, samples
-from mars_viz.analysis.checks import HeadCheck
-from mars_viz.backend_choice import BackendChoice
 from mars_viz.chat import History
 from mars_viz.components.race import growing, replay
 from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.costs import Costs, disturbance, per_token, round_cost
+from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.escapes import markdown
-from mars_viz.figures.engines import head_agreement
-from mars_viz.race import (
-    ABOUT,
-    BY_THE_CLOCK,
-    Race,
-    RaceEntry,
-    RaceLane,
-    RaceStore,
-    Racing,
-    list_races,
-    load_race,
-    write_zip,
-)
+from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceLane, RaceStore, Racing, list_races, load_race
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import MAX_ZIP, RunStatus
+from mars_viz.runfiles import RunStatus
 from mars_viz.runstore import new_name, read
 from mars_viz.shapes import draft_words
-from mars_viz.speculators.drafter_names import Eagle3
-from mars_viz.speculators.names import drafter_for
 from mars_viz.sweep.document import of_one_position
 from mars_viz.ui import decode_form, documents, faults, links, models_form, navigation, share, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LONGEST_SYSTEM, DecodeRequest
-from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, draw_lost, popover
-from mars_viz.ui.jobs import tasks
+from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, popover
 from mars_viz.ui.jobs.decode_job import Decoded, Raced, decode_job, finished_job, race_job
-from mars_viz.ui.jobs.models import LEFT, OTHER_DRAFTERS, Job, JobState, background_task
+from mars_viz.ui.jobs.models import LEFT, Job, JobState
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import to_parameters
-from mars_viz.ui.models_form import in_words
 from mars_viz.ui.session import Session, bound, current_session
 from mars_viz.ui.tab_jobs import stop_button
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number, short_device
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Races that can be replayed."""
-
-    entries: dict[str, RaceEntry]  # by name: the server's races, newest first, then the samples
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Unique lines for a list, by name."""
-        lines = {}
-        for name, entry in self.entries.items():
-            about = entry.manifest
-            made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
-            lines[name] = f"{entry.title}{made}"
-        return told_apart(lines)
-
-    def landed(self, name: str) -> str:
-        """Return `name` if it exists, otherwise a sample, otherwise any race; empty if there is none."""
-        recorded = (other for other in self.entries if not self.own(other))
-        return name if name in self.entries else next(recorded, next(iter(self.entries), ""))
-
-    def opened(self, name: str) -> Race:
-        """Return the race. Raises BadInput if it cannot be read."""
-        entry = self.entries[name]
-        if entry.manifest is None:
-            raise RunFileError(entry.error)
-        with contained(f"The race {name}"):
-            return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
-
-    def own(self, name: str) -> bool:
-        """Return True if the race is in this server's folder and not a sample."""
-        return self.entries[name].path.parent == default_folders.races()
-
-
-def course() -> Replay:
-    """Return the races that can be replayed now."""
-    server_races = reversed(race_store().list())
-    return Replay({entry.path.name: entry for entry in (*server_races, *list_races(samples.RACES))})
+def races() -> dict[str, RaceEntry]:
+    """Return the races that can be replayed by name: the server's, newest first, then the samples."""
+    return {entry.path.name: entry for entry in (*reversed(race_store().list()), *list_races(samples.RACES))}
 
 
 def race_store() -> RaceStore:
@@ -107,7 +55,7 @@ def race_store() -> RaceStore:
 
 @st.cache_resource(show_spinner=False)
 def _race_store(folder: Path) -> RaceStore:
-    return RaceStore(folder, [entry.path.name for entry in list_races(samples.RACES)])
+    return RaceStore(folder)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -149,7 +97,6 @@ class LiveView:
     )
 
 
-VIEWS = {Show.DECODE: "Live text", Show.RACE: "Races"}  # labels of the views
 VIEW = "live-view"  # key of the switch between them
 
 
@@ -166,7 +113,6 @@ class LivePageState(ItemsState):
     racing: str = ""  # Name of the unfinished race. `shown` stays, because a race may fail.
     shown: str = ""  # folder name of the chosen or last race; empty for the recorded example
     opening: str = decode_form.EXAMPLE  # the last prompt written, initially that of the link's run, if any
-    uploaded: str = ""  # uploader's id of the last upload that was read, so that a rerun does not read it again
 
     names_run: ClassVar[bool] = False
 
@@ -259,23 +205,6 @@ class LivePageState(ItemsState):
             self.race = race_job(make, request.prompt, chosen, request.choice, *destination)
             tab_jobs.shared_worker().submit(self.race, self.racing)
 
-    def bring_race(self, upload: str, data: bytes, name: str) -> bool:
-        """Save and show the race of an uploaded zip, or give a notice. Returns False if this `upload` was already read.
-
-        A new upload of the same zip is read again, because the first may have failed or been deleted since.
-        """
-        if upload == self.uploaded:
-            return False
-        self.uploaded = upload
-        self.notices.clear()
-        try:
-            self.shown = race_store().bring(data, name)
-        except BadInput as error:
-            self.notices.append(str(error))
-        else:
-            race_store().makers.note(self.shown, visitors.mark())
-        return True
-
     def settle(self) -> None:
         """Handle ended jobs."""
         if self.race is not None and self.race.progress.state.finished:
@@ -290,9 +219,6 @@ class LivePageState(ItemsState):
         return decode_form.checked(self.notices, request, under_way=self.waits_for is not None)
 
 
-EXAMPLE = "**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours."
-
-
 def stream(page_state: LivePageState, busy: bool) -> None:
     """Draw the decode with its numbers, text and cancel button. `busy` is True if a job was running when the page was
     drawn."""
@@ -304,7 +230,7 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     share = 1.0  # the text may end before the limit
     if state is not JobState.DONE:
         share = min(share, progress.tokens / progress.settings.max_new_tokens)
-    share, sentence = tab_jobs.going(job, share, decoding(progress, job.stopping), loading="")
+    share, sentence = tab_jobs.going(job, share, decoding(progress))
     words.progress(share, markdown(sentence))
     if not state.finished:
         stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
@@ -341,50 +267,48 @@ def race(page_state: LivePageState) -> None:
     if page_state.race is not None:
         faults.fragment(_racing, run_every=tab_jobs.pace())(page_state.race, page_state.racing)
         return
-    replays = course()
-    name = replays.landed(page_state.shown)
+    entries, folder = races(), default_folders.races()
+    sample = next((name for name, entry in entries.items() if entry.path.parent != folder), next(iter(entries), ""))
+    name = page_state.shown if page_state.shown in entries else sample
     if page_state.shown and name != page_state.shown:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
         page_state.shown = ""
     if name and not page_state.shown:
-        st.caption(EXAMPLE)
+        st.caption("**A recorded example**: one prompt, decoded three ways. *Race now* does the same with yours.")
     above = st.container()
     left, right = st.columns([5.3, 4.7], vertical_alignment="center")
     # in one row, also on a phone
     actions = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
-    with actions.popover("Open"):
-        upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
-    if upload is not None:
-        name_of_zip = upload.name.removesuffix(".zip")
-        if page_state.bring_race(upload.file_id, upload.getvalue(), name_of_zip):
-            st.rerun()
-    _gone(page_state)
+    deleted = [_race_item(entry) for entry in reversed(race_store().deleted())]
+    here = [each for each in deleted if each.key in page_state.deleted]
+    draw_deleted(page_state, here)
+    draw_bin(page_state, [each for each in deleted if each not in here])
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
-    if replays.own(name):
-        popover(actions, page_state, _race_item(replays.entries[name]))
-    show, names = partial(setattr, page_state, "shown"), list(replays.entries)
-    hidden, words = "collapsed", replays.labels.__getitem__
-    bound(left.selectbox, "Race", "race", name, show, options=names, format_func=words, label_visibility=hidden)
+    if entries[name].path.parent == folder:
+        popover(actions, page_state, _race_item(entries[name]))
+    lines = {}
+    for each, entry in entries.items():
+        about = entry.manifest
+        made = " (cannot be read)" if about is None else f" · {about.target} on {short_device(about.device)}"
+        lines[each] = f"{entry.title}{made}"
+    show, words, hidden = partial(setattr, page_state, "shown"), told_apart(lines).__getitem__, "collapsed"
+    bound(left.selectbox, "Race", "race", name, show, options=list(lines), format_func=words, label_visibility=hidden)
     with above:
-        try:
-            opened = replays.opened(name)
-        except BadInput as error:
-            theme.note(str(error))
-            return
-        _raced(opened, name, actions, replays, play=not page_state.shown)
+        _raced(entries[name], actions, play=not page_state.shown)
 
 
 @faults.drawn
-def _raced(opened: Race, name: str, deeds: DeltaGenerator, replays: Replay, *, play: bool) -> None:
-    deeds.download_button(
-        "Download", lambda: write_zip(replays.entries[name].path), f"{name}.zip", "application/zip", on_click="ignore"
-    )
+def _raced(entry: RaceEntry, deeds: DeltaGenerator, *, play: bool) -> None:
+    if entry.manifest is None:
+        raise RunFileError(entry.error)
+    with contained(f"The race {entry.path.name}"):
+        opened = _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay", play=play)
-    board = share.Table("What each lane took", f"{name}-race", lambda: pd.DataFrame(opened.rows))
+    board = share.Table("What each lane took", f"{entry.path.name}-race", lambda: pd.DataFrame(opened.rows))
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
 
@@ -393,74 +317,26 @@ def _race_item(entry: RaceEntry) -> Item:
     return Item(race_store(), entry.path.name, entry.title, title, entry.manifest is not None)
 
 
-def _gone(page_state: LivePageState) -> None:
-    store = race_store()
-    items = [_race_item(entry) for entry in reversed(store.deleted())]
-    draw_lost(page_state, [*items, *(_race_item(entry) for entry in store.list())])
-    here = [each for each in items if each.key in page_state.deleted]
-    draw_deleted(page_state, here)
-    draw_bin(page_state, [each for each in items if here != [each]])
-
-
 def _racing(job: Job[Raced], name: str) -> None:
-    words = "Stopping after this pass …"
-    tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race", stopping=words, loading="")
+    tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race")
     lanes_so_far(job.progress.texts, job.progress.prompt, job.progress.settings, job=name, key="race-lanes")
 
 
 def device(request: DecodeRequest) -> None:
-    """Draw the costs of passes, and the check of a head."""
+    """Draw the costs of passes."""
     status = tab_jobs.shared_worker().models.status
     with st.expander("Measure these models", expanded=status.device is not None):
         if status.costs is not None:
-            theme.numbers(_cost_tiles(status.costs))
-            documents.draw([of_one_position(status.costs)])
+            documents.draw([cost_facts(status.costs), of_one_position(status.costs)])
             theme.note(disturbance(status.costs))
         tab_jobs.measure_costs("What does a pass cost on this device?", request.settings, request.choice)
-        _check_area(request.choice)
 
 
-HEAD_CHECK = "Is an EAGLE-3 head accepted less than hoped? A check shows at which depth, and why."
-
-
-def _check_area(choice: BackendChoice) -> None:
-    with suppress(BadInput):  # the buttons above report it
-        if isinstance(drafter_for(choice.target or None, choice.drafter or None), Eagle3):
-            tab_jobs.background(
-                "check-head",
-                HEAD_CHECK,
-                ("Check the head", "Check again"),
-                "Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair",
-                lambda: background_task(tasks.check_head, choice),
-                "Checking the head along texts of the target's own …",
-                _results,
-                name=f"{choice.models}",  # a result is that of one head
-            )
-            return
-    built_in = in_words(OTHER_DRAFTERS["its EAGLE-3 head"])
-    theme.small(
-        f"{HEAD_CHECK} Choose “{built_in}” under Models at the top, or name a drafter such as eagle3:HEADDIR there."
-    )
-
-
-def _results(check: HeadCheck) -> None:
-    left, right = st.columns([6, 4], vertical_alignment="center")
-    with left:
-        theme.chart(head_agreement(check, theme.figure_theme()), "head-agreement")
-    with right:
-        documents.draw(check.blocks)
-
-
-LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
-
-
-def decoding(progress: Decoded, stopping: bool) -> str:
+def decoding(progress: Decoded) -> str:
     """Return a sentence about a decode."""
     if progress.state.finished:
         done = f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
         return progress.ending or done
-    if stopping:
-        return "Stopping after this round …"
     return f"Decoding: {number(progress.tokens)} of at most {counted(progress.settings.max_new_tokens, 'token')}"
 
 
@@ -471,7 +347,8 @@ def race_words(progress: Raced) -> tuple[float, str]:
         return 0.0, "The race begins …"
     how = f"turn {step.turn} of {step.turns} by the clock" if step.turn else "untimed, what is decided is recorded"
     share = (step.turn * len(RaceLane) + list(RaceLane).index(step.lane)) / ((step.turns + 1) * len(RaceLane))
-    return share, f"Race, {how}: {LANES[step.lane]}, {counted(step.tokens, 'token')}"
+    lane = "the target alone" if step.lane is RaceLane.ALONE else step.lane.value
+    return share, f"Race, {how}: {lane}, {counted(step.tokens, 'token')}"
 
 
 def tiles(run: Run | None) -> list[Tile]:
@@ -493,28 +370,22 @@ def tiles(run: Run | None) -> list[Tile]:
     ]
 
 
-def _cost_tiles(costs: Costs) -> list[Tile]:
+def cost_facts(costs: Costs) -> Facts:
+    """Return the measured times of passes and of a round with 95 % intervals, and the modelled break-even τ."""
     gamma = costs.gamma
     if costs.drafting:
-        verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
-        drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
+        parts = {f"Target, {counted(gamma, 'node')}": costs.passes[gamma], "Drafter, a tree": costs.drafting[-1]}
     else:
-        verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
-        passes = "" if costs.passes_per_token == 1 else f", {number(costs.passes_per_token)} passes of the drafter"
-        drafting = ("Drafter, 1 token", costs.drafter_step, f"One drafted token{passes}; measured")
-    one = ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured")
-    words = "Drafting, verifying and the rest; from these costs"
-    a_round = (f"A round, {draft_words(gamma, costs.tree)}", round_cost(costs, gamma), words)
-    tiles = []
-    for name, cost, help in (one, verifying, drafting, a_round):
-        between = f"95 % interval {number(1000 * cost.low)} to {number(1000 * cost.high)}{THIN_SPACE}ms"
-        tiles.append(Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {between}"))
+        parts = {f"Target, {gamma + 1} tokens": costs.passes[gamma], "Drafter, 1 token": costs.drafter_step}
+    a_round = {f"A round, {draft_words(gamma, costs.tree)}": round_cost(costs, gamma)}
+    facts = {
+        f"{name}, measured": f"{number(1000 * cost.seconds)}{THIN_SPACE}ms ({number(1000 * cost.low)} to "
+        f"{number(1000 * cost.high)})"
+        for name, cost in ({"Target, 1 token": costs.passes[0]} | parts | a_round).items()
+    }
     factor = per_token(costs, gamma)
-    words = (
-        "Tokens per round from which speculation is faster than the target alone; modelled from measured costs, "
-        f"{number(1 / factor.high)} to {number(1 / factor.low)}"
-    )
-    return [*tiles, Tile("Break-even τ, modelled", number(1 / factor.estimate), words)]
+    tau = f"{number(1 / factor.estimate)} ({number(1 / factor.high)} to {number(1 / factor.low)}) tokens per round"
+    return Facts(facts | {"Break-even τ, modelled": f"{tau}; with more, speculation is faster than the target alone"})
 
 
 @faults.drawn
@@ -547,14 +418,11 @@ def view(page_state: LivePageState) -> Show:
     if page_state.job is None:
         return Show.RACE
     st.session_state.setdefault(VIEW, Show.DECODE)
+    labels = {Show.DECODE: "Live text", Show.RACE: "Races"}
     choice = st.segmented_control(
-        "Show",
-        list(Show),
-        format_func=lambda show: markdown(VIEWS[show]),
-        key=VIEW,
-        required=True,
+        "Show", list(Show), format_func=lambda show: markdown(labels[show]), key=VIEW, required=True,
         label_visibility="collapsed",
-    )
+    )  # fmt: skip
     return choice or Show.DECODE
 
 

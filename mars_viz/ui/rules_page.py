@@ -1,8 +1,5 @@
 """The Rules page: the verdicts of every rule on one run, in words, tables and figures, and the walks that decode its
-prompt by every rule.
-
-Tabs with the same run share the verdicts.
-"""
+prompt by every rule."""
 
 from __future__ import annotations
 
@@ -10,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.branching import MOST_CHILDREN, Branching, why_not
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import (
     Agreement,
@@ -35,7 +30,7 @@ from mars_viz.documents import Sentence, Table
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.exploration import Stand
-from mars_viz.figures.rules import Upward, agreement_matrix, branch_acceptance, decision_plane
+from mars_viz.figures.rules import Upward, agreement_matrix, decision_plane
 from mars_viz.recording import Walking
 from mars_viz.report import file_name
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
@@ -142,12 +137,6 @@ def likeness_frame(
     return pd.DataFrame(lines, index=list(shifted))
 
 
-def branch_frame(branching: Branching) -> pd.DataFrame:
-    """Return a table of the effect of k children, with a row per depth."""
-    columns = {"depth": branching.depths, "children": branching.children, "reached": branching.reached}
-    return pd.DataFrame({**columns, "one child": branching.alone, **branching.acceptance})
-
-
 def table(frame: pd.DataFrame, chosen: str, title: str) -> None:
     """Draw a table with the chosen rule marked, and why other rules cannot judge the run."""
     columns = {
@@ -181,18 +170,6 @@ def _cell(value: object) -> str:
 
 def _setting(rule: Rule, dial: float | None) -> str:
     return "" if rule.dial is None or dial is None else setting(rule.dial.symbol, dial)
-
-
-@st.cache_resource(show_spinner=False)
-def _panels() -> WeakValueDictionary[int, AllRules]:
-    return WeakValueDictionary()
-
-
-def shared_panel(run: Run) -> AllRules:
-    """Return the run's AllRules without answers of walks, from a cache that lasts as long as any tab holds them. They
-    hold the run, so the run's id stays unique."""
-    cached = _panels().get(id(run))
-    return _panels().setdefault(id(run), AllRules(run)) if cached is None else cached
 
 
 FIRST = ("strict", "rejection-sampling", "mars", "lenience", "typical", "sglang-acc", "tensorrt-llm", "vllm-fly")
@@ -274,8 +251,7 @@ class RulesPageState(PageState):
     def panel_of(self, run_id: str, run: Run) -> AllRules:
         """Return the verdicts of all rules on this run."""
         if self.panel is None or self.panel.run is not run:
-            answers = self.answers(run_id, run)
-            self.panel = shared_panel(run) if answers is None else AllRules(run, answers)
+            self.panel = AllRules(run, self.answers(run_id, run))
         return self.panel
 
     def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:
@@ -316,7 +292,7 @@ def walks_going_on(progress: Walked) -> tuple[float, str]:
     """Return the finished share of the walks, and a sentence about them."""
     together = progress.together
     if together is None:
-        return 0.0, tab_jobs.FIRST_LOADS
+        return 0.0, "The walks begin …"
     words = (
         f"Decoding every rule, and the strict end of each: {number(together.finished)} of "
         f"{counted(together.walks, 'text')} complete after {counted(together.passes, 'batched step')}"
@@ -404,7 +380,6 @@ def _look(session: Session, page_state: RulesPageState, panel: AllRules) -> None
     _matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
     _plane(session, panel, rulings, chosen)
     _equivalents(panel, listed, rule, dials, matched)
-    _branches(panel)
     _take_away(panel, dials, matched)
 
 
@@ -421,10 +396,6 @@ def _take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapp
         share.Table("Every rule on this run", f"{name}-rules", rules),
         share.Table("Equivalent settings of every rule", f"{name}-likeness", like),
     ]
-    if not why_not(panel.run):
-        branching = panel.branching(st.session_state["lab-children"])
-        words = "Where a branch would pay, modelled"
-        shared_tables.append(share.Table(words, f"{name}-branches", lambda: branch_frame(branching)))
     share.tables(shared_tables, panel.able, "lab")
 
 
@@ -480,12 +451,7 @@ def _table(
     if page_state.walking is not None and page_state.walking[0] == session.view.run:
         job = page_state.walking[1]
         faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
-            job,
-            lambda: walks_going_on(job.progress),
-            "Cancel",
-            keeps="Keeps the rules that are done",
-            key="lab-cancel",
-            stopping="Stopping after this pass …",
+            job, lambda: walks_going_on(job.progress), "Cancel", keeps="Keeps the rules that are done", key="lab-cancel"
         )
     else:
         rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
@@ -578,30 +544,6 @@ def _plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], cho
         f"Block-local: the recorded text's drafted tokens. {markdown(undrawn(compared_rulings, lines))}",
         help="A line is where a rule's verdicts divide best; “exceptions” counts those on its wrong side",
     )
-
-
-def _branches(panel: AllRules) -> None:
-    theme.section("Where would a branch pay?")
-    if reason := why_not(panel.run):
-        sentence(reason)
-        return
-    how = "Drafted after the same prefix: i.i.d. ones may be equal, distinct ones are drawn without replacement"
-    children = theme.choice("Children of a node", range(2, MOST_CHILDREN + 1), "lab-children", help=how)
-    branching = panel.branching(children)
-    chart(branch_acceptance(branching, theme.figure_theme()), "branches", of=file_name(panel.run))
-    target, drafter = round(100 * branching.laws.left_p), round(100 * branching.laws.left_q)
-    words = (
-        f"Modelled from {counted(len(branching.laws.p), 'drafted position')} and the best tokens of both laws: "
-        f"{target} % of the target's mass and {drafter} % of the drafter's lie on others, put together so that one "
-        "child's acceptance is the recorded one."
-    )
-    how = (
-        "Every rule here is lossless. Naive: the target's own sample is among the children. Recursive: children are "
-        "tried in turn. k-SEQ: SpecTr's. Best possible: the bound for i.i.d. children; distinct ones may surpass it. "
-        "A mean is over the positions of a depth, each weighed by the chance that rejection sampling gets there. For "
-        "the built-in pair the means came out at most .03 below those of the whole laws."
-    )
-    st.caption(markdown(words), help=markdown(how))
 
 
 def _title(name: str) -> str:

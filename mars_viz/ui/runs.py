@@ -5,11 +5,8 @@ All text is escaped.
 
 from __future__ import annotations
 
-import io
 import math
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -36,11 +33,10 @@ from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs,
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.classroom.server_class import server_class
 from mars_viz.ui.compare.page_state import Across, Comparison
-from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted, draw_lost
-from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.live import LivePageState, tiles
-from mars_viz.ui.session import PageState, Session, bound, current_session
+from mars_viz.ui.session import Session, bound, current_session
 from mars_viz.words import clipped, counted, exactly, number
 
 T = TypeVar("T")
@@ -74,12 +70,6 @@ class RunsView:
         made = {"rule": self.rule, "drafter": self.drafter, "tree": self.tree}
         return Query(self.words, **made, temperature=self.temperature, tags=self.tags, origin=origin)
 
-    @property
-    def filters(self) -> int:
-        """Number of filters set, without the words."""
-        chosen = (self.rule, self.drafter, self.tree, self.tags, self.whose != "all")
-        return sum(map(bool, chosen)) + (self.temperature is not None)
-
 
 @dataclass(slots=True)
 class RunsPageState(ItemsState):
@@ -89,23 +79,13 @@ class RunsPageState(ItemsState):
     view: RunsView = field(default_factory=RunsView)
     listed: list[ListedRun] | None = None  # runs at the last reading of the folders
 
-    def look(self, **parts: object) -> None:
-        """Change parts of the view, and clear notices and refusals."""
-        self.refused.clear()
-        PageState.look(self, **parts)
-
     def forget(self, name: str) -> None:
         """Stop showing a deleted run, here and on Live."""
         LivePageState.of_tab().forget(name)
         if name == self.view.run:
             self.view = replace(self.view, run="")
 
-    def tag_runs(self, runs: Iterable[ListedRun], add: Sequence[str], remove: Sequence[str]) -> None:
-        """Add and remove tags."""
-        self.attempt(map(item_of, runs), lambda item: tab_jobs.run_store().tag(item.name, add, remove))
 
-
-MOST_BYTES = 256 << 20  # maximum size of all runs in one zip, which is created in memory
 SAMPLE = "It comes with MARS Viz and cannot be changed."
 OF_TAB = "It is only in the tab that opened it, and is gone when that tab closes."
 GROWING = "It is being decoded; cancel it first, or wait for its end."
@@ -132,38 +112,6 @@ def made_here(runs: Iterable[ListedRun]) -> list[ListedRun]:
         for run in runs
         if run.origin is RunOrigin.TAB or (mark and run.origin is RunOrigin.SAVED and makers.of(run.name) == mark)
     ]
-
-
-def changeable(runs: Iterable[ListedRun]) -> tuple[list[ListedRun], str]:
-    """Return the runs that this browser may change, and a sentence about the others, empty if there are none."""
-    refused = {run.name: reason for run in runs if (reason := refusal(run))}
-    allowed = [run for run in runs if run.name not in refused]
-    if not refused:
-        return allowed, ""
-    first = next(iter(refused.values()))
-    return allowed, first if not allowed else f"{counted(len(refused), 'selected run')} cannot be changed. {first}"
-
-
-def too_large(runs: Iterable[ListedRun]) -> bool:
-    """Return True if the runs are too large for one zip."""
-    total = 0
-    for run in runs:
-        if run.path is not None:
-            with suppress(OSError):
-                total += sum(file.stat().st_size for file in run.path.iterdir())
-    return total > MOST_BYTES
-
-
-def zipped(runs: Sequence[ListedRun], catalog: RunCatalogue) -> bytes:
-    """Return the zip of one run's folder, or a zip that contains one such zip per run. Raises BadInput if a run cannot
-    be read."""
-    if len(runs) == 1:
-        return write_zip(catalog.opened(runs[0].name))
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for run in runs:
-            archive.writestr(f"{run.name}.zip", write_zip(catalog.opened(run.name)))
-    return buffer.getvalue()
 
 
 def whose(folder: Path | None) -> str:
@@ -308,11 +256,6 @@ def selected_runs(runs: Sequence[ListedRun]) -> list[ListedRun]:
     return [runs[place] for place in state["selection"]["rows"] if place < len(runs)]
 
 
-NOTHING = "There is no run here yet. Write a prompt on Explore or Live and press Decode: what it makes is saved here."
-NONE_FOUND = "No run matches. Press Clear all in Filter to see every run."
-HINT = "Tick rows to open, compare, tag, download or delete their runs."
-
-
 @faults.drawn
 def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) -> None:
     """Draw the list."""
@@ -322,29 +265,28 @@ def listed(session: Session, state: RunsPageState, runs: Sequence[ListedRun]) ->
     except BadInput as error:
         theme.note(str(error))
     deleted_in_tab = [each for each in deleted_items if each.key in state.deleted]
-    draw_lost(state, deleted_items)
     draw_deleted(state, deleted_in_tab)
     if not runs:
-        theme.note(NOTHING)
+        theme.note("There is no run here yet. Write a prompt on Explore or Live and press Decode; it is saved here.")
     else:
         _finder(state, runs)
         matches = found(runs, state.view.query, state.view.order)
         if state.view.whose == "mine":
             matches = made_here(matches)
-        filters = f", {counted(state.view.filters, 'filter')} set" if state.view.filters else ""
-        st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}{filters}. {HINT}"))
+        hint = "Tick rows to open, compare or delete their runs."
+        st.caption(markdown(f"{number(len(matches))} of {counted(len(runs), 'run')}. {hint}"))
         actions = st.container(horizontal=True, gap="xsmall", key="runs-deeds")
         selection = selected_runs(matches) if matches else []
         if not matches:
-            theme.note(NONE_FOUND)
+            theme.note("No run matches. Press Clear all in Filter to see every run.")
         with actions:
-            _offer(session, state, selection, tags_among(runs))
-    draw_bin(state, [each for each in deleted_items if deleted_in_tab != [each]])
+            _offer(session, state, selection)
+    draw_bin(state, [each for each in deleted_items if each not in deleted_in_tab])
     store = tab_jobs.run_store()
     st.caption(markdown(whose(store.folder if visitors.may_name_paths() else None)))
 
 
-def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], tags: Sequence[str]) -> None:
+def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun]) -> None:
     one = picked[0] if len(picked) == 1 else None
     st.button(
         "Show details", key="runs-details", disabled=one is None, on_click=state.look,
@@ -360,54 +302,11 @@ def _offer(session: Session, state: RunsPageState, picked: Sequence[ListedRun], 
         comparison.follow(left)
         comparison.look(across=Across.RUNS, reference=Choice(left), shown=Choice(right), gamma=None)
         navigation.leave_for("pages/compare.py")
-    free, refused = changeable(picked)
-    with st.popover("Tag", key="runs-tag", disabled=not free, help=markdown(refused) or None, on_change="rerun"):
-        if free:
-            _tag_form(state, free, tags)
-    _download(session, picked)
+    refused = next(filter(None, map(refusal, picked)), "")
     st.button(
-        "Delete" if len(free) < 2 else f"Delete {len(free)}", key="runs-delete", disabled=not free,
-        help=markdown(refused or BIN), on_click=state.delete, args=([item_of(run) for run in free],),
-    )  # fmt: skip
-
-
-def _tag_form(state: RunsPageState, runs: Sequence[ListedRun], tags: Sequence[str]) -> None:
-    st.session_state.setdefault("runs-add", [])
-    st.session_state.setdefault("runs-remove", [])
-    st.multiselect(
-        "Add", list(dict.fromkeys([*tags, *st.session_state["runs-add"]])), key="runs-add", format_func=visible,
-        accept_new_options=True, placeholder="Choose or write tags",
-    )  # fmt: skip
-    current = tags_among(runs)
-    st.session_state["runs-remove"] = [tag for tag in st.session_state["runs-remove"] if tag in current]
-    st.multiselect(
-        "Remove", current, key="runs-remove", format_func=visible, placeholder="Choose tags", disabled=not current
-    )
-    st.button(
-        f"Tag {counted(len(runs), 'run')}", key="runs-tag-now", on_click=_tag_now, args=(state, runs), width="stretch"
-    )
-
-
-def _tag_now(state: RunsPageState, runs: Sequence[ListedRun]) -> None:
-    add, remove = st.session_state["runs-add"], st.session_state["runs-remove"]
-    if not (add or remove):
-        state.notices[:] = ["No tag was chosen. Choose or write one under Tag."]
-        return
-    state.tag_runs(runs, add, remove)
-    if not state.refused:
-        st.session_state["runs-add"] = st.session_state["runs-remove"] = []
-        st.session_state["runs-tag"] = False
-
-
-def _download(session: Session, picked: Sequence[ListedRun]) -> None:
-    unread = not picked or not all(run.opens for run in picked)
-    large = not unread and too_large(picked)
-    problem = f"They take more than {MOST_BYTES >> 20} MB together; select fewer." if large else ""
-    name = f"{picked[0].name}.zip" if len(picked) == 1 else "runs.zip"
-    catalog = RunCatalogue({}, {}) if unread or large else library.shelf(session)
-    st.download_button(
-        "Download", lambda: zipped(picked, catalog), name, "application/zip", on_click="ignore",
-        key="runs-zip", disabled=unread or large, help=markdown(problem) or None,
+        "Delete" if len(picked) < 2 else f"Delete {len(picked)}", key="runs-delete",
+        disabled=not picked or bool(refused), help=markdown(refused or BIN), on_click=state.delete,
+        args=([item_of(run) for run in picked],),
     )  # fmt: skip
 
 
@@ -425,7 +324,6 @@ def shown(session: Session, state: RunsPageState, run: ListedRun, runs: Iterable
     else:
         _numbers(opened)
     _naming(state, run, runs)
-    theme.note(*state.refused.values())
     if opened is not None:
         left, right = st.columns([5.6, 6.4], gap="large")
         with left:

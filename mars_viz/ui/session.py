@@ -13,21 +13,12 @@ from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.run import Run
 from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.models import Job
-from mars_viz.ui.links import Opened, View, fitted, from_parameters
+from mars_viz.ui.links import Opened, View, from_parameters
 from mars_viz.words import clipped
 
 M = TypeVar("M")
 KEY = "mars_viz"  # key of the session in `st.session_state`
 MOST = 24  # maximum number of a tab's own runs in memory; saved runs don't count
-
-
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """Run of this tab whose dial map is being made."""
-
-    run_id: str
-    job: Job[Decoded]  # job whose text is complete
-    then: View | None = None  # view to open when the map is complete, if the tab still shows this run
 
 
 @dataclass(slots=True)
@@ -36,8 +27,7 @@ class Session:
 
     runs: dict[str, Run] = field(default_factory=dict)  # runs decoded or uploaded in this tab, by id, oldest first
     job: Job[Decoded] | None = None
-    then: View | None = None  # view of the decoded run to open when its map is complete, if any
-    filling: Filling | None = None
+    filling: tuple[str, Job[Decoded]] | None = None  # id of the run whose dial map is being made, and its job
     view: View = field(default_factory=View)
     arrived: bool = False  # True after the first link of the tab was read
     notices: list[str] = field(default_factory=list)  # sentences shown until the next action
@@ -51,7 +41,6 @@ class Session:
     chose: bool = False  # True after the models of the tab's first link were read
     models_job: Job[Any] | None = None  # the last job that loads or drops models
     models_notices: list[str] = field(default_factory=list)  # shown until the choice of models is opened
-    shows_text: bool = False  # True after the browser has shown a run's text; the figures wait for it
 
     def arrive(self, parameters: Mapping[str, str]) -> None:
         """Read the link when the tab opens. Later links are written and not read.
@@ -68,12 +57,6 @@ class Session:
         """Return True on the first call, which the first page of the tab makes."""
         first, self.arrived = not self.arrived, True
         return first
-
-    def fit(self, run: Run) -> tuple[str, ...]:
-        """Reset invalid parts of the view, and return a complaint for each."""
-        opened = fitted(self.view, run)
-        self.view = opened.view
-        return opened.complaints
 
     def keep(self, run: Run, kind: str) -> str:
         """Store a run and return its id. Ids are random, so that links of other tabs cannot open it.
@@ -93,8 +76,8 @@ class Session:
         """Open another run at its own dial value."""
         self.notices[:], self.closed = self.closed, []
         if run_id != self.view.run and (self.view.pin_token or self.view.pin_dial):
-            self.notices.append("The pinned token or setting was of another run and is unpinned. A pinned run stays.")
-        self.view = View(run=run_id, overlay=self.view.overlay, pin_run=self.view.pin_run)
+            self.notices.append("The pinned token or setting was of another run and is unpinned.")
+        self.view = View(run=run_id, overlay=self.view.overlay)
 
     def land(self, run_id: str) -> None:
         """Open a run on Explore from another page."""

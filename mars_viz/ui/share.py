@@ -1,5 +1,5 @@
-"""Downloads and citations for pages: tables, and on Explore also a report and pictures. Each file is created when its
-button is pressed."""
+"""Downloads and citations for pages: tables, and on Explore also a report. Each file is created when its button is
+pressed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from mars_viz.analysis.engines import AcceptanceCounts
 from mars_viz.analysis.metrics import basis, judged_rounds
 from mars_viz.escapes import markdown
 from mars_viz.exploration import checked_gamma, shown
-from mars_viz.figures.svg import token_strip
 from mars_viz.report import bibtex, file_name, report_html
 from mars_viz.report.page import csv_table, parquet_table
 from mars_viz.rules import rule_named
@@ -42,15 +41,16 @@ def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:
         for table in shown:
             st.caption(markdown(table.title))
             with st.container(horizontal=True):
-                place, typed = (table.name, f"{key}-{table.name}"), partial(_contents, parquet_table, table.make)
-                _button("CSV", "csv", partial(_contents, csv_table, table.make), "For a spreadsheet.", *place)
-                _button("Parquet", "parquet", typed, "With the columns' types.", *place)
+                _table_buttons(table.make, ("CSV", "Parquet"), "", table.name, f"{key}-{table.name}")
         st.caption("To cite")
         st.code(bibtex(*rules), language="bibtex", wrap_lines=True)
 
 
-def _contents(write: Callable[[pd.DataFrame], bytes], make: Callable[[], pd.DataFrame]) -> bytes:
-    return write(make())
+def _table_buttons(make: Callable[[], pd.DataFrame], labels: tuple[str, str], rows: str, name: str, key: str) -> None:
+    """Draw the buttons that download a table as CSV and as Parquet."""
+    csv, parquet = labels
+    _button(csv, "csv", lambda: csv_table(make()), f"For a spreadsheet. {rows}", name, key)
+    _button(parquet, "parquet", lambda: parquet_table(make()), f"With the columns' types. {rows}", name, key)
 
 
 def _button(label: str, ending: str, make: Callable[[], bytes | str], says: str, name: str, key: str) -> None:
@@ -59,7 +59,7 @@ def _button(label: str, ending: str, make: Callable[[], bytes | str], says: str,
     st.download_button(markdown(label), make, file, MIME[ending], on_click="ignore", help=markdown(says), key=key)
 
 
-MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": "text/html", "svg": "image/svg+xml"}
+MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "html": "text/html"}
 MIME |= {"jsonl": "application/jsonl"}
 
 
@@ -74,12 +74,9 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
         whole = "Dial, text, inspector and figures; opens anywhere, without a network. Takes some seconds to make."
         report = partial(report_html, run, dial=dial, gamma=gamma, overlay=overlay)
         _button("Report, one HTML file", "html", report, whole, name, "share")
-        strip, tip = partial(token_strip, run, dial, gamma), "Every token at the present dial value, for a paper."
-        _button("The text with its outcomes, SVG", "svg", strip, tip, name, "share")
         rows = "One row per drafted position, correction and bonus, at the present dial value."
-        table, typed = partial(token_table, run, dial, gamma), "The same table with the types of its columns."
-        _button("Table of tokens, CSV", "csv", partial(_contents, csv_table, table), rows, name, "share")
-        _button("Table of tokens, Parquet", "parquet", partial(_contents, parquet_table, table), typed, name, "share")
+        labels = ("Table of tokens, CSV", "Table of tokens, Parquet")
+        _table_buttons(partial(token_table, run, dial, gamma), labels, rows, name, "share")
         records = partial(acceptance_record, run, dial, gamma, name)
         about = "Accepted and drafted tokens of each round, as in AIPerf's profile_export.jsonl."
         _button("Acceptance record, AIPerf's JSON", "jsonl", records, about, name, "share")

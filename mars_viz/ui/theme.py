@@ -67,11 +67,6 @@ def lead(words: str) -> None:
     show(Html(f'<p class="mv-lead" role="status">{html(words)}</p>'))
 
 
-def live_text(prompt: str, text: str) -> None:
-    """Draw a prompt and its continuation so far."""
-    show(Html(f'<p class="mv-live" dir="auto"><bdi class="prompt">{html(prompt)}</bdi>{html(text)}</p>'))
-
-
 def numbers(tiles: Iterable[Tile]) -> None:
     """Draw tiles in a row."""
     cells = (

@@ -12,13 +12,13 @@ import secrets
 import tempfile
 from collections.abc import Mapping
 from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 
 from mars_viz import default_folders, permissions, samples
 from mars_viz.errors import BadInput
@@ -89,11 +89,8 @@ def mark_of(secret: str) -> str:
 
 def secret_of(cookies: str) -> str:
     """Return the cookie in a header; empty if it is missing or invalid."""
-    try:
-        morsel = SimpleCookie(cookies).get(COOKIE)
-    except CookieError:
-        morsel = None
-    return morsel.value if morsel is not None and _SECRET.fullmatch(morsel.value) else ""
+    secret = cookie_parser(cookies).get(COOKIE, "")
+    return secret if _SECRET.fullmatch(secret) else ""
 
 
 class KnowsBrowsers:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from mars_viz import samples
-from mars_viz.race import write_zip as zip_of_race
 from mars_viz.runfiles import load_run, write_zip
 from tests import controls as by
 from tests.controls import FOCUS, ITSELF, Control, Look, Scene, Steps
@@ -23,7 +22,6 @@ TITLE = "text [data-testid=stMain] h1"
 FIGURES = "figures body"
 PAGES = "Explore | Live | Runs | Compare | Rules | Tune | Learn"
 RUN_ZIP = by.uploaded(lambda: ("run.zip", write_zip(load_run(samples.RUNS / "5-addition-mars"))))
-RACE_ZIP = by.uploaded(lambda: ("story.zip", zip_of_race(samples.RACES / "1-story")))
 PROMPT_FILE = by.uploaded(lambda: ("set.jsonl", b'{"prompt": "1 + 1 =", "answer": "2"}\n'))
 
 
@@ -80,21 +78,18 @@ CONTROLLER = (
     choice("Draft length", OWN, words="Fixed γ"),
 )
 TREES = (
-    radio("Draft › Tree", OWN),
+    choice("Draft", OWN, words="Tree: likeliest"),
     *boxes("Depth 3 | Branching k 2 | Nodes 12"),
     choice("Among kept siblings", "page"),
-    radio("Its paths › Static", OWN),
+    choice("Draft", OWN, words="Tree: static"),
     textbox(by.typed("0.7, 0.2"), "Chance of each child", OWN),
-    radio("Its paths › Likeliest", OWN),
-    radio("Draft › Chain", OWN),
+    choice("Draft", OWN, words="Chain"),
     *boxes("Temperature 0.5"),
-    radio("Draft › Tree", OWN),
-    radio("Its paths › Drawn", OWN),
+    choice("Draft", OWN, words="Tree: drawn"),
     *boxes("Paths K 2 | Depth of each 3"),
-    radio("Its paths › After a trunk", OWN),
+    choice("Draft", OWN, words="Tree: after a trunk"),
     *boxes("Trunk 1"),
-    radio("Its paths › Likeliest", OWN),
-    radio("Draft › Chain", OWN),
+    choice("Draft", OWN, words="Chain"),
 )
 
 
@@ -127,11 +122,9 @@ GALLERY = listed(
     away("Open this run in Explore", "path", TITLE),
     away("Open", "path", "link run"),
     away("Open the lesson", "path", "link lesson"),
-    away("Watch the race", "path", "seen .track-lane"),
 )
 SEARCH, MATCHES, FIND = "seen .explorer .search", "text .explorer .found-count", "Find in the text"
 EXPLORE = listed(
-    (button("Pin this run", "link pin_run", OWN), button("Unpin this run", "link pin_run", OWN)),
     use("button", by.saved("csv", "round"), "Table of tokens, CSV"),
     radio("Draft length γ › # | Nodes of the tree › #", "link gamma", NUMBERS, FIGURES),
     radio("Colour the tokens by › *", "link overlay", "text .explorer .legend"),
@@ -223,7 +216,6 @@ RULES = listed(
         button(f"{BOUNDARIES} › Clear all", PLANE),
     ),
     use("spinbutton", by.typed("-20"), "Shift test: add to every logit", ITSELF, MAIN),
-    radio("Children of a node › *", "figures .st-key-branches"),
     use("switch", by.CLICK, "Show all # rules", "drawn [data-testid=stDataFrame] canvas", MATRIX),
     use("table", by.POINT, "", "drawn [data-testid=stDataFrame] canvas"),
     FIGURE,
@@ -312,7 +304,6 @@ LIVE = listed(
         textbox(by.typed("one"), "Target", ITSELF),
         textbox(by.typed("one"), "Drafter", ITSELF, leaves=True),
     ),
-    use("button", RACE_ZIP, "Open a race's zip › Upload", "link race", LANES, leaves=True),
     slider(by.dragged(-200), "Recorded time", LANES, TIME),
     keys("slider", "Recorded time", "Home ArrowRight ArrowLeft End", LANES, TIME),
     keys("radio", "Speed › true speed", "ArrowRight", FOCUS),
@@ -344,14 +335,6 @@ def ticked(*deeds: Control, rows: tuple[int, ...] = (0,)) -> Steps:
 
 RUN_LIST = listed(
     textbox(by.typed("several"), "Search", "link search", MAIN, leaves=True),
-    ticked(button("Download")),
-    ticked(
-        button("Tag", POPOVER),
-        use("combobox", by.typed("paper"), "Add", OWN),
-        button("Tag # run", MAIN),
-        button("Filter", POPOVER),
-        choice("Tags", "link tag"),
-    ),
     button("Filter", POPOVER),
     (choice("From", "link from", words="Samples"), choice("Rule", "link rule"), choice("Draft", "link tree")),
     choice("Temperature", "link temperature"),

@@ -132,7 +132,7 @@ class Inspector {
     }
     for (const { rule, said, at, verdict } of this.lines) {
       const dial = rule.follows ? reading.dial : rule.default ?? NaN;
-      const unsaid = said === null || said.keep[node] & 8; // a report may leave it out, or the rule lack something here
+      const unsaid = said === null; // the rule lacks something here
       const keeps = !unsaid && keepsAt(said, node, dial);
       say(at, rule.symbol === null ? "" : `${rule.symbol} ${dialText(dial)}${rule.follows ? "" : " (default)"}`);
       say(verdict, unsaid ? "–" : keeps ? "✓ keeps" : "× rejects");

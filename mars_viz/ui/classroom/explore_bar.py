@@ -51,7 +51,7 @@ class Following:
         elif previous == run and self.on and session.view.run not in ("", run):
             self.on, self.said = False, OPENED
         if self.on and (previous != run or session.view.cuts != shown.view.cuts):
-            session.view = replace(shown.view, pin_run=session.view.pin_run)
+            session.view = shown.view
             session.notices.clear()
 
     def switch(self, on: bool) -> None:

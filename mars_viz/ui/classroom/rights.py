@@ -95,11 +95,12 @@ def why_no_job(job: Job[Any], unfinished: Sequence[Job[Any]]) -> str:
 
 
 def too_many_jobs(job: Job[Any], mark: str, unfinished: Sequence[Job[Any]], limits: ClassLimits) -> str:
-    """Return why a student's browser with this mark may not run the job; empty if it may. Cancelled jobs don't
-    count."""
+    """Return why a student's browser with this mark may not run the job; empty if it may. Cancelled jobs and
+    those without models don't count."""
     if job.new_tokens > limits.tokens:
         return too_many_tokens(job.new_tokens, limits)
-    if sum(other.maker == mark and not other.stopping for other in unfinished) < limits.jobs:
+    models_used = [other for other in unfinished if other.choice is not None and not other.stopping]
+    if sum(other.maker == mark for other in models_used) < limits.jobs:
         return ""
     if not mark:
         return (

@@ -71,7 +71,7 @@ class ServerClass:
 
     def show(self, run: Run, title: str, view: View) -> None:
         """Show a run at the position of this view, without the teacher's pins."""
-        place = replace(view, pin_token=None, pin_dial=None, pin_run=None)
+        place = replace(view, pin_token=None, pin_dial=None)
         self._set(ShownRun(run, title, fitted(place, run).view))
 
     def stop(self) -> None:

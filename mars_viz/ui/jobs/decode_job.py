@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.errors import BadInput, MarsVizError
@@ -38,11 +38,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Progress):
-    """Snapshot of a decode's progress. Updates of `so_far` are sent as `more`, its new parts."""
+    """Snapshot of a decode's progress."""
 
     prompt: str = ""
     settings: Settings = Settings()
-    over: str = ""  # name of the controller whose threshold is mapped; empty for the rule's dial
     tokens: int = 0
     rounds: int = 0
     so_far: Run | None = None  # the rounds so far, updated less often than `rounds`
@@ -50,11 +49,6 @@ class Decoded(Progress):
     saved: str = ""  # the run's name in the store; empty until it is saved
     unsaved: str = ""  # why the run could not be saved, in a sentence; empty if there was no error
     exact: float = 0.0  # share of the dial's range with a known text, over all draft lengths
-    open: int = 0  # number of texts of other settings still being decoded
-
-    def after(self, *, more: Run | None = None, **news: Any) -> Self:
-        """Append new parts to the run."""
-        return replace(self, **({"so_far": grown(self.so_far, more)} | news))
 
     @property
     def run(self) -> Run | None:
@@ -80,55 +74,21 @@ class Decoded(Progress):
         return "" if self.so_far is None else self.so_far.text
 
 
-def since(before: Any, now: Any) -> Any:
-    """Return a run, walks or the texts of a race with only the rounds, pieces and tokens that `before` lacks."""
-    if before is None or now is None:
-        return now
-    if isinstance(now, Together):
-        return replace(now, answers={each: now.answers[each] for each in now.answers if each not in before.answers})
-    if isinstance(now, RaceTexts):
-        alone = now.alone[len(before.alone) :]
-        return RaceTexts(alone, since(before.strict, now.strict), since(before.relaxed, now.relaxed))
-    now = replace(now, rounds=now.rounds[len(before.rounds) :])
-    if isinstance(now, Run):
-        pieces = {token: piece for token, piece in now.pieces.items() if token not in before.pieces}
-        now = replace(now, pieces=pieces)
-    return now
-
-
-def grown(before: Any, more: Any) -> Any:
-    """Return `before` extended by `more`, which is from `since`."""
-    if before is None or more is None:
-        return more if before is None else before
-    if isinstance(more, Together):
-        return replace(more, answers={**before.answers, **more.answers})
-    if isinstance(more, RaceTexts):
-        alone = (*before.alone, *more.alone)
-        return RaceTexts(alone, grown(before.strict, more.strict), grown(before.relaxed, more.relaxed))
-    more = replace(more, rounds=(*before.rounds, *more.rounds))
-    return replace(more, pieces={**before.pieces, **more.pieces}) if isinstance(more, Run) else more
-
-
-def unmapped(pair: Any, run: Run) -> None:
-    """Return None: `chart` for decodes without a map."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ways:
     """How a decode job records, maps and saves."""
 
     record: Callable[..., Recording]  # takes a pair, a prompt and settings, and `chat` as a keyword
-    chart: Callable[[Any, Run], Mapper | None] = unmapped  # makes the mapper; None if there is nothing to map
+    chart: Callable[[Any, Run], Mapper | None] | None = None  # makes the mapper; either None if nothing is mapped
     store: RunStore | None = None  # store that saves the run from its first round on; None to save nothing
     name: str = ""  # name of the saved run; empty for a new name
     maker: str = ""  # mark of the browser that started the run, saved with it
-    over: str = ""  # name of the controller whose threshold is mapped; empty to map the rule's dial
 
 
 def decode_job(prompt: str, settings: Settings, ways: Ways, choice: BackendChoice = BUILT_IN) -> Job[Decoded]:
     """Return a job that decodes one prompt with the models of `choice`, then maps the run's dial. Waiting decodes run
     before the map."""
-    progress = Decoded(prompt=prompt, settings=settings, over=ways.over)
+    progress = Decoded(prompt=prompt, settings=settings)
     work = partial(_decode, prompt, settings, ways)
     return Job(progress, work, choice, new_tokens=settings.max_new_tokens)
 
@@ -141,8 +101,7 @@ def finished_job(run: Run, saved: str) -> Job[Decoded]:
 
 def map_job(run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> Job[Decoded]:
     """Return a job that only maps `run`, resuming its map. `saved` is the run's name in the store, if it has one."""
-    how: dict[str, Any] = {"prompt": run.prompt, "settings": run.settings, "over": ways.over}
-    progress = Decoded(**how, so_far=run, complete=True, saved=saved)
+    progress = Decoded(prompt=run.prompt, settings=run.settings, so_far=run, complete=True, saved=saved)
     work, tokens = partial(_map, run, saved, ways), run.settings.max_new_tokens
     return Job(progress, work, choice, Rank.MAP, new_tokens=tokens)
 
@@ -151,25 +110,18 @@ def _decode(prompt: str, settings: Settings, ways: Ways, pair: Any) -> Events:
     """Decode to the end of the text, save the run while it grows, and map it unless cancelled."""
     recorder = ways.record(pair, prompt, settings)
     keeping = Keeping(ways.store, ways.name, ways.maker)
-    told: Run | None = None
-    rounds, looks, writes, stopped = 0, Throttle(), Throttle(), True
+    rounds, writes, stopped = 0, Throttle(), True
     try:
         with suppress(Interrupted):  # completed rounds are kept
             for rounds, _ in enumerate(recorder, start=1):
-                yield {"tokens": len(recorder.token_ids), "rounds": rounds}
-                if looks.due:
-                    with looks:
-                        before, told = told, recorder.run()
-                        yield {"more": since(before, told)}
-                if writes.due and told is not None:
-                    with writes:
-                        keeping.write(told)
+                yield {"tokens": len(recorder.token_ids), "rounds": rounds, "so_far": recorder.run}
+                writes(lambda: keeping.write(recorder.run()))
             stopped = False
         if not rounds:
             return None
         run = recorder.run()
         keeping.finish(run)
-        yield {"more": since(told, run), "complete": True, "saved": keeping.name, "unsaved": keeping.error}
+        yield {"so_far": run, "complete": True, "saved": keeping.name, "unsaved": keeping.error}
     finally:
         keeping.leave()
     return None if stopped else (yield from _map(run, keeping.name, ways, pair))
@@ -178,7 +130,7 @@ def _decode(prompt: str, settings: Settings, ways: Ways, pair: Any) -> Events:
 def _map(run: Run, saved: str, ways: Ways, pair: Any) -> Events:
     """Map a run's dial; each step is a batched pass. If the map ends, is cancelled or fails, or has used
     MAPPING_SECONDS, keep the run with the map so far: in the store, or as progress if the run is not stored."""
-    if (mapper := ways.chart(pair, run)) is None:
+    if ways.chart is None or (mapper := ways.chart(pair, run)) is None:
         return None
     news: dict[str, Any] = {"state": JobState.DONE}
     try:
@@ -187,7 +139,7 @@ def _map(run: Run, saved: str, ways: Ways, pair: Any) -> Events:
             spent, began = 0.0, time.monotonic()
             for step in mapper:
                 spent += time.monotonic() - began
-                yield {"exact": step.exact, "open": step.open}
+                yield {"exact": step.exact}
                 if spent >= MAPPING_SECONDS:
                     break
                 began = time.monotonic()  # without the turns of other jobs
@@ -234,7 +186,7 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Raced(Progress):
-    """Snapshot of a race's progress. Updates of `texts` are sent as `more`, their new parts."""
+    """Snapshot of a race's progress."""
 
     prompt: str = ""
     settings: Settings = Settings()
@@ -243,10 +195,6 @@ class Raced(Progress):
     race: Race | None = None
     saved: str = ""  # name of the saved race's folder
     unsaved: str = ""  # why the race could not be saved, in a sentence
-
-    def after(self, *, more: RaceTexts | None = None, **news: Any) -> Self:
-        """Append new parts to the texts."""
-        return replace(self, texts=grown(self.texts, more), **news)
 
 
 def race_job(
@@ -267,14 +215,12 @@ def race_job(
 
 def _race(make: Callable[[Any], Racing], folder: Path | None, name: str, maker: str, pair: Any) -> Events:
     """Race to the end. A cancelled race is discarded."""
-    racer, looks, told, complete = make(pair), Throttle(), RaceTexts(), False
+    racer, complete = make(pair), False
     for step in racer:
-        yield {"step": step}
-        if not complete and (looks.due or step.turn != RECORDED):
-            complete = step.turn != RECORDED  # the texts are complete
-            with looks:
-                before, told = told, racer.texts()
-                yield {"more": since(before, told)}
+        yield {"step": step} if complete else {"step": step, "texts": racer.texts}
+        if not complete and step.turn != RECORDED:
+            complete = True
+            yield {"texts": racer.texts()}
     race, saved, unsaved = racer.race(), "", ""
     if folder is not None:
         try:
@@ -289,14 +235,10 @@ Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]  # each step is
 
 @dataclass(frozen=True, slots=True)
 class Walked(Progress):
-    """Snapshot of the walks' progress. Updates of `together` are sent as `more`, its new parts."""
+    """Snapshot of the walks' progress."""
 
     run: Run | None = None  # the run from whose prompt the rules walk
-    together: Together | None = None  # the walks so far; None before the first pass
-
-    def after(self, *, more: Together | None = None, **news: Any) -> Self:
-        """Append new parts to the walks."""
-        return replace(self, together=grown(self.together, more), **news)
+    together: Together | None = None  # the walks so far, with answers at the end; None before the first pass
 
 
 def walk_job(
@@ -310,14 +252,8 @@ def walk_job(
 
 def _walk(source: Run | Path, stands: Sequence[Stand], walk: Walk, pair: Any) -> Events:
     """Walk to the end or until cancelled; completed rounds are kept."""
-    run, looks = read(source) if isinstance(source, Path) else source, Throttle()
-    told: Together | None = None
     together: Together | None = None
     with suppress(Interrupted):
-        for together in walk(pair, run, stands):
-            more = None
-            if looks.due:
-                with looks:
-                    more, told = since(told, together), together
-            yield {"more": more}
-    return {"more": since(told, together)}
+        for together in walk(pair, read(source) if isinstance(source, Path) else source, stands):
+            yield {"together": replace(together, answers={})}
+    return {"together": together}

@@ -5,8 +5,8 @@ runs this module as its main program, until the connection is closed. It imports
 is loaded. It is not started by `multiprocessing`, whose children import the parent's main module, which is the page
 under Streamlit.
 
-Requests are ("ready",) to import the model libraries, ("begin", number, work, choice, rank) to hand over a job, ("run",
-number) to run it, or a turn of it, and ("stop", number) to cancel it at once. Answers are ("news", changed fields of
+Requests are ("begin", number, work, choice, rank) to hand over a job, ("run", number) to run it, or a turn of it, and
+("stop", number) to cancel it at once. Answers are ("news", changed fields of
 the job's progress), ("models", status) after each change, and ("over", whether the process ends) at the
 end of a run or a turn.
 """
@@ -71,13 +71,6 @@ class ModelProcess:
         self._sending = threading.Lock()
         self._begun: set[int] = set()  # numbers of unfinished jobs that the process has
         self.status = Status()  # latest snapshot of loaded and loading models
-
-    def get_ready(self) -> None:
-        """Start the process, if it is not running, and have it import its libraries. Raises OSError if it does not
-        start."""
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-            self._put("ready")
 
     def serve(self, job: Job[Any]) -> None:
         """Run a job, or a turn of a long one, and apply its updates to `job` here."""
@@ -197,14 +190,11 @@ def _serve(connection: Connection) -> None:
     (make,) = pickle.loads(connection.recv_bytes())
     models: Models[Any] = make()
     models.on_status = partial(put, "models")
-    requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[int] = queue.SimpleQueue()
     jobs: dict[int, Job[Any]] = {}
     threading.Thread(target=_listen, args=(connection, requests, jobs), daemon=True).start()
     while True:
         number = requests.get()
-        if number is None:
-            models.get_ready()
-            continue
         last = False
         try:
             models.run(jobs[number], lambda **news: put("news", news))
@@ -218,7 +208,7 @@ def _serve(connection: Connection) -> None:
             os._exit(1)  # skip cleanup on the device
 
 
-def _listen(connection: Connection, requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
+def _listen(connection: Connection, requests: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]) -> None:
     try:
         while True:
             _handle(pickle.loads(connection.recv_bytes()), requests, jobs)
@@ -229,11 +219,9 @@ def _listen(connection: Connection, requests: queue.SimpleQueue[int | None], job
         os._exit(1)
 
 
-def _handle(message: tuple[Any, ...], requests: queue.SimpleQueue[int | None], jobs: dict[int, Job[Any]]) -> None:
+def _handle(message: tuple[Any, ...], requests: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]) -> None:
     """Handle one message. A separate function, so that no local variable keeps the job alive."""
     match message:
-        case ("ready",):
-            requests.put(None)
         case "begin", number, *arguments:
             jobs[number] = Job(Progress(JobState.LOADING), *arguments)
         case "run", number:

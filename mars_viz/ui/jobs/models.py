@@ -12,13 +12,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from functools import partial
 from importlib.util import find_spec
 from itertools import count
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mars_viz import demo
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
@@ -107,16 +106,14 @@ class Models(Generic[Pair]):
         load: Callable[[BackendChoice, Tell], Pair],
         look: Callable[[Pair], Device | None] = lambda pair: None,
         release: Callable[[], None] = lambda: None,
-        prepare: Callable[[Tell], None] = lambda tell: None,
     ) -> None:
         """`load` returns the pair, or raises BadInput with the remedy. `look` returns the pair's device. `release`
-        frees memory after a pair was dropped. `prepare` does the part of `load` that is the same for all pairs, and
-        raises the same errors."""
-        self._load, self._look, self._release, self._prepare = load, look, release, prepare
+        frees memory after a pair was dropped."""
+        self._load, self._look, self._release = load, look, release
         self.on_status: Callable[[Status], None] = lambda status: None
-        self._pair: Pair | None = None
+        self._pairs: dict[BackendChoice, Pair] = {}  # the current pair, and that of a long job
         self._status = Status()
-        self._loan: tuple[Job[Any], BackendChoice, Pair] | None = None  # a long job, its models and their pair
+        self._loan: tuple[Job[Any], BackendChoice] | None = None  # the last long job, and its models
 
     @property
     def status(self) -> Status:
@@ -144,7 +141,10 @@ class Models(Generic[Pair]):
                 job.steps = job.work(self if job.choice is None else self.pair(job.choice, job))
                 tell(state=JobState.DECODING)
             while not (news := job.advance()).get("state", JobState.DECODING).finished:
-                tell(**news)
+                large = {name: make for name, make in news.items() if callable(make)}
+                tell(**{name: value for name, value in news.items() if name not in large})
+                if large:
+                    job.looks(partial(_send, large, tell))
                 if news.get("state") is JobState.MAPPING:
                     job.rank = Rank.MAP
                 if job.rank is not Rank.SHORT and time.monotonic() - began >= TURN:
@@ -167,16 +167,11 @@ class Models(Generic[Pair]):
             job.steps = None  # dropping the generator drops the objects that it holds
             if self._loan is not None and self._loan[0] is job:
                 self._loan = None
-                self._release()
+                self._keep_only(self._status.choice)
         self.look()
 
-    def get_ready(self) -> None:
-        """Prepare for loading a pair."""
-        with suppress(Exception):  # `load` raises the same error later
-            self._prepare(self._set_doing)
-        self._set_doing()
-
-    def _set_doing(self, doing: str = "", share: float = 0.0) -> None:
+    def set_doing(self, doing: str = "", share: float = 0.0) -> None:
+        """Update the step of loading in the status."""
         self._set(replace(self._status, doing=doing, share=share))
 
     def pair(self, choice: BackendChoice = BUILT_IN, job: Job[Any] | None = None) -> Pair:
@@ -187,67 +182,59 @@ class Models(Generic[Pair]):
         is cancelled.
         """
         choice = choice.models
-        if self._pair is not None and self._status.choice == choice:
-            pair = self._pair
-        elif self._loan is not None and self._loan[1] == choice:
-            device = self._look(self._loan[2])  # may raise; the current pair stays until then
-            pair = self._pair = self._loan[2]
-            self._set(Status(choice, device))
-            self._release()
-        else:
-            pair = self._loaded(choice, job)
+        pair = self._pairs[choice] if choice in self._pairs else self._loaded(choice, job)
+        device = self._look(pair)  # may raise; the current pair stays until then
+        self._pairs[choice] = pair
         if job is not None and job.rank is Rank.LONG:
-            self._loan = (job, choice, pair)
+            self._loan = job, choice
+        if self._status.choice != choice:
+            self._set(Status(choice, device))
+            self._keep_only(choice)
         return pair
 
     def _loaded(self, choice: BackendChoice, job: Job[Any] | None) -> Pair:
         def tell(doing: str, share: float) -> None:
             if job is not None and job.stopping:
                 raise Interrupted("The loading was stopped.")
-            self._set_doing(doing, share)
+            self.set_doing(doing, share)
 
-        must_drop = False
         try:
             try:
-                pair = self._load(choice, tell)
+                return self._load(choice, tell)
             except TooLarge as error:
-                if not self._fits_in_its_place(error):
-                    raise
-                must_drop = True
-            if must_drop:  # outside of the handler: the exception keeps the half-loaded models alive
-                self.rest()
-                pair = self._load(choice, tell)
-            device = self._look(pair)  # may raise; the old pair stays until then
-            self._pair = pair
-            self._set(Status(choice, device))
+                self._check_place(error)
+            self.rest()  # outside of the handler: the exception keeps the half-loaded models alive
+            return self._load(choice, tell)
         finally:
-            self._set_doing()
-        self._release()
-        return pair
+            self.set_doing()
 
-    def _fits_in_its_place(self, error: TooLarge) -> bool:
-        """Return True if the new pair fits in place of the current one. Raises TooLarge if it does not fit because a
-        long job holds a pair."""
+    def _check_place(self, error: TooLarge) -> None:
+        """Raise TooLarge unless the new pair fits in place of the current one, and no long job holds that."""
         weights = self._status.device.weights if self._status.device else 0
-        is_lent = self._loan is not None and self._loan[2] is self._pair
-        if self._pair is not None and not is_lent and error.need <= (error.free or 0) + weights:
-            return True
-        if self._loan is None:
-            return False
-        name = self._loan[1].in_short[0] or "the built-in pair"
+        held = None if self._loan is None else self._loan[1]
+        if self._status.choice not in (None, held) and error.need <= (error.free or 0) + weights:
+            return
+        if held is None:
+            raise error
+        name = held.in_short[0] or "the built-in pair"
         message = f"{error} A sweep that is under way holds {name} until it ends; wait for that, or stop it."
         raise TooLarge(message, error.need, error.free) from error
 
+    def _keep_only(self, choice: BackendChoice | None) -> None:
+        """Drop the pairs that are neither those of `choice` nor held by a long job."""
+        held = choice, None if self._loan is None else self._loan[1]
+        self._pairs = {each: pair for each, pair in self._pairs.items() if each in held}
+        self._release()
+
     def look(self) -> None:
         """Update the memory use in the status."""
-        if self._pair is not None:
-            self._set(replace(self._status, device=self._look(self._pair)))
+        if (choice := self._status.choice) is not None:
+            self._set(replace(self._status, device=self._look(self._pairs[choice])))
 
     def rest(self) -> None:
         """Drop the pair."""
-        self._pair = None
         self._set(Status(doing=self._status.doing, share=self._status.share))
-        self._release()
+        self._keep_only(None)
 
 
 LEFT = "This page was away for more than a minute, so its job was stopped"
@@ -297,11 +284,6 @@ class Progress:
     error: str = ""  # error message for the user, if the job failed
     abandoned: bool = False  # True if the job was stopped because its browser session had ended
 
-    def after(self, **news: Any) -> Self:
-        """Return the snapshot with changed fields. Subclasses override it to append partial updates to growing
-        fields."""
-        return replace(self, **news)
-
 
 @dataclass(frozen=True, slots=True)
 class Report(Progress):
@@ -311,8 +293,28 @@ class Report(Progress):
     result: Any = None  # latest result; None before the first
 
 
+def _send(large: News, tell: Callable[..., None]) -> None:
+    tell(**{name: make() for name, make in large.items()})
+
+
+class Throttle:
+    """Limits how often something is done between rounds, and to a tenth of the time."""
+
+    def __init__(self) -> None:
+        self._next_time = 0.0
+
+    def __call__(self, act: Callable[[], object]) -> None:
+        """Call the function, unless the last call was too recent."""
+        if (began := time.monotonic()) >= self._next_time:
+            act()
+            now = time.monotonic()
+            self._next_time = now + max(LOOK_EVERY, 10 * (now - began))
+
+
 P = TypeVar("P", bound=Progress)
-News = Mapping[str, Any]  # changed fields of a job's progress
+News = Mapping[str, Any]
+"""Changed fields of a job's progress. Before the last step, a value may be a function that returns a large one and is
+called less often."""
 Events = Generator[News, None, News | None]
 """The events of a job. After each, jobs of higher priority may run. A cancelled job gets `Interrupted`, which it may
 catch to finish early. The returned fields may include another final state than DONE or CANCELLED."""
@@ -344,6 +346,7 @@ class Job(Generic[P]):
         self.wanted: list[Callable[[], bool]] = []  # each checks whether a session that waits for the job is connected
         self.seen = 0.0  # when one of them was last connected
         self.steps: Events | None = None  # in the process that runs the job
+        self.looks = Throttle()  # limits how often large values are sent
         self.interrupted = False  # True after the steps were told that the job is cancelled
         self._lock = threading.RLock()
 
@@ -357,7 +360,7 @@ class Job(Generic[P]):
     def tell(self, **news: Any) -> None:
         """Update fields of the progress."""
         with self._lock:
-            self.progress = self.progress.after(**news)
+            self.progress = replace(self.progress, **news)
         if self.progress.state is JobState.MAPPING:
             self.rank = Rank.MAP
         if self.progress.state.finished:
@@ -401,32 +404,20 @@ def nothing(pair: Any) -> Events:
 TaskStep = tuple[float, Any]  # finished share of a background task, from 0 to 1, and its latest result
 
 
-def background_task(find: Callable[[Any], Iterator[TaskStep]], choice: BackendChoice = BUILT_IN) -> Job[Report]:
+def background_task(
+    find: Callable[[Any], Iterator[TaskStep]],
+    choice: BackendChoice = BUILT_IN,
+    keep: Callable[[Any], object] | None = None,
+) -> Job[Report]:
     """Return a job that runs a function step by step; `find` takes the loaded pair, and its last step has the final
-    result. A cancelled job keeps its latest result."""
-    return Job(Report(), partial(_reported, find), choice)
+    result, which `keep` stores; it may raise BadInput. A cancelled job keeps its latest result."""
+    return Job(Report(), partial(_reported, find, keep), choice)
 
 
-def _reported(find: Callable[[Any], Iterator[TaskStep]], pair: Any) -> Events:
+def _reported(find: Callable[[Any], Iterator[TaskStep]], keep: Callable[[Any], object] | None, pair: Any) -> Events:
+    result = None
     for share, result in find(pair):
         yield {"share": share, "result": result}
-    return None
-
-
-class Throttle:
-    """Limits how often something is done between rounds, and to a tenth of the time."""
-
-    def __init__(self) -> None:
-        self._next_time = self._began = 0.0
-
-    @property
-    def due(self) -> bool:
-        """True if enough time has passed."""
-        return time.monotonic() >= self._next_time
-
-    def __enter__(self) -> None:
-        self._began = time.monotonic()
-
-    def __exit__(self, *problem: object) -> None:
-        now = time.monotonic()
-        self._next_time = now + max(LOOK_EVERY, 10 * (now - self._began))
+    if keep is not None:
+        keep(result)
+    return {"result": result}

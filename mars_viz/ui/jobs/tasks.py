@@ -5,18 +5,16 @@ They import the model libraries inside, so that pages never import these.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mars_viz.analysis.intervals import Steps, combined
 from mars_viz.analysis.map_grid import along_dial
-from mars_viz.axis import RuleDial, Span, axis_of
+from mars_viz.axis import RuleDial
 from mars_viz.backend_choice import BackendChoice
-from mars_viz.demo.prompts import STORIES
 from mars_viz.demo.tasks import FREE_WORDING
 from mars_viz.errors import ModelError
 from mars_viz.exploration import Budget, Segment, useful_span
@@ -36,7 +34,7 @@ BRANCHES = 48  # maximum number of branches decoded at once for a map, which lim
 
 def models() -> Models[Any]:
     """Return a `Models` for real backends, with nothing loaded yet."""
-    return Models(load, _look, _release, libraries)
+    return Models(load, _look, _release)
 
 
 def load(choice: BackendChoice, tell: Tell) -> Any:
@@ -57,15 +55,6 @@ def libraries(tell: Tell) -> None:
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
             "Recorded runs open without them."
         ) from error
-    _forget_libraries()
-
-
-@cache
-def _forget_libraries() -> None:
-    """Exclude the libraries' objects from garbage collection, once: half a million objects that are never freed, and a
-    third of a second per collection."""
-    gc.collect()
-    gc.freeze()
 
 
 def _look(backend: Any) -> Device:
@@ -84,24 +73,12 @@ def _release() -> None:
 
 
 def chart(backend: Any, run: Run) -> Mapping | None:
-    """Return the mapper of the run's dial over its useful range, at every draft length up to the run's own. It resumes
-    the run's map, if any. None if the rule has no dial."""
-    if rule_named(run.settings.rule).dial is None:
+    """Return the mapper that resumes the run's map, or begins that of its dial over the useful range, at every draft
+    length up to the run's own. None if there is no map and the rule has no dial."""
+    if run.map is None and rule_named(run.settings.rule).dial is None:
         return None
-    span = useful_span(run.settings) if run.dial_map is None else run.dial_map.span
-    return _mapping(backend, run, span)
-
-
-def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
-    """Return the mapper of the named controller's threshold around an uncut run. It resumes the run's map, if any."""
-    if run.map is not None and run.map.span.over:
-        return _mapping(backend, run, run.map.span)
-    gamma = run.settings.gamma
-    return _mapping(backend, run, axis_of(rule_named(run.settings.rule), gamma, name).span(None, None, (gamma,)))
-
-
-def _mapping(backend: Any, run: Run, span: Span) -> Mapping:
     how: dict[str, Any] = {"chat": bool(run.provenance.chat), "history": run.history, "title": run.title}
+    span = useful_span(run.settings) if run.map is None else run.map.span
     return Mapping(backend, run.prompt, run.settings, span, budget=Budget(branches=BRANCHES), run=run, **how)
 
 
@@ -116,13 +93,14 @@ def measure(settings: Settings, backend: Any, most: int = 0) -> Iterator[TaskSte
     yield 1.0, measuring.costs()
 
 
-def measure_costs(settings: Settings, keep: Callable[[Any], object] | None, backend: Any, most: int = 0) -> Events:
-    """Do the same as the work of a job. `keep` stores the costs, and may raise BadInput."""
-    for share, costs in measure(settings, backend, most):
-        yield {"share": share, "result": costs}
-    if keep is not None:
-        keep(costs)
-    return {"result": costs}
+def prepare(models: Models[Any]) -> Events:
+    """Import the model libraries before a user needs them, as the work of a job."""
+    try:
+        libraries(models.set_doing)
+    finally:
+        models.set_doing()
+    yield {}
+    return None
 
 
 def unload(models: Models[Any]) -> Events:
@@ -130,13 +108,6 @@ def unload(models: Models[Any]) -> Events:
     models.rest()
     yield {}
     return None
-
-
-def check_head(backend: Any) -> Iterator[TaskStep]:
-    """Check the EAGLE-3 head on the built-in stories. Partial results start after a few stories."""
-    from mars_viz.speculators.audits import checked_head
-
-    return checked_head(backend, STORIES)
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:

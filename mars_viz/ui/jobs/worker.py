@@ -55,7 +55,6 @@ class Worker:
         self._idle, self._grace = idle, grace
         self._waiting: list[Job[Any]] = []
         self._running: Job[Any] | None = None
-        self._expected = False
         self._news = threading.Condition()
         self._started = False
         self._named: WeakValueDictionary[Hashable, Job[Any]] = WeakValueDictionary()
@@ -89,7 +88,11 @@ class Worker:
             for name in names:
                 self.name(job, name)
             self._queue(job)
-            self._wake()
+            if not self._started:
+                self._started = True
+                for target in (self._serve, *(() if self._visitor is None else (self._watch,))):
+                    threading.Thread(target=target, name="model-worker", daemon=True).start()
+            self._news.notify()
             return True
 
     def _queue(self, job: Job[Any]) -> None:
@@ -123,19 +126,6 @@ class Worker:
             job.seen = time.monotonic()
             job.wanted.append(self._visitor()[1])
 
-    def expect(self) -> None:
-        """Prepare the models for a job, if no job is running."""
-        with self._news:
-            self._expected = True
-            self._wake()
-
-    def _wake(self) -> None:
-        if not self._started:
-            self._started = True
-            for target in (self._serve, *(() if self._visitor is None else (self._watch,))):
-                threading.Thread(target=target, name="model-worker", daemon=True).start()
-        self._news.notify()
-
     @property
     def unfinished(self) -> list[Job[Any]]:
         """The running job and the waiting ones, in order."""
@@ -148,24 +138,21 @@ class Worker:
         return len(self.unfinished)
 
     def ahead(self, job: Job[Any]) -> int:
-        """Return the number of jobs ahead of this one; 0 if it is not waiting."""
+        """Return the number of jobs with models ahead of this one; 0 if it is not waiting."""
         with self._news:
             if job not in self._waiting:
                 return 0
-            earlier = self._waiting[: self._waiting.index(job)]
-            return sum(not other.stopping for other in earlier) + (self._running is not None)
+            earlier = [*filter(None, [self._running]), *self._waiting[: self._waiting.index(job)]]
+            return sum(other.choice is not None and not other.stopping for other in earlier)
 
     def _serve(self) -> None:
         while True:
             with self._news:
-                self._news.wait_for(lambda: self._waiting or self._expected, self._idle)
+                self._news.wait_for(lambda: self._waiting, self._idle)
                 job = self._running = self._waiting.pop(0) if self._waiting else None
-                expected, self._expected = self._expected, False
             try:  # without the lock, so that sessions need not wait
                 if job is not None:
                     self.models.serve(job)
-                elif expected:
-                    self.models.get_ready()
                 else:
                     self.models.rest()
             except Exception:  # the device does not respond; the thread serves other jobs too

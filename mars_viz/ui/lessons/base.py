@@ -335,9 +335,7 @@ def draw_aside(page_state: LessonPageState, run: Run, lesson: Lesson, name: str)
         theme.small(aside.words, aside.more)
         theme.note(aside.warning)
     if task is not None and not task.progress.state.finished:
-        faults.fragment(tab_jobs.watch, run_every=POLL)(
-            task, lambda: (task.progress.share, doing), key=f"stop-{name}", stopping="Stopping after this step …"
-        )
+        faults.fragment(tab_jobs.watch, run_every=POLL)(task, lambda: (task.progress.share, doing), key=f"stop-{name}")
         return
 
     def start() -> None:

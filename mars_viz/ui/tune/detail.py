@@ -44,7 +44,7 @@ from mars_viz.ui.classroom import rights
 from mars_viz.ui.documents import ROW, draw, sentence
 from mars_viz.ui.imported import draw_counts
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.models import Job, JobState, Report
+from mars_viz.ui.jobs.models import Job, JobState, background_task
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import sweep_requests
 from mars_viz.ui.tune.catalogue import KEY, LEAST_POINTS, MOST_CONFIDENCE, SweepCatalogue, TunePageState, TuneView
@@ -388,8 +388,7 @@ def clock(sweep: CachedSweep, dial: float) -> None:
     against, job = sweep.plan.against, _check(sweep, dial)
     if job is not None and not job.progress.state.finished:
         watching = faults.fragment(tab_jobs.watch, run_every=POLL)
-        stopping = "Stopping after this decode …"
-        watching(job, lambda: _timing(job), "Cancel", key="clock-stop", stopping=stopping)
+        watching(job, lambda: _timing(job), "Cancel", key="clock-stop")
         return
     checks = all_checks(sweep, dial)
     if job is not None and (job.progress.error or job.progress.check is None):
@@ -448,9 +447,11 @@ def load(sweep: CachedSweep, dial: float) -> None:
         models = sweep_requests.models_of(folder, plan)
         labels, doing = ("Measure batches", "Measure again"), "Measuring rounds of several texts …"
         tip = "Some seconds, or minutes for many texts: what their rounds cost here, until the interval is small"
-        work = partial(tasks.measure_costs, plan.settings, keep, most=most)
+        work = partial(tasks.measure, plan.settings, most=most)
         name = f"load-{folder.name}"
-        tab_jobs.background(f"measure-{name}", why, labels, tip, lambda: Job(Report(), work, models), doing, name=name)
+        tab_jobs.background(
+            f"measure-{name}", why, labels, tip, lambda: background_task(work, models, keep), doing, name=name
+        )
 
 
 def load_of(sweep: CachedSweep, dial: float) -> LoadTable | None:
