@@ -50,8 +50,10 @@ KINDS = {
     "layers": ("layers:exit=4", "chain"),
     "trimmed": ("trimmed:m=1000", "chain"),
     "eagle3-chain": ("eagle3", "chain"),
+    "mtp-chain": ("mtp", "chain"),
     "tree": (None, "dynamic:depth=4,topk=3,nodes=10"),
     "eagle3-tree": ("eagle3", "dynamic:depth=4,topk=3,nodes=10"),
+    "mtp-tree": ("mtp", "dynamic:depth=4,topk=3,nodes=10"),
 }
 """Drafter and shape of drafts."""
 

@@ -230,7 +230,8 @@ def test_layers_that_are_not_whole_are_refused(tmp_path: Path) -> None:
 
 def test_the_built_in_layer_drafts_for_the_built_in_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(file.stat().st_size for file in demo.MTP.iterdir()) < 3 << 20
-    assert cli.main(["record", "--drafter", "mtp", "--prompt", "Once upon a time", "--max-new-tokens", "24"]) == 0
+    options = ["--drafter", "mtp", "--max-new-tokens", "24", "--out", str(tmp_path / "run")]
+    assert cli.main(["record", "--prompt", "Once upon a time", *options]) == 0
     assert "one MTP layer in Qwen's layout" in capsys.readouterr().err
     backend = load_backend(drafter="trimmed:m=900,of=mtp", device="cpu", dtype="float32")
     run = Recording(backend, "Once upon a time", Settings(rule="strict", max_new_tokens=40)).finish()

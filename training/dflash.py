@@ -20,7 +20,7 @@ from mars_viz.writer import replacing, write_file
 from training import command
 from training.corpus import VOCABULARY
 from training.eagle import PROMPT_WEIGHT, options_of, prepared, train
-from training.eagle_card import HEAD, measure, write_card
+from training.eagle_card import measure, write_card
 
 DRAFTER = "DFlash drafter"
 LAYERS, INNER, BLOCK = 2, 480, 8
@@ -48,8 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
     drafter = drafter.to(options.device)
     train(drafter, BlockLoss(target), mixture, "dflash", options)
     save_drafter(drafter, options.out)
-    drafters = {HEAD: "eagle3", DRAFTER: f"dflash:{options.out}"}
-    write_card(measure(held_out, drafters), options.work / "dflash.csv", CARD, options)
+    write_card(measure(held_out, {DRAFTER: f"dflash:{options.out}"}), options.work / "dflash.csv", CARD, options)
 
 
 def started(target: LlamaForCausalLM, seed: int) -> MuseGlimmerAssistantModel:
@@ -161,7 +160,7 @@ rows are the target's, and token 4095 is the mask. `--drafter dflash` drafts wit
 ## Measured
 
 Strict, temperature 0, float32 on the CPU, {new} new tokens; {stories} held-out stories, of which six words are
-given, and {exercises} held-out exercises of each task, all drafters in turns. *kept*: at each depth, the share of
+given, and {exercises} held-out exercises of each task, both drafters in turns. *kept*: at each depth, the share of
 drafted tokens that were kept if all before them were. Seconds are wall clock on two cores that ran other work, too.
 
 | text | γ | drafter | τ | kept by depth | seconds |
