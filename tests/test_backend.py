@@ -315,7 +315,7 @@ def test_templates_without_a_system_prompt_and_too_long_conversations_are_refuse
     with pytest.raises(BadInput, match=r"9 turns has \d+ tokens .* is 256"):
         record("Hi", backend=chatty, history=replace(history, turns=4 * history.turns))
     for template, reason in (
-        ("{{ raise_exception('Never') if messages[0].role == 'system' }}ok", "no system prompt .Never"),
+        ("{{ raise_exception('Never') if messages[0].role == 'system' }}ok", "Never.. Leave the system prompt out"),
         ("{{ raise_exception('Never') }}", "cannot format this prompt .Never"),
         ("{% for %}", "cannot format this prompt"),
         ("{{ messages[-1].content }}", "drops the system prompt"),

@@ -128,7 +128,6 @@ BAD: list[tuple[list[str], str]] = [
     (["import", "{sums}", "--drafts", "nowhere"], "nowhere"),
     (["import", "{sums}", "--target", "./nowhere"], "no folder"),
     ([*RECORD, "--drafter", "org/name"], "without a target"),
-    (["sweep", "--out", "{new}", "--target", "{old}", "--drafter", "{old}"], "no config.json"),
     ([*RECORD, "--device", "gpu"], "no device 'gpu'; choose one of auto"),
     (["sweep", "--out", "{new}", "--dtype", "int4"], "no dtype 'int4'; choose one of auto"),
 ]

@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBa
 import mars_viz
 from mars_viz.axis import Span
 from mars_viz.costs import costs_from
-from mars_viz.demo import DRAFTER, EAGLE3, PAIR, SMOLLM2, TARGET
+from mars_viz.demo import DRAFTER, EAGLE3, SMOLLM2, TARGET
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.recording import Mapping, Recording, record_all
 from mars_viz.run import Settings
@@ -257,7 +257,6 @@ def test_a_name_is_written_as_it_is_read() -> None:
         ("http://host:8000", "http://other:8000", True, "drafts nothing"),
         *(("org/other", drafter, True, "eagle3:HEADDIR") for drafter in ("eagle3:", "eagle3")),
         (TARGET, f"eagle3:{TARGET}/none", True, "no folder"),
-        (TARGET, f"eagle3:{PAIR}", True, "config.json"),
         (None, f"eagle3:{EAGLE3}", False, "not the id of a model"),
         (TARGET, "trimmed:m=9", True, "which drafter"),
         *((None, f"suffix:text={TARGET}/{file}", False, "visitors may not") for file in ("", "missing")),

@@ -63,9 +63,9 @@ def calls(file: Path) -> Iterator[tuple[ast.Call, str]]:
     }
     for each in ast.walk(tree):
         if isinstance(each, ast.Call) and ast.unparse(each.func) == "bound":  # draws the widget that it is called with
-            assert isinstance(each.args[0], ast.Attribute) and all(word.arg for word in each.keywords), each.lineno
             options = [word.value for word in each.keywords if word.arg == "options"]
-            yield ast.Call(each.args[0], [each.args[1], *options], each.keywords, lineno=each.lineno), each.args[0].attr
+            name = getattr(each.args[0], "attr", "segmented_control")  # of one that is chosen among several
+            yield ast.Call(each.args[0], [each.args[1], *options], each.keywords, lineno=each.lineno), name
         elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
             place = each.func.value
             if not (isinstance(place, ast.Name) and place.id in modules):

@@ -86,7 +86,7 @@ def test_a_link_says_which_dial_is_turned() -> None:
     (wrong,) = fitted(replace(view, dial=1.6), run).complaints
     assert "λ = 1.6 lies outside 0 to 1.5" in wrong
     opened = fitted(view, toy_run(rule="mars"))
-    assert opened.view == View("a") and "no whole map of one" in opened.complaints[0]
+    assert opened.view == View("a") and "does not fit this run" in opened.complaints[0]
 
 
 def test_a_map_that_does_not_reach_full_drafts_or_the_texts_ends_is_not_shown() -> None:
