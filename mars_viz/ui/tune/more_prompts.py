@@ -86,8 +86,8 @@ def _button(
     least = min(step, left)
     more = rounded(int(column.number_input("Prompts to add", least, left, max(least, suggested), step, key=key)))
     variants = f"The {counted(len(beside), 'other variant')} of the grid get them as well. " if beside else ""
-    label, kept = f"Add {counted(more, 'prompt')}", f"{variants}{_KEPT}"
-    if right.button(label, key="add-prompts", help=markdown(kept), width="stretch"):
+    kept, label = f"{variants}{_KEPT}", f"Add {counted(more, 'prompt')}"
+    if right.button(markdown(label), key="add-prompts", help=markdown(kept), width="stretch"):
         try:
             sweep_requests.go_on(entry, beside, _grown(sweep, more))
         except BadInput as error:
