@@ -3,8 +3,7 @@
 A drafter is checked along texts that the target writes greedily. After each of their tokens it drafts. Its first token
 uses only the target's true features; each further one uses the drafter's own states. So the first tokens of consecutive
 drafts show the agreement at each depth with true features, and the drafts themselves the actual agreement; the gap
-between the two is the cost of its own states. If it hardly agrees, or the layers that it reads are a guess, it also
-drafts along the texts with other layers.
+between the two is the cost of its own states. A head also drafts along the texts with other layers of the target.
 
 A server's acceptance is compared with strict speculation, and its logits at the tokens that it writes with a local
 model's, to see whether it runs the model that it claims. The latter is DiFR's idea (arXiv 2511.20621): a trusted
@@ -30,7 +29,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
-from mars_viz.speculators.draft import Drafter, TopLogits
+from mars_viz.speculators.draft import TopLogits
 from mars_viz.speculators.drafters.dflash import DflashDrafter
 from mars_viz.speculators.drafters.model import Eagle3Drafter, HeadDrafter, ModelDrafter
 from mars_viz.speculators.targets import PROBE, check_known, check_target, check_tokens
@@ -82,9 +81,8 @@ def checked_drafter(
             f"The target wrote at least {least} tokens after {len(held)} prompts, and {LEAST} are needed. Give "
             "prompts that it continues."
         )
-    if check.guess or check.depths[0].true_features.estimate < checks.LOW:
-        better = _other_layers(backend, drafter, settings, texts, agreed)
-        yield 1.0, replace(check, better=better)
+    if isinstance(drafter, Eagle3Drafter | DflashDrafter):
+        yield 1.0, replace(check, better=_other_layers(backend, drafter.layers, settings, texts, agreed))
 
 
 def _drafter_check(
@@ -120,15 +118,14 @@ def _drafter_check(
 
 def _other_layers(
     backend: Backend,
-    drafter: Drafter,
+    own: tuple[int, ...],
     settings: Settings,
     texts: Sequence[tuple[Prefix, Prefix]],
     agreed: Sequence[np.ndarray],
 ) -> checks.LayerTrial | None:
-    """Return the best of other layers that the drafter might read, if its drafts agree longer, with 95 % confidence."""
-    if not isinstance(drafter, Eagle3Drafter | DflashDrafter):
-        return None
-    count, own = int(backend.target.model.config.get_text_config().num_hidden_layers), drafter.layers
+    """Return the best of other layers than its `own` that the drafter might read, if its drafts agree longer with 95 %
+    confidence; off by one, they may hardly agree less."""
+    count = int(backend.target.model.config.get_text_config().num_hidden_layers)
     shifted = [tuple(layer + by for layer in own) for by in (1, -1)]
     usual = [(2, count // 2, count - 3), (1, count // 2 - 1, count - 4)]  # of EAGLE-3, as inputs and as outputs
     wanted = dict.fromkeys(each for each in (*shifted, *usual) if len(each) == len(own) and each != own)
