@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from eagle3_heads import (
     words,
     written,
 )
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -39,7 +41,7 @@ from transformers import (
 )
 
 from mars_viz import cli, demo, trees
-from mars_viz.analysis.checks import DrafterCheck
+from mars_viz.analysis.checks import DrafterCheck, fall_of
 from mars_viz.commands import checks
 from mars_viz.demo import TARGET
 from mars_viz.demo.prompts import STORIES
@@ -518,8 +520,36 @@ def test_impossible_checks_are_refused(pair, built_in, tmp_path, monkeypatch, ca
     ):
         assert cli.main(["drafter-check", "--drafter", "eagle3", *arguments]) == 2
         assert said in capsys.readouterr().err
-    with pytest.raises(BadInput, match="is no head"):
-        next(checked_drafter(pair, PROMPTS))
+    with pytest.raises(BadInput, match="drafts from the text"):
+        next(checked_drafter(load_backend(drafter="ngram:n=3", device="cpu"), PROMPTS))
+
+
+def test_faults_built_into_a_head_are_named(tmp_path):
+    def found(change):
+        shutil.copytree(demo.EAGLE3, tmp_path / "head", dirs_exist_ok=True)
+        config, file = tmp_path / "head" / "config.json", tmp_path / "head" / "model.safetensors"
+        named, tensors = json.loads(config.read_text("utf-8")), load_file(file)
+        change(named, tensors)
+        config.write_text(json.dumps(named), "utf-8")
+        save_file(tensors, file)
+        return checked(load_backend(None, f"eagle3:{tmp_path / 'head'}", device="cpu", dtype="float32")).findings[0]
+
+    def unscaled(_, tensors):  # integers of a quantised checkpoint, without their scales
+        for name, each in tensors.items():
+            if each.dim() == 2:
+                tensors[name] = (each.float() / each.float().abs().amax() * 127).round().bfloat16()
+
+    assert "quantised checkpoint" in found(unscaled)
+    assert "layers 2, 4, 5" in found(lambda named, _: named.update(eagle_aux_hidden_state_layer_ids=[0, 1, 2]))
+
+
+def test_a_context_from_which_fewer_drafts_agree_is_found():
+    rng = np.random.default_rng(0)
+    contexts = np.tile(np.arange(20, 220), 3)
+    steady = rng.random(len(contexts)) < 0.8  # the statistic exceeds its limit by chance in 1 of 50,000 such draws
+    assert fall_of(contexts, steady) is None
+    fall = fall_of(contexts, steady & ((contexts < 128) | (rng.random(len(contexts)) < 0.4)))
+    assert abs(fall.context - 128) < 12 and fall.before > 0.7 > 0.45 > fall.after
 
 
 def test_a_head_is_saved_as_the_product_reads_it(tmp_path):

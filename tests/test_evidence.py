@@ -103,7 +103,7 @@ def test_without_recording_only_the_deciding_columns_exist(temperature: float) -
     deciding = {"tokens", "parents", "depths", "siblings", "top_ids", "top_logits", "emissions", "support"}
     deciding |= {"p", "q", "best_q", "emission_p", "coins"} if temperature else set()
     apart = {"p", "q", "best_q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass"}
-    of_others = {"drafter_passes", "budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
+    of_others = {"drafter_passes", "drafted_by", "budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
     whole = COLUMNS.keys() - of_others - ({"best_q"} if not temperature else set())
     assert full.columns.keys() == whole
     for needs, known in (((), deciding), (("z",), whole - (apart - deciding) - {"entropy"})):

@@ -320,8 +320,9 @@ def test_prompts_that_a_limit_left_out_of_a_file_are_added(empty, begun):
     assert prompts.items == whole[:11] and prompts.rest == whole[11:]
     again = Sweep(table_backend(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), empty / "a", resume=True).finish()
     assert again.complete and open_store(empty / "a").rest() == whole[11:]
-    (empty / "a" / "rest.jsonl").write_text("{")
-    assert "add-prompts" not in keys(opened(sweep="a"))
+    shutil.copytree(empty / "a", empty / "b")
+    (empty / "b" / "rest.jsonl").write_text("{")
+    assert "add-prompts" not in keys(opened(sweep="b"))
 
 
 def test_samples_are_listed_last_and_never_changed(tmp_path, monkeypatch, request):
