@@ -36,7 +36,7 @@ MOST_PROMPTS = 100_000  # entries per file, including invalid ones; ten times th
 MOST_UNPACKED = 64 << 20  # bytes to read from a gzipped file
 _LOOKED_AT = 10  # lines used to distinguish JSONL from text
 _GZIP = b"\x1f\x8b"
-_JSON_BEGINS = re.compile(r"\s*(\{\s*([\"'}]|$)|\[\s*([\[{\"\]]|$))")
+_JSON_BEGINS = re.compile(r"\s*(\{\s*([\"'}]|$)|\[\s*([\[{]|$))")  # rather than words in brackets
 _CSV_HEAD = re.compile(r"\s*\"?\w+\"?(\s*[,;\t]\s*\"?\w+\"?)+\s*")
 _AS_TEXT = (
     "Unpack an archive, and write a table as JSONL, such as with pandas: "
