@@ -172,7 +172,6 @@ EXPLORE = listed(
     (slider(by.dragged(-250), "*threshold", "link dial", any=True, leaves=True), button("Decode at *", "link run")),
     away("Decode", "link run", STREAM),
     textbox(by.typed("Why?", "Enter"), "Continue the conversation", MAIN, leaves=True),
-    (choice("Controller", OWN, words="SVIP", leaves=True), button("Map λ of *", MAIN)),
     away("Map the dial", MAIN),
     away("Continue | Stop | Measure costs", MAIN, fleeting=True),
     RUN,
