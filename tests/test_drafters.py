@@ -149,23 +149,23 @@ def test_strict_writes_the_targets_text_and_batches_are_separate_runs(each: Back
 def test_two_drafters_take_turns_and_each_token_names_its_own(tmp_path: Path) -> None:
     mixed = load_backend(drafter="ngram:n=4,min=3+default", device="cpu", dtype="float32")
     assert mixed.drafter.name == "ngram:n=4,min=3+built-in/drafter"
-    settings, first = (
-        Settings(gamma=4, max_new_tokens=40, temperature=0.9, rule="rejection-sampling"),
-        NgramDrafter(4, CPU, 3),
-    )
+    settings = Settings(gamma=4, max_new_tokens=40, temperature=0.9, rule="rejection-sampling")
     prefixes = [mixed.tokenizer.encode(text, chat=False) for text in (PROMPT, "Once upon a time")]
     drafts = [answer.speculation for answer in mixed.speculator(settings).speculate(prefixes)]
     assert [set(each.drafted_by.tolist()) for each in drafts] == [{0}, {1}]
-    assert drafts[0].tokens.tolist() == list(first.continued(prefixes[0], 4)) and (drafts[0].q == 1).all()
+    assert (drafts[0].q == 1).all()
+    assert drafts[0].tokens.tolist() == list(NgramDrafter(4, CPU, 3).continued(prefixes[0], 4))
     (alone,) = load_backend(device="cpu", dtype="float32").speculator(settings).speculate(prefixes[1:])
     for name in ("tokens", "q", "draft_logits", "kl_pq"):
         np.testing.assert_allclose(getattr(drafts[1], name), getattr(alone.speculation, name), atol=1e-4)
     run = Recording(mixed, PROMPT, settings).finish()
-    run.save(tmp_path / "run")
-    by = load_run(tmp_path / "run").trace.speculations.whole.drafted_by
+    by = load_run(run.save(tmp_path / "run")).trace.speculations.whole.drafted_by
     assert set(by.tolist()) == {0, 1} and by.tolist() == run.trace.speculations.whole.drafted_by.tolist()
     with pytest.raises(SettingError, match="drafts chains"):
         mixed.check(Settings(tree="dynamic"))
+    shorter = load_backend(drafter="ngram:n=16,min=16+hf:prompt_lookup_num_tokens=2", device="cpu", dtype="float32")
+    answers = shorter.speculator(Settings(gamma=4)).speculate(prefixes)
+    assert [len(answer.speculation) for answer in answers] == [2, 0]  # nothing is added to the shorter draft
 
 
 def test_transformers_own_generators_draft_the_same(pair: Backend) -> None:

@@ -150,11 +150,8 @@ def load_backend(
     if isinstance(drafting, Model):
         note = "; ".join(filter(None, (loaded[-1].note, apart)))
         source = replace(loaded[-1], note=note, tokenizer=tokenizers[-1] if apart is None else None)
-    around = Around(
-        pair.main if isinstance(pair.main, Trimmed) else None, pair.drafter if isinstance(pair.drafter, Mixed) else None
-    )
     if server is None:
-        return backend_of(tokenizer, loaded[0], source, around=around, cuda_graphs=cuda_graphs)
+        return backend_of(tokenizer, loaded[0], source, pair=pair, cuda_graphs=cuda_graphs)
     size, ends = int(files.config_of(owner).get_text_config().vocab_size), _ends([server.root, *to_load], tokenizer)
     checked = check_target(server, tokenizer, size)
     name = PurePath(files.short_name(server.model)).name if server.model.startswith("/") else server.model
@@ -165,7 +162,7 @@ def load_backend(
     site = Site(part, tokenizer, ends, size, place, cuda_graphs)
     context = min([server.context - 1, *(files.context_of(each.model) for each in loaded)])  # it writes one more
     processor = f"{files.processor_of(place)}; target on a vLLM server"
-    return site.backend(source, around, [each.model for each in loaded], context, "as served", processor)
+    return site.backend(source, pair, [each.model for each in loaded], context, "as served", processor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +184,6 @@ def _loaded(name: str, tokenizer: PreTrainedTokenizerBase, read: Callable[[], Pr
         revision = files.revision_of(name) if local is None else local.result()
     files.check_outputs(name, tokenizer, files.output_size(model))
     return Loaded(model, files.short_name(name), revision, note=files.gguf_note(name, model))
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What is put around a drafter that was loaded."""
-
-    trimmed: Trimmed | None = None  # limits its vocabulary
-    mixed: Mixed | None = None  # has a first drafter that comes before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,15 +227,16 @@ class Site:
     def backend(
         self,
         source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter,
-        around: Around,
+        pair: names.Pair | None,
         models: Iterable[PreTrainedModel],
         context: int,
         dtype: str,
         processor: str,
     ) -> Backend:
-        """Load a drafter, trimmed to tokens that all `models` score or mixed with another as `around` says, and return
-        it with the target."""
-        site, trimmed, mixed = self, around.trimmed, around.mixed
+        """Load a drafter and return it with the target. If the `pair` names it so, it is trimmed to tokens that all
+        `models` score, or mixed with another."""
+        site, main, mixed = self, pair and pair.main, pair and pair.drafter
+        trimmed = main if isinstance(main, Trimmed) else None
         if trimmed is not None:
             outputs = min([self.size, *map(files.output_size, models)])
             text = [token for token in self.read(trimmed.text)[0] if token < outputs]
@@ -254,7 +244,7 @@ class Site:
         part = load(source, site)
         if trimmed is not None:
             part = replace(part, name=replace(trimmed, of=trimmed.of and part.name).name)
-        if mixed is not None:
+        if isinstance(mixed, Mixed):
             part = _mixed(load(mixed.first, self), part)
         return Backend(
             target=self.target,
@@ -275,10 +265,11 @@ def backend_of(
     drafter: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter,
     *,
     eos_ids: frozenset[int] | None = None,
-    around: Around = Around(),  # noqa: B008
+    pair: names.Pair | None = None,
     cuda_graphs: bool = True,
 ) -> Backend:
-    """Return a backend of loaded models; `eos_ids` None takes the end-of-text tokens of the target's configuration."""
+    """Return a backend of loaded models; `eos_ids` None takes the end-of-text tokens of the target's configuration. A
+    `pair` names a drafter that is trimmed or mixed."""
     by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
     outputs, place = [files.output_size(model) for model in models], place_of(target.model)
@@ -290,7 +281,7 @@ def backend_of(
     part = replace(part, note="; ".join(filter(None, (target.note, layout(target.model)))))
     site, dtype = Site(part, tokenizer, ends, size, place, cuda_graphs), str(target.model.dtype)
     context, processor = min(map(files.context_of, models)), files.processor_of(place)
-    return site.backend(drafter, around, models, context, dtype.removeprefix("torch."), processor)
+    return site.backend(drafter, pair, models, context, dtype.removeprefix("torch."), processor)
 
 
 def load(source: Loaded | Checkpoint | BlockCheckpoint | MtpLayers | NamedDrafter, site: Site) -> DrafterPart:

@@ -47,8 +47,9 @@ class MixedDrafter(Drafter):
         before = counted.passes if counted else 0
         other = self._second.draft([prefixes[i] for i in rest], count)
         own = other.tokens.shape[1]
-        self.spent.tokens += own * len(rest)
-        self.spent.passes += counted.passes - before if counted else own * len(rest)
+        drafted = other.lengths or (own,) * len(rest)
+        self.spent.tokens += sum(drafted)
+        self.spent.passes += counted.passes - before if counted else sum(drafted)
         width = max([own, *map(len, chains)])
         tokens = other.tokens.new_zeros(len(prefixes), width)
         for i, chain in enumerate(chains):
@@ -58,11 +59,12 @@ class MixedDrafter(Drafter):
         if other.logits is not None:
             logits = other.logits.new_zeros(len(prefixes), width, other.logits.shape[-1])
             logits[rest, :own] = other.logits
-        lengths = tuple(len(chain) or own for chain in chains)
-        each = other.passes or len(rest) * (np.arange(own + 1, dtype=np.int32),)
-        passes = dict(zip(rest, each, strict=True))
-        every = tuple(passes.get(i, np.zeros(length + 1, np.int32)) for i, length in enumerate(lengths))
-        return Draft(tokens, logits, other.vocabulary, lengths, passes=every, by=self._by)
+        lengths = [len(chain) for chain in chains]
+        passes = [np.zeros(length + 1, np.int32) for length in lengths]
+        for at, i in enumerate(rest):
+            lengths[i] = drafted[at]
+            passes[i] = other.passes[at] if other.passes else np.arange(drafted[at] + 1, dtype=np.int32)
+        return Draft(tokens, logits, other.vocabulary, tuple(lengths), passes=tuple(passes), by=self._by)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Tell the second drafter which of its tokens were drafted."""
