@@ -31,8 +31,8 @@ from mars_viz.ui import decode_form, documents, faults, links, models_form, navi
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LONGEST_SYSTEM, DecodeRequest
 from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, popover
-from mars_viz.ui.jobs.decode_job import Decoded, Raced, decode_job, finished_job, race_job
 from mars_viz.ui.jobs.models import LEFT, Job, JobState
+from mars_viz.ui.jobs.tasks import Decoded, Raced, decode_job, finished_job, race_job
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import Session, bound, current_session

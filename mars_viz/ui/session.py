@@ -11,8 +11,8 @@ import streamlit as st
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.run import Run
-from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.models import Job
+from mars_viz.ui.jobs.tasks import Decoded
 from mars_viz.ui.links import Opened, View, from_parameters
 from mars_viz.words import clipped
 

@@ -44,11 +44,6 @@ def owns(maker: str) -> bool:
     return not is_student() or (bool(maker) and maker == visitors.mark())
 
 
-def apart() -> tuple[str, ...]:
-    """Return the suffix for names of jobs that are found by content, so that students don't share them."""
-    return (visitors.mark(),) if is_student() else ()
-
-
 def limits() -> ClassLimits | None:
     """Return the limits of the browser; None if there are none."""
     classroom = server_class()
