@@ -33,8 +33,7 @@ from mars_viz.speculators.names import check_id
 from mars_viz.ui import startup, visitors
 from mars_viz.ui.classroom import door, explore_bar, rights
 from mars_viz.ui.classroom.explore_bar import Following
-from mars_viz.ui.classroom.rights import too_many_jobs
-from mars_viz.ui.classroom.server_class import ServerClass
+from mars_viz.ui.classroom.rights import ServerClass, too_many_jobs
 from mars_viz.ui.jobs.models import Job, JobState
 from mars_viz.ui.jobs.tasks import Decoded, Ways, decode_job
 from mars_viz.ui.jobs.worker import Worker

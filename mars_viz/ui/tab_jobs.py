@@ -126,7 +126,6 @@ def _map_of(run_id: str) -> tuple[str, ...]:
 
 
 def find_map(session: Session) -> None:
-    """Join the job that maps the shown run, if there is one."""
     run_id = session.view.run
     job = shared_worker().find(_map_of(run_id))
     if job is not None and not job.progress.state.finished and session.filling != (run_id, job):
@@ -214,7 +213,6 @@ def settle(session: Session) -> None:
 
 
 def fill_in(session: Session) -> None:
-    """Add a finished dial map to its run."""
     if session.filling is None or not session.filling[1].progress.state.finished:
         return
     (run_id, job), session.filling = session.filling, None
@@ -279,7 +277,6 @@ def watch(
 
 
 def decoding(session: Session) -> None:
-    """Draw the progress of this tab's decode, with its text, in a fragment."""
     job = session.job
     if job is None or job.progress.state.readable:
         st.rerun()

@@ -87,8 +87,6 @@ def at_hand(made_with: Provenance) -> BackendChoice | None:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The device that the loaded pair runs on."""
-
     name: str
     dtype: str  # type of weights and arithmetic
     used: int | None = None  # bytes that this process uses there; None if unknown
@@ -101,8 +99,6 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Snapshot of loaded and loading models."""
-
     choice: BackendChoice | None = None
     device: Device | None = None
     doing: str = ""  # current step of loading; empty if nothing is being loaded
@@ -174,7 +170,6 @@ class Models(Generic[Pair]):
             self._set(replace(self.status, device=self._look(self._pairs[choice])))  # whose memory use has changed
 
     def set_doing(self, doing: str = "", share: float = 0.0) -> None:
-        """Update the step of loading in the status."""
         self._set(replace(self.status, doing=doing, share=share))
 
     def pair(self, choice: BackendChoice = BUILT_IN, job: Job[Any] | None = None) -> Pair:
@@ -225,7 +220,6 @@ class Models(Generic[Pair]):
         self._release()
 
     def rest(self) -> None:
-        """Drop the pair."""
         self._set(Status(doing=self.status.doing, share=self.status.share))
         self._keep_only(None)
 
@@ -277,8 +271,6 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report(Progress):
-    """Snapshot of a background task's progress."""
-
     share: float = 0.0  # finished share of the work, from 0 to 1
     result: Any = None  # latest result; None before the first
 
@@ -347,7 +339,6 @@ class Job(Generic[P]):
         return not self.progress.state.finished
 
     def tell(self, **news: Any) -> None:
-        """Update fields of the progress."""
         with self._lock:
             self.progress = replace(self.progress, **news)
         if self.progress.state is JobState.MAPPING:

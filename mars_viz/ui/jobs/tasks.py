@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 
 def models() -> Models[Any]:
-    """Return a `Models` for real backends, with nothing loaded yet."""
     return Models(load, _look, _release)
 
 
@@ -118,8 +117,6 @@ BRANCHES = 48  # maximum number of branches decoded at once for a map, which lim
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Progress):
-    """Snapshot of a decode's progress."""
-
     prompt: str = ""
     settings: Settings = Settings()
     tokens: int = 0
@@ -173,7 +170,6 @@ def decode_job(prompt: str, settings: Settings, ways: Ways, choice: BackendChoic
 
 
 def finished_job(run: Run, saved: str) -> Job[Decoded]:
-    """Return the finished job of a saved run, for display."""
     progress = Decoded(JobState.DONE, prompt=run.prompt, settings=run.settings, so_far=run, saved=saved)
     return Job(replace(progress, tokens=len(run.token_ids), rounds=len(run.rounds)), nothing)
 
@@ -254,8 +250,6 @@ def chart(backend: Any, run: Run) -> Mapping | None:
 
 @dataclass(frozen=True, slots=True)
 class Raced(Progress):
-    """Snapshot of a race's progress."""
-
     prompt: str = ""
     settings: Settings = Settings()
     step: RaceStep | None = None
@@ -302,8 +296,6 @@ Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]  # each step is
 
 @dataclass(frozen=True, slots=True)
 class Walked(Progress):
-    """Snapshot of the walks' progress."""
-
     run: Run | None = None  # the run from whose prompt the rules walk
     together: Together | None = None  # the walks so far, with answers at the end; None before the first pass
 

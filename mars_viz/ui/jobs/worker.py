@@ -125,7 +125,6 @@ class Worker:
             return self._named.get(name)
 
     def names(self) -> dict[Hashable, Job[Any]]:
-        """Return all named jobs, newest last."""
         with self._news:
             return dict(self._named)
 
@@ -149,7 +148,6 @@ class Worker:
 
     @property
     def unfinished(self) -> list[Job[Any]]:
-        """The running job and the waiting ones, in order."""
         with self._news:
             return [*filter(None, [self._running]), *self._waiting]
 
@@ -211,7 +209,6 @@ class _Pickler(pickle.Pickler):
 
 
 def pickled(message: object) -> bytes:
-    """Return the message in the form that is sent."""
     stream = BytesIO()
     _Pickler(stream, pickle.HIGHEST_PROTOCOL).dump(message)
     return stream.getvalue()
