@@ -83,7 +83,6 @@ def _versions(journal: Path) -> list[Path]:
 
 
 def _named(path: Path) -> str:
-    """Return the name of the run in a folder or journal."""
     return path.name[1 : -len(SUFFIX)] if path.name.endswith(SUFFIX) else path.name
 
 
@@ -143,7 +142,6 @@ class ListedRun:
 
     @property
     def line(self) -> str:
-        """The summary, or the error."""
         text = self.error if self.facts is None or self.error else self.facts.line
         return text if self.standing in (RunStatus.WHOLE, RunStatus.BROKEN) else f"{text} · {self.standing.value}"
 
@@ -234,7 +232,6 @@ class Makers:
         return Makers(self._home, sees)
 
     def shows(self, name: str) -> bool:
-        """True if the visitor may see this entry."""
         return self._sees is None or self._sees(name, self.of(name))
 
     def note(self, name: str, mark: str) -> None:
@@ -275,7 +272,6 @@ class Makers:
         return f"It is not known which browser made it, so only a server with {DELETE}=everybody changes it."
 
     def check(self, name: str, mark: str) -> None:
-        """Raise BadInput if this browser may not rename or delete the entry."""
         if refused := self.refusal(name, mark):
             raise StorageError(refused)
 

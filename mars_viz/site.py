@@ -246,12 +246,10 @@ class TaughtLesson:
 
     @property
     def name(self) -> str:
-        """Name of its data."""
         return f"lesson-{self.number}"
 
     @property
     def card(self) -> Card:
-        """Its card in the gallery."""
         title = f"{self.number} · {self.lesson.title}"
         return Card(str(self.number), title, self.lesson.point)
 

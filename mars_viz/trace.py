@@ -142,7 +142,6 @@ class Trace(Sequence[Round]):
     """Consecutive rounds, as a sequence and as columns; each column is computed on first access."""
 
     def __init__(self, rounds: Iterable[Round] = ()) -> None:
-        """Hold these rounds."""
         self._rounds: list[Round | None] = list(rounds)
 
     @classmethod
@@ -158,17 +157,14 @@ class Trace(Sequence[Round]):
 
     @cached_property
     def speculations(self) -> Speculations:
-        """The drafts."""
         return Speculations.of([round_.speculation for round_ in self])
 
     @cached_property
     def verdicts(self) -> Verdicts:
-        """A rule's verdicts at every dial value, concatenated."""
         return Verdicts.end_to_end([round_.verdicts for round_ in self])
 
     @cached_property
     def recorded(self) -> Settled:
-        """The recorded decisions."""
         decisions = [round_.decision for round_ in self]
         nodes = np.fromiter(chain.from_iterable(decision.kept for decision in decisions), np.int64)
         kept = np.zeros(int(self.lengths.sum()), bool)
@@ -215,7 +211,6 @@ class Trace(Sequence[Round]):
         return round_
 
     def __eq__(self, other: object) -> bool:
-        """True if the rounds are equal, however they are stored."""
         if not isinstance(other, Trace | tuple | list):
             return NotImplemented
         return len(self) == len(other) and all(a is b or a == b for a, b in zip(self, other, strict=True))
@@ -235,7 +230,6 @@ class Trace(Sequence[Round]):
         return self.speculations.columns["parents"]
 
     def judged_as(self, verdicts: Verdicts) -> Trace:
-        """Return a copy with another rule's verdicts and the recorded decisions."""
         return Trace.of_columns(self.speculations, verdicts, self.recorded, self.text, self.timings)
 
     def settled_as(self, text: Settled) -> Trace:

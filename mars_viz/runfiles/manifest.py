@@ -113,7 +113,6 @@ class Manifest:
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """The parts of the summary by name, in order, without empty ones."""
         settings, provenance = self.settings, self.provenance
         device = one_line(short_device(provenance.device))
         if device and provenance.dtype not in ("", "float32"):
@@ -138,7 +137,6 @@ class Manifest:
 
     @property
     def line(self) -> str:
-        """The one-line summary."""
         return BETWEEN.join(self.parts.values())
 
 
