@@ -71,6 +71,11 @@ class AcceptanceCounts:
         return len(self.accepted)
 
     @property
+    def in_rounds(self) -> list[int] | None:
+        """The accepted tokens of each step; None if only their histogram is known."""
+        return self.accepted.tolist() if self.ordered or not self.steps else None
+
+    @property
     def drafts(self) -> int:
         """Number of steps with a draft to verify; all steps if only sums are known."""
         each = None if self.empty_drafts else self.drafted
