@@ -164,7 +164,7 @@ def check_span(settings: Settings, span: Span) -> None:
         raise SettingError(f"A controller's threshold {why}; leave trees, controllers and other lengths out.")
     if max(span.gammas, default=0) > settings.gamma:
         draft = settings.draft_of(max(span.gammas))
-        raise SettingError(f"{draft} is to be mapped, but only {settings.gamma} tokens are drafted.")
+        raise SettingError(f"{draft} is to be mapped, but --gamma or --tree drafts only {settings.gamma} tokens.")
     if settings.drafts_trees and settings.temperature > 0 and not alone:
         raise SettingError("Above temperature 0 trees are mapped at one size; leave the others out.")
     if axis.span(span.low, span.high, span.gammas) != span:

@@ -156,7 +156,8 @@ def parsed(cls: type[T], value: object, where: str) -> T:
     """Build a dataclass from parsed JSON. Raises BadInput if fields without a default are missing, and if fields are
     unknown, mistyped or out of bounds."""
     described = _fields(cls)  # type: ignore[arg-type]
-    found = {_RENAMED.get((cls.__name__, name), name): value[name] for name in value} if isinstance(value, dict) else {}
+    found: dict[str, Any] = value if isinstance(value, dict) else {}
+    found = {_RENAMED.get((cls.__name__, name), name): each for name, each in found.items()}
     needed = {name for name, (optional, *_) in described.items() if not optional}
     if not isinstance(value, dict) or not needed <= found.keys() <= described.keys():
         names = ", ".join(sorted(needed | (found.keys() & described.keys())))
