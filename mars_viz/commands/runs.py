@@ -76,16 +76,9 @@ def _folder_argument(parser: argparse.ArgumentParser, default: str) -> None:
 def run(options: argparse.Namespace) -> None:
     if options.rule:
         rule_named(options.rule)
-    query = Query(
-        words=options.search,
-        rule=options.rule,
-        drafter=options.drafter,
-        target=options.target,
-        tree=options.tree,
-        temperature=options.temperature,
-        tags=tuple(options.tag),
-        origin=None if options.origin is None else RunOrigin(options.origin),
-    )
+    origin = None if options.origin is None else RunOrigin(options.origin)
+    asked = picked(options, "rule", "drafter", "target", "tree", "temperature")
+    query = Query(options.search, tags=tuple(options.tag), origin=origin, **asked)
     available = list(RunStore(options.folder).deleted()) if options.deleted else _listed(options)
     listed = found(available, query, Order(options.sort))
     if options.json:
@@ -134,17 +127,16 @@ def _opened(options: argparse.Namespace, name: str) -> tuple[ListedRun, Path, Ru
     listed = next((each for each in _listed(options) if each.name == name), None)
     if listed is None:
         raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")
-    if listed.facts is None or listed.path is None or not listed.opens:
+    if listed.path is None or not listed.opens:
         raise RunFileError(listed.error or f"{listed.name} is being decoded; wait for its end.")
     return listed, listed.path, read(listed.path)
 
 
 def _acceptance(options: argparse.Namespace) -> None:
-    runs = {name: _opened(options, name)[2] for name in options.ids}
-    requests = [
-        AcceptanceCounts.of_rounds(name, opened.rounds, opened.settings.gamma, len(opened.token_ids))
-        for name, opened in runs.items()
-    ]
+    requests = []
+    for name in dict.fromkeys(options.ids):
+        *_, run = _opened(options, name)
+        requests.append(AcceptanceCounts.of_rounds(name, run.rounds, run.settings.gamma, len(run.token_ids)))
     print(acceptance_records(requests), end="")
 
 
@@ -188,10 +180,10 @@ def _delete(options: argparse.Namespace) -> None:
 
 def _restore(options: argparse.Namespace) -> None:
     store = RunStore(options.folder)
-    in_bin = {kept.name for kept in store.deleted()}
-    for name in options.ids:
-        if name not in in_bin:
-            raise StorageError(f"{name} is not in the bin. `mars-viz runs --deleted` lists it. Nothing was changed.")
+    if missing := set(options.ids) - {kept.name for kept in store.deleted()}:
+        raise StorageError(
+            f"{min(missing)} is not in the bin. `mars-viz runs --deleted` lists it. Nothing was changed."
+        )
     for name in dict.fromkeys(options.ids):
         store.restore(name)
         say(f"{name} is back.")
