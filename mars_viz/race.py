@@ -319,6 +319,7 @@ SCHEMA = 2
 ONE_TURN = 1  # older schema, in which each lane was timed once
 
 _RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
+_FILES = (ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,32 +365,23 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
     return path
 
 
-def decode_race(files: Mapping[str, bytes]) -> Race:
-    """Return the race of these files, by path in its folder. Raises BadInput unless it is complete."""
-    if ABOUT not in files:
-        raise missing_file(ABOUT)
-    about, runs = _parsed(files[ABOUT]), list[Run]()
-    for name in _RUNS:
-        lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
-        try:
-            runs.append(decode(lane))
-        except BadInput as error:
-            raise RunFileError(f"its run {name} cannot be opened: {error}") from error
-        if stamp(lane[MANIFEST]) != about.manifests[name]:
-            raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
-    strict, relaxed = runs
-    return Race(about.title, about.alone, strict, relaxed, about.turns)
-
-
 def load_race(path: str | PathLike[str]) -> Race:
     """Read the race in a folder. Raises BadInput, with the remedy, unless it is complete."""
-    with naming(Path(path)):
-        return decode_race(_files(Path(path)))
-
-
-def _files(path: Path) -> dict[str, bytes]:
-    names = (ABOUT, *(f"{run}/{name}" for run in _RUNS for name in (*NAMES, *MAP_NAMES)))
-    return {name: to_read(path, name).read_bytes() for name in names if (path / name).exists()}
+    path = Path(path)
+    with naming(path):
+        files = {name: to_read(path, name).read_bytes() for name in _FILES if (path / name).exists()}
+        if ABOUT not in files:
+            raise missing_file(ABOUT)
+        about, runs = _parsed(files[ABOUT]), list[Run]()
+        for name in _RUNS:
+            lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
+            try:
+                runs.append(decode(lane))
+            except BadInput as error:
+                raise RunFileError(f"its run {name} cannot be opened: {error}") from error
+            if stamp(lane[MANIFEST]) != about.manifests[name]:
+                raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
+        return Race(about.title, about.alone, *runs, about.turns)
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:

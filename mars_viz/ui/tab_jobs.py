@@ -24,7 +24,6 @@ from mars_viz.demo import SMOLLM2
 from mars_viz.errors import BadInput
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.recording import Recording
-from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
 from mars_viz.speculators import names
@@ -120,26 +119,9 @@ def follow_up(session: Session, run: Run) -> DecodeRequest | None:
     return DecodeRequest(text, lambda: run.settings, models, True, run.conversation) if text else None
 
 
-def _map_of(run_id: str) -> tuple[str, ...]:
+def map_of(run_id: str) -> tuple[str, ...]:
     """Return the name of the job that maps a run. Students don't share these jobs."""
     return "map", run_id, *((visitors.mark(),) if rights.is_student() else ())
-
-
-def find_map(session: Session) -> None:
-    run_id = session.view.run
-    job = shared_worker().find(_map_of(run_id))
-    if job is not None and not job.progress.state.finished and session.filling != (run_id, job):
-        shared_worker().join(job)
-        session.filling = run_id, job
-
-
-def why_not_mapped(session: Session, run: Run) -> str:
-    """Return why the run's map is incomplete, in a sentence; empty if it is complete or cannot be made here."""
-    if not run.rounds or why_not_again(session, run):
-        return ""
-    if run.map is None and rule_named(run.settings.rule).dial is not None:
-        return "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
-    return "" if run.map is None or run.map.complete else known(run.map.known, run)
 
 
 def known(share: float, run: Run | None) -> str:
@@ -158,20 +140,18 @@ def go_on_mapping(session: Session, run: Run) -> None:
     request = again(session, run)
     job = map_job(run, saved, saved_ways(request), request.choice)
     session.filling = run_id, job
-    shared_worker().submit(job, _map_of(run_id))
+    shared_worker().submit(job, map_of(run_id))
 
 
-def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
-    """Decode the run's prompt again at this dial value and draft length; None means the run's own. With `cuts`, `dial`
-    is the threshold of the mapped controller. If that is impossible, give a notice."""
+def start_again(session: Session, run: Run, dial: float, gamma: int, *, cuts: bool) -> None:
+    """Decode the run's prompt again at this dial value and draft length. With `cuts`, `dial` is the threshold of the
+    mapped controller. If that is impossible, give a notice."""
     if reason := why_not_again(session, run):
         session.notices[:] = [reason]
-        return
-    if cuts and run.map is not None and dial is not None:
-        chosen = run.map.axis.apply(run.settings, dial)
+    elif cuts and run.map is not None:
+        start(session, again(session, run, run.map.axis.apply(run.settings, dial)))
     else:
-        chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    start(session, again(session, run, chosen))
+        start(session, again(session, run, replace(run.settings, dial=dial, gamma=gamma)))
 
 
 def again(session: Session, run: Run, settings: Settings | None = None) -> DecodeRequest:
@@ -205,7 +185,7 @@ def settle(session: Session) -> None:
         session.open(run_id)
         session.filling = None
         if not progress.state.finished:
-            shared_worker().name(job, _map_of(run_id))
+            shared_worker().name(job, map_of(run_id))
             session.filling = run_id, job
     error = "" if session.filling and session.filling[1] is job else progress.error  # `fill_in` reports a map's
     session.notices[:] = filter(None, [progress.ending, error, progress.unsaved])
