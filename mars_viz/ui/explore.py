@@ -125,7 +125,7 @@ def mapping(session: Session, run: Run) -> None:
         session.filling = run_id, shared
     if session.filling is not None and session.filling[0] == run_id:
         job = session.filling[1]
-        faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
+        tab_jobs.watch(
             job,
             lambda: (job.progress.exact, tab_jobs.known(job.progress.exact, job.progress.so_far)),
             keeps="Keeps what was mapped; it can go on later",

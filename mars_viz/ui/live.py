@@ -21,8 +21,7 @@ from mars_viz.costs import Costs, disturbance, per_token, round_cost
 from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, RunFileError, SettingError, contained
 from mars_viz.escapes import markdown
-from mars_viz.race import ABOUT, BY_THE_CLOCK, Race, RaceEntry, RaceLane, RaceStore, Racing, list_races, load_race
-from mars_viz.rules import rule_named
+from mars_viz.race import ABOUT, Race, RaceEntry, RaceLane, RaceStore, Racing, check_race, list_races, load_race
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.shapes import CHAIN, draft_words
@@ -42,12 +41,7 @@ from mars_viz.words import THIN_SPACE, counted, number, short_device
 
 
 def race_store() -> RaceStore:
-    return _race_store(default_folders.races()).seen_by(rights.sees())
-
-
-@st.cache_resource(show_spinner=False)
-def _race_store(folder: Path) -> RaceStore:
-    return RaceStore(folder)
+    return tab_jobs.opened(RaceStore, default_folders.races()).seen_by(rights.sees())
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -160,16 +154,16 @@ class LivePageState(ItemsState):
     def run_race(self, request: DecodeRequest) -> None:
         if (chosen := self._checked(request)) is None:
             return
-        if rule_named(chosen.rule).dial is None:
-            self.notices.append("That rule has no dial, so it has no relaxed lane; choose another in Settings.")
-        elif chosen.control is not None:
-            self.notices.append(BY_THE_CLOCK)
-        else:
-            make = partial(Racing, prompt=request.prompt, settings=chosen, chat=request.chat, history=request.history)
-            self.racing = new_name("race")
-            destination = (default_folders.races(), self.racing, visitors.mark())
-            self.race = race_job(make, request.prompt, chosen, request.choice, *destination)
-            tab_jobs.shared_worker().submit(self.race, self.racing)
+        try:
+            check_race(chosen)
+        except BadInput as error:
+            self.notices.append(str(error))
+            return
+        make = partial(Racing, prompt=request.prompt, settings=chosen, chat=request.chat, history=request.history)
+        self.racing = new_name("race")
+        destination = (default_folders.races(), self.racing, visitors.mark())
+        self.race = race_job(make, request.prompt, chosen, request.choice, *destination)
+        tab_jobs.shared_worker().submit(self.race, self.racing)
 
     def settle(self) -> None:
         if self.race is not None and self.race.progress.state.finished:
@@ -298,7 +292,7 @@ def _race_item(entry: RaceEntry) -> Item:
 
 
 def _racing(job: Job[Raced], name: str) -> None:
-    tab_jobs.watch(job, lambda: race_words(job.progress), "Cancel", key="cancel-race")
+    tab_jobs.progress(job, lambda: race_words(job.progress), "Cancel", key="cancel-race")
     now = job.progress
     lanes.show(lanes.racing_payload(now.texts, now.prompt, now.settings, name), key="race-lanes")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 import streamlit as st
@@ -25,7 +25,7 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
-from mars_viz.runstore import RunStore, new_name
+from mars_viz.runstore import RunStore, Store, new_name
 from mars_viz.speculators import names
 from mars_viz.speculators.names import pair_named
 from mars_viz.ui import decode_form, faults, theme, visitors
@@ -37,6 +37,8 @@ from mars_viz.ui.jobs.tasks import Ways, decode_job, map_job
 from mars_viz.ui.jobs.worker import ModelProcess, Visitor, Worker
 from mars_viz.ui.session import Session
 from mars_viz.words import counted, number
+
+S = TypeVar("S", bound=Store)
 
 
 @st.cache_resource(show_spinner=False)
@@ -67,18 +69,22 @@ def pace() -> float:
 def saved_ways(request: DecodeRequest, *, maps: bool = True, name: str = "") -> Ways:
     """Return how a requested decode is recorded, saved and, with `maps`, mapped. `name` is the saved run's; empty for a
     new one."""
-    record, store = partial(Recording, chat=request.chat, history=request.history), _store(default_folders.runs())
+    record, store = (
+        partial(Recording, chat=request.chat, history=request.history),
+        opened(RunStore, default_folders.runs()),
+    )
     return Ways(record, tasks.chart if maps else None, store, name or new_name(), visitors.mark())
 
 
 def run_store() -> RunStore:
     """Return the server's store of runs, restricted to those that this browser may see."""
-    return _store(default_folders.runs()).seen_by(rights.sees())
+    return opened(RunStore, default_folders.runs()).seen_by(rights.sees())
 
 
 @st.cache_resource(show_spinner=False)
-def _store(folder: Path) -> RunStore:
-    return RunStore(folder)
+def opened(kind: type[S], folder: Path) -> S:
+    """Return the server's store of that kind."""
+    return kind(folder)
 
 
 def start(session: Session, request: DecodeRequest) -> None:
@@ -238,7 +244,12 @@ def going(job: Job[Any], share: float, doing: str) -> tuple[float, str]:
     return share, doing
 
 
-def watch(
+def watch(job: Job[Any], doing: Callable[[], tuple[float, str]], stop: str = "Stop", **how: str) -> None:
+    """Draw `progress` in a fragment of its own."""
+    faults.fragment(progress, run_every=pace())(job, doing, stop, **how)
+
+
+def progress(
     job: Job[Any],
     doing: Callable[[], tuple[float, str]],
     stop: str = "Stop",
@@ -246,7 +257,7 @@ def watch(
     keeps: str = "",
     key: str | None = None,
 ) -> None:
-    """Draw the progress of a job in a fragment, with a stop button, and rerun the page at its end. `doing` returns the
+    """Draw the progress of a job with a stop button, in a fragment, and rerun the page at its end. `doing` returns the
     share, from 0 to 1, and a sentence about the running job."""
     if job.progress.state.finished:
         st.rerun(scope="app")
@@ -260,12 +271,12 @@ def decoding(session: Session) -> None:
     job = session.job
     if job is None or job.progress.state.readable:
         st.rerun()
-    progress = job.progress
-    tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
-    words = f"Decoding: {number(progress.tokens)} of at most {counted(job.new_tokens, 'token')}{tau}"
-    watch(job, lambda: (progress.tokens / job.new_tokens, words), "Cancel", keeps="Keeps what was decoded")
-    prompt = Html(f'<bdi class="prompt">{html(progress.prompt)}</bdi>')
-    theme.show(Html(f'<p class="mv-live" dir="auto">{html(prompt)}{html(progress.text)}</p>'))
+    now = job.progress
+    tau = f", τ = {number(now.tau)}" if now.rounds else ""
+    words = f"Decoding: {number(now.tokens)} of at most {counted(job.new_tokens, 'token')}{tau}"
+    progress(job, lambda: (now.tokens / job.new_tokens, words), "Cancel", keeps="Keeps what was decoded")
+    prompt = Html(f'<bdi class="prompt">{html(now.prompt)}</bdi>')
+    theme.show(Html(f'<p class="mv-live" dir="auto">{html(prompt)}{html(now.text)}</p>'))
 
 
 def background(
@@ -280,7 +291,7 @@ def background(
     job: Job[Report] | None = st.session_state.get(name)
     if job is not None and not job.progress.state.finished:
         running = job
-        faults.fragment(watch, run_every=pace())(running, lambda: (running.progress.share, doing), key=f"stop-{key}")
+        watch(running, lambda: (running.progress.share, doing), key=f"stop-{key}")
         return
 
     def start() -> None:
