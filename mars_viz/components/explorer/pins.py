@@ -24,11 +24,9 @@ class PinnedSetting:
 
     @classmethod
     def read(cls, key: str) -> PinnedSetting | None:
-        dial, between, gamma = key.partition(BETWEEN)
+        dial, _, gamma = key.partition(BETWEEN)
         value, length = number_in(dial), whole_in(gamma)
-        if not between or length is None or (dial and value is None):
-            return None
-        return cls(value, length)
+        return None if length is None or (dial and value is None) else cls(value, length)
 
 
 @dataclass(frozen=True, slots=True)

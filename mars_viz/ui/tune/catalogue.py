@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -30,10 +30,10 @@ from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.report import CachedSweep
 from mars_viz.sweep.store import SweepEntry, list_sweeps
 from mars_viz.sweep.sweep import SweepLoop
-from mars_viz.sweep.wall_clock import TimingCheck, WallClock
+from mars_viz.sweep.wall_clock import WallClock
 from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs.models import Events, Job, Progress, Rank
+from mars_viz.ui.jobs.models import Events, Job, Progress, Rank, TaskStep
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import Opened
 from mars_viz.ui.session import PageState
@@ -89,17 +89,12 @@ def _sweep(make: Callable[[Any], SweepLoop], pair: Any) -> Events:
     return None
 
 
-def timed_check(make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object] | None, pair: Any) -> Events:
-    """Run a wall-clock check as the work of a job. `make` prepares it with a pair. `keep` saves its result, and may
-    raise BadInput."""
+def timed_check(make: Callable[[Any], WallClock], pair: Any) -> Iterator[TaskStep]:
+    """Run a wall-clock check, which `make` prepares with a pair."""
     clock = make(pair)
     for done, decodes in clock:
-        yield {"share": done / decodes}
-    check = clock.check()
-    yield {"result": check}
-    if keep is not None:
-        keep(check)
-    return {"result": check}
+        yield done / decodes, None
+    yield 1.0, clock.check()
 
 
 def going(now: Sweeping) -> str:
