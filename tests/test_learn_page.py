@@ -21,9 +21,8 @@ from mars_viz.run import Run
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.model_process import pickled
 from mars_viz.ui.jobs.models import Models
-from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.jobs.worker import Worker, pickled
 from mars_viz.ui.lessons import LESSONS, base, ratio, theta
 from mars_viz.ui.lessons.base import LessonView, fitted
 from mars_viz.ui.links import from_parameters, to_parameters
