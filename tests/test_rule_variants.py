@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from factories import K, best, make_speculation, toy_map, toy_run
+from factories import toy_map, toy_run
 from rule_cases import coin, decided, logits, one
 from test_runfiles import difference, edited
 
@@ -81,50 +81,6 @@ def test_by_hand(speculation: Speculation, begins: float, ends: float) -> None:
         if not expected:
             assert decision.emitted == speculation.emissions[0, Emission.RESIDUAL]
     assert decided(CASCADE, speculation, -0.01) == decided("rejection-sampling", speculation, None)
-
-
-COINS = 200
-
-
-def acceptance(p: np.ndarray, q: np.ndarray, x: int, alphas: np.ndarray) -> np.ndarray:
-    """Return the share of evenly spread coins by which x is kept at each alpha."""
-    coins = ((np.arange(COINS) + 0.5) / COINS).tolist()
-    rows, theirs = np.tile(np.log(p), (COINS + 1, 1)), np.tile(np.log(q), (COINS, 1))
-    verdicts = RULE.judge(make_speculation(rows, theirs, [x] * COINS, temperature=1.0, coins=coins))
-    found = []
-    for alpha in alphas.tolist():
-        keeps = verdicts.keeps(alpha)
-        assert (np.diff(keeps.astype(int)) <= 0).all()  # a smaller coin never keeps less
-        found.append(keeps.mean())
-    return np.array(found)
-
-
-def test_x_is_kept_with_probability_pi_over_q() -> None:
-    """Integrated over the coin, not sampled: it fails for no chance, and is exact to one coin."""
-    rng, alphas = np.random.default_rng(7), np.array([-0.01, 0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
-    shrank = False
-    for _ in range(12):
-        p, q = rng.dirichlet(np.full(5, 0.8), 2)
-        for x in range(5):
-            found = acceptance(p, q, x, alphas)
-            members = p >= (1 - alphas[:, None]) * p.max()  # [alphas, 5]
-            mixture = q * members + (1 - (q * members).sum(1, keepdims=True)) * p
-            np.testing.assert_allclose(found, np.minimum(1, mixture[:, x] / q[x]), atol=1 / COINS)
-            shrank |= bool((np.diff(found) < -0.1).any())
-    assert shrank  # at a gap
-
-
-def test_only_recorded_tokens_count_in_q_of_a() -> None:
-    rng, alphas = np.random.default_rng(8), np.linspace(0, 0.9, 10)
-    p, q = rng.dirichlet(np.full(24, 3.0), 2)
-    x = int(np.argsort(-p)[20])
-    members = p >= (1 - alphas[:, None]) * p.max()
-    listed = np.isin(np.arange(24), best(p, K))
-    for share, exact in ((members & listed, True), (members, False)):
-        mixture = q * members + (1 - (q * share).sum(1, keepdims=True)) * p
-        wanted, found = np.minimum(1, mixture[:, x] / q[x]), acceptance(p, q, x, alphas)
-        assert (found >= wanted - 1 / COINS).all()
-        assert np.allclose(found, wanted, atol=1 / COINS) == exact
 
 
 def test_files_hold_gaps_and_the_drafters_law(tmp_path: Path) -> None:

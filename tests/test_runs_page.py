@@ -24,8 +24,7 @@ from mars_viz.ui.runs import RunsPageState, RunsView
 from mars_viz.ui.session import KEY
 from tests import tabs
 from tests.factories import toy_run
-from tests.tab_tools import address, keys, notes
-from tests.tabs import captions, settled
+from tests.tabs import address, captions, keys, notes, settled
 
 STORY = load_run(samples.RUNS / "1-story-mars").unmapped
 

@@ -43,9 +43,8 @@ from mars_viz.ui.tune.detail import readings
 from mars_viz.words import exactly, number
 from tests import tabs
 from tests.factories import until
-from tests.tab_tools import keys, notes, press
 from tests.tables import table_backend
-from tests.tabs import ROOT, captions, sent, settled, titles
+from tests.tabs import ROOT, captions, keys, notes, press, sent, settled, titles
 
 
 @pytest.fixture(scope="module")
