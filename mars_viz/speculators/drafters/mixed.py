@@ -11,19 +11,19 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from mars_viz.speculators.draft import Draft, Drafter, Spent, Target
+from mars_viz.speculators.draft import Draft, Drafter, Target
 from mars_viz.speculators.drafters.text import TextDrafter
 from mars_viz.walk import Prefix
 
 
 class MixedDrafter(Drafter):
     """Drafts chains with the first drafter after each prefix for which it has a draft, and with the second after the
-    others."""
+    others. Its measured cost is that of the second, because the text of a measurement does not repeat itself."""
 
     def __init__(self, first: TextDrafter, second: Drafter):
         self._first, self._second = first, second
         self.reads_target = second.reads_target
-        self.spent: Spent = Spent()
+        self.spent = second.spent
         self._by: tuple[int, ...] = ()
 
     def follow(self, target: Target) -> None:
@@ -39,17 +39,12 @@ class MixedDrafter(Drafter):
         chains = [self._first.continued(prefix, count) for prefix in prefixes]
         self._by = tuple(0 if chain else 1 for chain in chains)
         rest = [i for i, by in enumerate(self._by) if by]
-        self.spent.tokens += sum(map(len, chains))
         if not rest:
             none = tuple(np.zeros(len(chain) + 1, np.int32) for chain in chains)
             return Draft.of_chains(chains, self._first.device, none, self._by)
-        counted = self._second.spent
-        before = counted.passes if counted else 0
         other = self._second.draft([prefixes[i] for i in rest], count)
         own = other.tokens.shape[1]
         drafted = other.lengths or (own,) * len(rest)
-        self.spent.tokens += sum(drafted)
-        self.spent.passes += counted.passes - before if counted else sum(drafted)
         width = max([own, *map(len, chains)])
         tokens = other.tokens.new_zeros(len(prefixes), width)
         for i, chain in enumerate(chains):
