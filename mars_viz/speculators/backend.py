@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from mars_viz.bounds import shortened
 from mars_viz.chat import NO_HISTORY, History, check_prompt
@@ -21,9 +19,9 @@ from mars_viz.records import Speculation, Timing
 from mars_viz.run import Piece, Provenance, Settings
 from mars_viz.shapes import CHAIN, shape_named
 from mars_viz.speculators.devices import bytes_of, inference, wait_for
-from mars_viz.speculators.draft import NO_SAMPLE, Draft, DraftBatch, Drafter, Scored, Target, TopLogits, scored_by
+from mars_viz.speculators.draft import NO_SAMPLE, Drafter, Scored, Target, TopLogits, scored_by
 from mars_viz.speculators.drafter_names import chains_alone
-from mars_viz.speculators.evidence import Waiting, gather_evidence, record_top_logits
+from mars_viz.speculators.evidence import Waiting, records_of
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.sampling import best, draw, law, on_device
 from mars_viz.speculators.token_bytes import TransformersTokenizer
@@ -111,7 +109,8 @@ class DraftAndScore:
         drafted = time.perf_counter()
         scored = scored_by(self._target, prefixes, draft)
         verified = time.perf_counter()
-        speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
+        starts, size = tuple(map(len, prefixes)), self._vocabulary_size
+        speculations = records_of(starts, draft, scored, self._settings, size, self._needs, self._waiting)
         read = [speculation.tokens.tolist() for speculation in speculations]
         self._drafter.observe(read if draft is full else full.tokens.tolist())
         if draft.trees is not None:  # the cache keeps the first path of a tree like a chain
@@ -123,31 +122,6 @@ class DraftAndScore:
             evidence=(time.perf_counter() - verified) * share,
         )
         return [Answer(speculation, timing) for speculation in speculations]
-
-    def _recorded(self, starts: tuple[int, ...], draft: Draft, scored: Scored) -> list[Speculation]:
-        """Return the records of the drafts; drafts of equal length by one drafter are recorded together."""
-        if isinstance(scored, TopLogits):
-            return record_top_logits(starts, draft, scored, self._settings, self._vocabulary_size)
-        logits = draft.spread(scored.shape[-1])
-        lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
-        kinds = list(zip(lengths, draft.by or (None,) * len(starts), strict=True))
-        speculations: dict[int, Speculation] = {}
-        for length, by in dict.fromkeys(kinds):
-            some = [i for i, each in enumerate(kinds) if each == (length, by)]
-            whole = len(some) == len(starts)
-            index: slice | Tensor = slice(None) if whole else torch.tensor(some, device=scored.device)
-            blocks = DraftBatch(
-                tuple(starts[i] for i in some),
-                draft.tokens[index, :length],
-                None if logits is None or by == 0 else logits[index, :length],
-                scored[index, : length + 1],
-                self._settings.temperature > 0,
-                draft.trees and draft.trees.some(some),
-                None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
-                by,
-            )
-            speculations |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
-        return [speculations[i] for i in range(len(starts))]
 
     def _check(self, prefix: Prefix) -> None:
         size, context = self._vocabulary_size, self._context

@@ -225,9 +225,10 @@ class DraftBatch:
         """float32 [B, R, V]; the target's rows, then the drafter's: R is 2N + 1, or N + 1 for a deterministic draft."""
         return self.target if self.drafter is None else torch.cat([self.target, self.drafter], 1)
 
-    def at_nodes(self, rows: Tensor) -> Tensor:
-        """Index rows [B, R, ...] by each node's judging row; returns [B, N, ...]."""
-        return at_nodes(rows, self.judging, self.tokens.shape[1])
+    @property
+    def like(self) -> tuple[int, int | None]:
+        """Equal for batches whose evidence can be computed together: their length and drafter."""
+        return self.tokens.shape[1], self.by
 
     @property
     def kind(self) -> Of:
@@ -252,16 +253,16 @@ class DraftBatch:
             return
         for at in range(0, chains, step):
             some = slice(at, at + step)
-            yield DraftBatch(
-                self.starts[some],
-                self.tokens[some],
-                None if self.drafter is None else self.drafter[some],
-                self.target[some],
-                self.sampled,
-                self.trees and self.trees.some(range(chains)[some]),
-                None if self.passes is None else self.passes[some],
-                self.by,
-                None if self.judging is None else self.judging[some],
+            yield replace(
+                self,
+                starts=self.starts[some],
+                tokens=self.tokens[some],
+                drafter=None if self.drafter is None else self.drafter[some],
+                target=self.target[some],
+                trees=self.trees and self.trees.some(range(chains)[some]),
+                passes=None if self.passes is None else self.passes[some],
+                judging=None if self.judging is None else self.judging[some],
+                columns={},
             )
 
 
