@@ -43,8 +43,9 @@ class Recipe:
 def recipe(run: Run, name: str) -> Recipe:
     """Return the instructions to reproduce the run with that id."""
     info, cautions = run.provenance, list[str]()
-    if not (info.target and info.drafter and info.drafter_revision):  # engines' logs lack the latter
-        return Recipe(refused="This run does not name the drafter's weights, or its models. Record its prompt here.")
+    if not (info.target and info.drafter and info.drafter_revision):
+        lacks = "does not name the drafter's weights, which engines' logs lack, or its models"
+        return Recipe(refused=f"This run {lacks}. Record its prompt here.")
     models, with_chat = _models(run, cautions), _chat(run, cautions)
     rule = {"rule": run.settings.rule, "dial": rule_named(run.settings.rule).checked_dial(run.settings.dial)}
     options = [(name, value) for name, value in (rule | run.settings.keywords).items() if value is not None]
