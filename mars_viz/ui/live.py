@@ -333,11 +333,11 @@ def tiles(run: Run | None) -> list[Tile]:
     timed = f"Over the wall clock of the decode, without the prompt's pass and with recording{note}"
     accepted = f"{number(100 * kept / drafted)}{THIN_SPACE}%" if drafted else "–"
     return [
-        Tile("Tokens", number(tokens), "Emitted so far; exact"),
-        Tile("τ, tokens per round", tau, "Tokens per target pass; exact"),
-        Tile("Tokens/s, measured", pace, timed),
-        Tile("Accepted", accepted, "Drafted tokens that were kept, of all drafted; exact"),
-        Tile("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
+        ("Tokens", number(tokens), "Emitted so far; exact"),
+        ("τ, tokens per round", tau, "Tokens per target pass; exact"),
+        ("Tokens/s, measured", pace, timed),
+        ("Accepted", accepted, "Drafted tokens that were kept, of all drafted; exact"),
+        ("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
     ]
 
 
