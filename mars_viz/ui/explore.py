@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -14,7 +15,6 @@ from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.metrics import positions
 from mars_viz.chat import History
 from mars_viz.components.explorer.element import ExplorerState, explorer, recorded_at
-from mars_viz.components.explorer.pins import Pins
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.exploration import shown, whole_threshold_map
@@ -173,27 +173,11 @@ def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
 
 def followed(session: Session, run: Run) -> ExplorerState:
     which_dial(session, run)
-    view = session.view
-    state = explorer(
-        run,
-        dial=view.dial,
-        overlay=view.overlay,
-        selected=view.selected,
-        key=f"explorer-{view.run}{'-cuts' * view.cuts}",
-        gamma=view.gamma,
-        cuts=view.cuts,
-        pins=Pins(view.pin_token, view.pin_dial),
-    )
-    moved = None if state.dial == recorded_at(run, view.cuts) else state.dial
-    session.view = replace(
-        view,
-        dial=moved,
-        overlay=state.overlay,
-        selected=state.selected,
-        gamma=state.gamma,
-        pin_token=state.pins.token,
-        pin_dial=state.pins.setting,
-    )
+    view, own = session.view, ("dial", "overlay", "selected", "gamma", "pin_token", "pin_dial")
+    place: dict[str, Any] = {name: getattr(view, name) for name in own}
+    state = explorer(run, key=f"explorer-{view.run}{'-cuts' * view.cuts}", cuts=view.cuts, **place)
+    moved = {name: getattr(state, name) for name in own}
+    session.view = replace(view, **moved | {"dial": None if state.dial == recorded_at(run, view.cuts) else state.dial})
     return state
 
 

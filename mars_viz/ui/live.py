@@ -35,7 +35,6 @@ from mars_viz.ui.jobs.tasks import Decoded, Raced, decode_job, finished_job, rac
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import Session, bound, current_session
-from mars_viz.ui.tab_jobs import stop_button
 from mars_viz.ui.theme import Tile
 from mars_viz.words import THIN_SPACE, counted, number, short_device
 
@@ -202,15 +201,15 @@ def stream(page_state: LivePageState, busy: bool) -> None:
     job = page_state.job
     assert job is not None  # otherwise the races are shown
     progress, state = job.progress, job.progress.state
-    words, button = st.columns([6, 1], vertical_alignment="center")
     done = state is JobState.DONE  # the text may end before the limit
     share = 1.0 if done else min(1.0, progress.tokens / progress.settings.max_new_tokens)
-    share, sentence = tab_jobs.going(job, share, decoding(progress))
-    words.progress(share, markdown(sentence))
     if not state.finished:
-        stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
-    elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
-        explore(progress.saved and page_state.run, progress.run)
+        tab_jobs.progress(job, lambda: (share, decoding(progress)), "Cancel", "Saves the rounds so far")
+    else:
+        words, button = st.columns([6, 1], vertical_alignment="center")
+        words.progress(share, markdown(decoding(progress)))
+        if progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
+            explore(progress.saved and page_state.run, progress.run)
     theme.note(progress.error, progress.unsaved)
     run = progress.so_far
     if run is not None or not state.finished:
@@ -334,11 +333,11 @@ def tiles(run: Run | None) -> list[Tile]:
     timed = f"Over the wall clock of the decode, without the prompt's pass and with recording{note}"
     accepted = f"{number(100 * kept / drafted)}{THIN_SPACE}%" if drafted else "–"
     return [
-        Tile("Tokens", number(tokens), "Emitted so far; exact"),
-        Tile("τ, tokens per round", tau, "Tokens per target pass; exact"),
-        Tile("Tokens/s, measured", pace, timed),
-        Tile("Accepted", accepted, "Drafted tokens that were kept, of all drafted; exact"),
-        Tile("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
+        ("Tokens", number(tokens), "Emitted so far; exact"),
+        ("τ, tokens per round", tau, "Tokens per target pass; exact"),
+        ("Tokens/s, measured", pace, timed),
+        ("Accepted", accepted, "Drafted tokens that were kept, of all drafted; exact"),
+        ("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
     ]
 
 

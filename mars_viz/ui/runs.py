@@ -289,9 +289,9 @@ def _numbers(run: Run) -> None:
     untimed = pace.draft_share != pace.draft_share  # NaN
     share = "–" if untimed else f"{number(100 * pace.draft_share)}\u202f%"
     prefill, decoding = (f"{number(each)}\u202fs" if each else "–" for each in (pace.prefill_seconds, pace.seconds))
-    first = theme.Tile("Prompt's pass, measured", prefill, "The first pass over the prompt")
-    rounds = theme.Tile("Decoding, measured", decoding, "Wall clock of all rounds")
-    drafting = theme.Tile("Drafting, measured", share, "Share of the rounds' time")
+    first = ("Prompt's pass, measured", prefill, "The first pass over the prompt")
+    rounds = ("Decoding, measured", decoding, "Wall clock of all rounds")
+    drafting = ("Drafting, measured", share, "Share of the rounds' time")
     theme.numbers([*tiles(run), first, rounds, drafting])
 
 

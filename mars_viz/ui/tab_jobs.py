@@ -14,7 +14,6 @@ from weakref import ref
 
 import streamlit as st
 from streamlit import runtime
-from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
@@ -215,23 +214,6 @@ def get_ready() -> None:
         shared_worker().begin(Job(Progress(), tasks.prepare, None))
 
 
-def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str = "", key: str | None = None) -> None:
-    """Draw the button that stops a job; `keeps` describes the results that are kept.
-
-    The button holds only a weak reference: Streamlit never forgets a widget's callback, and a job holds all its
-    results.
-    """
-    reference = ref(job)
-
-    def stop() -> None:
-        if (running := reference()) is not None:
-            running.cancel()
-
-    place.button(
-        markdown(words), key=key, on_click=stop, disabled=job.stopping, width="stretch", help=markdown(keeps) or None
-    )
-
-
 def going(job: Job[Any], share: float, doing: str) -> tuple[float, str]:
     """Return the progress of a job, from 0 to 1, and a sentence about it; those of the running job are given."""
     state, ahead, status = job.progress.state, shared_worker().ahead(job), shared_worker().models.status
@@ -244,27 +226,33 @@ def going(job: Job[Any], share: float, doing: str) -> tuple[float, str]:
     return share, doing
 
 
-def watch(job: Job[Any], doing: Callable[[], tuple[float, str]], stop: str = "Stop", **how: str) -> None:
-    """Draw `progress` in a fragment of its own."""
-    faults.fragment(progress, run_every=pace())(job, doing, stop, **how)
+Doing = Callable[[], tuple[float, str]]  # returns the share of a running job, from 0 to 1, and a sentence about it
 
 
-def progress(
-    job: Job[Any],
-    doing: Callable[[], tuple[float, str]],
-    stop: str = "Stop",
-    *,
-    keeps: str = "",
-    key: str | None = None,
-) -> None:
-    """Draw the progress of a job with a stop button, in a fragment, and rerun the page at its end. `doing` returns the
-    share, from 0 to 1, and a sentence about the running job."""
+def watch(job: Job[Any], doing: Doing, stop: str = "Stop", keeps: str = "", key: str | None = None) -> None:
+    """Draw the progress of a job in a fragment; see `progress`."""
+    faults.fragment(progress, run_every=pace())(job, doing, stop, keeps, key)
+
+
+def progress(job: Job[Any], doing: Doing, stop: str = "Stop", keeps: str = "", key: str | None = None) -> None:
+    """Draw the progress of a job with a button that stops it, in a fragment, and rerun the page at its end. `keeps`
+    describes the results that are kept.
+
+    The button holds only a weak reference: Streamlit never forgets a widget's callback, and a job holds all its
+    results.
+    """
     if job.progress.state.finished:
         st.rerun(scope="app")
+    reference, off = ref(job), job.stopping
+
+    def cancel() -> None:
+        if (running := reference()) is not None:
+            running.cancel()
+
     bar, button = st.columns([6, 1], vertical_alignment="center")
     share, sentence = going(job, *doing())
     bar.progress(min(1.0, share), markdown(sentence))
-    stop_button(button, stop, job, keeps=keeps, key=key)
+    button.button(markdown(stop), key=key, on_click=cancel, disabled=off, width="stretch", help=markdown(keeps) or None)
 
 
 def decoding(session: Session) -> None:

