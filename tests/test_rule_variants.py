@@ -41,26 +41,16 @@ NEVER = float("nan")
 
 ABC, THEIRS = logits(0.5, 0.3, 0.2), logits(0.6, 0.1, 0.3)
 """The target's law and the drafter's over a, b and c; they join A at 0, .4 and .6, and leave .4, .3 and 0."""
-TIED, UNTIED = logits(0.4, 0.4, 0.2), logits(0.2, 0.2, 0.6)
-"""Two best tokens, which join A together at 0 and leave .6; c joins at .5."""
 MASKED = logits(0.6, 0.3, 0.1, 0.0)
 """Over a uniform q; they join at 0, .5, .8333 and, since p = 0, at 1."""
-SHIFTED = [z + 20 for z in ABC]
 
 FLIPS: list[tuple[Speculation, float, float]] = [  # where the gap begins, where the breakpoint is
     (coin(ABC, 2, 0.50, THEIRS), 0.0, 0.6),  # u q = .15: within .2, above .4 · .2
     (coin(ABC, 2, 0.25, THEIRS), 0.4, 0.6),  # .075: within .4 · .2, above .3 · .2
     (coin(ABC, 2, 0.10, THEIRS), NEVER, NEVER),  # .03: within all of them
     (coin(ABC, 2, 0.90, THEIRS), NEVER, 0.6),  # .27: above .2, so it is only ever kept in A
-    (coin(ABC, 0, 0.90, THEIRS), NEVER, 0.0),  # v1: .54 is above .5, and from 0 on it is in A
-    (coin(SHIFTED, 2, 0.50, THEIRS), 0.0, 0.6),  # the sign of z1 means nothing: above, all of them are negative
-    (coin(TIED, 2, 0.30, UNTIED), 0.0, 0.5),  # .18 > .6 · .2
-    (coin(TIED, 2, 0.25, UNTIED), 0.0, 0.5),  # .15: within .8 · .2, but the two join at once
     (coin(MASKED, 3, 0.00), NEVER, 1.0),  # p = 0: A is everything at 1
-    (coin(MASKED, 2, 0.29), 0.5, 5 / 6),  # .0725: within .75 · .1, above .5 · .1
-    (coin(MASKED, 2, 0.09, sampled=False), NEVER, NEVER),  # q is one-hot, so A has no share until x joins
     (coin(MASKED, 2, 0.29, top_k=2), NEVER, 1.0),  # ruled out: p = 0
-    (one(MASKED, 1), NEVER, 0.5),
     (one(logits(0.5, 0.5), 1), NEVER, 0.0),  # a tie: off, and then in A
 ]
 
