@@ -15,7 +15,7 @@ from mars_viz.documents import Facts
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import visible
 from mars_viz.options import changed
-from mars_viz.speculators.drafter_names import Model, ReadsTarget, drafter_named
+from mars_viz.speculators.drafters import Model
 from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
 from mars_viz.ui import faults, links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
@@ -70,9 +70,7 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
     except BadInput as error:
         complaints.append(str(error))
         return None
-    if set(pair.models) - {SMOLLM2} or (
-        isinstance(pair.drafter, ReadsTarget) and pair.drafter.head
-    ):  # possibly on the hub
+    if set(pair.models) - {SMOLLM2}:  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
             "the missing ones from the hub; choose others under Models if you do not want that."
@@ -150,7 +148,7 @@ def _choose(session: Session) -> None:
     )
     chosen = replace(chosen, device=device, dtype=dtype, tree=now.tree)
     try:
-        if selected == OTHER and not chosen.target and drafter_named(chosen.drafter) is None:
+        if selected == OTHER and not chosen.target and isinstance(pair_named("", chosen.drafter).drafter, Model):
             raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
         if not chosen.folders:  # otherwise already known to the server, and named by a user with permission
             chosen = permitted(chosen)

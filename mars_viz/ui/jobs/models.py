@@ -25,7 +25,7 @@ from mars_viz.costs import Costs
 from mars_viz.demo import SMOLLM2, is_built_in
 from mars_viz.errors import DeviceLost, MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.drafter_names import (
+from mars_viz.speculators.drafters import (
     Dflash,
     Eagle3,
     Layers,
@@ -33,7 +33,7 @@ from mars_viz.speculators.drafter_names import (
     Ngram,
     Suffix,
     Trigram,
-    any_drafter,
+    drafter_named,
     drafter_told,
 )
 
@@ -51,7 +51,7 @@ OTHER_DRAFTERS = {
     "its MTP layer": BackendChoice(drafter=Mtp().name),
     "prompt lookup": BackendChoice(drafter=Ngram().name),
     "a suffix index": BackendChoice(drafter=Suffix().name),
-    "a suffix index before its EAGLE-3 head": BackendChoice(drafter=any_drafter("suffix+eagle3").name),
+    "a suffix index before its EAGLE-3 head": BackendChoice(drafter=drafter_named("suffix+eagle3").name),
     "a trigram table": BackendChoice(drafter=Trigram().name),
     "its first four layers": BackendChoice(drafter=Layers(exit=4).name),
 }
@@ -82,7 +82,9 @@ def at_hand(made_with: Provenance) -> BackendChoice | None:
     if is_built_in(made_with.drafter):
         return None if target else BUILT_IN
     drafter = drafter_told(made_with.drafter)
-    return None if drafter is None or drafter.source else BackendChoice(target, made_with.drafter)
+    if drafter is None or any(part.text or part.model for part in drafter.parts):
+        return None
+    return BackendChoice(target, made_with.drafter)
 
 
 @dataclass(frozen=True, slots=True)
