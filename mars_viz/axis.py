@@ -51,7 +51,6 @@ class Axis:
 
     @property
     def symbol(self) -> str:
-        """The symbol of the dial."""
         return self.dial.symbol
 
     def span(self, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
@@ -74,7 +73,6 @@ class Axis:
         raise NotImplementedError
 
     def value_of(self, settings: Settings) -> float:
-        """Return the value of the axis in these settings."""
         raise NotImplementedError
 
     def stops(self, speculation: Speculation) -> np.ndarray | None:
@@ -97,11 +95,9 @@ class RuleDial(Axis):
         self.reference, self.reference_is_high = rule.dial.strict, rule.dial.strict_is_high
 
     def apply(self, settings: Settings, value: float) -> Settings:
-        """Return the settings with this dial value."""
         return replace(settings, dial=value)
 
     def value_of(self, settings: Settings) -> float:
-        """Return the dial value of these settings."""
         return self.dial.checked(settings.dial)
 
 
@@ -120,7 +116,6 @@ class Threshold(Axis):
         return super().span(low, self.reference if high is None and self.controller.counts else high, gammas)
 
     def apply(self, settings: Settings, value: float) -> Settings:
-        """Return the settings with drafts cut at this threshold."""
         return replace(settings, controller=Control(self.controller, float(value)).name)
 
     def value_of(self, settings: Settings) -> float:
@@ -128,7 +123,6 @@ class Threshold(Axis):
         return self.reference if settings.control is None else settings.control.threshold
 
     def stops(self, speculation: Speculation) -> np.ndarray:
-        """Return the threshold at which each token leaves the draft. Raises like `Controller.breakpoints`."""
         return self.controller.breakpoints(speculation)
 
     @property
@@ -149,11 +143,9 @@ class FixedSetting(Axis):
         self.reference, self.reference_is_high = setting.default, False
 
     def apply(self, settings: Settings, value: float) -> Settings:
-        """Return the settings with the variant of the rule."""
         return replace(settings, rule=self.rule.varied({self.setting.key: value}).name)
 
     def value_of(self, settings: Settings) -> float:
-        """Return the setting of these settings' rule."""
         return rule_named(settings.rule).values[self.setting.key]
 
 

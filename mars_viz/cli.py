@@ -72,7 +72,6 @@ class _Parser(argparse.ArgumentParser):
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print the message and exit with 2."""
         sys.exit(_failed(2, f"{message}. See {self.prog} --help."))
 
 
@@ -187,7 +186,6 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    """Check the target first; then read the run, write the report and print its size."""
     check_place(options.out, force=options.force)
     html = report_html(load_run(options.path), dial=options.dial, gamma=options.gamma)
     path = write_report(html, options.out, force=options.force)
@@ -195,7 +193,6 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _site(options: argparse.Namespace) -> None:
-    """Check the target folder first; then read the runs, write the site and print its size."""
     from mars_viz.site import check_site_place, runs_in, write_site  # imported here: it imports the app's page modules
 
     check_site_place(options.out, force=options.force)

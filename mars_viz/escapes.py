@@ -20,7 +20,6 @@ class Html(str):
     __slots__ = ()
 
     def __html__(self) -> str:
-        """Return the markup for templates."""
         return self
 
 

@@ -37,7 +37,6 @@ class Budget:
     seconds: float = math.inf  # maximum wall-clock time, checked between passes
 
     def __post_init__(self) -> None:
-        """Raise BadInput for a negative or unusable limit."""
         if self.branches < 1 or self.passes < 0 or not self.seconds >= 0:  # NaN fails too
             raise SettingError("A map's budget needs at least 1 branch, and no fewer than 0 passes and 0 seconds.")
 
@@ -119,7 +118,6 @@ class Walker:
 
     @property
     def progress(self) -> MapProgress:
-        """How much of the span has a complete text."""
         assert self._span is not None
         exact = sum(branch.high - branch.low for branch in self.branches if branch.finished)
         share = exact / (len(self._span.gammas) * (self._span.top - self._span.low))
@@ -307,7 +305,6 @@ class Segment:
 
     @cached_property
     def token_ids(self) -> tuple[int, ...]:
-        """The emitted tokens, without the prompt."""
         return emitted(self.rounds)
 
     @property
@@ -317,7 +314,6 @@ class Segment:
 
     @property
     def drafted(self) -> int:
-        """Number of drafted tokens."""
         return sum(len(round_.speculation) for round_ in self.rounds)
 
     @property
@@ -338,12 +334,10 @@ class DialMap:
 
     @property
     def rule(self) -> Rule:
-        """The rule that judges."""
         return rule_named(self.frame.settings.rule)
 
     @property
     def axis(self) -> Axis:
-        """The mapped axis."""
         return axis_of(self.rule, max(self.span.gammas), self.span.over)
 
     @property

@@ -73,7 +73,6 @@ def run_frame(run: Run) -> pd.DataFrame:
 
 
 def _drafted(trace: Trace) -> Table:
-    """Return the columns of every drafted position, by round and depth."""
     known, text = trace.speculations.whole, trace.recorded
     reached, starts = trace.in_text(text), np.repeat(trace.speculations.starts, trace.lengths)
     nodes = np.lexsort((known.depths, trace.round_index))
@@ -99,7 +98,6 @@ def _drafted(trace: Trace) -> Table:
 
 
 def _emitted(trace: Trace) -> Table:
-    """Return the columns of every correction and bonus."""
     known, text = trace.speculations.whole, trace.recorded
     rounds = np.flatnonzero(trace.emits(text))
     local, tokens = text.rows[rounds], text.emitted[rounds]
@@ -124,7 +122,6 @@ def _emitted(trace: Trace) -> Table:
 
 
 def _laws(trace: Trace, rows: np.ndarray) -> Table:
-    """Return the columns that describe the target at these rows."""
     known = trace.speculations.whole
     columns = picked(known, "z1", "z2", "ratio", "margin", "logsumexp", "entropy") | {"tie": known.z1 == known.z2}
     return {name: values[rows] for name, values in columns.items()}

@@ -166,7 +166,6 @@ class Recording:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The tokens emitted so far."""
         return emitted(self._rounds)
 
     def __iter__(self) -> Iterator[Round]:
@@ -175,7 +174,6 @@ class Recording:
         return _decoded([self])
 
     def finish(self) -> Run:
-        """Decode to the end and return the run."""
         for _ in self:
             pass
         return self.run()
@@ -349,7 +347,6 @@ class Mapping:
         self._seconds += time.perf_counter() - began
 
     def finish(self) -> DialMap:
-        """Map to the end and return the map."""
         for _ in self:
             pass
         return self.map()

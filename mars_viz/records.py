@@ -295,11 +295,9 @@ class Speculation:
         return len(self.columns["tokens"])
 
     def with_columns(self, columns: Mapping[str, np.ndarray]) -> Speculation:
-        """Return a copy with these columns added or replaced."""
         return replace(self, columns={**self.columns, **columns})
 
     def chosen(self, nodes: slice, rows: slice) -> dict[str, np.ndarray]:
-        """Return the columns restricted to these nodes and rows."""
         return cut_columns(self.columns, nodes, rows)
 
     @property
@@ -427,7 +425,6 @@ class Verdicts:
 
     @classmethod
     def end_to_end(cls, parts: Sequence[Verdicts]) -> Verdicts:
-        """Concatenate the verdicts on several speculations."""
         columns: dict[str, Any] = {
             name: np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)], dtype=kind)
             for name, kind in {**_OF_NODES, **_OF_ROWS}.items()
@@ -438,7 +435,6 @@ class Verdicts:
         return cls(**columns, gap_from=gap_from, policy=next(policies, Policy.DRAFT_ORDER))
 
     def cut(self, nodes: slice, rows: slice) -> Verdicts:
-        """Return the verdicts on these nodes and rows."""
         gaps = None if self.gap_from is None else self.gap_from[nodes]
         columns = {name: getattr(self, name)[nodes] for name in _OF_NODES}
         columns |= {name: getattr(self, name)[rows] for name in _OF_ROWS}
@@ -549,12 +545,10 @@ class Round:
 
     @property
     def rolled_back(self) -> int:
-        """Number of drafted tokens that are not in the text."""
         return len(self.speculation) - self.kept
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """The outcome of each node."""
         outcomes = [Outcome.DISCARDED] * len(self.speculation)
         for node in self.decision.kept[: self.kept]:
             outcomes[node] = Outcome.MATCHED if self.verdicts.keep_strict[node] else Outcome.RELAXED

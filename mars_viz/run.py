@@ -144,7 +144,6 @@ class Settings:
     modelled times describe the shorter draft; measured times do not."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for a value that is out of range or has the wrong type."""
         normalize(self)
         if not isinstance(self.rule, str):
             raise SettingError(f"rule is {self.rule!r}; it must be a rule's name.")
@@ -202,7 +201,6 @@ class Settings:
 
     @property
     def drafts_trees(self) -> bool:
-        """True unless drafts are chains."""
         return self.tree != CHAIN
 
     @property
@@ -221,7 +219,6 @@ class Settings:
         return not self.drafts_trees and self.control is None
 
     def drafts_like(self, other: Settings) -> bool:
-        """True if draft length, shape and controller agree."""
         return (self.gamma, self.tree, self.controller) == (other.gamma, other.tree, other.controller)
 
     @property
@@ -337,13 +334,11 @@ class Run:
     value. The map's frame is this run without rounds; `exploration.mapped` joins the two."""
 
     def __post_init__(self) -> None:
-        """Convert the rounds to a trace."""
         if not isinstance(self.rounds, Trace):
             object.__setattr__(self, "rounds", Trace(self.rounds))
 
     @property
     def trace(self) -> Trace:
-        """The rounds and their columns."""
         assert isinstance(self.rounds, Trace)
         return self.rounds
 
@@ -354,7 +349,6 @@ class Run:
 
     @property
     def unmapped(self) -> Run:
-        """The run without its map."""
         return replace(self, map=None)
 
     @property

@@ -103,7 +103,6 @@ class Query:
     origin: RunOrigin | None = None
 
     def finds(self, run: ListedRun) -> bool:
-        """True if the run matches."""
         facts = run.facts
         texts = (run.name,) if facts is None else (facts.title, facts.prompt, *facts.tags, run.name)
         searched = "\n".join(texts).casefold()

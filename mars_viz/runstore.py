@@ -39,7 +39,7 @@ from mars_viz.runfiles.manifest import Manifest, checked_label, retagged
 from mars_viz.writer import STALE, beside, make_folder, new_file, remove, to_read, write_file, write_folder
 
 SUFFIX = ".journal"
-_LOCK = "lock"
+_LOCK, _MARKS = "lock", ".makers"  # of a journal; the folder of makers
 _REMEDY = "Choose another place, or make room."
 
 
@@ -48,7 +48,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         """Create the folder, and lock it while this process lives. Raises BadInput on disk errors."""
-        self.folder = folder
+        self.folder, self.name = folder, _named(folder)
         with disk_refusals(folder, remedy=_REMEDY):
             folder.mkdir(parents=True)
             try:
@@ -57,11 +57,6 @@ class Journal:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
             locks.try_lock(self._held.fileno(), locks.PATIENCE)
-
-    @property
-    def name(self) -> str:
-        """The run's name."""
-        return _named(self.folder)
 
     def write(self, run: Run) -> None:
         """Save the rounds so far. Raises BadInput on disk errors."""
@@ -79,13 +74,16 @@ class Journal:
             self.remove()
 
     def remove(self) -> None:
-        """Release and remove the folder."""
         self._held.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _versions(journal: Path) -> list[Path]:
     return sorted(journal.glob("[0-9]*"))
+
+
+def _named(path: Path) -> str:
+    return path.name[1 : -len(SUFFIX)] if path.name.endswith(SUFFIX) else path.name
 
 
 def newest(path: Path) -> Path:
@@ -140,24 +138,16 @@ class ListedRun:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Tags in order."""
         return () if self.facts is None else self.facts.tags
 
     @property
     def line(self) -> str:
-        """The summary, or the error."""
         text = self.error if self.facts is None or self.error else self.facts.line
         return text if self.standing in (RunStatus.WHOLE, RunStatus.BROKEN) else f"{text} · {self.standing.value}"
 
     @property
     def opens(self) -> bool:
-        """True if it can be opened."""
         return not self.error and self.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED)
-
-
-def _named(path: Path) -> str:
-    """Return the name of the run in a folder or journal."""
-    return path.name[1 : -len(SUFFIX)] if path.name.endswith(SUFFIX) else path.name
 
 
 def list_runs(folder: str | PathLike[str], origin: RunOrigin = RunOrigin.SAVED) -> list[ListedRun]:
@@ -233,39 +223,35 @@ class Makers:
     """The browsers that made the entries of a folder, and whether each may rename and delete them. A browser is
     identified by a mark in a separate folder, so that marks are never part of downloads."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, sees: Sees | None = None) -> None:
         """Nothing is created before the first note."""
-        self._folder = home / ".makers"
-        self._sees: Sees | None = None
+        self._home, self._sees = home, sees
 
     def seen_by(self, sees: Sees | None) -> Makers:
         """Return a copy for a visitor with limited access; None gives full access."""
-        seen = copy.copy(self)
-        seen._sees = sees
-        return seen
+        return Makers(self._home, sees)
 
     def shows(self, name: str) -> bool:
-        """True if the visitor may see this entry."""
         return self._sees is None or self._sees(name, self.of(name))
 
     def note(self, name: str, mark: str) -> None:
         """Record the maker of an entry. Without a mark, or on disk errors, the maker stays unknown."""
         if mark:
             with suppress(OSError):
-                self._folder.parent.mkdir(parents=True, exist_ok=True)
-                make_folder(self._folder)
-                write_file(self._folder / name, mark.encode())
+                self._home.mkdir(parents=True, exist_ok=True)
+                make_folder(self._home / _MARKS)
+                write_file(self._home / _MARKS / name, mark.encode())
 
     def drop(self, name: str) -> None:
         """Delete the note of an entry that was not saved, or is gone."""
         with suppress(OSError):
-            (to_read(self._folder) / name).unlink()
+            (to_read(self._home / _MARKS) / name).unlink()
 
     def of(self, name: str) -> str:
         """Return the maker's mark; empty if unknown."""
         with suppress(OSError, ValueError):
             if Path(name).name == name:
-                return to_read(self._folder, name).read_text("utf-8")
+                return to_read(self._home / _MARKS, name).read_text("utf-8")
         return ""
 
     def refusal(self, name: str, mark: str) -> str:
@@ -286,7 +272,6 @@ class Makers:
         return f"It is not known which browser made it, so only a server with {DELETE}=everybody changes it."
 
     def check(self, name: str, mark: str) -> None:
-        """Raise BadInput if this browser may not rename or delete the entry."""
         if refused := self.refusal(name, mark):
             raise StorageError(refused)
 
@@ -303,10 +288,11 @@ class Store:
         self.folder = Path(folder)
         self.bin = self.folder / ".bin"  # a subfolder, so that things move in and out atomically
         self.makers = Makers(self.folder)
-        with suppress(OSError):
+        with suppress(OSError, BadInput):
             self._check()
-            tidy(self.folder)
-            self._expire()
+            with alone_in(self.folder):
+                self._expire()
+                self._tidy()
 
     def seen_by(self, sees: Sees | None) -> Self:
         """Return a copy for a visitor with limited access, who does not see the others; None gives full access."""
@@ -338,7 +324,7 @@ class Store:
             if target.exists():
                 self._put_away(target)
             path.rename(target)
-        self._expire()
+            self._expire()
 
     def restore(self, name: str) -> None:
         """Restore a thing from the bin under its name. Raises BadInput if it is no longer there."""
@@ -346,12 +332,12 @@ class Store:
             if not self.makers.shows(name):
                 raise RunFileError(self.gone)
             name = checked_name(name, self.noun)
-            paths = [self.bin / name, self.bin / f".{name}{SUFFIX}"]
-            path = next((path for path in paths if self._has_bin() and os.path.lexists(path)), None)
-            if path is None:
-                raise StorageError("It is not in the bin any more: it was brought back meanwhile, or its time is over.")
-            runfiles.check_free(self.folder / path.name)
-            path.rename(self.folder / path.name)
+            for path in (self.bin / name, self.bin / f".{name}{SUFFIX}"):
+                if self._has_bin() and os.path.lexists(path):
+                    runfiles.check_free(self.folder / path.name)
+                    path.rename(self.folder / path.name)
+                    return
+            raise StorageError("It is not in the bin any more: it was brought back meanwhile, or its time is over.")
 
     def _entry(self, name: str) -> tuple[Path, str, bool]:
         """Return path, title, and whether it can be read. Raises BadInput if it does not exist or cannot be changed."""
@@ -377,26 +363,30 @@ class Store:
             return to_read(self.bin).is_dir()
         return False
 
+    def _tidy(self) -> None:
+        """Undo unfinished replacements, and remove leftovers."""
+        for path in list(self.folder.glob(".*")):
+            left = _LEFT.fullmatch(path.name)
+            if left is None:
+                if path.name.endswith(SUFFIX) and (self.folder / _named(path)).exists():
+                    shutil.rmtree(path, ignore_errors=True)  # its run is complete
+            elif left["what"] == ".old" and not (self.folder / left["name"]).exists():
+                path.rename(self.folder / left["name"])
+            elif left["what"] or time.time() - path.lstat().st_mtime > STALE:
+                remove(path)
+
     def _expire(self) -> None:
-        """Remove things whose time in the bin is over."""
-        if self._overdue():
-            with suppress(OSError, BadInput), alone_in(self.folder):
-                for path in self._overdue():
+        """Remove things whose time in the bin is over, and the oldest of a bin that is too large."""
+        with suppress(OSError):
+            kept = sorted(to_read(self.bin).iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)
+            total = 0
+            for place, path in enumerate(kept):
+                files = () if path.is_symlink() else path.rglob("*")
+                total += sum(file.stat().st_size for file in files if file.is_file())
+                if time.time() - path.lstat().st_mtime > DAYS * 86_400 or (place and total > BYTES):
                     self._put_away(path)
                     if not (self.folder / path.name).exists():
                         self.makers.drop(_named(path))
-
-    def _overdue(self) -> list[Path]:
-        try:
-            newest_first = sorted(to_read(self.bin).iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)
-        except OSError:
-            return []
-        overdue, total = [], 0
-        for place, path in enumerate(newest_first):
-            total += 0 if path.is_symlink() else sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-            if time.time() - path.lstat().st_mtime > DAYS * 86_400 or (place and total > BYTES):
-                overdue.append(path)
-        return overdue
 
     def _put_away(self, path: Path) -> None:
         """Hide a folder from all lists atomically, then remove it."""
@@ -467,40 +457,21 @@ class RunStore(Store):
         """Add and remove tags; return the new tags in order. Name and links stay. Raises BadInput for an invalid tag,
         and if the run cannot be changed."""
         with self._changing(name, "tagged"):
-            run, path = self._settled(name)
-            if run.error:
+            path, _, readable = self._entry(name)
+            if not readable:
                 raise RunFileError(UNREADABLE)
-            tags = retagged(run.tags, add, remove)
-            if tags != run.tags:
+            before = self.find(name).tags
+            tags = retagged(before, add, remove)
+            if tags != before:
                 self._redescribe(path, {"tags": tags})
         return tags
 
     def _entry(self, name: str) -> tuple[Path, str, bool]:
-        run, path = self._settled(name)
-        return path, run.heading, not run.error
-
-    def _settled(self, name: str) -> tuple[ListedRun, Path]:
         run = self.find(name)
-        assert run.path is not None
         if run.standing is RunStatus.GROWING:
             raise StorageError("That run is being decoded; cancel it first, or wait for its end.")
-        return run, run.path
-
-
-def tidy(folder: Path) -> None:
-    """Undo unfinished replacements, and remove leftovers."""
-    with suppress(OSError, BadInput), alone_in(folder):
-        for path in list(folder.glob(".*")):
-            left = _LEFT.fullmatch(path.name)
-            if left is None:
-                if path.name.endswith(SUFFIX) and (folder / path.name[1 : -len(SUFFIX)]).exists():
-                    shutil.rmtree(path, ignore_errors=True)  # its run is complete
-                continue
-            home = folder / left["name"]
-            if left["what"] == ".old" and not home.exists():
-                path.rename(home)
-            elif left["what"] or time.time() - path.lstat().st_mtime > STALE:
-                remove(path)
+        assert run.path is not None
+        return run.path, run.heading, not run.error
 
 
 LONGEST_TITLE = 80

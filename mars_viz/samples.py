@@ -61,15 +61,15 @@ class GradedExercises:
 def recorded_costs() -> Costs | None:
     """Return the recorded costs; None if they are unreadable or implausible."""
     with suppress(BadInput):
-        costs = costs_from(_read(MEASURED / COSTS))
-        return None if objection(costs) else costs
+        costs = costs_from(_parsed(MEASURED / COSTS))
+        return costs if wanted() and not objection(costs) else None
     return None
 
 
 def recorded_grades() -> GradedExercises | None:
     """Return the graded exercises; None if they are unreadable."""
     with suppress(BadInput):
-        return graded_from(_read(MEASURED / GRADED))
+        return graded_from(_parsed(MEASURED / GRADED)) if wanted() else None
     return None
 
 
@@ -95,12 +95,6 @@ def graded_from(found: Any) -> GradedExercises:
     if not (grades.exercises and (right <= grades.exercises).all() and (right == np.floor(right)).all()):
         raise RunFileError("The graded exercises are impossible. Grade them again: python benchmarks/lessons.py.")
     return GradedExercises(grades.exercises, Steps(np.array(grades.edges, np.float64), right))
-
-
-def _read(path: Path) -> Any:
-    if not wanted():
-        raise RunFileError(f"The samples are left out: {VARIABLE} is off.")
-    return _parsed(path)
 
 
 @cache

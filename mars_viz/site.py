@@ -57,31 +57,26 @@ POLICY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SiteRun:
-    """A run of a site."""
-
-    name: str  # unique, for addresses: lower-case letters, digits and hyphens
-    run: Run
+MOST_STEPS = 10
+"""Number of dial values at which figures are prerendered, in addition to each segment; they show outside the map."""
+STEPPER = "assets/stepper"  # script of pages with the stepper
+SiteFile = tuple[str, bytes]  # path in the site, with slashes, and contents
 
 
-def named_runs(runs: Mapping[str, Run] | Iterable[Run]) -> tuple[SiteRun, ...]:
-    """Return the runs with unique names, from the mapping's keys or else from titles or prompts.
-
-    Raises RunFileError for no runs and for more than `MOST_RUNS`.
-    """
+def named_runs(runs: Mapping[str, Run] | Iterable[Run]) -> dict[str, Run]:
+    """Return the runs by unique names for addresses, from the mapping's keys or else from titles or prompts: lower-case
+    letters, digits and hyphens. Raises RunFileError for no runs and for more than `MOST_RUNS`."""
     called = runs.items() if isinstance(runs, Mapping) else ((file_name(run), run) for run in runs)
-    taken, site_runs = set[str](), []
+    named: dict[str, Run] = {}
     for label, run in called:
         plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:60].strip("-") or "run"
-        name = next(each for each in (plain, *(f"{plain}-{n}" for n in range(2, len(taken) + 2))) if each not in taken)
-        taken.add(name)
-        site_runs.append(SiteRun(name, run))
-    if not site_runs:
+        names = (plain, *(f"{plain}-{n}" for n in range(2, len(named) + 2)))
+        named[next(name for name in names if name not in named)] = run
+    if not named:
         raise RunFileError("There are no runs to make a site of. Name run folders, zips, or a folder of runs.")
-    if len(site_runs) > MOST_RUNS:
-        raise RunFileError(f"These are {len(site_runs)} runs; a site holds at most {MOST_RUNS}. Choose some of them.")
-    return tuple(site_runs)
+    if len(named) > MOST_RUNS:
+        raise RunFileError(f"These are {len(named)} runs; a site holds at most {MOST_RUNS}. Choose some of them.")
+    return named
 
 
 def runs_in(paths: Iterable[Path], unpacked: Path) -> dict[str, Run]:
@@ -118,10 +113,7 @@ def _read(place: Path, unpacked: Path) -> Iterator[tuple[str, Run]]:
         yield entry.name, load_run(place / entry.name)
 
 
-SiteFile = tuple[str, bytes]  # path in the site, with slashes, and contents
-
-
-def page_file(
+def _page(
     template: str, path: str, title: str, scripts: Sequence[str] = (), *, lessons: bool, **parts: Any
 ) -> SiteFile:
     """Return a page. `scripts` are paths in the site without extension. With `lessons`, the page links to them."""
@@ -131,59 +123,43 @@ def page_file(
     return path, page.rendered(template, kind=", site", policy=POLICY, **parts).encode()
 
 
-def data_file(name: str, text: str) -> SiteFile:
-    """Return a script that passes a text to the loader. Names consist of letters, digits, hyphens and dots."""
-    return f"data/{name}.js", f"marsViz.take({json.dumps(name)}, {json.dumps(text)});\n".encode()
+def _data(name: str, value: object) -> SiteFile:
+    """Return a script that passes a value to the loader. Names consist of letters, digits, hyphens and dots."""
+    return f"data/{name}.js", f"marsViz.take({json.dumps(name)}, {json.dumps(page.sent(value))});\n".encode()
 
 
-MOST_STEPS = 10
-"""Number of dial values at which figures are prerendered, in addition to each segment; they show outside the map."""
-
-STEPPER = "assets/stepper"  # script of pages with the stepper
-
-
-def run_files(one: SiteRun) -> Iterator[SiteFile]:
-    """Yield the data scripts of a run: per draft length, and over a controller's threshold (None) if it is mapped."""
-    yield steps_file(one.name, one.run)
-    for gamma in (*draft_lengths(one.run), *((None,) if whole_threshold_map(one.run) else ())):
-        part = f"{one.name}.cuts" if gamma is None else f"{one.name}.g{gamma}"
-        yield data_file(part, page.sent(run_payload(one.run, gamma, cuts=gamma is None)))
-    drawn = page.prerendered_figures(one.run, one.run.settings.gamma, MOST_STEPS)
-    yield data_file(f"{one.name}.figures", page.sent(drawn))
+def _steps(name: str, run: Run) -> SiteFile:
+    """Return the playback of a run."""
+    return _data(f"{name}.steps", playback_payload(playback(run)))
 
 
-def draft_lengths(run: Run) -> tuple[int, ...]:
+def _draft_lengths(run: Run) -> tuple[int, ...]:
     """Return the draft lengths to choose from, including the run's own."""
     mapped = () if run.dial_map is None else run.dial_map.span.gammas
     return tuple(sorted({run.settings.gamma, *mapped}))
 
 
-def explorer_data(one: SiteRun, *, look: str = "", overlay: str = "") -> dict[str, object]:
-    """Return the data of the element that the explorer's script fills."""
-    lengths, stem = " ".join(map(str, draft_lengths(one.run))), page.file_stem(one.run)
-    shown = {"run": one.name, "gamma": one.run.settings.gamma, "lengths": lengths, "stem": stem}
-    return shown | {"look": look, "overlay": overlay}
+def _explorer(name: str, run: Run, look: str = "", overlay: str = "") -> tuple[dict[str, object], tuple[str, ...]]:
+    """Return the data of the element that the explorer's script fills, and the scripts of a page with it."""
+    lengths, gamma = " ".join(map(str, _draft_lengths(run))), run.settings.gamma
+    shown = {"run": name, "gamma": gamma, "lengths": lengths, "stem": page.file_stem(run)}
+    return shown | {"look": look, "overlay": overlay}, (f"data/{name}.g{gamma}", "assets/explorer")
 
 
-def run_scripts(one: SiteRun) -> tuple[str, ...]:
-    """Return the scripts of a page with the explorer."""
-    return f"data/{one.name}.g{one.run.settings.gamma}", "assets/explorer"
-
-
-def steps_file(name: str, run: Run) -> SiteFile:
-    """Return the playback of a run as a data file."""
-    return data_file(f"{name}.steps", page.sent(playback_payload(playback(run))))
-
-
-def run_page(one: SiteRun, *, lessons: bool) -> SiteFile:
-    """Return a run's page."""
-    threshold_map, dial, dials = whole_threshold_map(one.run), rule_named(one.run.settings.rule).dial, list[str]()
+def _run_files(name: str, run: Run, *, lessons: bool) -> Iterator[SiteFile]:
+    """Yield a run's page, and its data: per draft length, and over a controller's threshold if it is mapped."""
+    threshold_map, dial, dials = whole_threshold_map(run), rule_named(run.settings.rule).dial, list[str]()
+    yield _steps(name, run)
+    for gamma in _draft_lengths(run):
+        yield _data(f"{name}.g{gamma}", run_payload(run, gamma))
     if threshold_map is not None:
+        yield _data(f"{name}.cuts", run_payload(run, None, cuts=True))
         dials = ["the rule" if dial is None else f"{dial.symbol} of the rule"]
         dials += [f"{threshold_map.axis.symbol} of the controller {threshold_map.axis.title}"]
-    scripts, title = (*run_scripts(one), STEPPER), page.heading(one.run)
-    about = {"name": one.name, "run": page.described(one.run), "explorer": explorer_data(one), "dials": dials}
-    return page_file("run.html", f"runs/{one.name}.html", title, scripts, lessons=lessons, **about)
+    yield _data(f"{name}.figures", page.prerendered_figures(run, run.settings.gamma, MOST_STEPS))
+    explorer, scripts = _explorer(name, run)
+    about = {"name": name, "run": page.described(run), "explorer": explorer, "dials": dials}
+    yield _page("run.html", f"runs/{name}.html", page.heading(run), (*scripts, STEPPER), lessons=lessons, **about)
 
 
 def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFile:
@@ -196,7 +172,7 @@ def pairs_file(reference: Candidate, candidates: Sequence[Candidate]) -> SiteFil
         lanes.append(lane_payload(candidate.choice.key, name, candidate.run, alignment.right, candidate.right))
         if candidate is not reference:
             pairs[candidate.choice.key] = _pair(reference, candidate, alignment)
-    return data_file(f"{reference.choice.run}.pairs", page.sent({"lanes": lanes, "pairs": pairs}))
+    return _data(f"{reference.choice.run}.pairs", {"lanes": lanes, "pairs": pairs})
 
 
 def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
@@ -215,13 +191,62 @@ def _pair(left: Candidate, right: Candidate, alignment: Alignment) -> Payload:
     }
 
 
-def compare_page(candidates: Sequence[Candidate], *, lessons: bool) -> SiteFile:
-    """Return the page; with a single run, it only has a note."""
-    about: dict[str, Any] = {"candidates": candidates}
-    about["names"] = " ".join(candidate.choice.run for candidate in candidates)
-    about["lengths"] = " ".join(str(candidate.run.settings.gamma) for candidate in candidates)
-    scripts = ["assets/compare"] * (len(candidates) > 1)
-    return page_file("compare.html", "compare.html", "Compare", scripts, lessons=lessons, **about)
+@dataclass(frozen=True, slots=True)
+class _Taught:
+    """A lesson and the run that it shows."""
+
+    number: int  # from 1, as in the app
+    lesson: Lesson
+    run_name: str
+    run: Run  # with everything that the lesson needs
+    picture: LessonPicture | None  # its figure; None if it shows the explorer
+
+
+def _taught(runs: Mapping[str, Run]) -> Iterator[_Taught]:
+    """Yield the lessons that some run supports, preferably the sample that the lesson was written for."""
+    sampled = [run for name, run in runs.items() if (samples.RUNS / name).is_dir()]  # figures label these as samples
+    for number, lesson in enumerate(LESSONS, 1):
+        first = sorted(runs.items(), key=lambda named: named[0] != lesson.sample)
+        for name, run in first:
+            if not lesson.lacks(run):
+                picture = None if lesson.picture is None else lesson.picture(run, sampled)
+                if picture is not None or lesson.picture is None:
+                    yield _Taught(number, lesson, name, run, picture)
+                break
+
+
+def _lesson_files(one: _Taught, around: Mapping[str, Sequence[_Taught]]) -> Iterator[SiteFile]:
+    """Yield page and data of a lesson. `around` has the ones before and after it, by the words of the links."""
+    name, lesson, run, picture = f"lesson-{one.number}", one.lesson, one.run, one.picture
+    aside = None if lesson.aside is None else lesson.aside(run, LIGHT)
+    aside = aside if isinstance(aside, LessonAside) else None
+    played = None if lesson.played is None else lesson.played(run, {})
+    explorer, scripts = _explorer(one.run_name, run, look="lean", overlay="ratio")
+    if picture is not None:
+        scripts = f"data/{name}", "assets/lesson"
+        data: dict[str, object] = {"kind": picture.kind.value, "knobs": [asdict(knob) for knob in picture.knobs]}
+        data |= {"figure": picture.figure, "label": picture.label}
+        yield _data(name, data | {"aside": None if aside is None else page.figure_alone(aside.figure)})
+    own_steps = played is not None and played is not run
+    if own_steps:
+        assert played is not None
+        yield _steps(name, played)
+    about: dict[str, Any] = {
+        "name": name,
+        "run_name": one.run_name,
+        "run_title": page.heading(run),
+        "lesson": lesson,
+        "caution": "" if lesson.caution is None else lesson.caution(run),
+        "explorer": None if picture else explorer,
+        "finding": "" if lesson.told is None else lesson.told(run),
+        "aside": aside,
+        "aside_title": "" if aside is None else spoken_title(aside.figure),
+        "steps": name if own_steps else one.run_name,
+        "onward": [(words, each) for words, lessons in around.items() for each in lessons],
+        "worded": worded,
+    }
+    path, title = f"lessons/{one.number}.html", f"{one.number} · {lesson.title}"
+    yield _page("lesson.html", path, title, (*scripts, STEPPER), lessons=True, **about)
 
 
 _MARKED = re.compile(
@@ -231,82 +256,6 @@ _MARKED = re.compile(
 _ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 _FRACTION = re.compile(rf"\\dfrac{_ARGUMENT}{_ARGUMENT}")
 _SIGNS = {"\\alpha": "α", "\\gamma": "γ", "-": " − ", "+": " + "}
-
-
-@dataclass(frozen=True, slots=True)
-class TaughtLesson:
-    """A lesson and the run that it shows."""
-
-    number: int  # from 1, as in the app
-    lesson: Lesson
-    shown_on: SiteRun  # a run with everything that the lesson needs
-    picture: LessonPicture | None  # its figure; None if it shows the explorer
-    aside: LessonAside | None  # a second figure
-    played: Run  # the run that its stepper plays
-
-    @property
-    def name(self) -> str:
-        """Name of its data."""
-        return f"lesson-{self.number}"
-
-    @property
-    def card(self) -> Card:
-        """Its card in the gallery."""
-        title = f"{self.number} · {self.lesson.title}"
-        return Card(str(self.number), title, self.lesson.point)
-
-
-def taught(runs: Sequence[SiteRun]) -> tuple[TaughtLesson, ...]:
-    """Return the lessons that some run supports, preferably the sample that the lesson was written for."""
-    lessons = []
-    sampled = [one.run for one in runs if (samples.RUNS / one.name).is_dir()]  # figures label these as samples
-    for number, lesson in enumerate(LESSONS, 1):
-        first = sorted(runs, key=lambda one: one.name != lesson.sample)
-        served = next((one for one in first if not lesson.lacks(one.run)), None)
-        if served is None:
-            continue
-        picture = None if lesson.picture is None else lesson.picture(served.run, sampled)
-        if picture is None and lesson.picture is not None:
-            continue
-        aside = None if lesson.aside is None else lesson.aside(served.run, LIGHT)
-        aside = aside if isinstance(aside, LessonAside) else None
-        played = None if lesson.played is None else lesson.played(served.run, {})
-        lessons.append(TaughtLesson(number, lesson, served, picture, aside, served.run if played is None else played))
-    return tuple(lessons)
-
-
-def lesson_files(lessons: Sequence[TaughtLesson]) -> Iterator[SiteFile]:
-    """Yield pages and data of the lessons."""
-    for place, taught_lesson in enumerate(lessons):
-        yield _lesson_page(taught_lesson, lessons[place - 1 : place], lessons[place + 1 : place + 2])
-        if (picture := taught_lesson.picture) is not None:
-            aside = None if taught_lesson.aside is None else page.figure_alone(taught_lesson.aside.figure)
-            data: dict[str, object] = {"kind": picture.kind.value, "knobs": [asdict(knob) for knob in picture.knobs]}
-            data |= {"figure": picture.figure, "label": picture.label, "aside": aside}
-            yield data_file(taught_lesson.name, page.sent(data))
-        if taught_lesson.played is not taught_lesson.shown_on.run:
-            yield steps_file(taught_lesson.name, taught_lesson.played)
-
-
-def _lesson_page(one: TaughtLesson, before: Sequence[TaughtLesson], after: Sequence[TaughtLesson]) -> SiteFile:
-    lesson, run = one.lesson, one.shown_on.run
-    about: dict[str, Any] = {
-        "name": one.name,
-        "run_name": one.shown_on.name,
-        "run_title": page.heading(run),
-        "lesson": lesson,
-        "caution": "" if lesson.caution is None else lesson.caution(run),
-        "explorer": None if one.picture else explorer_data(one.shown_on, look="lean", overlay="ratio"),
-        "finding": "" if lesson.told is None else lesson.told(run),
-        "aside": one.aside,
-        "aside_title": "" if one.aside is None else spoken_title(one.aside.figure),
-        "steps": one.shown_on.name if one.played is run else one.name,
-        "onward": [*(("Back", each) for each in before), *(("Next", each) for each in after)],
-        "worded": worded,
-    }
-    scripts = (f"data/{one.name}", "assets/lesson") if one.picture else run_scripts(one.shown_on)
-    path, title = f"lessons/{one.number}.html", f"{one.number} · {lesson.title}"
-    return page_file("lesson.html", path, title, (*scripts, STEPPER), lessons=True, **about)
 
 
 def worded(text: str) -> Html:
@@ -336,29 +285,30 @@ def _marked(match: re.Match[str]) -> Html:
     return Html(f'<a href="{html(match["address"])}" rel="noopener">{html(match["words"])}</a>')
 
 
-def site_files(runs: Sequence[SiteRun], told: Callable[[str], object]) -> Iterator[SiteFile]:
+def site_files(runs: Mapping[str, Run], told: Callable[[str], object]) -> Iterator[SiteFile]:
     """Yield all pages and data of a site."""
-    for count, item in enumerate(runs, 1):
-        told(f"Run {count} of {len(runs)}: {page.heading(item.run)}")
-        yield from run_files(item)
-    lessons, labels = taught(runs), told_apart({one.name: page.heading(one.run) for one in runs})
-    yield from lesson_files(lessons)
+    lessons, titles = list(_taught(runs)), {name: page.heading(run) for name, run in runs.items()}
+    for count, (name, run) in enumerate(runs.items(), 1):
+        told(f"Run {count} of {len(runs)}: {titles[name]}")
+        yield from _run_files(name, run, lessons=bool(lessons))
+    for place, lesson in enumerate(lessons):
+        around = {"Back": lessons[max(0, place - 1) : place], "Next": lessons[place + 1 : place + 2]}
+        yield from _lesson_files(lesson, around)
+    cards = [run_card(name, titles[name], run, Manifest.of(run).line) for name, run in runs.items()]
+    taught = [Card(str(each.number), f"{each.number} · {each.lesson.title}", each.lesson.point) for each in lessons]
+    about: dict[str, Any] = {"hero": HERO, "runs": cards, "cards_of_lessons": taught}
+    yield _page("gallery.html", "index.html", "MARS Viz", lessons=bool(lessons), **about)
+    labels = told_apart(titles)
     candidates = [
-        Candidate(Choice(one.name), one.run, one.run.unmapped, labels[one.name], right_answer(one.run)) for one in runs
+        Candidate(Choice(name), run, run.unmapped, labels[name], right_answer(run)) for name, run in runs.items()
     ]
-    yield gallery_page(runs, [item.card for item in lessons])
-    yield compare_page(candidates, lessons=bool(lessons))
-    yield from (run_page(one, lessons=bool(lessons)) for one in runs)
+    about = {"candidates": candidates, "names": " ".join(runs)}
+    about["lengths"] = " ".join(str(run.settings.gamma) for run in runs.values())
+    scripts = ["assets/compare"] * (len(runs) > 1)  # a single run has nothing to be compared with
+    yield _page("compare.html", "compare.html", "Compare", scripts, lessons=bool(lessons), **about)
     if len(runs) > 1:
         told(f"Comparing {len(runs)} runs with one another")
-        yield from (pairs_file(item, candidates) for item in candidates)
-
-
-def gallery_page(runs: Sequence[SiteRun], lessons: Sequence[Card]) -> SiteFile:
-    """Return the page. Lesson cards are named by number."""
-    run_cards = [run_card(each.name, page.heading(each.run), each.run, Manifest.of(each.run).line) for each in runs]
-    about: dict[str, Any] = {"hero": HERO, "runs": run_cards, "cards_of_lessons": lessons}
-    return page_file("gallery.html", "index.html", "MARS Viz", lessons=bool(lessons), **about)
+        yield from (pairs_file(candidate, candidates) for candidate in candidates)
 
 
 LISTED = "mars-viz-site.json"  # the file that marks a folder as a site and lists its other files
@@ -402,19 +352,20 @@ def check_site_place(folder: str | PathLike[str], *, force: bool = False) -> Pat
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise StorageError(f"{folder} is no folder. Choose another name for the site.")
         if folder.is_dir():
-            _check_replaceable(folder, force)
+            resolved = folder.resolve()
+            if any(resolved == each or resolved in each.parents for each in (Path.cwd(), Path.home())):
+                raise StorageError(
+                    f"{folder} holds the folder that you work in or your home. Name a folder of its own."
+                )
+            if not force and any(folder.iterdir()):
+                _check_site(folder)
     ancestor = next(parent for parent in folder.absolute().parents if parent.exists())
     if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
         raise StorageError(f"Nothing can be written to {ancestor}. Choose another place.")
     return folder
 
 
-def _check_replaceable(folder: Path, force: bool) -> None:
-    resolved = folder.resolve()
-    if any(resolved == each or resolved in each.parents for each in (Path.cwd(), Path.home())):
-        raise StorageError(f"{folder} holds the folder that you work in or your home. Name a folder of its own.")
-    if force or not any(folder.iterdir()):
-        return
+def _check_site(folder: Path) -> None:
     try:
         listed = {LISTED, *json.loads((folder / LISTED).read_bytes())["files"]}
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -422,9 +373,8 @@ def _check_replaceable(folder: Path, force: bool) -> None:
         raise StorageError(why) from error
     others = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()} - listed
     if others:
-        raise StorageError(
-            f"{folder} holds {min(others)}, which is no part of the site. Move it away, or replace all with --force."
-        )
+        why = "which is no part of the site. Move it away, or replace all with --force."
+        raise StorageError(f"{folder} holds {min(others)}, {why}")
 
 
 def classic(script: str) -> str:

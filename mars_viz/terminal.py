@@ -29,12 +29,10 @@ class Shown:
         self.stream, self._but = stream, but
 
     def write(self, text: str) -> int:
-        """Write the escaped text; return the length of the original."""
         self.stream.write(printable(text, self._but))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each line."""
         for line in lines:
             self.write(line)
 
@@ -76,7 +74,6 @@ class _Record(logging.LogRecord):
             self.exc_text = printable("".join(traceback.format_exception(*self.exc_info)).rstrip("\n"))
 
     def getMessage(self) -> str:
-        """Return the escaped message."""
         return printable(super().getMessage())
 
 

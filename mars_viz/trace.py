@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import overload
 
 import numpy as np
@@ -47,15 +48,26 @@ class Speculations:
 
     @classmethod
     def of(cls, parts: Sequence[Speculation]) -> Speculations:
-        """Concatenate speculations, with the columns that all of them have."""
-        lengths = np.array([len(part) for part in parts], np.int64)
-        return cls(
-            lengths,
-            np.array([part.start for part in parts], np.int64),
-            np.array([part.temperature for part in parts], np.float64),
-            np.array([part.sampled for part in parts], np.bool_),
-            _joined([part.columns for part in parts], lengths),
-        )
+        """Concatenate speculations, with the columns that all of them have. Raises BadInput if a column has a wrong
+        length, or lists of different widths."""
+        lengths, joined = np.array([len(part) for part in parts], np.int64), dict[str, np.ndarray]()
+        common = set(parts[0].columns).intersection(*(part.columns for part in parts)) if parts else COLUMNS.keys()
+        for name, column in COLUMNS.items():
+            if name not in common:
+                continue
+            arrays = [part.columns[name] for part in parts]
+            wanted = lengths if column.per is Per.NODE else lengths + 1
+            has = np.array([len(array) for array in arrays], np.int64)
+            if (has != wanted).any():
+                wrong = int(np.flatnonzero(has != wanted)[0])
+                raise EvidenceError(f"Round {wrong} has {has[wrong]} values of {name}; {wanted[wrong]} belong there.")
+            if len({array.shape[1:] for array in arrays}) > 1:
+                raise EvidenceError(f"The rounds have differently wide lists of {name}; a run has one width.")
+            nothing = np.zeros(0 if column.width == 1 else (0, len(Emission)), column.dtype)
+            joined[name] = np.concatenate(arrays) if parts else nothing
+        starts = np.array([part.start for part in parts], np.int64)
+        temperatures = np.array([part.temperature for part in parts], np.float64)
+        return cls(lengths, starts, temperatures, np.array([part.sampled for part in parts], np.bool_), joined)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -71,11 +83,6 @@ class Speculations:
         """Return the slices of nodes and rows of one speculation; `index` is not negative."""
         first, end = self._begins[index], self._begins[index + 1]
         return slice(first, end), slice(first + index, end + index + 1)
-
-    @property
-    def total(self) -> int:
-        """The number of positions, P."""
-        return self._begins[-1]
 
     @cached_property
     def firsts(self) -> np.ndarray:
@@ -135,7 +142,6 @@ class Trace(Sequence[Round]):
     """Consecutive rounds, as a sequence and as columns; each column is computed on first access."""
 
     def __init__(self, rounds: Iterable[Round] = ()) -> None:
-        """Hold these rounds."""
         self._rounds: list[Round | None] = list(rounds)
 
     @classmethod
@@ -151,17 +157,14 @@ class Trace(Sequence[Round]):
 
     @cached_property
     def speculations(self) -> Speculations:
-        """The drafts."""
         return Speculations.of([round_.speculation for round_ in self])
 
     @cached_property
     def verdicts(self) -> Verdicts:
-        """A rule's verdicts at every dial value, concatenated."""
         return Verdicts.end_to_end([round_.verdicts for round_ in self])
 
     @cached_property
     def recorded(self) -> Settled:
-        """The recorded decisions."""
         decisions = [round_.decision for round_ in self]
         nodes = np.fromiter(chain.from_iterable(decision.kept for decision in decisions), np.int64)
         kept = np.zeros(int(self.lengths.sum()), bool)
@@ -195,11 +198,19 @@ class Trace(Sequence[Round]):
             return Trace(self[each] for each in range(len(self))[index])
         round_ = self._rounds[index]
         if round_ is None:
-            round_ = self._rounds[index] = self._view(range(len(self))[index])
+            index = range(len(self))[index]
+            nodes, rows = self.speculations.places(index)
+            kept = tuple(np.flatnonzero(self.recorded.kept[nodes]).tolist())
+            round_ = self._rounds[index] = Round(
+                self.speculations[index],
+                self.verdicts.cut(nodes, rows),
+                Decision(kept, int(self.recorded.rows[index]), int(self.recorded.emitted[index])),
+                tuple(self.text[self._text_ends[index] : self._text_ends[index + 1]].tolist()),
+                Timing(*self.timings[index].tolist()),
+            )
         return round_
 
     def __eq__(self, other: object) -> bool:
-        """True if the rounds are equal, however they are stored."""
         if not isinstance(other, Trace | tuple | list):
             return NotImplemented
         return len(self) == len(other) and all(a is b or a == b for a, b in zip(self, other, strict=True))
@@ -207,38 +218,18 @@ class Trace(Sequence[Round]):
     def __reduce__(self) -> tuple[type[Trace], tuple[tuple[Round, ...]]]:
         return Trace, (tuple(self),)
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """int64 [R]; drafted positions of each round."""
-        return self.speculations.lengths
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """int32 [P]; the drafted tokens."""
-        return self.speculations.columns["tokens"]
+    lengths = property(attrgetter("speculations.lengths"))
+    firsts = property(attrgetter("speculations.firsts"))
+    round_index = property(attrgetter("speculations.round_index"))
+    judging_rows = property(attrgetter("speculations.judging_rows"))
+    tokens = property(attrgetter("speculations.whole.tokens"))  # int32 [P]; the drafted tokens
 
     @property
     def parents(self) -> np.ndarray:
         """int32 [P]; the preceding node, counted within its round; -1 for the prefix."""
         return self.speculations.columns["parents"]
 
-    @property
-    def firsts(self) -> np.ndarray:
-        """int64 [R]; the index of each round's first position."""
-        return self.speculations.firsts
-
-    @property
-    def round_index(self) -> np.ndarray:
-        """int64 [P]; the round of each position, from 0."""
-        return self.speculations.round_index
-
-    @property
-    def judging_rows(self) -> np.ndarray:
-        """int64 [P]; the index among all rows of the row that judges each position."""
-        return self.speculations.judging_rows
-
     def judged_as(self, verdicts: Verdicts) -> Trace:
-        """Return a copy with another rule's verdicts and the recorded decisions."""
         return Trace.of_columns(self.speculations, verdicts, self.recorded, self.text, self.timings)
 
     def settled_as(self, text: Settled) -> Trace:
@@ -290,8 +281,7 @@ class Trace(Sequence[Round]):
     def outcomes(self, text: Settled) -> np.ndarray:
         """Return `Round.outcomes` of every round with these decisions, as indices of `OUTCOMES`, int8 [P]."""
         codes, of_round = {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}, self.round_index
-        outcomes = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8)
-        kept = self.in_text(text)
+        outcomes, kept = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8), self.in_text(text)
         outcomes[kept] = np.where(self.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])[kept]
         judged_last = self.emits(text)[of_round] & (self.parents + 1 == text.rows[of_round])
         outcomes[judged_last & (self.places(judged_last) == 1)] = codes[Outcome.REJECTED]
@@ -300,36 +290,3 @@ class Trace(Sequence[Round]):
     @cached_property
     def _text_ends(self) -> list[int]:
         return [0, *np.cumsum(self.recorded.lengths).tolist()]
-
-    def _view(self, index: int) -> Round:
-        nodes, rows = self.speculations.places(index)
-        kept = tuple(np.flatnonzero(self.recorded.kept[nodes]).tolist())
-        text = self.text[self._text_ends[index] : self._text_ends[index + 1]].tolist()
-        return Round(
-            self.speculations[index],
-            self.verdicts.cut(nodes, rows),
-            Decision(kept, int(self.recorded.rows[index]), int(self.recorded.emitted[index])),
-            tuple(text),
-            Timing(*self.timings[index].tolist()),
-        )
-
-
-def _joined(parts: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns that all parts have, concatenated. `lengths`, int64 [R], are the numbers of nodes. Raises
-    BadInput if a column has a wrong length, or lists of different widths."""
-    joined: dict[str, np.ndarray] = {}
-    common = set(parts[0]).intersection(*parts) if parts else COLUMNS.keys()
-    for name, column in COLUMNS.items():
-        if name not in common:
-            continue
-        arrays = [part[name] for part in parts]
-        wanted = lengths if column.per is Per.NODE else lengths + 1
-        has = np.array([len(array) for array in arrays], np.int64)
-        if (has != wanted).any():
-            wrong = int(np.flatnonzero(has != wanted)[0])
-            raise EvidenceError(f"Round {wrong} has {has[wrong]} values of {name}; {wanted[wrong]} belong there.")
-        if len({array.shape[1:] for array in arrays}) > 1:
-            raise EvidenceError(f"The rounds have differently wide lists of {name}; a run has one width.")
-        shape = 0 if column.width == 1 else (0, len(Emission))
-        joined[name] = np.concatenate(arrays) if parts else np.zeros(shape, column.dtype)
-    return joined

@@ -55,7 +55,6 @@ class Ending:
 
     @classmethod
     def of(cls, settings: Settings, eos_ids: Iterable[int], pieces: Mapping[int, Piece]) -> Ending:
-        """Return the ending that these settings define."""
         return cls(frozenset(eos_ids), settings.max_new_tokens, tuple(map(str.encode, settings.stop)), pieces)
 
     def cut(self, tokens: Sequence[int], written: int, before: Sequence[int] = ()) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from mars_viz.escapes import markdown
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import decode_form, faults, library, navigation, share, tab_jobs, theme
-from mars_viz.ui.classroom.server_class import class_view
+from mars_viz.ui.classroom.rights import class_view
 from mars_viz.ui.compare import compare_words, page_state, saved_sweeps
 from mars_viz.ui.compare.page_state import Across, Comparison, line_up
 from mars_viz.ui.documents import draw, frame

@@ -7,14 +7,15 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
-from tests.factories import toy_run
+from mars_viz.components.session_cache import Memory, begun, recalled
 
-RUN = toy_run(max_new_tokens=20)
+
+def at(position: Any) -> Memory[None, Any]:
+    return Memory("", None, 0, position, position, position)
 
 
 def test_the_readers_move_holds_until_the_page_asks_for_another():
-    where = PositionSync.begin(3)
+    where = at(3)
     for requested, reported, position, sent, turn in (
         (3, 7, 7, 3, 0),
         (7, 9, 9, 3, 0),  # the page is one report behind
@@ -32,7 +33,7 @@ def test_a_page_may_feed_back_one_part_alone():
         dial: float
         selected: int | None
 
-    where = PositionSync.begin(Place(0.9, None))
+    where = at(Place(0.9, None))
     for before, dial in ((0.9, 0.5), (0.5, 0.7), (0.7, 0.9)):  # the reader moves; the page never asks for a token
         where.settle(Place(before, None), reported=Place(dial, 24))
         assert (where.stands, where.turn) == (Place(dial, 24), 0)
@@ -41,16 +42,11 @@ def test_a_page_may_feed_back_one_part_alone():
 
 
 def test_a_report_that_comes_with_other_contents_is_not_lost():
-    where = PositionSync.begin(3)
-    rested = where.renewed(3, reported=7)
-    assert (rested.stands, rested.sent, rested.turn) == (7, 7, 1)
-    rested.settle(3, reported=None)  # the page is one report behind
-    assert (rested.stands, rested.turn) == (7, 1)
-    home = PositionSync.begin(3).renewed(4, reported=7)  # the requested position moved with the contents
-    home.settle(4, reported=None)
-    assert (home.stands, home.turn) == (7, 1)
+    where = at(3)
+    assert where.renew(3, reported=7) == 7
+    assert at(3).renew(4, reported=7) == 7  # the requested position moved with the contents
     where.settle(3, reported=7)
-    assert where.renewed(7, reported=7).sent == 7 and where.renewed(1, reported=7).sent == 1
+    assert where.renew(7, reported=7) == 7 and where.renew(1, reported=7) == 1
 
 
 def test_a_tab_remembers_the_last_two_and_hears_no_report_of_an_earlier_turn(monkeypatch):
@@ -58,7 +54,7 @@ def test_a_tab_remembers_the_last_two_and_hears_no_report_of_an_earlier_turn(mon
     monkeypatch.setattr(st, "session_state", session)
 
     def shown(key: str) -> Memory[str, int]:
-        return recalled("kind", key) or begun("kind", key, f"run {key}", key, PositionSync.begin(0))
+        return recalled("kind", key) or begun("kind", key, f"run {key}", key, 0)
 
     told: list[str] = []
     for key in "abacab":  # c makes it forget b, and then b starts again
@@ -69,5 +65,5 @@ def test_a_tab_remembers_the_last_two_and_hears_no_report_of_an_earlier_turn(mon
         told.append(memory.revision)
     session["element"] = {"position": {"revision": memory.revision, "frame": 4}}
     assert memory.reported("element") == session["element"]["position"]
-    memory.where.settle(1, None)
+    memory.settle(1, None)
     assert memory.reported("element") is None and memory.reported("nothing") is None

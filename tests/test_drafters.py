@@ -155,6 +155,7 @@ def test_two_drafters_take_turns_and_each_token_names_its_own(tmp_path: Path) ->
     assert [set(each.drafted_by.tolist()) for each in drafts] == [{0}, {1}]
     assert (drafts[0].q == 1).all()
     assert drafts[0].tokens.tolist() == list(NgramDrafter(4, CPU, 3).continued(prefixes[0], 4))
+    assert mixed.opened(settings)[1].spent is None  # so that costs are measured on a text without matches
     (alone,) = load_backend(device="cpu", dtype="float32").speculator(settings).speculate(prefixes[1:])
     for name in ("tokens", "q", "draft_logits", "kl_pq"):
         np.testing.assert_allclose(getattr(drafts[1], name), getattr(alone.speculation, name), atol=1e-4)

@@ -31,7 +31,7 @@ from mars_viz.figures.svg import token_bars
 from mars_viz.race import RaceStore, load_race, save_race
 from mars_viz.run import Run
 from mars_viz.runfiles import codec, unpacked
-from mars_viz.runfiles.tables import TABLES, from_bytes, to_bytes
+from mars_viz.runfiles.codec import TABLES, from_bytes, to_bytes
 from mars_viz.ui.gallery import to_be_seen
 from tests.factories import toy_run
 from tests.test_race import toy_race

@@ -21,9 +21,8 @@ from mars_viz.run import Run
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.model_process import pickled
 from mars_viz.ui.jobs.models import Models
-from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.jobs.worker import Worker, pickled
 from mars_viz.ui.lessons import LESSONS, base, ratio, theta
 from mars_viz.ui.lessons.base import LessonView, fitted
 from mars_viz.ui.links import from_parameters, to_parameters
@@ -84,7 +83,9 @@ def test_counts_of_the_shift_and_texts_of_the_dial_are_those_of_the_run(folder):
     for name, told in zip(ratio.COMPARED, figure["rules"], strict=True):
         asked = ruling(opinion(RULES[name], run), own_dial(run, RULES[name]))
         for c in (-40, -8, 0, 3, 40):
-            assert told["changes"][c + figure["reach"]] == np.count_nonzero(changed(asked, moved(run, float(c))))
+            assert told["changes"][c + figure["reach"]] == np.count_nonzero(
+                changed(asked, moved(run.trace.speculations, float(c)))
+            )
     figure, run = element(opened(lesson="6", run="a-greedy"))["figure"], read(folder / "a-greedy")
     assert len(figure["segments"]) > 1 and figure["prompt"] == run.prompt and figure["segments"][-1]["other"] == ""
     for told in figure["segments"]:

@@ -26,7 +26,7 @@ from mars_viz.runstore import RunStore
 from mars_viz.speculators.names import pair_named
 from mars_viz.ui import models_form, tab_jobs
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.jobs.decode_job import Ways, decode_job
+from mars_viz.ui.jobs.tasks import Ways, decode_job
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.live import LiveView, Show
 from mars_viz.ui.session import KEY

@@ -21,8 +21,8 @@ from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import live, models_form, navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import models as job_models
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import Decoded, Raced, Ways, race_job
 from mars_viz.ui.jobs.models import Device, Events, Job, JobState, Models, Progress, Rank, Status
+from mars_viz.ui.jobs.tasks import Decoded, Raced, Ways, race_job
 from mars_viz.ui.jobs.worker import Worker
 from tests.factories import until
 from tests.sweep_cases import COSTS

@@ -26,11 +26,10 @@ from mars_viz.exploration import MapProgress as Mapped
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.ui import live, tab_jobs
-from mars_viz.ui.jobs import decode_job, models, tasks
-from mars_viz.ui.jobs.decode_job import Decoded, Ways, map_job, walk_job
-from mars_viz.ui.jobs.model_process import EXPENDABLE, GIVEN_UP, MODEST, ModelProcess, pickled
+from mars_viz.ui.jobs import models, tasks
 from mars_viz.ui.jobs.models import FAULT, LEFT, Job, JobState, Models, Progress, Status, nothing
-from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.jobs.tasks import Decoded, Ways, decode_job, map_job, walk_job
+from mars_viz.ui.jobs.worker import EXPENDABLE, GIVEN_UP, MODEST, ModelProcess, Worker, pickled
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 from tests.engine_toys import Seen, blind, held, look, steps, toys, wait
@@ -158,7 +157,7 @@ def test_a_walk_of_a_stored_run_is_pickled_without_it(tmp_path):
 def test_a_killed_decode_keeps_its_rounds_as_interrupted(tmp_path):
     engine, store = ModelProcess(toys), RunStore(tmp_path)
     worker = Worker(engine)
-    job = decode_job.decode_job("hold", Settings(), Ways(held, store=store))
+    job = decode_job("hold", Settings(), Ways(held, store=store))
     worker.submit(job)
     until(lambda: job.progress.so_far is not None and (runs := store.list()) and runs[0].facts and runs[0].facts.tokens)
     assert store.list()[0].standing is RunStatus.GROWING
@@ -174,8 +173,9 @@ def test_a_killed_decode_keeps_its_rounds_as_interrupted(tmp_path):
 def test_the_process_ends_with_its_killed_parent():
     script = """
 import time
-from mars_viz.ui.jobs.model_process import ModelProcess
-from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.jobs.worker import ModelProcess
+from mars_viz.ui.jobs.tasks import Decoded, Ways, decode_job, map_job, walk_job
+from mars_viz.ui.jobs.worker import EXPENDABLE, GIVEN_UP, MODEST, ModelProcess, Worker, pickled
 from tests.engine_toys import toys, wait
 job = wait()
 Worker(ModelProcess(toys)).submit(job)
@@ -192,8 +192,8 @@ time.sleep(600)
 
 def test_a_run_is_sent_while_it_grows():
     run, heard = toy_run(max_new_tokens=60), []
-    job = decode_job.decode_job("grow", run.settings, Ways(lambda *asked: ToyRecorder(run, "grow")))
-    toys().run(job, lambda **news: heard.append(pickle.loads(pickled(news))))
+    job = decode_job("grow", run.settings, Ways(lambda *asked: ToyRecorder(run, "grow")))
+    toys().serve(job, lambda **news: heard.append(pickle.loads(pickled(news))))
     sent = [each["so_far"] for each in heard if "so_far" in each]
     assert len(sent[0].rounds) == 1 and len(sent) <= len(run.rounds)
     assert sent[-1].token_ids == run.token_ids and sent[-1].text == run.text
@@ -256,7 +256,7 @@ class Asked:
         self.ways = Ways(record, chart, store)
 
     def submit(self, prompt: str = "Hello") -> Job[Decoded]:
-        job = decode_job.decode_job(prompt, Settings(), self.ways)
+        job = decode_job(prompt, Settings(), self.ways)
         self.worker.submit(job)
         return job
 
@@ -376,7 +376,7 @@ def test_a_run_is_readable_before_its_map_is_complete_and_after_it_is_stopped_or
 
 
 def test_a_map_stops_after_its_time_is_continued_on_request_and_shown_if_not_stored(tmp_path, monkeypatch):
-    monkeypatch.setattr(decode_job, "MAPPING_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "MAPPING_SECONDS", 0.0)
     monkeypatch.setattr(models, "TURN", 0.0)
     mapped: list[Run] = []
     asked = Asked(chart=lambda pair, run: mapped.append(run) or Chart(run), store=RunStore(tmp_path))
@@ -384,7 +384,7 @@ def test_a_map_stops_after_its_time_is_continued_on_request_and_shown_if_not_sto
     assert (progress.state, progress.error, progress.exact) == (JobState.DONE, "", 1 / 3)
     kept = read(tmp_path / progress.saved)
     assert kept.dial_map is not None
-    monkeypatch.setattr(decode_job, "MAPPING_SECONDS", 60.0)
+    monkeypatch.setattr(tasks, "MAPPING_SECONDS", 60.0)
     more = map_job(kept, progress.saved, asked.ways)
     asked.worker.submit(more)
     assert finished(more).exact == 1 and mapped[1] is kept and more.progress.saved == progress.saved
@@ -424,7 +424,7 @@ def minded(tab: Tab, grace: float, script: Script, store: RunStore | None = None
     models = Models(lambda choice, tell: object())
     worker = Worker(models, visitor=lambda: ("anna", lambda: tab.there), grace=grace)
     ways = Ways(lambda pair, prompt, settings: script, store=store)
-    return worker, [decode_job.decode_job("Hello", Settings(), ways) for _ in range(2)]
+    return worker, [decode_job("Hello", Settings(), ways) for _ in range(2)]
 
 
 def test_jobs_whose_session_has_ended_are_cancelled_after_the_grace_and_kept(tmp_path):
@@ -456,7 +456,7 @@ def test_jobs_go_on_while_one_of_their_sessions_is_connected_and_long_ones_witho
     there, here = {"teacher": True, "pupil": True}, ["teacher"]
     models, script = Models(lambda choice, tell: object()), Script(steps=0)
     worker = Worker(models, visitor=lambda: (here[0], lambda name=here[0]: there[name]), grace=0.0)
-    job = decode_job.decode_job("Hello", Settings(), Ways(lambda pair, prompt, settings: script))
+    job = decode_job("Hello", Settings(), Ways(lambda pair, prompt, settings: script))
     worker.submit(job)
     here[:] = ["pupil"]
     worker.join(job)

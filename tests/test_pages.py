@@ -24,8 +24,8 @@ from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
 from mars_viz.ui import explore, links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.jobs.models import CHAT, OTHER_DRAFTERS, Models, at_hand
+from mars_viz.ui.jobs.tasks import Ways
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View, fitted
 from mars_viz.ui.session import Session

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.analysis.rulings import changed, moved, opinion, ruling, shifted
+from mars_viz.analysis.rulings import changed, moved, opinion, ruling
 from mars_viz.errors import BadInput
 from mars_viz.exploration import Stand, Together, known_answers, mapped, walk_together, walkers_of
 from mars_viz.records import COLUMNS, Outcome, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
+from mars_viz.trace import Speculations
 from mars_viz.ui import library, navigation, tab_jobs
 from mars_viz.ui import rules_page as rule_words
 from mars_viz.ui.jobs.models import Models
@@ -280,7 +281,7 @@ def test_a_shift_is_the_evidence_of_shifted_logits(seed, c, temperature, top_k):
     target, drafter = (rng.integers(-20, 40, (rows, 24)) / 8 for rows in (5, 4))  # sums of eighths are exact
     tokens = [int(token) for token in rng.integers(0, 24, 4)]
     kept = {"temperature": temperature, "top_k": top_k, "seed": seed}
-    ours = shifted(make_speculation(target, drafter, tokens, **kept), c)
+    ours = moved(Speculations.of([make_speculation(target, drafter, tokens, **kept)]), c)[0]
     wanted = make_speculation(target + c, drafter, tokens, **kept)
     for field in COLUMNS.values():
         got, expected = getattr(ours, field.name), getattr(wanted, field.name)
@@ -292,7 +293,7 @@ def test_only_rules_that_read_a_ratio_of_logits_change(temperature):
     run = toy_run(temperature=temperature, vocabulary=64, max_new_tokens=150)
     for name, rule in RULES.items():
         asked = ruling(opinion(rule, run))
-        counts = [np.count_nonzero(changed(asked, moved(run, c))) for c in (-40.0, 0.0, 11.3)]
+        counts = [np.count_nonzero(changed(asked, moved(run.trace.speculations, c))) for c in (-40.0, 0.0, 11.3)]
         assert counts[1] == 0, name
         assert not temperature or (max(counts) > 0) == (name in RATIO_RULES), name
         assert temperature or name in RATIO_RULES or counts == [0] * 3, name
@@ -301,6 +302,6 @@ def test_only_rules_that_read_a_ratio_of_logits_change(temperature):
 def test_mars_by_hand():
     """Ratios .95, .8 and .92 where z1 is 10, and one below 0; the dial stands at .9."""
     asked = ruling(opinion(RULES["mars"], small_run()), 0.9)
-    up, down = (np.flatnonzero(changed(asked, moved(small_run(), c))).tolist() for c in (20.0, -5.0))
+    up, down = (np.flatnonzero(changed(asked, moved(small_run().trace.speculations, c))).tolist() for c in (20.0, -5.0))
     assert up == [3, 5]  # 8/10 becomes 28/30, and -1 and -2 become 19 and 18
     assert down == [1, 6]  # 9.5/10 becomes 4.5/5, which is not above, and 9.2/10 4.2/5

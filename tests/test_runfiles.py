@@ -20,7 +20,7 @@ from mars_viz.exploration import Budget, mapped
 from mars_viz.records import Timing
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import codec, manifest, tables
+from mars_viz.runfiles import codec, manifest
 from mars_viz.runstore import list_runs
 from mars_viz.trace import Trace
 
@@ -55,10 +55,10 @@ def signed(files: Mapping[str, bytes], **changes: bytes) -> dict[str, bytes]:
 
 
 def edited(files: Mapping[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None]) -> dict[str, bytes]:
-    read = tables.from_bytes(table, files[f"{table}.parquet"], 10_000)
+    read = codec.from_bytes(table, files[f"{table}.parquet"], 10_000)
     columns = {name: values.copy() for name, values in read.items()}
     edit(columns)
-    return signed(files, **{table: tables.to_bytes(table, columns)})
+    return signed(files, **{table: codec.to_bytes(table, columns)})
 
 
 def described(files: Mapping[str, bytes], changes: Mapping[str, object]) -> dict[str, bytes]:
@@ -319,12 +319,12 @@ def test_the_map_of_another_run_is_refused(charted):
 
 def test_tables_beyond_any_memory_are_refused(files, charted_files, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(BadInput, match="far more prefixes"):
-        patched.setattr(tables, "MAX_PREFIXES", 50)
+        patched.setattr(codec, "MAX_PREFIXES", 50)
         codec.decode(charted_files)
     monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
     for limit in ("MAX_VALUES", "MAX_BYTES"):
         with monkeypatch.context() as patched, pytest.raises(BadInput, match="far larger"):
-            patched.setattr(tables, limit, 10)
+            patched.setattr(codec, limit, 10)
             codec.decode(files)
 
 

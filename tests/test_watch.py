@@ -104,7 +104,7 @@ def test_a_server_that_speculates_as_we_do(pair, ours):
     assert [each.estimate for each in found.served.positions] == pytest.approx(reached)
     found = watched(pair, Speculating(pair, level="summary"), PROMPTS[:2], tokens=12)
     assert found.accepts is Accepts.SAME and "--per-request" in found.findings[0]
-    assert not any(each.tells_rounds for each in found.prompts) and found.served == found.here
+    assert all(each.served.in_rounds is None for each in found.prompts) and found.served == found.here
 
 
 def test_rounds_without_a_draft_are_no_steps_of_the_server(trigram):

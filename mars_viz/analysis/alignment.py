@@ -97,8 +97,9 @@ def align(left: Written, right: Written, unit: Unit) -> Alignment:
     again = _met_again(contents[0][prefix:], contents[1][prefix:], unit)
     shared = [*[(0, 0, prefix)] * (prefix > 0), *((prefix + a, prefix + b, size) for a, b, size in again)]
     starts = places[0][list(left.starts)].tolist(), places[1][list(right.starts)].tolist()
-    ours = _side(places[0], prefix, [(a, a + size) for a, _, size in shared], _partners(*starts))
-    theirs = _side(places[1], prefix, [(b, b + size) for _, b, size in shared], _partners(*starts[::-1]))
+    index = [{start: round_ for round_, start in enumerate(each)} for each in starts]
+    ours = _side(places[0], prefix, [(a, a + size) for a, _, size in shared], list(map(index[1].get, starts[0])))
+    theirs = _side(places[1], prefix, [(b, b + size) for _, b, size in shared], list(map(index[0].get, starts[1])))
     return Alignment(unit, prefix, first is None, tuple(shared), ours, theirs)
 
 
@@ -140,12 +141,6 @@ def _side(places: np.ndarray, prefix: int, shared: Sequence[tuple[int, int]], pa
     return Side(common, int(parting[0]) if len(parting) else None, partners)
 
 
-def _partners(starts: Sequence[int], others: Sequence[int]) -> list[int | None]:
-    """Return the index of each start among the others, None if it is not there."""
-    index = {start: place for place, start in enumerate(others)}
-    return [index.get(start) for start in starts]
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One number of two runs."""
@@ -159,7 +154,6 @@ class Difference:
 
     @property
     def change(self) -> float:
-        """right - left."""
         return self.right - self.left
 
 

@@ -78,7 +78,6 @@ class DrafterCheck:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Sentences about problems and their causes."""
         first, second = self.depths[0].true_features.estimate, self.depths[1] if len(self.depths) > 1 else None
         findings = []
         if self.better is not None:
@@ -121,33 +120,22 @@ class DrafterCheck:
 
     @property
     def blocks(self) -> list[Block]:
-        """The findings, with the numbers that they are about."""
         depths = [(str(each.depth), each.true_features.percent, each.own_states.percent) for each in self.depths]
         sound = self.findings == (NOTHING,)
         least, most = map(number, self.contexts)
+        remarks = [
+            f"{counted(self.drafts, 'draft')} of {self.drafter} along {counted(self.texts, 'text')} that {self.target} "
+            f"wrote by itself, after {least} to {most} tokens (a larger --tokens looks further). True features show "
+            "what the drafter has learnt, its own states what becomes of that while it drafts.",
+            f"Its vocabulary holds {self.coverage.percent} of the target's probability there, and the target's best "
+            f"token at {self.best_held.percent} of the positions. Measured; 95 % intervals, drawn by text.",
+        ]
+        if sound:
+            remarks.append("If a server accepts less of its drafts, mars-viz watch finds the first difference.")
         return [
             *(Sentence(finding, small=sound) for finding in self.findings),
             Table(("depth", "true features", "its own states"), depths, "drafter-depths", "Agreement by depth"),
-            Sentence(
-                f"{counted(self.drafts, 'draft')} of {self.drafter} along {counted(self.texts, 'text')} that "
-                f"{self.target} wrote by itself, after {least} to {most} tokens (a larger --tokens looks further). "
-                "True features show what the drafter has learnt, its own states what becomes of that while it drafts.",
-                small=True,
-            ),
-            Sentence(
-                f"Its vocabulary holds {self.coverage.percent} of the target's probability there, and the target's "
-                f"best token at {self.best_held.percent} of the positions. Measured; 95 % intervals, drawn by text.",
-                small=True,
-            ),
-            *(
-                [
-                    Sentence(
-                        "If a server accepts less of its drafts, mars-viz watch finds the first difference.", small=True
-                    )
-                ]
-                if sound
-                else []
-            ),
+            *(Sentence(remark, small=True) for remark in remarks),
         ]
 
 
@@ -228,13 +216,7 @@ class RoundDifference:
 
     @property
     def tie(self) -> bool:
-        """True if the logits are within rounding."""
         return self.gap is not None and self.gap <= ROUNDING
-
-
-def accepted_in_rounds(counts: AcceptanceCounts) -> list[int] | None:
-    """Return the accepted tokens of each round; None if an engine reported only their histogram."""
-    return counts.accepted.tolist() if counts.ordered or not counts.steps else None
 
 
 def first_difference(
@@ -245,11 +227,20 @@ def first_difference(
     `alone` is our round of the token that the engine's prefill writes, `ours` are the rounds after it; `tokens` is the
     engine's text. If its rounds are unknown, only texts are compared.
     """
-    accepted, rounds = accepted_in_rounds(counts), sum(len(each.speculation) > 0 for each in ours)
+    accepted, rounds = counts.in_rounds, sum(len(each.speculation) > 0 for each in ours)
+
+    def other_text(round_: Round, depth: int, other: int, kept: tuple[int, int] = (0, 0)) -> RoundDifference:
+        about, token = round_.speculation, round_.token_ids[depth]
+        gap = distance(about.top_ids[depth], about.top_logits[depth], token, other)
+        relaxed = depth < min(kept[0], len(about)) and int(about.tokens[depth]) == other
+        what = Differs.RELAXED if relaxed else Differs.TEXT
+        return RoundDifference(prompt, number, position + depth, what, kept, (token, other), gap, depth)
+
+    position, number = 0, -1
     if not tokens:
-        return RoundDifference(prompt, -1, 0, Differs.END, (0, rounds))
+        return RoundDifference(prompt, number, position, Differs.END, (0, rounds))
     if alone.token_ids[0] != tokens[0]:
-        return _other_text(prompt, -1, 0, alone, 0, tokens[0], (0, 0))
+        return other_text(alone, 0, tokens[0])
     position, number, steps = 1, 0, iter(accepted or ())
     for round_ in ours:
         kept = len(round_.decision.kept)
@@ -258,10 +249,11 @@ def first_difference(
             break
         for depth, (token, other) in enumerate(zip(round_.token_ids, tokens[position:], strict=False)):
             if token != other:
-                return _other_text(prompt, number, position + depth, round_, depth, other, (its, kept))
+                return other_text(round_, depth, other, (its, kept))
         if its != kept:
             drafted = len(round_.speculation) if counts.drafted is None else int(counts.drafted[number])
-            return _other_draft(prompt, number, position + min(its, kept), round_, (its, kept), drafted)
+            what, about = _other_draft(round_, its, drafted)
+            return RoundDifference(prompt, number, position + min(its, kept), what, (its, kept), *about, min(its, kept))
         position, number = position + len(round_.token_ids), number + (len(round_.speculation) > 0)
     its = rounds if accepted is None else len(accepted)
     if its != rounds or position != len(tokens):
@@ -275,29 +267,17 @@ def distance(ids: np.ndarray, logits: np.ndarray, token: int, other: int) -> flo
     return abs(by_token[token] - by_token[other]) if token in by_token and other in by_token else None
 
 
-def _other_text(
-    prompt: int, number: int, position: int, round_: Round, depth: int, other: int, accepted: tuple[int, int]
-) -> RoundDifference:
-    """Return the difference for another written token, with the distance of our target's logits of the two."""
-    about, token = round_.speculation, round_.token_ids[depth]
-    gap = distance(about.top_ids[depth], about.top_logits[depth], token, other)
-    kept = depth < min(accepted[0], len(about)) and int(about.tokens[depth]) == other
-    what = Differs.RELAXED if kept else Differs.TEXT
-    return RoundDifference(prompt, number, position, what, accepted, (token, other), gap, depth)
-
-
-def _other_draft(
-    prompt: int, number: int, position: int, round_: Round, accepted: tuple[int, int], drafted: int
-) -> RoundDifference:
-    """Return the difference for another draft of the same text, with the distance of our drafter's logits of the two.
-    If the engine accepted more, it drafted the written token."""
-    about, depth = round_.speculation, min(accepted)
+def _other_draft(round_: Round, its: int, drafted: int) -> tuple[Differs, tuple[tuple[int, ...], float | None]]:
+    """Return the kind of a difference between drafts of one text, with both tokens and the distance of our drafter's
+    logits of them. `its` tokens of `drafted` were accepted; if that is more than here, it drafted the written token."""
+    about, kept = round_.speculation, len(round_.decision.kept)
+    depth = min(its, kept)
     if depth in (len(about), drafted):
-        return RoundDifference(prompt, number, position, Differs.LENGTH, accepted, depth=depth)
+        return Differs.LENGTH, ((), None)
     token, best = int(about.tokens[depth]), about.draft_ids[depth].tolist()
-    others = [round_.decision.emitted] if accepted[0] > accepted[1] else best[1:2]
+    others = [round_.decision.emitted] if its > kept else best[1:2]
     gap = distance(about.draft_ids[depth], about.draft_logits[depth], token, others[0]) if others else None
-    return RoundDifference(prompt, number, position, Differs.DRAFT, accepted, (token, *others), gap, depth)
+    return Differs.DRAFT, ((token, *others), gap)
 
 
 NEAR = 0.25
@@ -321,13 +301,7 @@ class WatchedPrompt:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the server's text."""
         return self.served.completion_tokens or 0
-
-    @property
-    def tells_rounds(self) -> bool:
-        """False if the server reports only sums."""
-        return accepted_in_rounds(self.served) is not None
 
 
 def tau_of(counts: AcceptanceCounts) -> tuple[int, int]:
@@ -384,7 +358,6 @@ class ServerWatch:
 
     @property
     def served(self) -> ServedAcceptance:
-        """The server's acceptance."""
         return ServedAcceptance.of([each.served for each in self.prompts])
 
     @property
@@ -412,7 +385,6 @@ class ServerWatch:
 
     @property
     def accepts(self) -> Accepts:
-        """The comparison in one value."""
         apart = self.apart
         if apart is None:
             return Accepts.OPEN
@@ -424,7 +396,6 @@ class ServerWatch:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
         ours = self.here
         if ours is None:
             return (
@@ -445,10 +416,8 @@ class ServerWatch:
 
     @property
     def blocks(self) -> list[Block]:
-        """Numbers of both sides with their intervals over prompts, the verdict and the findings."""
         sides = [side for side in (self.served, self.here) if side is not None]
-        rows = [("τ", *(side.tau.words for side in sides))]
-        rows.append(("acceptance rate", *(side.rate.percent for side in sides)))
+        rows = [("τ", *(side.tau.words for side in sides)), ("acceptance rate", *(side.rate.percent for side in sides))]
         for index in range(len(sides[0].positions)):
             each = (side.positions[index].percent if index < len(side.positions) else "" for side in sides)
             rows.append((f"position {index + 1}", *each))
@@ -466,27 +435,21 @@ class ServerWatch:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Sentences about causes."""
         findings = []
         if not self._tells_rounds:
             findings.append("It reports no rounds; --per-request-spec-decode-metrics detailed makes it report them.")
         if self.gamma_here not in (0, self.gamma):
-            findings.append(
-                f"It drafts {self.gamma} tokens in a round, and {self.gamma_here} are drafted here (--gamma)."
-            )
-        if not self.target:
-            return tuple(findings)
+            here = f"and {self.gamma_here} are drafted here (--gamma)."
+            findings.append(f"It drafts {self.gamma} tokens in a round, {here}")
         alike: dict[Differs, list[RoundDifference]] = {}
         for each in self.differences:
             alike.setdefault(Differs.TEXT if each.what is Differs.RELAXED else each.what, []).append(each)
-        return (
-            *findings,
-            *(f"In {counted(len(those), 'prompt')} {_cause(those, self.dtype)}" for those in alike.values()),
-        )
+        findings += [f"In {counted(len(those), 'prompt')} {_cause(those, self.dtype)}" for those in alike.values()]
+        return tuple(findings)
 
     @property
     def _tells_rounds(self) -> bool:
-        return all(each.tells_rounds for each in self.prompts)
+        return all(each.served.in_rounds is not None for each in self.prompts)
 
 
 def place(difference: RoundDifference) -> str:
@@ -591,7 +554,6 @@ class ServerCheck:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
         if self.verdict is Verdict.OPEN:
             return f"Whether it runs {self.reference} is {Verdict.OPEN.value}; give more prompts, or longer texts."
         if self.verdict is Verdict.OTHER:
@@ -600,7 +562,6 @@ class ServerCheck:
 
     @property
     def blocks(self) -> list[Block]:
-        """The numbers and the verdict."""
         away = self.distance
         return [
             Sentence(

@@ -44,15 +44,11 @@ class AcceptanceCounts:
 
     def __post_init__(self) -> None:
         """Raise BadInput for counts that contradict each other."""
-        accepted = self.accepted
+        accepted, total = self.accepted, self.drafted_total
         most = np.full(len(accepted), self.gamma) if self.drafted is None else self.drafted
-        if (
-            len(most) != len(accepted)
-            or not np.all((accepted >= 0) & (accepted <= most) & (most <= self.gamma))
-            or not int(accepted.sum()) <= self.drafted_total <= int(most.sum())
-            or (self.drafted is not None and int(most.sum()) != self.drafted_total)
-            or (self.completion_tokens or 0) < 0
-        ):
+        fits = len(most) == len(accepted) and bool(np.all((accepted >= 0) & (accepted <= most) & (most <= self.gamma)))
+        sums_fit = int(accepted.sum()) <= total <= int(most.sum()) and (self.drafted is None or total == most.sum())
+        if not fits or not sums_fit or (self.completion_tokens or 0) < 0:
             raise RunFileError(CONTRADICTORY.format(self.name))
 
     @classmethod
@@ -69,6 +65,11 @@ class AcceptanceCounts:
     def steps(self) -> int:
         """Number of target passes, including those without a draft."""
         return len(self.accepted)
+
+    @property
+    def in_rounds(self) -> list[int] | None:
+        """The accepted tokens of each step; None if only their histogram is known."""
+        return self.accepted.tolist() if self.ordered or not self.steps else None
 
     @property
     def drafts(self) -> int:
@@ -249,8 +250,7 @@ DEFINITIONS = tuple(_definitions())  # in the order of the table
 _POSITIONS = ("unconditional", "conditional", "joint")
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(NamedTuple):
     """Uncertainty of a figure."""
 
     interval: Interval | None  # None if there is no interval
@@ -280,42 +280,27 @@ def acceptance_table(
     if not pool:
         raise SettingError("There is no run to describe. Choose at least one.")
     each, by_position = totals_of(pool), dict(zip(_POSITIONS, position_rates(pool), strict=True))
-    summed, rows = any(request.summed for request in pool), []
+    summed, had = any(request.summed for request in pool), each.steps != 0
     why = "counters are sums over requests" if summed else "a single request has none" if len(pool) == 1 else ""
+
+    def figure(formula: Formula | None, pooling: Pooling) -> tuple[float, Within]:
+        """Return one figure of all requests, and its uncertainty."""
+        if formula is None:
+            return math.nan, Within(None)
+        if pooling is Pooling.POOLED:
+            statistic, columns = lambda *sums: formula(Totals(*sums)), tuple(each)
+        else:  # a mean over the requests that had a step: engines report nothing for the others
+            statistic, columns = divided, (np.where(had, formula(each), 0.0), had.astype(np.float64))
+        value = math.nan if summed and pooling is Pooling.MEAN else float(statistic(*(each.sum() for each in columns)))
+        if why:
+            return value, Within(None, why)
+        found = interval(statistic, *columns, how=how, units=units)
+        unknown = math.isnan(found.low)
+        return value, Within(None, "of some requests it is not known, or not defined") if unknown else Within(found)
+
+    rows = []
     for of in DEFINITIONS:
-        known = not (summed and of.pooling is Pooling.MEAN)  # which sums over requests do not give
-        rows.append(
-            EngineRow(
-                of,
-                length=_together(of, of.length if known else None, each),
-                rate=_together(of, of.rate if known else None, each),
-                length_within=_within(of, of.length, each, why, units, how),
-                rate_within=_within(of, of.rate, each, why, units, how),
-                **{name: rates if name in of.by_position else None for name, rates in by_position.items()},
-            )
-        )
+        (length, length_within), (rate, rate_within) = figure(of.length, of.pooling), figure(of.rate, of.pooling)
+        positions = {name: rates if name in of.by_position else None for name, rates in by_position.items()}
+        rows.append(EngineRow(of, length, rate, length_within=length_within, rate_within=rate_within, **positions))
     return tuple(rows)
-
-
-def _together(definition: Definition, formula: Formula | None, each: Totals) -> float:
-    """Return the figure of all requests, pooled as in the definition."""
-    if formula is None:
-        return math.nan
-    if definition.pooling is Pooling.POOLED:
-        return float(formula(Totals(*(column.sum() for column in each))))
-    counted = formula(each)[each.steps != 0]  # engines report nothing for requests that had no step
-    return float(counted.sum() / len(counted)) if len(counted) else math.nan
-
-
-def _within(
-    of: Definition, formula: Formula | None, each: Totals, why: str, units: np.ndarray | None, how: Bootstrap
-) -> Within:
-    """Return the uncertainty of a definition's figure over requests; `why` is a reason against any interval."""
-    if formula is None or why:
-        return Within(None, why if formula else "")
-    if of.pooling is Pooling.POOLED:
-        found = interval(lambda *sums: formula(Totals(*sums)), *each, how=how, units=units)
-    else:  # a mean over the requests that had a step
-        had = each.steps != 0
-        found = interval(divided, np.where(had, formula(each), 0.0), had.astype(np.float64), how=how, units=units)
-    return Within(None, "of some requests it is not known, or not defined") if math.isnan(found.low) else Within(found)

@@ -27,14 +27,10 @@ def expected_tokens(alpha: np.ndarray | float, gamma: int) -> np.ndarray:
 
 
 def round_cost(gamma: int, c: float) -> float:
-    """Return γc + 1: a round's drafting and pass in passes of the target. Assumes that a pass over γ + 1 positions
-    costs as much as one over a single position."""
+    """Return γc + 1: a round's drafting and pass in passes of the target, so that `expected_tokens` over it is the
+    speed-up (theorem 3.8 of the paper). Assumes that a pass over γ + 1 positions costs as much as one over a single
+    position."""
     return gamma * c + 1
-
-
-def expected_speed_up(alpha: np.ndarray | float, gamma: int, c: float) -> np.ndarray:
-    """Return (1 - α^(γ+1)) / ((1 - α)(γc + 1)), the speed-up over the target alone (theorem 3.8 of the paper)."""
-    return np.asarray(expected_tokens(alpha, gamma) / round_cost(gamma, c))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,6 @@ class Gain:
 
     @property
     def timed(self) -> bool:
-        """True if the run has timings."""
         return bool(np.isfinite(self.c))
 
 

@@ -27,7 +27,10 @@ from mars_viz.words import counted, exact_setting, number
 
 
 def settled_text(run: Run, trace: Trace, dial: float | None) -> Settled:
-    """Return the text of the run's blocks, judged by any rule at a dial value; None for a rule without a dial."""
+    """Return the text of the run's blocks, judged by any rule at a dial value; None for a rule without a dial.
+
+    A block is cut one by one if it is the last, keeps a token that ends the text, or if there are stop strings.
+    """
     settled, recorded = trace.settled(dial), run.trace
     if not len(recorded):
         return settled
@@ -37,7 +40,8 @@ def settled_text(run: Run, trace: Trace, dial: float | None) -> Settled:
     ending, text, last = ending_of(run), run.token_ids, len(recorded) - 1
     boundless = replace(ending, limit=sys.maxsize)
     begins = np.cumsum(recorded.recorded.lengths) - recorded.recorded.lengths
-    for place in asked_one_by_one(run, settled):
+    ended = recorded.round_index[settled.kept & np.isin(recorded.tokens, [*ending.eos_ids])]
+    for place in range(last + 1) if ending.stop else np.union1d(ended, [last]).tolist():
         begin = int(begins[place])
         block = tokens[ends[place] - whole[place] : ends[place]].tolist()
         if place < last:
@@ -66,16 +70,6 @@ def first_to_differ(run: Run, ours: Settled, theirs: Settled) -> tuple[int, bool
     return before + place, bool(place < min(ours.lengths[block], theirs.lengths[block]))
 
 
-def asked_one_by_one(run: Run, settled: Settled) -> list[int]:
-    """Return the blocks whose ends need a check: all if there are stop strings, otherwise those with a kept token that
-    ends the text, and the last one, which the length limit may cut."""
-    ending = ending_of(run)
-    if ending.stop:
-        return list(range(len(run.trace)))
-    blocks = run.trace.round_index[settled.kept & np.isin(run.trace.tokens, [*ending.eos_ids])]
-    return np.union1d(blocks, [len(run.trace) - 1]).tolist()
-
-
 class Basis(Enum):
     """Basis of a number."""
 
@@ -84,7 +78,6 @@ class Basis(Enum):
 
     @property
     def words(self) -> str:
-        """A line for figures."""
         return BASES[self.value]
 
 

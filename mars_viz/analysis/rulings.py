@@ -17,7 +17,7 @@ import numpy as np
 
 from mars_viz.analysis.metrics import Basis, FlatPositions, basis, drafted, first_to_differ, settled_text
 from mars_viz.exploration import Branch, Stand, known_answers, walkers_of
-from mars_viz.records import Speculation, Verdicts, first_difference
+from mars_viz.records import Verdicts, first_difference
 from mars_viz.rules import Dial, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.trace import Settled, Speculations, Trace
@@ -53,7 +53,6 @@ class Ruling:
 
     @property
     def rule(self) -> Rule:
-        """The rule that judged."""
         return self.opinion.rule
 
     @property
@@ -228,20 +227,13 @@ def rounded(dial: Dial, low: float, high: float, liked: float | None = None) -> 
     return low
 
 
-def shifted(speculation: Speculation, c: float) -> Speculation:
-    """Return the speculation of a target whose logits are all larger by `c`. Logits become float64, because rounding to
-    float32 would change their differences."""
-    scale = speculation.temperature or 1.0
-    by = dict.fromkeys(("z", "top_logits", "logsumexp", "emission_z"), c) | {"logsumexp_t": c / scale}
-    columns = speculation.columns
-    return speculation.with_columns(
-        {name: columns[name].astype(np.float64) + by[name] for name in by if name in columns}
-    )
-
-
-def moved(run: Run, c: float) -> Speculations:
-    """Return all of the run's speculations, shifted by `c`."""
-    return Speculations.of([shifted(each, c) for each in run.trace.speculations])
+def moved(many: Speculations, c: float) -> Speculations:
+    """Return a run's speculations, by a target whose logits are all larger by `c`. Logits become float64, because
+    rounding to float32 would change their differences."""
+    by = dict.fromkeys(("z", "top_logits", "logsumexp", "emission_z"), c)
+    by["logsumexp_t"] = c / (many.whole.temperature or 1.0)
+    columns = {name: many.columns[name].astype(np.float64) + by[name] for name in by if name in many.columns}
+    return replace(many, columns={**many.columns, **columns})
 
 
 def changed(ruling: Ruling, after: Speculations) -> np.ndarray:
@@ -271,9 +263,8 @@ class RuleRow:
 
 def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
     """Return a ruling's row: exact if it changes no decision and every decision is known, otherwise block-local."""
-    parted = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict)
-    exact = ruling.basis is Basis.EXACT and (parted is None or parted[1])
-    basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted[0]
+    place, sure = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict) or (None, True)
+    basis = ruling.basis if sure else Basis.BLOCK_LOCAL
     return _row(ruling.rule, ruling.dial, ruling.opinion.trace, ruling.text, drafted, basis, place)
 
 
@@ -312,7 +303,7 @@ class AllRules:
         """By name, including rules that cannot judge the run."""
         self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
-        after = lru_cache(1)(partial(moved, run))
+        after = lru_cache(1)(partial(moved, run.trace.speculations))
         self.ruling = lru_cache(_REMEMBERED)(lambda name, dial: ruling(self.opinions[name], dial))
         self.local_row = lru_cache(_REMEMBERED)(lambda name, dial: rule_row(self.ruling(name, dial), self.drafted))
         self.walk = lru_cache(_REMEMBERED)(self._walk)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.analysis.checks import ServerWatch, WatchedPrompt, accepted_in_rounds, described, place, tau_of
+from mars_viz.analysis.checks import ServerWatch, WatchedPrompt, described, place, tau_of
 from mars_viz.analysis.engine_counts import vllm_metrics
 from mars_viz.bounds import shortened
 from mars_viz.chat import EncodedPrompt
@@ -143,14 +143,14 @@ def lines_of(watched: WatchedPrompt, asked: int) -> list[str]:
     head, difference = f"{watched.number + 1:>{len(str(asked))}} of {asked}", watched.difference
     sides = []
     for counts in filter(None, (watched.served, watched.here)):
-        (tokens, passes), accepted, rounds = tau_of(counts), accepted_in_rounds(counts), "(no rounds reported)"
+        (tokens, passes), accepted, rounds = tau_of(counts), counts.in_rounds, "(no rounds reported)"
         if accepted is not None:  # per round, the first different one in brackets
             marked = None if difference is None else difference.round
             each = (f"[{number}]" if at == marked else str(number) for at, number in enumerate(accepted))
             rounds = ("" if counts.gamma < 10 else " ").join(each)
         tau = f"{tokens / passes:.2f}" if passes else "–"
         sides.append(f"τ {tau}, {counts.accepted_total:>3} of {counts.drafted_total:>3} drafted accepted  {rounds}")
-    is_same = watched.here is not None and difference is None and watched.tells_rounds
+    is_same = watched.here is not None and difference is None and watched.served.in_rounds is not None
     printed = [f"{head}  {sides[0]}{'  the same here' if is_same else ''}  {shortened(watched.prompt)}"]
     if watched.here is not None and not is_same:
         printed.append(f"{'here':>{len(head)}}  {sides[1]}")

@@ -42,7 +42,6 @@ def add(parser: argparse.ArgumentParser, name: str, about: str, default: Any = N
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for prompt, place, models and settings."""
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", metavar="FILE", help="a UTF-8 file with the prompt; - reads standard input")
@@ -67,25 +66,21 @@ def settings_arguments(parser: argparse.ArgumentParser, **helps: str) -> None:
 
 
 def over_argument(parser: argparse.ArgumentParser, done: str) -> None:
-    """Add the option for the axis that is `done`, such as 'mapped'."""
     about = f"axis that is {done}: the rule's dial; or, at the one --dial and from drafts of full length, the "
     about += "threshold of --controller, or the draft length up to --gamma"
     add(parser, "--over", about, OVER_DIAL, choices=(OVER_DIAL, OVER_CONTROLLER, OVER_GAMMA))
 
 
 def range_arguments(parser: argparse.ArgumentParser, purpose: str = "") -> None:
-    """Add the options for a part of the axis."""
     for end, size in (("low", "smallest"), ("high", "largest")):
         add(parser, f"--{end}", f"{size} dial value{purpose} (default: the dial's)", type=float)
 
 
 def json_argument(parser: argparse.ArgumentParser) -> None:
-    """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def system_argument(parser: argparse.ArgumentParser, purpose: str = " (default: none)") -> None:
-    """Add the option for a system prompt."""
     about = f"system prompt, which goes through the chat template{purpose}"
     parser.add_argument("--system", metavar="TEXT", default="", help=about)
 
@@ -191,7 +186,6 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
 
 
 def decoded(backend: Backend, prompt: str, settings: Settings, history: History, options: argparse.Namespace) -> Run:
-    """Decode a prompt with a progress bar, and return the run."""
     from mars_viz.recording import Recording
 
     recording = Recording(backend, prompt, settings, chat=options.chat, title=options.title, history=history)
@@ -206,7 +200,6 @@ def decoded(backend: Backend, prompt: str, settings: Settings, history: History,
 
 
 def note(text: str) -> None:
-    """Print the text on standard error, on one line."""
     say(" ".join(text.split()), error=True)
 
 
@@ -220,7 +213,6 @@ def progress_bar() -> Callable[..., Any]:
 
 
 def tell(run: Run, path: Path, as_json: bool) -> None:
-    """Print a run's summary and text."""
     if as_json:
         print(json_of(facts(run, path)))
     else:
@@ -229,14 +221,12 @@ def tell(run: Run, path: Path, as_json: bool) -> None:
 
 
 def facts(run: Run, path: Path) -> dict[str, Any]:
-    """Return the JSON fields of a run."""
     names = ("title", "prompt", "text", "prompt_ids", "token_ids", "settings", "provenance", "history")
     fields = {"path": str(path), "ending": ending(run)} | picked(run, *names)
     return fields | {"summary": summary(run), "speed": speed(run)}
 
 
 def sentence(run: Run) -> str:
-    """Return a summary of the run's decisions and speed."""
     numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
     at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
     ended = ending(run)

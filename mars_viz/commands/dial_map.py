@@ -26,7 +26,6 @@ WIDTH = 48  # characters of text per table row
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `record`, and those for the mapped range and budget."""
     decoding.arguments(parser)
     default = Budget()
     decoding.over_argument(parser, "mapped")
@@ -102,7 +101,6 @@ def _mapping(settings: Settings, options: argparse.Namespace) -> tuple[Settings,
 
 
 def map_facts(made: DialMap) -> dict[str, Any]:
-    """Return the JSON fields of a map."""
     ranges, segments = list[dict[str, Any]](), list[dict[str, Any]]()
     for gamma in made.span.gammas:
         ranges += [{"gamma": gamma, "low": low, "high": high} for low, high in made.exact_ranges(gamma)]

@@ -28,7 +28,6 @@ _ID = "id of a run, as the list shows it"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the list and the subcommands."""
     _folder_argument(parser, str(default_folders.runs()))
     parser.add_argument("--search", metavar="TEXT", default="", help="words in title, prompt, tags or id")
     parser.add_argument("--rule", default="", help="made by this rule, as `mars-viz rules` lists them")
@@ -75,7 +74,6 @@ def _folder_argument(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """List the runs that match the options."""
     if options.rule:
         rule_named(options.rule)
     query = Query(
@@ -103,7 +101,6 @@ def run(options: argparse.Namespace) -> None:
 
 
 def told(each: ListedRun) -> dict[str, Any]:
-    """Return the JSON fields of a listed run."""
     fields: dict[str, Any] = {"id": each.name, "origin": each.origin.value, "standing": each.standing.value}
     fields |= {"line": each.line, "error": each.error, "path": None if each.path is None else str(each.path)}
     if each.facts is None:
@@ -134,7 +131,6 @@ def _store_of(options: argparse.Namespace, names: list[str]) -> RunStore:
 
 
 def _opened(options: argparse.Namespace, name: str) -> tuple[ListedRun, Path, Run]:
-    """Return a run, its list entry and its path. Raises RunFileError."""
     listed = next((each for each in _listed(options) if each.name == name), None)
     if listed is None:
         raise RunFileError(f"There is no run {name} here. `mars-viz runs` lists their ids.")

@@ -17,8 +17,6 @@ Heard = Callable[[], None]  # callback that runs when the browser answers, befor
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The files of a browser element."""
-
     name: str  # name under which Streamlit registers it
     scripts: tuple[str, ...]  # JavaScript files, such as 'explorer/run', in loading order; the last is the entry point
     styles: tuple[str, ...] = ()  # style sheets, in order
@@ -26,17 +24,14 @@ class Element:
 
     @property
     def script(self) -> str:
-        """All scripts as one JavaScript module."""
         return joined(self.scripts)
 
     @property
     def style(self) -> str:
-        """All rules as one style sheet."""
         return self.rules + joined(self.styles, "css")
 
 
 def joined(names: Iterable[str], ending: str = "js") -> str:
-    """Return the concatenated contents of the files."""
     return "\n".join((files(__package__) / f"{name}.{ending}").read_text("utf-8") for name in names)
 
 

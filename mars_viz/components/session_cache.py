@@ -12,22 +12,34 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
+C = TypeVar("C")
 P = TypeVar("P")
+MOST = 2  # memories per kind that hold runs; switching between two runs sends nothing again
 
 
 @dataclass(slots=True)
-class PositionSync(Generic[P]):
-    """The positions of one element."""
+class Memory(Generic[C, P]):
+    """The data that one element was last sent, and its positions."""
 
+    id: str  # id of its contents
+    contents: C  # the contents needed again later
+    number: int  # counts the memories of a tab, so that revisions are unique even if the browser remembers the first
     asked: P  # the page's last request
     sent: P  # the position last sent to the browser
     stands: P  # the browser's current position, as last reported
     turn: int = 0  # number of positions sent; a report from an earlier turn is out of date
 
-    @classmethod
-    def begin(cls, position: P) -> PositionSync[P]:
-        """Return the positions of an element with new contents."""
-        return cls(position, position, position)
+    @property
+    def revision(self) -> str:
+        """Id of the last position sent to the browser."""
+        return f"{self.id}-{self.number}-{self.turn}"
+
+    def reported(self, key: str) -> Mapping[str, Any] | None:
+        """Return the position that the browser reports for the element, if it refers to the current revision."""
+        state = st.session_state.get(key)
+        position = state.get("position") if isinstance(state, Mapping) else None
+        of_this = isinstance(position, Mapping) and position.get("revision") == self.revision
+        return position if of_this else None
 
     def settle(self, asked: P, reported: P | None) -> None:
         """Merge the page's request and the browser's report, which is None if there is none since the last send.
@@ -44,21 +56,20 @@ class PositionSync(Generic[P]):
             self._send(self.stands)  # the element was unmounted, and restarts at the position that is sent
         self.asked = asked
 
-    def renewed(self, asked: P, reported: P | None) -> PositionSync[P]:
-        """Return the positions for new contents of the element.
+    def _send(self, position: P) -> None:
+        self.sent = self.stands = position
+        self.turn += 1
+
+    def renew(self, asked: P, reported: P | None) -> P:
+        """Return the position for new contents of the element.
 
         As `settle`, but a report that arrives in the same rerun as the new contents wins, because the contents alone
         may have changed the page's request.
         """
         if reported is not None and reported != self.stands:
-            self.stands = reported
-        else:
-            self.settle(asked, reported)
-        return PositionSync(asked, self.stands, self.stands, self.turn + 1)
-
-    def _send(self, position: P) -> None:
-        self.sent = self.stands = position
-        self.turn += 1
+            return reported
+        self.settle(asked, reported)
+        return self.stands
 
 
 def _parts(position: object) -> list[tuple[str, object]]:
@@ -66,32 +77,6 @@ def _parts(position: object) -> list[tuple[str, object]]:
     if is_dataclass(position):
         return [(each.name, getattr(position, each.name)) for each in fields(position)]
     return [("", position)]
-
-
-C = TypeVar("C")
-MOST = 2  # memories per kind that hold runs; switching between two runs sends nothing again
-
-
-@dataclass(slots=True)
-class Memory(Generic[C, P]):
-    """The data that one element was last sent."""
-
-    id: str  # id of its contents
-    contents: C  # the contents needed again later
-    where: PositionSync[P]
-    number: int  # counts the memories of a tab, so that revisions are unique even if the browser remembers the first
-
-    @property
-    def revision(self) -> str:
-        """Id of the last position sent to the browser."""
-        return f"{self.id}-{self.number}-{self.where.turn}"
-
-    def reported(self, key: str) -> Mapping[str, Any] | None:
-        """Return the position that the browser reports for the element, if it refers to the current revision."""
-        state = st.session_state.get(key)
-        position = state.get("position") if isinstance(state, Mapping) else None
-        of_this = isinstance(position, Mapping) and position.get("revision") == self.revision
-        return position if of_this else None
 
 
 def recalled(kind: str, key: str) -> Memory[Any, Any] | None:
@@ -102,10 +87,14 @@ def recalled(kind: str, key: str) -> Memory[Any, Any] | None:
     return memories.get(key)
 
 
-def begun(kind: str, key: str, id: str, contents: C, where: PositionSync[P], *, most: int = MOST) -> Memory[C, P]:
-    """Store the memory of an element with new contents, and drop the oldest of its kind beyond `most`."""
+def begun(
+    kind: str, key: str, id: str, contents: C, asked: P, position: P | None = None, *, most: int = MOST
+) -> Memory[C, P]:
+    """Store the memory of an element with new contents at `position`, by default the requested one, and drop the oldest
+    of its kind beyond `most`."""
     number = st.session_state["elements.count"] = st.session_state.get("elements.count", 0) + 1
-    memory = Memory(id, contents, where, number)
+    stands = asked if position is None else position
+    memory = Memory(id, contents, number, asked, stands, stands)
     put_last(st.session_state.setdefault(f"{kind}.memories", {}), key, memory, most)
     return memory
 

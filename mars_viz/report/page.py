@@ -167,7 +167,6 @@ def rendered(template: str, *, kind: str = "", **parts: Any) -> str:
 
 
 def described(run: Run, gamma: int | None = None) -> dict[str, Any]:
-    """Return a run's title, facts and citation for templates. `gamma` is the shown draft length."""
     origin = {name: text for name, text in origin_facts(run).facts.items() if name not in _DETAILS}
     facts = Facts({**settings_facts(run, gamma).facts, **origin})
     return {"title": heading(run), "facts": facts, "citation": bibtex(run.settings.rule)}
@@ -195,7 +194,6 @@ def run_view_script() -> str:
 
 
 def text_of(name: str) -> str:
-    """Return the text of a file in this package."""
     return (files(__package__) / name).read_text("utf-8")
 
 

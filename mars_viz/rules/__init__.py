@@ -12,7 +12,7 @@ from mars_viz.rules.base import RULES, SIBLINGS, Dial, OnTrees, Rule, Scale, set
 
 __all__ = ["RULES", "Dial", "Fixed", "OnTrees", "Rule", "Scale", "rule_named", "rules_and", "settle"]
 
-_FAMILIES = ("lossless", "drawn_trees", "mars", "engines", "papers")  # in the order of lists, others follow
+_FAMILIES = ("lossless", "mars", "engines", "papers")  # in the order of lists, others follow
 for _module in dict.fromkeys((*_FAMILIES, *(each.name for each in iter_modules(__path__)))):
     import_module(f"{__name__}.{_module}")
 

@@ -112,21 +112,19 @@ class Rule(ABC):
         assert set(values) <= {each.key for each in self.fixed}, values
         self.values = {each.key: each.checked(values.get(each.key)) for each in self.fixed}
         self.policy = policy or self.policies[0]
+        texts = {each.key: each.written(self.values[each.key]) for each in self.fixed}
         others = [each for each in self.fixed if self.values[each.key] != each.default]
-        settings = [f"{each.key}={each.written(self.values[each.key])}" for each in others]
+        settings = [f"{each.key}={texts[each.key]}" for each in others]
         words = [each.at(self.values[each.key]) for each in others]
         if self.policy is not self.policies[0]:
             settings.append(f"{SIBLINGS}={self.policy.value}")
             words.append(f"siblings {self.policy.value.replace('-', ' ')}")
         if settings:
             self.name, self.title = f"{self.family}:{','.join(settings)}", ", ".join([self.title, *words])
-        if not self.fixed:
-            return
-        texts = {each.key: each.written(self.values[each.key]) for each in self.fixed}
-        self.summary, self.formula = self.summary.format(**texts), self.formula.format(**texts)
+        if self.fixed:
+            self.summary, self.formula = self.summary.format(**texts), self.formula.format(**texts)
 
     def __eq__(self, other: object) -> bool:
-        """Return True for the same rule with the same settings."""
         return type(self) is type(other) and isinstance(other, Rule) and self.name == other.name
 
     def __hash__(self) -> int:
@@ -186,17 +184,11 @@ class Rule(ABC):
         dial, first, *others = self.dial, *(policy.value for policy in self.policies)
         bounds = dial and f"{dial.low:g} to {dial.high:g}, default {dial.default:g}, strict at {dial.strict:g}"
         siblings = f"; of kept siblings {first}, or {' or '.join(others)}; {self.family}:{SIBLINGS}=…" if others else ""
-        facts = [
-            ("keeps x where", self.formula),
-            ("dial", f"{dial.symbol}, {dial.name}: {bounds}" if dial else "none"),
-            *(
-                (
-                    "fixed setting",
-                    f"{each.at(self.values[each.key])}, {each.name}: {each.meaning}; {each.low:g} to "
-                    f"{each.high:g}, default {each.example}; {self.family}:{each.key}=…",
-                )
-                for each in self.fixed
-            ),
+        facts = [("keeps x where", self.formula), ("dial", f"{dial.symbol}, {dial.name}: {bounds}" if dial else "none")]
+        for each in self.fixed:
+            words = f"{each.at(self.values[each.key])}, {each.name}: {each.meaning}; {each.low:g} to {each.high:g}"
+            facts.append(("fixed setting", f"{words}, default {each.example}; {self.family}:{each.key}=…"))
+        facts += [
             ("on rejection", f"emits {self.emits}{'; this depends on the dial' * self.emission_follows_dial}"),
             ("lossless", "yes: the text follows the target's distribution" if self.lossless else "no"),
         ]
@@ -370,7 +362,7 @@ def each_best(speculation: Speculation, count: int) -> np.ndarray:
 
 
 def drafted_p(speculation: Speculation) -> np.ndarray:
-    """Return p(x), float64 [N]; at temperature 0 it is computed from the raw logits."""
+    """Return p(x), float64 [N]; at temperature 0 from the raw logits."""
     if speculation.temperature > 0:
         return speculation.p.astype(np.float64)
     return np.exp(speculation.z.astype(np.float64) - speculation.logsumexp[speculation.judging_rows])

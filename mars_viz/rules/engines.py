@@ -43,7 +43,6 @@ class Lenience(Tossed):
     needs = ("z", "logsumexp")
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept up to l = p(x) / (u q(x)); at temperature 0 up to l = p(x) / p(v1)."""
         p = drafted_p(speculation)
         rival = best_p(speculation) if speculation.temperature == 0 else speculation.coins * drafted_q(speculation)
         reach = np.divide(p, rival, out=np.full_like(p, np.inf), where=rival > 0)
@@ -68,10 +67,9 @@ class Typical(Near):
     fixed = (Fixed("c", "c", "α over √ε", 0.1, 10, 1, "how the entropy's threshold α follows ε, as c·√ε", whole=False),)
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """p > min(ε, c √ε exp(-H)) is ε < max(p, (p exp(H) / c)²)."""
         p = drafted_p(speculation)
         entropy = speculation.entropy[speculation.judging_rows].astype(np.float64)
-        breakpoints = np.maximum(p, (p * np.exp(entropy) / self.values["c"]) ** 2)
+        breakpoints = np.maximum(p, (p * np.exp(entropy) / self.values["c"]) ** 2)  # p > c √ε exp(-H), squared
         return np.where(p > 0, breakpoints, np.nan)
 
 
@@ -100,13 +98,18 @@ class SglangAccumulated(Rule):
     tries = "siblings are tried in draft order, by one coin for all against what p gives those tried so far together"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """c <= S/t means t <= S/c. No sibling after the target's own sample is tried."""
         p, sampled, rows = drafted_p(speculation), sample_keeps(speculation), speculation.judging_rows
         ends = np.full(len(speculation.top_ids), len(p))
-        ends[rows[sampled]] = speculation.siblings[sampled]
+        ends[rows[sampled]] = speculation.siblings[sampled]  # no sibling after the target's own sample is tried
         relaxes = (p > 0) & (speculation.temperature > 0) & (speculation.siblings <= ends[rows])
         before = tried_before(speculation) if speculation.is_tree else np.zeros_like(p)
-        coins = _row_coins(speculation, p, before)[rows]
+        tried, place = np.zeros(len(ends)), np.zeros(len(ends))
+        np.add.at(tried, rows, p)
+        first = speculation.siblings == 0
+        place[rows[first]] = speculation.coins[first]
+        row_coins = tried + place * np.maximum(1 - tried, 0)  # each row's c
+        row_coins[rows[sampled]] = before[sampled] + place[rows[sampled]] * p[sampled]
+        coins = row_coins[rows]
         reach = np.divide(before + p, coins, out=np.full_like(p, np.nan), where=relaxes & (coins > 0))
         return self._relaxed(speculation, sampled, just_above(reach))
 
@@ -126,23 +129,9 @@ class SglangSingle(Rule):
     tries = "of siblings the first in draft order is kept that has p(x) ≥ t or is the target's own sample"
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept up to t = p(x)."""
         p = drafted_p(speculation)
         relaxes = (p > 0) & (speculation.temperature > 0)
         return self._relaxed(speculation, sample_keeps(speculation), np.where(relaxes, just_above(p), np.nan))
-
-
-def _row_coins(speculation: Speculation, p: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return each row's c, float64 [N + 1], from the coin of its first token and the target's own sample. `p` is the
-    target's probability of each token, `before` that of its earlier siblings together, float64 [N]."""
-    rows, sampled = speculation.judging_rows, sample_keeps(speculation)
-    tried, place = np.zeros(len(speculation.top_ids)), np.zeros(len(speculation.top_ids))
-    np.add.at(tried, rows, p)
-    first = speculation.siblings == 0
-    place[rows[first]] = speculation.coins[first]
-    coins: np.ndarray = tried + place * np.maximum(1 - tried, 0)
-    coins[rows[sampled]] = before[sampled] + place[rows[sampled]] * p[sampled]
-    return coins
 
 
 @register
@@ -160,7 +149,6 @@ class TensorRtLlm(Near):
     fixed = (best_tokens(10),)
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept from δ = p(v1) - p(x)."""
         p = drafted_p(speculation)
         relaxes = among_best(speculation, int(self.values["k"])) & (p > 0)
         return np.where(relaxes, best_p(speculation) - p, np.nan)
@@ -180,7 +168,6 @@ class VllmThinking(Near):
     fixed = (best_tokens(3),)
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept up to r = exp(z_x - z1)."""
         z1 = speculation.z1[speculation.judging_rows].astype(np.float64)
         reach = np.exp(speculation.z - z1)
         relaxes = among_best(speculation, int(self.values["k"])) & (reach > 0)
@@ -213,7 +200,6 @@ class VllmFly(Rule):
     )
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept up to θ = Hk if the following tokens allow it."""
         accepted = coin_keeps(speculation)
         possible = drafted_p(speculation) > 0  # q(x) > 0, vLLM's other condition, holds of all that was drafted
         forgiven = possible & (following(speculation, accepted)[1] >= self.values["w"])
@@ -246,7 +232,6 @@ class MarginWindow(Rule):
     fixed = (window(1, "how many drafted tokens after the mismatch must match"),)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept from m = ln p(v1) - ln p(x) if the following tokens allow it."""
         matches, p = among_best(speculation, 1), drafted_p(speculation)
         forgiven = (p > 0) & (following(speculation, matches)[1] >= self.values["w"])
         odds = np.divide(best_p(speculation), p, out=np.full_like(p, np.nan), where=forgiven)
@@ -271,8 +256,9 @@ class Ensemble(Tossed):
     needs = ("z", "logsumexp", "draft_logsumexp")
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept up to w = a / (a + b), with x's excess a under the drafter and its deficit b under the target."""
-        if speculation.temperature == 0:
+        if (
+            speculation.temperature == 0
+        ):  # kept up to w = a / (a + b): x's gain a by the drafter, its loss b by the target
             best = speculation.top_ids[speculation.judging_rows, 0]
             gain = _listed_q(speculation, speculation.tokens) - _listed_q(speculation, best)
             loss = best_p(speculation) - drafted_p(speculation)

@@ -40,7 +40,6 @@ class Mars(Rule):
     policies = FREE
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """The runner-up's breakpoint is the ratio of its row."""
         best, runner_up = each_best(speculation, 2).T
         if not any(runner_up.tolist()):
             return self._strictly(speculation, best)
@@ -79,9 +78,9 @@ class MarsCode(Rule):
     emission_follows_dial = True
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Above temperature 0 every row's breakpoint is its ratio, for the verdict and for the emission."""
         if speculation.temperature == 0:
             return self._strictly(speculation, among_best(speculation, 1))
+        # every row's breakpoint is its ratio, for the verdict and for the emission
         rows, z1, kind = speculation.judging_rows, speculation.z1.astype(np.float64), speculation.kind
         ratio = np.where(speculation.support > 1, speculation.z2.astype(np.float64) / (z1 + 1e-10), -np.inf)
         close, coin = among_best(speculation, 2), coin_keeps(speculation)
@@ -117,7 +116,6 @@ class MarsSampling(Tossed):
     policies = FREE[:2]  # the longest of what coins keep would not be by the target's law at the strict end
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Use the ratio of its row as the breakpoint of a token that its coin rejects."""
         rows = speculation.judging_rows
         relaxes = among_best(speculation, 2) & (speculation.z1[rows] > 0) & (speculation.support[rows] > 1)
         return np.where(relaxes, speculation.ratio[rows], np.nan)
@@ -136,7 +134,6 @@ class MarsMargin(Near):
     scale = Scale.MARGIN
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Keep the runner-up from just above the margin of its row."""
         margin = speculation.margin[speculation.judging_rows]
         return np.where(among_best(speculation, 2), just_above(margin), np.nan)
 
@@ -153,7 +150,6 @@ class MarsOdds(Near):
     dial = Dial(symbol="ρ", name="odds threshold", low=0.0, high=1.0, step=0.005, default=0.135, strict_is_high=True)
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Use p2/p1 of its row as the runner-up's breakpoint."""
         odds = np.exp(-speculation.margin[speculation.judging_rows] / (speculation.temperature or 1.0))
         relaxes = among_best(speculation, 2) & (odds > 0)
         return np.where(relaxes, odds, np.nan)

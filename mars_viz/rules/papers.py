@@ -39,7 +39,6 @@ class Fuzzy(Tossed):
     needs = ("js",)
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept from just above the divergence."""
         return just_above(speculation.js)
 
 
@@ -60,9 +59,8 @@ class CactusAcceptance(Tossed):
     dial = Dial(symbol="δ", name="divergence budget", low=0.0, high=4.0, step=0.05, default=1.0, strict_is_high=False)
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept from δ = (u q - p)² / (2 p (1 - p))."""
         p = drafted_p(speculation)
-        lacking = speculation.coins * drafted_q(speculation) - p
+        lacking = speculation.coins * drafted_q(speculation) - p  # kept from δ = (u q - p)² / (2 p (1 - p))
         relaxes = (speculation.temperature > 0) & (p > 0) & (lacking > 0)
         return np.divide(lacking**2, 2 * p * (1 - p), out=np.full_like(p, np.nan), where=relaxes)
 
@@ -84,7 +82,6 @@ class CascadeOpt(Tossed):
     needs = ("logsumexp", "q_max", "total_variation")
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept from α = (max p - max q) / TV; everywhere if the laws are equal."""
         surer = best_p(speculation) - speculation.q_max
         distance = speculation.total_variation.astype(np.float64)
         return np.divide(surer, distance, out=np.full_like(surer, -1.0), where=distance > 0)
@@ -125,8 +122,8 @@ class CascadeTokenAcceptance(Rule):
         return _lacks_best_q(self, speculation) or super().lacks(speculation)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept from α = 1 - p(x)/p(v1); a gap begins when likelier tokens in A leave too little probability."""
         rows, keep, p = speculation.judging_rows, coin_keeps(speculation), drafted_p(speculation)
+        # kept from α = 1 - p(x)/p(v1); a gap begins when likelier tokens in A leave too little probability
         joins = np.where(p > 0, _joins(speculation, speculation.z[:, None])[:, 0], 1.0)
         if speculation.temperature == 0:
             return self._relaxed(speculation, keep, joins)
@@ -189,7 +186,6 @@ class ContrastiveAcceptance(Rule):
         return _lacks_best_q(self, speculation) or super().lacks(speculation)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept up to the β at which π(x) falls to u q(x), by bisection."""
         keep = coin_keeps(speculation)
         verdicts = self._strictly(speculation, keep)
         if speculation.temperature == 0 or not speculation.sampled or not keep.any():
@@ -199,10 +195,10 @@ class ContrastiveAcceptance(Rule):
             needed = np.log(speculation.coins[keep] * drafted_q(speculation)[keep])
 
         def falls_short(contrast: np.ndarray) -> np.ndarray:
-            """Return True if π(x) < u q(x) at this β, bool [kept]; x is the last column."""
-            scores = shares + contrast[:, None] * ratios
+            scores = shares + contrast[:, None] * ratios  # x is the last column
             return scores[:, -1] - np.logaddexp.reduce(scores[:, :-1], axis=1) < needed
 
+        # bisect the β up to which π(x) is at least u q(x)
         low, high = np.zeros(len(needed)), np.full(len(needed), self.dial.high)
         lost = falls_short(high)
         for _ in range(54):
@@ -255,7 +251,6 @@ class Bild(Rule):
     needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept from R = -ln p(x)."""
         p = drafted_p(speculation)
         surprise = -np.log(p, out=np.full_like(p, np.nan), where=p > 0)
         return self._relaxed(speculation, among_best(speculation, 1), surprise)
@@ -281,7 +276,6 @@ class Fly(Rule):
     fixed = (window(6, "W − 1 tokens after the mismatch must match, and W must follow it"),)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """Kept up to θ = H3 if the following tokens allow it."""
         matches, w = among_best(speculation, 1), self.values["w"]
         tokens, kept = following(speculation, matches)
         forgiven = (tokens >= w) & (kept >= w - 1)
@@ -303,7 +297,6 @@ class Ears(Tossed):
     dial = Dial(symbol="β", name="tolerance", low=0.0, high=1.0, step=0.01, default=0.1, strict_is_high=False)
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept from β = (u - p/q) / (1 - max p)."""
         p, doubt = drafted_p(speculation), 1 - best_p(speculation)
         lacking = speculation.coins - np.divide(p, drafted_q(speculation), out=np.ones_like(p), where=p > 0)
         relaxes = (speculation.temperature > 0) & (p > 0) & (doubt > 0)
@@ -325,7 +318,6 @@ class RegretBudget(Near):
     spans_positions = True
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept from B = the regret of x and of all tokens before it."""
         z1 = speculation.z1[speculation.judging_rows].astype(np.float64)
         spent = np.where(drafted_p(speculation) > 0, z1 - speculation.z, np.inf)
         for node, parent in enumerate(speculation.parents):  # parents come before their children
@@ -347,7 +339,6 @@ class TopKSet(Near):
     needs = ("z", "logsumexp")
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept from k = the token's rank."""
         return np.where(drafted_p(speculation) > 0, speculation.ranks, np.nan)
 
 
@@ -365,7 +356,6 @@ class NucleusSet(Near):
     needs = ("z", "logsumexp")
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept from just above the mass before the token."""
         rows = speculation.judging_rows
         logits = speculation.top_logits[rows].astype(np.float64)  # [N, K]
         odds = np.exp((logits - logits[:, :1]) / (speculation.temperature or 1.0))
@@ -389,7 +379,6 @@ class MinPSet(Near):
     needs = ("z", "logsumexp")
 
     def _reach(self, speculation: Speculation) -> np.ndarray:
-        """Kept up to m = p(x) / p(v1)."""
         p = drafted_p(speculation)
         reach = just_above(p / best_p(speculation))
         return np.where(p > 0, reach, np.nan)

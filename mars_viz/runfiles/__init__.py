@@ -1,6 +1,6 @@
 """Runs on disk: a folder with manifest.json and Parquet tables, or a zip of it.
 
-Four tables contain the run, and three more its dial map if it has one; see `tables` and `manifest`. No file is ever
+Four tables contain the run, and three more its dial map if it has one; see `codec` and `manifest`. No file is ever
 unpickled or executed. A run is written to a temporary folder that is renamed when it is complete, so an interruption
 leaves no partial run. Only this module touches a run's files on disk.
 """
@@ -21,12 +21,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
-from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, damaged_file, decode, encode, missing_file, tables_of
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, damaged_file, decode, encode, files_of, missing_file
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.writer import beside, to_read, write_folder
 
@@ -50,9 +51,9 @@ def load_run(path: str | PathLike[str]) -> Run:
     """
     path = Path(path)
     with naming(path):
-        about = _read(path, MANIFEST)
-        tables = tables_of(manifest.from_json(about))
-        return decode({MANIFEST: about} | {name: _read(path, name) for name in tables})
+        about = _file(path, MANIFEST).read_bytes()
+        names = files_of(manifest.from_json(about))
+        return decode({MANIFEST: about} | {name: _file(path, name).read_bytes() for name in names})
 
 
 def check_free(path: str | PathLike[str]) -> None:
@@ -71,9 +72,9 @@ def listed_facts(path: Path) -> Manifest:
     """Return the manifest of a run's folder. Raises BadInput unless the other files have the sizes that it names: a
     damaged table of the right size shows when the run is loaded."""
     with naming(path):
-        data = _read(path, MANIFEST)
+        data = _file(path, MANIFEST).read_bytes()
         about = _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
-        for name in tables_of(about):
+        for name in files_of(about):
             if _file(path, name).stat().st_size != about.files[name].bytes:
                 raise damaged_file(name)
     return about
@@ -82,16 +83,11 @@ def listed_facts(path: Path) -> Manifest:
 def _file(path: Path, name: str) -> Path:
     """Return the path of a run's file, for reading. Raises BadInput, also if `path` is no folder of a run."""
     if not path.is_dir():
-        if path.exists():
-            raise RunFileError("it is a file. Choose a folder written by MARS Viz; unpack a run's zip first.")
-        raise RunFileError("the folder does not exist. Choose a folder written by MARS Viz.")
+        what = "it is a file; unpack a run's zip first" if path.exists() else "the folder does not exist"
+        raise RunFileError(f"{what}. Choose a folder written by MARS Viz.")
     if not (path / name).is_file():
         raise missing_file(name)
     return to_read(path, name)
-
-
-def _read(path: Path, name: str) -> bytes:
-    return _file(path, name).read_bytes()
 
 
 @contextmanager
@@ -138,37 +134,28 @@ def write_zip(run: Run) -> bytes:
 
 
 def read_zip(data: bytes, into: Path) -> Run:
-    """Unpack the zip of a run's folder into the new folder `into`, and return the run. Raises BadInput as `uploaded`,
-    and leaves nothing behind then."""
+    """Unpack the zip of a run's folder into the new folder `into`, and return the run, which a sandbox process decodes
+    first.
+
+    Raises BadInput, and leaves nothing behind, unless the zip contains exactly the known files, in one folder or none,
+    within limits that are enforced while unpacking.
+    """
     check_free(into)
-    files = uploaded(data)
-    run = decode(files)
-    write_folder(into, files.items())
-    return run
-
-
-def uploaded(data: bytes) -> dict[str, bytes]:
-    """Return the files in a zip by name, after a sandbox process has decoded them. Raises BadInput unless the zip
-    contains exactly the known files, in one folder or none, within limits that are enforced while unpacking."""
     try:
         files = unpacked(data)
         vet(data)
     except BadInput as error:
         raise RunFileError(f"The zip cannot be opened: {error}") from error
-    return files
+    run = decode(files)
+    write_folder(into, files.items())
+    return run
 
 
 def vet(data: bytes) -> None:
     """Read the zip in a sandbox process; see `__main__`. Raises BadInput if that fails."""
     try:
-        done = subprocess.run(
-            VETTING,
-            input=data,
-            capture_output=True,
-            timeout=TIMEOUT,
-            cwd=Path(__file__).parents[2],
-            env=os.environ | SPARING,
-        )
+        how: dict[str, Any] = {"cwd": Path(__file__).parents[2], "env": os.environ | SPARING, "timeout": TIMEOUT}
+        done = subprocess.run(VETTING, input=data, capture_output=True, **how)
     except subprocess.TimeoutExpired as error:
         raise RunFileError(f"it takes more than {TIMEOUT} seconds to read. Choose one run's zip.") from error
     if done.returncode == BadInput.exit_code:

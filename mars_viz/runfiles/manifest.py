@@ -26,7 +26,6 @@ from mars_viz.run import Provenance, Run, Settings, stop_words
 from mars_viz.shapes import shape_named
 from mars_viz.words import clipped, counted, exactly, number, short_device
 
-FORMAT = "mars-viz-run"
 SCHEMA = 5  # incremented on every change that breaks reading in either direction
 
 MOST_TAGS = 20  # per run
@@ -77,13 +76,8 @@ class Manifest:
         dial_map, facts = run.map, None
         if dial_map is not None:
             facts = MapFacts(dial_map.span, dial_map.passes, dial_map.seconds, len(dial_map.answers))
-        return cls(
-            **shared(run) | {"tags": checked_tags(run.tags)},
-            rounds=len(run.rounds),
-            tokens=len(run.token_ids),
-            dial_map=facts,
-            files=files or {},
-        )
+        counts = {"rounds": len(run.rounds), "tokens": len(run.token_ids)}
+        return cls(**shared(run) | counts | {"tags": checked_tags(run.tags), "dial_map": facts, "files": files or {}})
 
     @property
     def tau(self) -> float:
@@ -119,7 +113,6 @@ class Manifest:
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """The parts of the summary by name, in order, without empty ones."""
         settings, provenance = self.settings, self.provenance
         device = one_line(short_device(provenance.device))
         if device and provenance.dtype not in ("", "float32"):
@@ -144,7 +137,6 @@ class Manifest:
 
     @property
     def line(self) -> str:
-        """The one-line summary."""
         return BETWEEN.join(self.parts.values())
 
 
@@ -198,13 +190,12 @@ def one_line(text: str) -> str:
 
 def to_json(manifest: Manifest) -> bytes:
     """Return the file. Raises BadInput for values without JSON equivalent: NaN, or half of a surrogate pair."""
-    facts = asdict(manifest)
+    facts = {"format": "mars-viz-run", "schema": SCHEMA} | asdict(manifest)
     for name, empty in (("tags", ()), ("history", NO_HISTORY)):
         if getattr(manifest, name) == empty:
             del facts[name]  # so that older versions can read it
     try:
-        text = json.dumps({"format": FORMAT, "schema": SCHEMA} | facts, allow_nan=False, ensure_ascii=False, indent=1)
-        return text.encode()
+        return json.dumps(facts, allow_nan=False, ensure_ascii=False, indent=1).encode()
     except (ValueError, TypeError) as error:  # UnicodeEncodeError is a ValueError
         raise StorageError(f"A setting or text cannot be written as JSON ({error}). Mend that value.") from error
 
@@ -214,13 +205,13 @@ def from_json(data: bytes) -> Manifest:
     fields, _ = headed(data, "manifest.json", "run", SCHEMA)
     manifest = parsed(Manifest, fields, "manifest.json")
     settings = manifest.settings
-    if rule_named(settings.rule).checked_dial(settings.dial) != settings.dial:
-        raise RunFileError("manifest.json leaves out the dial. Record the run again.")
-    if manifest.tokens > settings.max_new_tokens:
-        raise RunFileError("manifest.json counts more tokens than its own limit allows. Take a fresh copy.")
-    if manifest.rounds > manifest.tokens:
-        why = "counts more rounds than tokens, and every round writes one"
-        raise RunFileError(f"manifest.json {why}. Take a fresh copy.")
+    for impossible, why in (
+        (rule_named(settings.rule).checked_dial(settings.dial) != settings.dial, "leaves out the dial"),
+        (manifest.tokens > settings.max_new_tokens, "counts more tokens than its own limit allows"),
+        (manifest.rounds > manifest.tokens, "counts more rounds than tokens, and every round writes one"),
+    ):
+        if impossible:
+            raise RunFileError(f"manifest.json {why}. Take a fresh copy, or record the run again.")
     try:
         if checked_tags(manifest.tags) != manifest.tags:
             raise StorageError("They are not in order, or one is there twice.")

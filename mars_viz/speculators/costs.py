@@ -16,6 +16,7 @@ import torch
 from mars_viz.costs import FEWEST, LEAST, MOST, WANTED, BatchCosts, Cost, Costs, objection, too_busy
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import Disturbed, ModelError, SettingError
+from mars_viz.exploration import Walker, advance
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -24,11 +25,12 @@ from mars_viz.speculators.backend import Backend, DraftAndScore
 from mars_viz.speculators.devices import inference, wait_for
 from mars_viz.speculators.draft import Draft, Drafter, Spent, Target, Trees, scored_by
 from mars_viz.speculators.networks.batched import SETTLED
-from mars_viz.walk import Prefix, step
+from mars_viz.walk import Prefix
 
 SECONDS = 6.0  # limit for a measurement that does not converge; the repeats needed for an interval are always made
 BATCH_SECONDS = 20.0  # the same for rounds of several texts
 SLOW = 0.2  # seconds of a task after which the share is yielded, not only after all tasks
+ROUNDS = 8  # full rounds after which a decoded text begins again
 PLACES = 6  # number of places in a text at which a drafter that counts its passes drafts once
 C = TypeVar("C", Costs, BatchCosts)
 
@@ -306,17 +308,24 @@ def _opened(backend: Backend, short: Settings, texts: Sequence[Prefix]) -> Model
 
 
 def _round(backend: Backend, short: Settings, texts: Sequence[Prefix], models: Models) -> Callable[[], Timing]:
+    """Return a task that decodes one more round of all texts, and from their beginnings after `ROUNDS` full rounds, so
+    that a round also does what depends on the tokens kept by the last one."""
     rule = rule_named(short.rule)
     speculator = DraftAndScore(*models, (backend.vocabulary_size, backend.context), short, rule.needs)
-    ending = replace(backend.ending(short), limit=short.gamma + 1)
+    limit = min(ROUNDS * (short.gamma + 1), backend.context - len(texts[0]) - short.gamma)
+    ending = replace(backend.ending(short), limit=max(limit, 1), eos_ids=frozenset())
+    walkers = list[Walker]()
 
-    def decided() -> Timing:
-        answers = speculator.speculate(texts)
-        for answer in answers:
-            step(answer, rule.judge(answer.speculation), rule.checked_dial(None), ending, text=())
-        return answers[0].timing
+    def decoded() -> Timing:
+        nonlocal walkers
+        if not walkers or not all(walker.going for walker in walkers):
+            walkers = [Walker(rule, text, ending, dial=rule.checked_dial(None)) for text in texts]
+        advance(speculator, walkers)
+        trail = walkers[0].text.trail
+        assert trail is not None  # each pass adds a round
+        return trail[1].timing
 
-    return decided
+    return decoded
 
 
 def _between(first: Cost, last: Cost, count: int) -> tuple[Cost, ...]:

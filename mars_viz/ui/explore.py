@@ -33,7 +33,6 @@ from mars_viz.ui.theme import chart
 
 @faults.drawn
 def page() -> None:
-    """Draw the page."""
     navigation.through_app()
     session = current_session()
     tab_jobs.settle(session)
@@ -68,7 +67,6 @@ def page() -> None:
 
 
 def fit(session: Session, run: Run) -> None:
-    """Reset invalid parts of the view, with a notice for each."""
     opened = links.fitted(session.view, run)
     session.view = opened.view
     session.notices.extend(opened.complaints)
@@ -95,13 +93,11 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
 
 
 def chosen(session: Session, run_id: str) -> None:
-    """Open the picked run."""
     imported.close()
     session.open(run_id)
 
 
 def prompt(session: Session, run: Run | None) -> None:
-    """Draw the prompt, initially that of the shown run, with its settings and the button."""
     models = session.models
     start = (run.prompt if run else "") or decode_form.EXAMPLE
     text = decode_form.prompt_box(pair=models_form.not_built_in(models), start=start, follows=True)
@@ -145,7 +141,6 @@ def mapping(session: Session, run: Run) -> None:
 
 @faults.fragment
 def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
-    """Draw the run and the figures for its dials."""
     place = st.container()
     state = followed(session, run)
     explore_bar.draw(place, session, run, catalog, tab_jobs.run_store())
@@ -170,7 +165,6 @@ def look(session: Session, run: Run, catalog: library.RunCatalogue) -> None:
 
 
 def followed(session: Session, run: Run) -> ExplorerState:
-    """Draw the run's explorer and store its state in the tab's view."""
     which_dial(session, run)
     view = session.view
     state = explorer(
@@ -214,7 +208,6 @@ def which_dial(session: Session, run: Run) -> None:
 
 @faults.fragment
 def draw(session: Session, run: Run, dial: float | None, gamma: int) -> None:
-    """Draw the figures at this dial value, and the map of all settings."""
     at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
     st.caption(markdown(at.words))
     with st.grid(4, min_column_width=270, key="figure-row"):  # fewer per row on a narrower page

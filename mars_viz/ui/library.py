@@ -23,7 +23,7 @@ from mars_viz.runlist import labels_of, listed_runs, of_tab
 from mars_viz.runstore import GONE, ListedRun, Makers, RunOrigin, RunStatus, read
 from mars_viz.ui import theme
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.classroom.server_class import class_view
+from mars_viz.ui.classroom.rights import class_view
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session, bound
 

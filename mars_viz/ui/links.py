@@ -27,8 +27,6 @@ _READ, _WRITE = "read", "write"
 
 @dataclass(frozen=True, slots=True)
 class Opened(Generic[V]):
-    """Result of reading a link."""
-
     view: V  # the valid part of the view
     complaints: tuple[str, ...] = ()  # a sentence for each invalid part
 
@@ -80,7 +78,6 @@ def one_of(name: str, default: Any, texts: Collection[str] = ()) -> Any:
 
 
 def written(kind: type, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the query parameters of these options of a dataclass."""
     return {declared(kind)[name].link: declared(kind)[name].written(value) for name, value in values.items()}
 
 
@@ -128,8 +125,6 @@ def pin(name: str, kind: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """State of Explore."""
-
     run: str = text("run")  # id of the run; empty for the default run
     dial: float | None = number("dial")  # value of the dial; None for the run's own
     overlay: str = one_of("overlay", OVERLAYS[0], OVERLAYS)

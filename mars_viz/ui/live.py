@@ -31,8 +31,8 @@ from mars_viz.ui import decode_form, documents, faults, links, models_form, navi
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import LONGEST_SYSTEM, DecodeRequest
 from mars_viz.ui.items import Item, ItemsState, draw_bin, draw_deleted, popover
-from mars_viz.ui.jobs.decode_job import Decoded, Raced, decode_job, finished_job, race_job
 from mars_viz.ui.jobs.models import LEFT, Job, JobState
+from mars_viz.ui.jobs.tasks import Decoded, Raced, decode_job, finished_job, race_job
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import Session, bound, current_session
@@ -47,7 +47,6 @@ def races() -> dict[str, RaceEntry]:
 
 
 def race_store() -> RaceStore:
-    """Return the server's store of races, restricted to those that this browser may see."""
     return _race_store(default_folders.races()).seen_by(rights.sees())
 
 
@@ -66,16 +65,12 @@ SAVED = "saved"  # view of saved runs in old links; these now have their own pag
 
 
 class Show(Enum):
-    """Views of the page."""
-
     DECODE = "decode"
     RACE = "race"
 
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """State in a link."""
-
     show: Show = links.one_of("view", Show.DECODE)
     run: str = links.text("run")  # name of the shown decode; empty for none
     race: str = links.text("race")  # name of the shown race; empty for the recorded example
@@ -100,8 +95,6 @@ VIEW = "live-view"  # key of the switch between them
 
 @dataclass(slots=True)
 class LivePageState(ItemsState):
-    """State of one tab's Live page."""
-
     view: LiveView = field(default_factory=LiveView)
     """Values of the forms, initially from the link. The forms are filled from it on each visit, because Streamlit drops
     their values while another page is open."""
@@ -116,7 +109,6 @@ class LivePageState(ItemsState):
 
     @property
     def waits_for(self) -> Job[Any] | None:
-        """The unfinished job of this tab, if any."""
         jobs = (self.job, self.race)
         return next((job for job in jobs if job is not None and not job.progress.state.finished), None)
 
@@ -180,7 +172,6 @@ class LivePageState(ItemsState):
             self.shown = ""
 
     def decode(self, request: DecodeRequest) -> None:
-        """Submit a decode. Invalid values give a notice."""
         if (chosen := self._checked(request)) is not None:
             self.run = new_name()
             ways = tab_jobs.saved_ways(request, maps=False, name=self.run)
@@ -188,7 +179,6 @@ class LivePageState(ItemsState):
             tab_jobs.shared_worker().submit(self.job, self.run)
 
     def run_race(self, request: DecodeRequest) -> None:
-        """Submit a race. Invalid values give a notice."""
         chosen = self._checked(request)
         if chosen is None:
             return
@@ -204,7 +194,6 @@ class LivePageState(ItemsState):
             tab_jobs.shared_worker().submit(self.race, self.racing)
 
     def settle(self) -> None:
-        """Handle ended jobs."""
         if self.race is not None and self.race.progress.state.finished:
             over, self.race = self.race.progress, None
             self.shown = over.saved or self.shown
@@ -261,7 +250,6 @@ def explore(name: str, run: Run) -> None:
 
 
 def race(page_state: LivePageState) -> None:
-    """Draw the unfinished race, or a recorded one."""
     if page_state.race is not None:
         faults.fragment(_racing, run_every=tab_jobs.pace())(page_state.race, page_state.racing)
         return
@@ -322,7 +310,6 @@ def _racing(job: Job[Raced], name: str) -> None:
 
 
 def device(request: DecodeRequest) -> None:
-    """Draw the costs of passes."""
     status = tab_jobs.shared_worker().models.status
     with st.expander("Measure these models", expanded=status.device is not None):
         if status.costs is not None:
@@ -332,7 +319,6 @@ def device(request: DecodeRequest) -> None:
 
 
 def decoding(progress: Decoded) -> str:
-    """Return a sentence about a decode."""
     if progress.state.finished:
         done = f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
         return progress.ending or done
@@ -351,7 +337,6 @@ def race_words(progress: Raced) -> tuple[float, str]:
 
 
 def tiles(run: Run | None) -> list[Tile]:
-    """Return tiles with the current numbers of a decode."""
     rounds = () if run is None else run.rounds
     tokens = 0 if run is None else len(run.token_ids)
     drafted, kept = sum(len(each.speculation) for each in rounds), sum(each.kept for each in rounds)
@@ -390,7 +375,6 @@ def cost_facts(costs: Costs) -> Facts:
 
 @faults.drawn
 def page() -> None:
-    """Draw the page."""
     navigation.through_app()
     page_state = LivePageState.of_tab()
     if st.query_params.get("view") == SAVED and current_session().arrives():

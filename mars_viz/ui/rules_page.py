@@ -36,10 +36,10 @@ from mars_viz.report import file_name
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Provenance, Run
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
-from mars_viz.ui.classroom.server_class import class_view
+from mars_viz.ui.classroom.rights import class_view
 from mars_viz.ui.documents import draw, lead, sentence
-from mars_viz.ui.jobs.decode_job import Walked, walk_job
 from mars_viz.ui.jobs.models import LEFT, Job, JobState
+from mars_viz.ui.jobs.tasks import Walked, walk_job
 from mars_viz.ui.links import Opened, View
 from mars_viz.ui.session import PageState, Session, bound, current_session
 from mars_viz.ui.theme import chart

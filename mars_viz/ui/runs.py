@@ -31,7 +31,7 @@ from mars_viz.runlist import Order, Query, found, listed_runs, of_tab, tags_amon
 from mars_viz.runstore import LONGEST_TITLE, ListedRun, RunOrigin, RunStatus
 from mars_viz.ui import documents, faults, library, links, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.classroom.server_class import server_class
+from mars_viz.ui.classroom.rights import server_class
 from mars_viz.ui.compare.page_state import Across, Comparison
 from mars_viz.ui.items import BIN, Item, ItemsState, draw_bin, draw_deleted
 from mars_viz.ui.links import to_parameters

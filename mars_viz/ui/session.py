@@ -11,8 +11,8 @@ import streamlit as st
 
 from mars_viz.backend_choice import BUILT_IN, BackendChoice
 from mars_viz.run import Run
-from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.models import Job
+from mars_viz.ui.jobs.tasks import Decoded
 from mars_viz.ui.links import Opened, View, from_parameters
 from mars_viz.words import clipped
 
@@ -23,8 +23,6 @@ MOST = 24  # maximum number of a tab's own runs in memory; saved runs don't coun
 
 @dataclass(slots=True)
 class Session:
-    """State of one tab."""
-
     runs: dict[str, Run] = field(default_factory=dict)  # runs decoded or uploaded in this tab, by id, oldest first
     job: Job[Decoded] | None = None
     filling: tuple[str, Job[Decoded]] | None = None  # id of the run whose dial map is being made, and its job
@@ -86,7 +84,6 @@ class Session:
 
 
 def current_session() -> Session:
-    """Return this tab's session."""
     return remembered(KEY, Session)
 
 
@@ -109,14 +106,11 @@ def bound(
 
 @dataclass(slots=True)
 class PageState:
-    """State of one page in a tab."""
-
     view: Any = None  # view of the page's own class
     notices: list[str] = field(default_factory=list)  # sentences shown until the next action
 
     @classmethod
     def of_tab(cls) -> Self:
-        """Return this tab's state."""
         return remembered(f"mars_viz_{cls.__name__}", cls)
 
     names_run: ClassVar[bool] = True  # True if the link's run is the one that the tab shows on all pages
@@ -142,7 +136,6 @@ class PageState:
         self.notices.extend(opened.complaints)
 
     def change(self, **parts: object) -> None:
-        """Change parts of the view."""
         self.view = replace(self.view, **parts)
 
     def look(self, **parts: object) -> None:

@@ -16,7 +16,7 @@ from mars_viz.errors import BadInput
 from mars_viz.permissions import class_limits
 from mars_viz.ui import explore, gallery, live, navigation, runs, visitors  # noqa: F401  pages import most modules
 from mars_viz.ui.classroom import door
-from mars_viz.ui.classroom.server_class import server_class
+from mars_viz.ui.classroom.rights import server_class
 from mars_viz.words import counted
 
 
@@ -52,7 +52,6 @@ def _print_classroom() -> None:
 
 
 def address() -> str:
-    """Return the app's address on this machine."""
     host, path = st.get_option("server.address"), st.get_option("server.baseUrlPath").strip("/")
     scheme = "https" if st.get_option("server.sslCertFile") else "http"
     host = "localhost" if not host or host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host

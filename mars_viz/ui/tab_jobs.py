@@ -33,17 +33,15 @@ from mars_viz.ui import decode_form, faults, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import DecodeRequest
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.decode_job import Ways, decode_job, map_job
-from mars_viz.ui.jobs.model_process import ModelProcess
 from mars_viz.ui.jobs.models import Job, JobState, Progress, Report, background_task, models_that_made, nothing
-from mars_viz.ui.jobs.worker import Visitor, Worker
+from mars_viz.ui.jobs.tasks import Ways, decode_job, map_job
+from mars_viz.ui.jobs.worker import ModelProcess, Visitor, Worker
 from mars_viz.ui.session import Session
 from mars_viz.words import counted, number
 
 
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
-    """Return the server's worker."""
     return Worker(ModelProcess(tasks.models), visitor=visitor, admit=rights.why_no_job)
 
 
@@ -64,16 +62,14 @@ def visitor() -> Visitor:
 def pace() -> float:
     """Return the polling interval of a job in seconds, which grows with the number of jobs: all tabs together poll ten
     times per second."""
-    return max(0.3, shared_worker().jobs / 10)
+    return max(0.3, len(shared_worker().unfinished) / 10)
 
 
 def saved_ways(request: DecodeRequest, *, maps: bool = True, name: str = "") -> Ways:
     """Return how a requested decode is recorded, saved and, with `maps`, mapped. `name` is the saved run's; empty for a
     new one."""
-    record = partial(Recording, chat=request.chat, history=request.history)
-    return Ways(
-        record, tasks.chart if maps else None, _store(default_folders.runs()), name or new_name(), visitors.mark()
-    )
+    record, store = partial(Recording, chat=request.chat, history=request.history), _store(default_folders.runs())
+    return Ways(record, tasks.chart if maps else None, store, name or new_name(), visitors.mark())
 
 
 def run_store() -> RunStore:
@@ -89,8 +85,7 @@ def _store(folder: Path) -> RunStore:
 def start(session: Session, request: DecodeRequest) -> None:
     """Submit a decode and the map of its dial. Invalid settings or a second decode give a notice."""
     is_decoding = session.job is not None and not session.job.progress.state.readable
-    chosen = decode_form.checked(session.notices, request, under_way=is_decoding)
-    if chosen is None:
+    if (chosen := decode_form.checked(session.notices, request, under_way=is_decoding)) is None:
         return
     if session.filling is not None:
         session.filling[1].cancel()
@@ -126,17 +121,16 @@ def follow_up(session: Session, run: Run) -> DecodeRequest | None:
 
 
 def _map_of(run_id: str) -> tuple[str, ...]:
-    return "map", run_id, *rights.apart()
+    """Return the name of the job that maps a run. Students don't share these jobs."""
+    return "map", run_id, *((visitors.mark(),) if rights.is_student() else ())
 
 
 def find_map(session: Session) -> None:
-    """Join the job that maps the shown run, if there is one."""
     run_id = session.view.run
     job = shared_worker().find(_map_of(run_id))
-    if job is None or job.progress.state.finished or session.filling == (run_id, job):
-        return
-    shared_worker().join(job)
-    session.filling = run_id, job
+    if job is not None and not job.progress.state.finished and session.filling != (run_id, job):
+        shared_worker().join(job)
+        session.filling = run_id, job
 
 
 def why_not_mapped(session: Session, run: Run) -> str:
@@ -219,7 +213,6 @@ def settle(session: Session) -> None:
 
 
 def fill_in(session: Session) -> None:
-    """Add a finished dial map to its run."""
     if session.filling is None or not session.filling[1].progress.state.finished:
         return
     (run_id, job), session.filling = session.filling, None
@@ -232,7 +225,7 @@ def fill_in(session: Session) -> None:
 
 def get_ready() -> None:
     """Import the model libraries in the model process before they are needed, if no job is running."""
-    if not shared_worker().jobs:
+    if not shared_worker().unfinished:
         shared_worker().begin(Job(Progress(), tasks.prepare, None))
 
 
@@ -245,8 +238,7 @@ def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str 
     reference = ref(job)
 
     def stop() -> None:
-        running = reference()
-        if running is not None:
+        if (running := reference()) is not None:
             running.cancel()
 
     place.button(
@@ -266,25 +258,32 @@ def going(job: Job[Any], share: float, doing: str) -> tuple[float, str]:
     return share, doing
 
 
-def progress_bar(
-    job: Job[Any], share: float, doing: str, stop: str = "Cancel", *, keeps: str = "", key: str | None = None
+def watch(
+    job: Job[Any],
+    doing: Callable[[], tuple[float, str]],
+    stop: str = "Stop",
+    *,
+    keeps: str = "",
+    key: str | None = None,
 ) -> None:
-    """Draw the progress of a job, from 0 to 1, with a sentence and a stop button; see `going`."""
+    """Draw the progress of a job in a fragment, with a stop button, and rerun the page at its end. `doing` returns the
+    share, from 0 to 1, and a sentence about the running job."""
+    if job.progress.state.finished:
+        st.rerun(scope="app")
     bar, button = st.columns([6, 1], vertical_alignment="center")
-    share, sentence = going(job, share, doing)
+    share, sentence = going(job, *doing())
     bar.progress(min(1.0, share), markdown(sentence))
     stop_button(button, stop, job, keeps=keeps, key=key)
 
 
 def decoding(session: Session) -> None:
-    """Draw the progress of this tab's decode, with its text, in a fragment."""
     job = session.job
     if job is None or job.progress.state.readable:
         st.rerun()
-    progress, limit = job.progress, job.new_tokens
+    progress = job.progress
     tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
-    words = f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
-    progress_bar(job, progress.tokens / limit, words, keeps="Keeps what was decoded")
+    words = f"Decoding: {number(progress.tokens)} of at most {counted(job.new_tokens, 'token')}{tau}"
+    watch(job, lambda: (progress.tokens / job.new_tokens, words), "Cancel", keeps="Keeps what was decoded")
     prompt = Html(f'<bdi class="prompt">{html(progress.prompt)}</bdi>')
     theme.show(Html(f'<p class="mv-live" dir="auto">{html(prompt)}{html(progress.text)}</p>'))
 
@@ -335,21 +334,8 @@ def measure_costs(
         pair_named(choice.target, choice.drafter).check(chosen)
         return background_task(partial(tasks.measure, chosen), choice, keep)
 
-    labels, doing = ("Measure costs", "Measure again"), "Measuring what a pass costs …"
-    tip = "Some seconds: what a pass costs here, until its interval is small"
-    background("measure-costs", why, labels, tip, job, doing, name=name)
-
-
-def watch(
-    job: Job[Any],
-    doing: Callable[[], tuple[float, str]],
-    stop: str = "Stop",
-    *,
-    keeps: str = "",
-    key: str | None = None,
-) -> None:
-    """Draw the progress of a job in a fragment, with a stop button, and rerun the page at its end. `doing` returns the
-    share, from 0 to 1, and a sentence about the running job."""
-    if job.progress.state.finished:
-        st.rerun(scope="app")
-    progress_bar(job, *doing(), stop, keeps=keeps, key=key)
+    labels, tip = (
+        ("Measure costs", "Measure again"),
+        "Some seconds: what a pass costs here, until its interval is small",
+    )
+    background("measure-costs", why, labels, tip, job, "Measuring what a pass costs …", name=name)

@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Number with a label."""
-
     name: str
     value: str
     help: str
@@ -52,7 +50,6 @@ def title(name: str, line: str) -> None:
 
 
 def section(question: str) -> None:
-    """Draw a heading."""
     show(Html(f'<h2 class="mv-section">{html(question)}</h2>'))
 
 
@@ -63,12 +60,10 @@ def note(*sentences: str) -> None:
 
 
 def lead(words: str) -> None:
-    """Draw a page's result in large type."""
     show(Html(f'<p class="mv-lead" role="status">{html(words)}</p>'))
 
 
 def numbers(tiles: Iterable[Tile]) -> None:
-    """Draw tiles in a row."""
     cells = (
         Html(f'<div title="{html(tile.help)}"><dt>{html(tile.name)}</dt><dd>{html(tile.value)}</dd></div>')
         for tile in tiles
@@ -77,17 +72,14 @@ def numbers(tiles: Iterable[Tile]) -> None:
 
 
 def line(heading: str, facts: str) -> None:
-    """Draw a line of a list, with small facts below."""
     show(Html(f'<p class="mv-line">{html(heading)}<small>{html(visitors.told(facts))}</small></p>'))
 
 
 def tag(basis: str, meaning: str) -> Html:
-    """Return the basis of a number as HTML, with its meaning as a tooltip."""
     return Html(f'<span class="mv-tag" title="{html(meaning)}">{html(basis)}</span>')
 
 
 def small(words: str, more: str = "") -> None:
-    """Draw a sentence in small type, with `more` as a tooltip."""
     hover = Html(f' title="{html(more)}"' if more else "")
     show(Html(f'<p class="mv-small"{html(hover)}>{html(visitors.told(words))}</p>'))
 

@@ -83,12 +83,10 @@ def mark() -> str:
 
 
 def mark_of(secret: str) -> str:
-    """Return the mark of a cookie; empty if the cookie is invalid."""
     return sha256(f"{COOKIE} {secret}".encode()).hexdigest() if _SECRET.fullmatch(secret) else ""
 
 
 def secret_of(cookies: str) -> str:
-    """Return the cookie in a header; empty if it is missing or invalid."""
     secret = cookie_parser(cookies).get(COOKIE, "")
     return secret if _SECRET.fullmatch(secret) else ""
 
@@ -100,7 +98,6 @@ class KnowsBrowsers:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and set the cookie on HTML pages."""
         request = Headers(scope=scope) if scope["type"] == "http" and scope["method"] == "GET" else Headers()
         if "text/html" not in request.get("accept", ""):
             await self._app(scope, receive, send)

@@ -58,7 +58,6 @@ def _shared(side: Side) -> Payload:
 
 
 def outcomes(run: Run) -> tuple[Outcome, ...]:
-    """Return the outcome of each token of the text, in order."""
     kinds: list[Outcome] = []
     for round_ in run.rounds:
         marks = round_.outcomes
@@ -96,8 +95,6 @@ ELEMENT = Element("mars_viz_compare", ("mount", *(f"explorer/{name}" for name in
 
 
 class Ask(Enum):
-    """A kind of request."""
-
     SHOW = "show"  # compare a text with the reference
     PIN = "pin"  # make a text the reference
     TOKEN = "token"  # select a token
@@ -122,7 +119,6 @@ TEXTS = Element("mars_viz_texts", ("mount", "explorer/elements", "compare/differ
 
 
 def two_texts(payload: Payload, *, key: str) -> None:
-    """Show two texts side by side."""
     mount(TEXTS, [payload], key=key)
 
 

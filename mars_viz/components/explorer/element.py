@@ -22,7 +22,7 @@ from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import WINDOW, Payload, RoundIndex, packed, payload_of, round_index, window
 from mars_viz.components.explorer.pins import Pins
 from mars_viz.components.mount import mount
-from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
+from mars_viz.components.session_cache import Memory, begun, recalled
 from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 
@@ -61,7 +61,6 @@ class RunPayload:
 
     @property
     def id(self) -> str:
-        """The payload's id."""
         return str(self.head["id"])
 
 
@@ -136,15 +135,15 @@ def explorer(
     position = ExplorerState(dial, overlay, selected, gamma=gamma, pins=pins)
     memory = _remembered(run, position, key, lengths, cuts)
     sent = memory.contents
-    current = memory.where.stands
-    pinned = (memory.where.sent.pins.gammas | current.pins.gammas) - {current.gamma}  # whose rounds are sent too
+    current = memory.stands
+    pinned = (memory.sent.pins.gammas | current.pins.gammas) - {current.gamma}  # whose rounds are sent too
     others = [cached_payload(run, length) for length in lengths if length in pinned]
     data = {
         "key": key,
         "revision": memory.revision,
         "look": look.value,
-        "position": {name: getattr(memory.where.sent, name) for name in ("dial", "overlay", "selected", "gamma")}
-        | {"pins": memory.where.sent.pins.sent()},
+        "position": {name: getattr(memory.sent, name) for name in ("dial", "overlay", "selected", "gamma")}
+        | {"pins": memory.sent.pins.sent()},
         "lengths": list(lengths),
         "payload": sent.head,
         "columns": sent.columns,
@@ -185,12 +184,12 @@ def _remembered(run: Run, asked: ExplorerState, key: str, lengths: Sequence[int]
                 gamma=gamma,
                 pins=Pins.told(reported.get("pins"), known_lengths),
             )
-        memory.where.settle(asked, moved)
-        if memory.where.stands.gamma == memory.contents.gamma:
+        memory.settle(asked, moved)
+        if memory.stands.gamma == memory.contents.gamma:
             return memory
-        position = replace(memory.where.stands, selected=None)  # slots are those of one draft length
+        position = replace(memory.stands, selected=None)  # slots are those of one draft length
     sent = cached_payload(run, position.gamma, cuts)
-    return begun(KIND, key, sent.id, sent, PositionSync(asked, position, position))
+    return begun(KIND, key, sent.id, sent, asked, position)
 
 
 @st.fragment

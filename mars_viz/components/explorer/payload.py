@@ -85,7 +85,6 @@ def plain(value: Any) -> Any:
 
 
 def identified(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return the payload with an `id` computed from its contents."""
     return {"id": packed(payload).digest, **payload}
 
 

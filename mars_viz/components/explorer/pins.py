@@ -24,7 +24,6 @@ class PinnedSetting:
 
     @classmethod
     def read(cls, key: str) -> PinnedSetting | None:
-        """Parse a key from a link; None if it is invalid."""
         dial, between, gamma = key.partition(BETWEEN)
         value, length = number_in(dial), whole_in(gamma)
         if not between or length is None or (dial and value is None):
@@ -34,8 +33,6 @@ class PinnedSetting:
 
 @dataclass(frozen=True, slots=True)
 class PinnedToken:
-    """A token of one run at a setting."""
-
     slot: int  # slot among the rounds of its draft length; see `round_index`
     at: PinnedSetting  # the setting when the token was pinned
 
@@ -46,7 +43,6 @@ class PinnedToken:
 
     @classmethod
     def read(cls, key: str) -> PinnedToken | None:
-        """Parse a key from a link; None if it is invalid."""
         first, _, rest = key.partition(BETWEEN)
         slot, at = whole_in(first), PinnedSetting.read(rest)
         return None if slot is None or at is None else cls(slot, at)
@@ -54,8 +50,6 @@ class PinnedToken:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The pins of one explorer."""
-
     token: PinnedToken | None = None
     setting: PinnedSetting | None = None
 
@@ -98,7 +92,6 @@ class Choice:
 
     @classmethod
     def read(cls, key: str) -> Choice | None:
-        """Parse a key; None if it is invalid."""
         run, *rest = key.rsplit(BETWEEN, 2)
         dial, gamma = rest if len(rest) == 2 else ("", "")
         value, length = number_in(dial), whole_in(gamma)

@@ -13,7 +13,7 @@ from typing import Any
 
 from mars_viz.components.explorer.payload import identified
 from mars_viz.components.mount import Element, mount
-from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
+from mars_viz.components.session_cache import begun, recalled
 from mars_viz.figures.style import DARK, LIGHT
 
 __all__ = ["Kind", "Knob", "lesson_figure"]
@@ -68,6 +68,7 @@ class Knob:
         """
         if value is None:
             return self.start
+        value = float(value)
         if self.stops is not None:
             return value if value in self.stops else self.start
         if not self.low <= value <= self.high:
@@ -94,18 +95,19 @@ def lesson_figure(
     """
     sent = {"kind": kind.value, "knobs": [asdict(knob) for knob in knobs], "figure": figure}
     digest = str(identified(sent)["id"])
-    requested = {knob.name: knob.settled(position.get(knob.name)) for knob in knobs}
-    memory: Memory[None, dict[str, float]] | None = recalled(KIND, key)
+
+    def settled(values: Mapping[str, Any]) -> dict[str, float]:
+        return {knob.name: knob.settled(values.get(knob.name)) for knob in knobs}
+
+    requested, memory = settled(position), recalled(KIND, key)
     if memory is None:
-        memory = begun(KIND, key, digest, None, PositionSync.begin(requested), most=MOST)
+        memory = begun(KIND, key, digest, None, requested, most=MOST)
     answer = memory.reported(key)
-    reported = None if answer is None else {knob.name: knob.settled(float(answer[knob.name])) for knob in knobs}
+    reported = None if answer is None else settled(answer)
     if memory.id == digest:
-        memory.where.settle(requested, reported)
+        memory.settle(requested, reported)
     else:
-        where = memory.where.renewed(requested, reported)
-        where.sent = where.stands = {knob.name: knob.settled(where.stands.get(knob.name)) for knob in knobs}
-        memory = begun(KIND, key, digest, None, where, most=MOST)
-    state = {"id": digest, "key": key, "revision": memory.revision, "position": memory.where.sent}
+        memory = begun(KIND, key, digest, None, requested, settled(memory.renew(requested, reported)), most=MOST)
+    state = {"id": digest, "key": key, "revision": memory.revision, "position": memory.sent}
     mount(ELEMENT, [{**state, **sent, "label": label, "large": large}], key=key, answers=("position",))
-    return memory.where.stands
+    return memory.stands

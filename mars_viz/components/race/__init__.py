@@ -121,7 +121,6 @@ def _rule_words(settings: Settings) -> str:
 
 
 def _board(race: Race) -> Payload:
-    """Return the results table as text."""
     rule, texts, rows = _rule_words(race.relaxed.settings), race.token_ids, []
     names = {RaceLane.ALONE: "Autoregressive", RaceLane.STRICT: "Strict", RaceLane.RELAXED: rule}
     for lane, row in zip(RaceLane, race.rows, strict=True):

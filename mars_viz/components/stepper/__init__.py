@@ -26,7 +26,7 @@ import numpy as np
 from mars_viz.components.explorer.payload import identified
 from mars_viz.components.mount import Element, mount
 from mars_viz.components.race import Pieces, ratios
-from mars_viz.components.session_cache import PositionSync, begun, recalled
+from mars_viz.components.session_cache import begun, recalled
 from mars_viz.records import Decision, Emission, Outcome, Round, Speculation
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.rules.lossless import left_of_p
@@ -41,8 +41,6 @@ MOST_ROUNDS = 400  # rounds in a playback; each has up to γ + 4 frames
 
 
 class Stage(Enum):
-    """The step that a frame shows."""
-
     START = "start"
     DRAFT = "draft"
     VERIFY = "verify"  # the target reads the block in one pass
@@ -65,8 +63,6 @@ class Mark(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A step of a playback."""
-
     stage: Stage
     round: int  # index of the round; the first in the start frame, the last in the end frame
     words: Words  # the step in one or two sentences
@@ -82,8 +78,6 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Playback:
-    """All frames of a run."""
-
     run: Run
     frames: tuple[Frame, ...]
     rounds: int  # number of rounds in the frames, at most `MOST_ROUNDS`
@@ -103,7 +97,6 @@ JUMPS: dict[str, Callable[[Frame], bool]] = {
 
 
 def playback(run: Run) -> Playback:
-    """Return the frames of a run, at its recorded rule and dial value."""
     shown = min(len(run.rounds), MOST_ROUNDS)
     return Playback(run, tuple(_frames(run, shown)), shown)
 
@@ -256,13 +249,13 @@ def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
             memory.contents = run, payload
         else:
             first = min(max(0, frame), len(payload["frames"]) - 1)
-            memory = begun(KIND, key, payload["id"], (run, payload), PositionSync.begin(first))
+            memory = begun(KIND, key, payload["id"], (run, payload), first)
     payload, reported = memory.contents[1], memory.reported(key)
     asked = min(max(0, frame), len(payload["frames"]) - 1)
-    memory.where.settle(asked, None if reported is None else int(reported["frame"]))
-    position = {"revision": memory.revision, "frame": memory.where.sent}
+    memory.settle(asked, None if reported is None else int(reported["frame"]))
+    position = {"revision": memory.revision, "frame": memory.sent}
     mount(ELEMENT, [{"key": key, "large": large, "payload": payload, **position}], key=key, answers=("position",))
-    return memory.where.stands
+    return memory.stands
 
 
 def _draft_words(index: int, speculation: Speculation, *, looked_up: bool) -> Words:

@@ -1,5 +1,5 @@
-"""Drafters that use only the text: no cache, no training, no law; q is 1 at the drafted token. Also such a drafter before
-another one."""
+"""Drafters that use only the text: no cache, no training, no law; q is 1 at the drafted token. Also one of them before
+another drafter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Part
-from mars_viz.speculators.draft import Draft, Drafter, Spent, Target
+from mars_viz.speculators.draft import Draft, Drafter, Target
 from mars_viz.speculators.drafters import Ngram, Suffix, Trigram
 from mars_viz.speculators.site import DrafterPart, Origin, Ready, Site
 from mars_viz.walk import Prefix
@@ -128,16 +128,17 @@ class NgramDrafter(TextDrafter):
 
 
 class MixedDrafter(Drafter):
-    """Drafts chains with the first drafter after each prefix for which it finds a long enough match, and with the second
-    after the others. llama.cpp and TensorRT-LLM combine prompt lookup with a draft model in this way.
+    """Drafts chains with the first drafter after each prefix for which it has a draft, and with the second after the
+    others, as llama.cpp and TensorRT-LLM combine prompt lookup with a draft model.
 
-    At temperature 0 and above, each draft keeps the law of the drafter that made it, so lossless rules stay lossless.
+    Each draft keeps the law of the drafter that made it, so lossless rules stay lossless. Its measured cost is that of
+    the second, because the text of a measurement does not repeat itself.
     """
 
     def __init__(self, first: TextDrafter, second: Drafter):
         self._first, self._second = first, second
         self.reads_target = second.reads_target
-        self.spent: Spent = Spent()
+        self.spent = second.spent
         self._by: tuple[int, ...] = ()
 
     def follow(self, target: Target) -> None:
@@ -150,17 +151,12 @@ class MixedDrafter(Drafter):
         chains = [self._first.continued(prefix, count) for prefix in prefixes]
         self._by = tuple(0 if chain else 1 for chain in chains)
         rest = [i for i, by in enumerate(self._by) if by]
-        self.spent.tokens += sum(map(len, chains))
         if not rest:
             none = tuple(np.zeros(len(chain) + 1, np.int32) for chain in chains)
             return Draft.of_chains(chains, self._first.device, none, self._by)
-        counted = self._second.spent
-        before = counted.passes if counted else 0
         other = self._second.draft([prefixes[i] for i in rest], count)
         own = other.tokens.shape[1]
         drafted = other.lengths or (own,) * len(rest)
-        self.spent.tokens += sum(drafted)
-        self.spent.passes += counted.passes - before if counted else sum(drafted)
         width = max([own, *map(len, chains)])
         tokens = other.tokens.new_zeros(len(prefixes), width)
         for i, chain in enumerate(chains):

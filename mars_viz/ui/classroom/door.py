@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.ui import visitors
-from mars_viz.ui.classroom.server_class import ServerClass, server_class
+from mars_viz.ui.classroom.rights import ServerClass, server_class
 from mars_viz.ui.links import View, from_parameters
 
 if TYPE_CHECKING:
@@ -33,86 +33,75 @@ _PRIVATE_HEADERS = {"cache-control": "no-store", "referrer-policy": "no-referrer
 
 
 class LetsTeachersIn:
-    """Makes a browser a teacher's when it opens the teacher's link."""
+    """Makes a browser a teacher's when it opens the teacher's link: the right key sets a cookie and redirects to the
+    address without it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, unless it has a key."""
         classroom = server_class() if scope["type"] == "http" and scope["method"] == "GET" else None
         query_string = b"" if classroom is None else scope["query_string"]
         query = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
-        if classroom is None or all(name != PARAMETER for name, _ in query):
+        keys = [key for name, key in query if name == PARAMETER]
+        if classroom is None or not keys:
             await self._app(scope, receive, send)
             return
-        await answer(classroom, query, scope)(scope, receive, send)
-
-
-def answer(classroom: ServerClass, query: list[tuple[str, str]], scope: Scope) -> Response:
-    """Return the response to a request with a key: the right one sets a cookie and redirects without it."""
-    if not all(classroom.fits(key) for name, key in query if name == PARAMETER):
-        return HTMLResponse(WRONG, 403, _PRIVATE_HEADERS)
-    headers = Headers(scope=scope)
-    is_secure = headers.get("x-forwarded-proto", scope["scheme"]) == "https"
-    cookie = visitors.set_cookie(headers.get("cookie", ""), is_secure)
-    classroom.let_in(visitors.mark_of(visitors.secret_of(cookie)))
-    rest = urlencode([(name, value) for name, value in query if name != PARAMETER])
-    path = f"./{quote(scope['path'].rsplit('/', 1)[-1])}"  # relative, because a proxy may add a prefix
-    return Response(
-        None, 303, {**_PRIVATE_HEADERS, "location": f"{path}?{rest}" if rest else path, "set-cookie": cookie}
-    )
+        if not all(map(classroom.fits, keys)):
+            await HTMLResponse(WRONG, 403, _PRIVATE_HEADERS)(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        is_secure = headers.get("x-forwarded-proto", scope["scheme"]) == "https"
+        cookie = visitors.set_cookie(headers.get("cookie", ""), is_secure)
+        classroom.let_in(visitors.mark_of(visitors.secret_of(cookie)))
+        rest = urlencode([(name, value) for name, value in query if name != PARAMETER])
+        path = f"./{quote(scope['path'].rsplit('/', 1)[-1])}"  # relative, because a proxy may add a prefix
+        location = {"location": f"{path}?{rest}" if rest else path, "set-cookie": cookie}
+        await Response(None, 303, _PRIVATE_HEADERS | location)(scope, receive, send)
 
 
 def link(address: str, classroom: ServerClass) -> str:
-    """Return the teacher's link for the app at this address."""
     return f"{address}?{urlencode({PARAMETER: classroom.key})}"
 
 
-PATH = "classroom/shown"
 LARGEST = 1024  # maximum size of a message in bytes
 PARTS = frozenset(("run", "cuts", "dial", "gamma", "overlay", "selected"))  # of a message
-_NO_STORE = {"cache-control": "no-store"}
 
 
 def routes() -> list[Route]:
     """Return the classroom's route; empty if the server is not a classroom."""
-    if server_class() is None:
-        return []
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
-    return [Route(f"/{base}/{PATH}" if base else f"/{PATH}", shown, methods=["GET", "POST"])]
+    path = f"/{base}/classroom/shown" if base else "/classroom/shown"
+    return [] if server_class() is None else [Route(path, shown, methods=["GET", "POST"])]
 
 
 async def shown(request: Request) -> Response:
     """GET returns the shown position and its version as JSON, or 204 if the version is unchanged. POST, from a teacher,
     updates the position."""
-    classroom = server_class()
-    mark = visitors.mark_of(request.cookies.get(visitors.COOKIE, ""))
+    classroom, no_store = server_class(), {"cache-control": "no-store"}
+    mark, status, why = visitors.mark_of(request.cookies.get(visitors.COOKIE, "")), 403, ""
     if classroom is None or not mark:
         why = "This browser sends no cookie of this server. Allow cookies here, and load the page again."
-        return _refused(403, why)
-    if request.method == "POST":
-        return await _moved(classroom, mark, request)
-    if request.query_params.get("since") == classroom.version:
-        return Response(None, 204, _NO_STORE)
-    return JSONResponse(classroom.read(), 200, _NO_STORE)
-
-
-async def _moved(classroom: ServerClass, mark: str, request: Request) -> Response:
-    if not classroom.is_teacher(mark):
-        return _refused(403, "The teacher alone moves what the class is shown. Open the teacher's link first.")
-    if not from_own_page(request.headers):
-        return _refused(403, "This message comes from a page of another site. Open the app itself.")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST:
-            return _refused(413, f"This message has more than {LARGEST} bytes. Load the page again.")
-    try:
-        classroom.move(view_in(body))
-    except BadInput as error:
-        return _refused(400, str(error))
-    return Response(None, 204, _NO_STORE)
+    elif request.method != "POST":
+        if request.query_params.get("since") != classroom.version:
+            return JSONResponse(classroom.read(), 200, no_store)
+    elif not classroom.is_teacher(mark):
+        why = "The teacher alone moves what the class is shown. Open the teacher's link first."
+    elif not from_own_page(request.headers):
+        why = "This message comes from a page of another site. Open the app itself."
+    else:
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST:
+                status, why = 413, f"This message has more than {LARGEST} bytes. Load the page again."
+                break
+        else:
+            try:
+                classroom.move(view_in(body))
+            except BadInput as error:
+                status, why = 400, str(error)
+    return JSONResponse({"error": why}, status, no_store) if why else Response(None, 204, no_store)
 
 
 def from_own_page(headers: Any) -> bool:
@@ -133,7 +122,3 @@ def view_in(body: bytes) -> View:
     if opened.complaints or not opened.view.run or not set(parameters) <= PARTS:
         raise SettingError("This message names a place that there cannot be. Load the page again.")
     return opened.view
-
-
-def _refused(status: int, why: str) -> Response:
-    return JSONResponse({"error": why}, status, _NO_STORE)

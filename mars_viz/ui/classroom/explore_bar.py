@@ -12,17 +12,21 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mars_viz.components.class_view import class_view
+from mars_viz.components.mount import Element, mount
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.run import Run
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
 from mars_viz.ui.classroom import rights
-from mars_viz.ui.classroom.server_class import ServerClass, ShownRun, server_class
+from mars_viz.ui.classroom.rights import ServerClass, ShownRun, server_class
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, remembered
 
+ELEMENT = Element("mars_viz_class_view", ("class_view/class_view",))
+"""Keeps an explorer in step with the teacher's; has no visible part. While the teacher drags the dial, the teacher's
+element posts its value to the server. A student's element polls the server and moves the student's explorer. Neither
+reruns the page while the dial moves."""
 SWITCH = "class-follow"  # key of the switch
 MOVED = "You moved the dial, so this page no longer follows the teacher. Switch it on to go back."
 OPENED = "You opened another run, so this page no longer follows the teacher. Switch it on to go back."
@@ -32,8 +36,6 @@ IN_STEP = "The class sees this run, and its dial moves as yours does."
 
 @dataclass(slots=True)
 class Following:
-    """State of a student's tab."""
-
     on: bool = True  # True if the page follows the teacher's page
     run: str | None = None
     """Id of the shown run when the page was last drawn, empty if no run was shown; None before the first draw."""
@@ -70,7 +72,6 @@ class Following:
 
 
 def following() -> Following:
-    """Return this tab's state."""
     return remembered("mars_viz_following", Following)
 
 
@@ -104,25 +105,31 @@ def draw(place: DeltaGenerator, session: Session, run: Run, catalog: RunCatalogu
     if teaches:
         if not here:
             show = partial(_show, classroom, session, run, catalog, store)
-            row.button(
-                "Show to the class", key="class-show", on_click=show, help="Every student who follows sees this run"
-            )
+            tip = "Every student who follows sees this run"
+            row.button("Show to the class", key="class-show", on_click=show, help=tip)
+        words = NOTHING_SHOWN
         if shown is not None:
-            stop = classroom.stop
-            row.button("Stop showing", key="class-stop", on_click=stop, help="The class is shown nothing")
-        other = f"The class sees “{shown.title}”." if shown is not None else NOTHING_SHOWN
-        row.caption(markdown(IN_STEP if here else other))
+            words = IN_STEP if here else f"The class sees “{shown.title}”."
+            row.button("Stop showing", key="class-stop", on_click=classroom.stop, help="The class is shown nothing")
+        row.caption(markdown(words))
     elif shown is not None:
-        _follow(row, memory, shown)
-    class_view(
-        f"explorer-{view.run}{'-cuts' * view.cuts}",
-        "" if shown is None or (teaches and not here) else shown.view.run,
-        cuts=view.cuts,
-        teaches=teaches,
-        following=memory.on and here,
-        changed=memory.renew,
-        left=memory.leave,
-    )
+        st.session_state[SWITCH] = memory.on
+        row.toggle(
+            "Follow the teacher",
+            key=SWITCH,
+            on_change=lambda: memory.switch(bool(st.session_state[SWITCH])),
+            help="The run, its dial and the selected token are where the teacher's are",
+        )
+        caption = f"You see what the teacher shows: “{shown.title}”."
+        row.caption(markdown(caption if memory.on else memory.said or f"The teacher shows “{shown.title}”."))
+    data = {
+        "key": f"explorer-{view.run}{'-cuts' * view.cuts}",
+        "run": "" if shown is None or (teaches and not here) else shown.view.run,
+        "cuts": view.cuts,
+        "teaches": teaches,
+        "following": memory.on and here,
+    }
+    mount(ELEMENT, [data], key="class-view", answers={"changed": memory.renew, "left": memory.leave})
 
 
 def _show(classroom: ServerClass, session: Session, run: Run, catalog: RunCatalogue, store: RunStore) -> None:
@@ -137,15 +144,3 @@ def _show(classroom: ServerClass, session: Session, run: Run, catalog: RunCatalo
     else:
         classroom.show(run, title, session.view)
     following().renew()
-
-
-def _follow(row: DeltaGenerator, memory: Following, shown: ShownRun) -> None:
-    st.session_state[SWITCH] = memory.on
-    row.toggle(
-        "Follow the teacher",
-        key=SWITCH,
-        on_change=lambda: memory.switch(bool(st.session_state[SWITCH])),
-        help="The run, its dial and the selected token are where the teacher's are",
-    )
-    caption = f"You see what the teacher shows: “{shown.title}”."
-    row.caption(markdown(caption if memory.on else memory.said or f"The teacher shows “{shown.title}”."))

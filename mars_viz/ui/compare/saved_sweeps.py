@@ -20,7 +20,7 @@ from mars_viz.controllers import CONTROLLERS
 from mars_viz.documents import Table
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
-from mars_viz.sweep import SweepResult, pairing
+from mars_viz.sweep import SweepResult, drafters, pairing
 from mars_viz.sweep.columns import GRADES, RIGHT, UNGRADED
 from mars_viz.sweep.measures import DRAFTED, cell, told
 from mars_viz.sweep.pairing import Change, Paired, Pairing, SweepSetting
@@ -285,14 +285,33 @@ def _over_both(memory: Comparison, catalog: SweepCatalogue) -> None:
     draw([table])
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, costs_basis(both)
     st.caption(markdown(compare_words.sweep_footnote(confidence, worse, better, turns=turns, costs=costs)))
+    drafted = _by_drafter(catalog, memory.view.sweep, right.dial)
     both_texts(memory, both, names)
     what = "setting" if both.one_sweep else "sweep"
     tables = [share.Table(f"Both {what}s in numbers", f"{what}s-compared", lambda: frame(table))]
     if not both.one_sweep:
         prompts = _prompt_by_prompt(both)
         tables.append(share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts))
+    if drafted is not None:
+        tables.append(share.Table("Drafters", "drafters", lambda: frame(drafted)))
     rules = dict.fromkeys(side.result.plan.rule.name for side in (left, right))
     share.tables(tables, rules, "compare-sweep" if both.one_sweep else "compare-sweeps")
+
+
+def _by_drafter(catalog: SweepCatalogue, name: str, dial: float) -> Table | None:
+    """Draw a row per drafter of the same target on the same prompts, if there are several finished sweeps of them."""
+    base, names = catalog.entries[name].plan, [name]
+    for other, entry in catalog.entries.items():
+        within = entry.complete and entry.plan is not None and entry.plan.low <= dial <= entry.plan.high
+        if within and base is not None and entry.plan is not None and drafters.only_drafter_differs(base, entry.plan):
+            names.append(other)
+    if len(names) < 2:
+        return None
+    theme.section("Every drafter on these prompts")
+    table = drafters.by_drafter([opened_sweep(catalog, each) for each in names], dial)
+    theme.small(f"{table.alt}. The columns 1 to γ hold the acceptance at each position of the draft.")
+    draw([table])
+    return table
 
 
 def _prompt_by_prompt(both: Pairing) -> pd.DataFrame:

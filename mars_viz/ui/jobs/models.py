@@ -89,8 +89,6 @@ def at_hand(made_with: Provenance) -> BackendChoice | None:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The device that the loaded pair runs on."""
-
     name: str
     dtype: str  # type of weights and arithmetic
     used: int | None = None  # bytes that this process uses there; None if unknown
@@ -103,8 +101,6 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Snapshot of loaded and loading models."""
-
     choice: BackendChoice | None = None
     device: Device | None = None
     doing: str = ""  # current step of loading; empty if nothing is being loaded
@@ -125,31 +121,21 @@ class Models(Generic[Pair]):
         frees memory after a pair was dropped."""
         self._load, self._look, self._release = load, look, release
         self.on_status: Callable[[Status], None] = lambda status: None
+        self.status = Status()  # the latest snapshot
         self._pairs: dict[BackendChoice, Pair] = {}  # the current pair, and that of a long job
-        self._status = Status()
         self._loan: tuple[Job[Any], BackendChoice] | None = None  # the last long job, and its models
 
-    @property
-    def status(self) -> Status:
-        """The latest snapshot."""
-        return self._status
-
     def _set(self, status: Status) -> None:
-        self._status = status
+        self.status = status
         self.on_status(status)
 
-    def serve(self, job: Job[Any]) -> None:
-        """Run a job that was submitted in this process, as `run` does."""
-        if job.begin():
-            self.run(job, job.tell)
-
-    def run(self, job: Job[Any], tell: Callable[..., None]) -> None:
+    def serve(self, job: Job[Any], tell: Callable[..., None] | None = None) -> None:
         """Run a job to its end, or for a turn of TURN seconds while its rank is not SHORT. `tell` receives the changed
-        fields of its progress, the final state last.
+        fields of its progress, the final state last; by default `job` does.
 
         Exceptions end the job and are not raised, except DeviceLost: the process cannot use its device again.
         """
-        began, ended = time.monotonic(), True
+        began, ended, tell = time.monotonic(), True, tell or job.tell
         try:
             if job.steps is None:
                 job.steps = job.work(self if job.choice is None else self.pair(job.choice, job))
@@ -166,7 +152,7 @@ class Models(Generic[Pair]):
                     break
             else:
                 if isinstance(costs := news.get("result"), Costs):
-                    self._set(replace(self._status, costs=costs))
+                    self._set(replace(self.status, costs=costs))
                 tell(**news)
         except Interrupted:
             tell(state=JobState.CANCELLED)
@@ -181,12 +167,12 @@ class Models(Generic[Pair]):
             job.steps = None  # dropping the generator drops the objects that it holds
             if self._loan is not None and self._loan[0] is job:
                 self._loan = None
-                self._keep_only(self._status.choice)
-        self.look()
+                self._keep_only(self.status.choice)
+        if (choice := self.status.choice) is not None:
+            self._set(replace(self.status, device=self._look(self._pairs[choice])))  # whose memory use has changed
 
     def set_doing(self, doing: str = "", share: float = 0.0) -> None:
-        """Update the step of loading in the status."""
-        self._set(replace(self._status, doing=doing, share=share))
+        self._set(replace(self.status, doing=doing, share=share))
 
     def pair(self, choice: BackendChoice = BUILT_IN, job: Job[Any] | None = None) -> Pair:
         """Return the pair, loading it if necessary. A long job holds it until its end.
@@ -201,7 +187,7 @@ class Models(Generic[Pair]):
         self._pairs[choice] = pair
         if job is not None and job.rank is Rank.LONG:
             self._loan = job, choice
-        if self._status.choice != choice:
+        if self.status.choice != choice:
             self._set(Status(choice, device))
             self._keep_only(choice)
         return pair
@@ -216,23 +202,18 @@ class Models(Generic[Pair]):
             try:
                 return self._load(choice, tell)
             except TooLarge as error:
-                self._check_place(error)
+                weights = self.status.device.weights if self.status.device else 0
+                held = None if self._loan is None else self._loan[1]
+                if self.status.choice in (None, held) or error.need > (error.free or 0) + weights:
+                    if held is None:
+                        raise
+                    name = held.in_short[0] or "the built-in pair"
+                    wait = f"A sweep that is under way holds {name} until it ends; wait for that, or stop it."
+                    raise TooLarge(f"{error} {wait}", error.need, error.free) from error
             self.rest()  # outside of the handler: the exception keeps the half-loaded models alive
             return self._load(choice, tell)
         finally:
             self.set_doing()
-
-    def _check_place(self, error: TooLarge) -> None:
-        """Raise TooLarge unless the new pair fits in place of the current one, and no long job holds that."""
-        weights = self._status.device.weights if self._status.device else 0
-        held = None if self._loan is None else self._loan[1]
-        if self._status.choice not in (None, held) and error.need <= (error.free or 0) + weights:
-            return
-        if held is None:
-            raise error
-        name = held.in_short[0] or "the built-in pair"
-        message = f"{error} A sweep that is under way holds {name} until it ends; wait for that, or stop it."
-        raise TooLarge(message, error.need, error.free) from error
 
     def _keep_only(self, choice: BackendChoice | None) -> None:
         """Drop the pairs that are neither those of `choice` nor held by a long job."""
@@ -240,14 +221,8 @@ class Models(Generic[Pair]):
         self._pairs = {each: pair for each, pair in self._pairs.items() if each in held}
         self._release()
 
-    def look(self) -> None:
-        """Update the memory use in the status."""
-        if (choice := self._status.choice) is not None:
-            self._set(replace(self._status, device=self._look(self._pairs[choice])))
-
     def rest(self) -> None:
-        """Drop the pair."""
-        self._set(Status(doing=self._status.doing, share=self._status.share))
+        self._set(Status(doing=self.status.doing, share=self.status.share))
         self._keep_only(None)
 
 
@@ -261,8 +236,6 @@ _log = logging.getLogger(__name__)
 
 
 class JobState(Enum):
-    """State of a job."""
-
     QUEUED = "queued"
     LOADING = "loading"
     DECODING = "decoding"  # decoding, or doing the job's own work
@@ -273,7 +246,6 @@ class JobState(Enum):
 
     @property
     def finished(self) -> bool:
-        """True in a final state."""
         return self in (JobState.DONE, JobState.CANCELLED, JobState.FAILED)
 
     @property
@@ -301,8 +273,6 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report(Progress):
-    """Snapshot of a background task's progress."""
-
     share: float = 0.0  # finished share of the work, from 0 to 1
     result: Any = None  # latest result; None before the first
 
@@ -318,7 +288,6 @@ class Throttle:
         self._next_time = 0.0
 
     def __call__(self, act: Callable[[], object]) -> None:
-        """Call the function, unless the last call was too recent."""
         if (began := time.monotonic()) >= self._next_time:
             act()
             now = time.monotonic()
@@ -356,7 +325,7 @@ class Job(Generic[P]):
         self.maker = ""  # mark of the browser that submitted the job
         self.number = next(_numbers)  # order of creation
         self.stopping = False  # True after `cancel`
-        self.on_cancel: Callable[[], None] = _ignore  # passes `cancel` on to the process that runs the job
+        self.on_cancel: Callable[[], None] | None = None  # passes `cancel` on to the process that runs the job
         self.wanted: list[Callable[[], bool]] = []  # each checks whether a session that waits for the job is connected
         self.seen = 0.0  # when one of them was last connected
         self.steps: Events | None = None  # in the process that runs the job
@@ -372,13 +341,12 @@ class Job(Generic[P]):
         return not self.progress.state.finished
 
     def tell(self, **news: Any) -> None:
-        """Update fields of the progress."""
         with self._lock:
             self.progress = replace(self.progress, **news)
         if self.progress.state is JobState.MAPPING:
             self.rank = Rank.MAP
         if self.progress.state.finished:
-            self.work, self.on_cancel = nothing, _ignore  # the worker may keep the job, but not its arguments
+            self.work, self.on_cancel = nothing, None  # the worker may keep the job, but not its arguments
 
     def advance(self) -> News:
         """Take the next step. The news of the last one have a final state. Raises the step's errors, and Interrupted if
@@ -392,21 +360,14 @@ class Job(Generic[P]):
         except StopIteration as end:
             return {"state": JobState.CANCELLED if self.stopping else JobState.DONE, **(end.value or {})}
 
-    def fail(self, error: str) -> None:
-        """End the job as FAILED with this message."""
-        self.tell(state=JobState.FAILED, error=error)
-
     def cancel(self) -> None:
         """Stop the job: at once if it is queued, otherwise after the current step."""
         self.stopping = True
         with self._lock:
             if self.progress.state is JobState.QUEUED:
                 self.tell(state=JobState.CANCELLED)
-        self.on_cancel()
-
-
-def _ignore() -> None:
-    """No-op callback."""
+        if (pass_on := self.on_cancel) is not None:
+            pass_on()
 
 
 def nothing(pair: Any) -> Events:

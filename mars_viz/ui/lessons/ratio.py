@@ -36,7 +36,7 @@ def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
     rulings = [ruling(opinion(RULES[name], run), own_dial(run, RULES[name])) for name in COMPARED]
     above, changes = [], []
     for c in map(float, range(-REACH, REACH + 1)):
-        after = moved(run, c)
+        after = moved(run.trace.speculations, c)
         reversed_by = [changed(each_ruling, after) for each_ruling in rulings]
         keeps = rulings[0].keeps ^ reversed_by[0]  # after the shift
         above.append(int(np.count_nonzero(keeps[calls.positions])))
