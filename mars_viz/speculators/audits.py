@@ -30,7 +30,6 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, decode_alone
 from mars_viz.speculators.devices import inference
 from mars_viz.speculators.draft import TopLogits
-from mars_viz.speculators.drafters.dflash import DflashDrafter
 from mars_viz.speculators.drafters.heads import FollowingDrafter, HeadDrafter
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.targets import PROBE, check_known, check_target, check_tokens
@@ -82,7 +81,7 @@ def checked_drafter(
             f"The target wrote at least {least} tokens after {len(held)} prompts, and {LEAST} are needed. Give "
             "prompts that it continues."
         )
-    if isinstance(drafter, DflashDrafter) or (isinstance(drafter, HeadDrafter) and drafter.guess is not None):
+    if isinstance(drafter, FollowingDrafter) and drafter.guess is not None:
         yield 1.0, replace(check, better=_other_layers(backend, drafter.layers, settings, texts, agreed))
 
 
@@ -113,7 +112,7 @@ def _drafter_check(
         best_held=ratio(inside[:, 1], positions),
         fall=checks.fall_of(contexts, np.concatenate(agreed)[:, 0]),
         feeds_back=isinstance(drafter, HeadDrafter),
-        guess=(drafter.guess or "") if isinstance(drafter, HeadDrafter) else "",
+        guess=(drafter.guess or "") if isinstance(drafter, FollowingDrafter) else "",
     )
 
 

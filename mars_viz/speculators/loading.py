@@ -101,7 +101,7 @@ def load_backend(
         note = "; ".join(filter(None, (loaded[-1].note, apart)))
         model = replace(loaded[-1], note=note, tokenizer=tokenizers[-1] if apart is None else None)
     if server is None:
-        return _local(tokenizers[0], loaded[0], model, ready, cuda_graphs=cuda_graphs)
+        return backend_of(tokenizers[0], loaded[0], model or drafting, ready=ready, cuda_graphs=cuda_graphs)
     size = int(files.config_of(owner).get_text_config().vocab_size)
     checked, ends = check_target(server, tokenizers[0], size), _ends([server.root, *to_load], tokenizers[0])
     part: TargetPart = Part(
@@ -141,33 +141,25 @@ def backend_of(
     target: Loaded,
     drafter: Loaded | NamedDrafter,
     *,
+    ready: Ready | None = None,
     eos_ids: frozenset[int] | None = None,
-) -> Backend:
-    """Return a backend of loaded models; `eos_ids` None takes the end-of-text tokens of the target's configuration."""
-    model = drafter if isinstance(drafter, Loaded) else None
-    pair = names.Pair(target.name, drafter if isinstance(drafter, NamedDrafter) else Model())
-    return _local(tokenizer, target, model, _ready(pair, Origin(target.name, lambda: target.model.config)), eos_ids)
-
-
-def _local(
-    tokenizer: PreTrainedTokenizerBase,
-    target: Loaded,
-    drafter: Loaded | None,
-    ready: Ready,
-    eos_ids: frozenset[int] | None = None,
-    *,
     cuda_graphs: bool = True,
 ) -> Backend:
-    """Return a backend with a target of this machine, and a drafter that is a model or to be loaded."""
-    models = [target.model, *([drafter.model] if drafter and drafter.tokenizer is None else [])]
-    outputs, place = [files.output_size(model) for model in models], place_of(target.model)
+    """Return a backend of loaded models, with a drafter that is one of them, or that `ready` loads; None loads the
+    named one. `eos_ids` None takes the end-of-text tokens of the target's configuration."""
+    model = drafter if isinstance(drafter, Loaded) else None
+    if ready is None:
+        named = drafter if isinstance(drafter, NamedDrafter) else Model()
+        ready = _ready(names.Pair(target.name, named), Origin(target.name, lambda: target.model.config))
+    models = [target.model, *([model.model] if model and model.tokenizer is None else [])]
+    outputs, place = [files.output_size(each) for each in models], place_of(target.model)
     size = (
         min(outputs) if files.vocabulary_end(tokenizer) <= min(outputs) else outputs[0]
     )  # padding alone may be cut off
     ends = files.eos_ids_of(target.model, tokenizer) if eos_ids is None else eos_ids
     part = model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision)
     part = replace(part, note="; ".join(filter(None, (target.note, layout(target.model)))))
-    site, dtype = Site(part, tokenizer, ends, size, place, cuda_graphs, drafter), str(target.model.dtype)
+    site, dtype = Site(part, tokenizer, ends, size, place, cuda_graphs, model), str(target.model.dtype)
     context, processor = min(map(files.context_of, models)), files.processor_of(place)
     return _backend(site, ready, context, dtype.removeprefix("torch."), processor)
 

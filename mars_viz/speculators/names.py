@@ -81,7 +81,6 @@ class Pair:
 
     @property
     def server(self) -> str:
-        """The address of a served target; empty for others."""
         return server_named(self.target)
 
     @property

@@ -47,13 +47,8 @@ def models_in_link(parameters: Mapping[str, str], begun: BackendChoice, complain
     """Return the choice in a link, based on the server's default `begun`. Problems are added to `complaints`."""
     values = links.values_in(BackendChoice, parameters, complaints)
     target, drafter = (values.pop(name, "").strip() for name in NAMES)
-    models = _linked_models(target, drafter, complaints) if target or drafter else None
-    if models is not None:
-        values |= {"target": models.target, "drafter": models.drafter, "folders": models.folders}
-    return replace(begun, **values)
-
-
-def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendChoice | None:
+    if not target and not drafter:
+        return replace(begun, **values)
     target = "" if target == demo.BUILT_IN else target
     try:
         if any(len(name) > LONGEST_NAME or not name.isprintable() for name in (target, drafter)):
@@ -69,13 +64,14 @@ def _linked_models(target: str, drafter: str, complaints: list[str]) -> BackendC
         choice = permitted(BackendChoice(target, drafter))
     except BadInput as error:
         complaints.append(str(error))
-        return None
+        return replace(begun, **values)
     if set(pair.models) - {SMOLLM2}:  # possibly on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, choice.names))}. Decode would download "
             "the missing ones from the hub; choose others under Models if you do not want that."
         )
-    return choice
+    models = {"target": choice.target, "drafter": choice.drafter, "folders": choice.folders}
+    return replace(begun, **values | models)
 
 
 def permitted(choice: BackendChoice) -> BackendChoice:

@@ -91,7 +91,6 @@ class Model(NamedDrafter):
 
     @property
     def name(self) -> str:
-        """The model as typed."""
         return self.head
 
 
@@ -259,7 +258,6 @@ class Trimmed(NamedDrafter, family="trimmed"):
 
     @property
     def parts(self) -> list[NamedDrafter]:
-        """Itself, and the trimmed drafter if it is named."""
         return [self, drafter_named(self.of)] if self.of else [self]
 
 
@@ -273,12 +271,10 @@ class Mixed(NamedDrafter):
 
     @property
     def name(self) -> str:
-        """Name as typed: 'suffix:n=16+eagle3'."""
         return f"{self.first.name}+{'default' if self.second is None else self.second.name}"
 
     @property
     def parts(self) -> list[NamedDrafter]:
-        """Itself, both drafters, and those that they are made of."""
         return [self, self.first, *(self.second.parts if self.second else [])]
 
 

@@ -92,7 +92,6 @@ class Saved:
             raise ModelError(f"{self.name} is quantised; take the drafter in bfloat16, as it was trained.")
 
     def tensors(self) -> dict[str, Tensor]:
-        """Read the tensors, by plain names."""
         tensors: dict[str, Tensor] = {}
         for path, names_here in self.files.items():
             with safe_open(path, "pt") as opened:
@@ -111,7 +110,6 @@ class Saved:
         return checked
 
     def rotary(self, layer: Config, heads: Heads) -> LlamaConfig:
-        """Return the configuration of rotary positions. Raises ModelError."""
         own = ("rope_theta", "rope_scaling", "rope_parameters")
         named = {name: layer[name] for name in own if layer.get(name) is not None}
         try:

@@ -22,7 +22,6 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, Qwen3Config
 
 from mars_viz.errors import ModelError
-from mars_viz.run import Settings
 from mars_viz.speculators.backend import Part
 from mars_viz.speculators.devices import sent
 from mars_viz.speculators.draft import Draft
@@ -72,12 +71,10 @@ class Checkpoint:
 
     @property
     def longest(self) -> int:
-        """The number of tokens that it drafts."""
         return self.slots[0] - self.slots[1]
 
     @property
     def note(self) -> str:
-        """A sentence about the layout and the features."""
         read = ", ".join("the last norm's output" if layer == NORMED else str(layer) for layer in self.layers)
         note = f"{self.layout} layout, drafts {self.longest} tokens in one pass from the inputs of the target's layers"
         return f"{note} (counted from 0): {read}"
@@ -101,7 +98,7 @@ def ready(named: Dflash, target: Origin) -> Ready:
         )
         return Part(
             name,
-            lambda settings: DflashDrafter(BlockNetwork(weights), head.layers, vocabulary, settings),
+            lambda settings: DflashDrafter(BlockNetwork(weights), head.layers, vocabulary, settings, guess=""),
             revision,
             note=head.note,
             drafts_trees=True,
@@ -229,10 +226,7 @@ class DflashDrafter(FollowingDrafter):
     one depth have the same law."""
 
     at_once = True
-
-    def __init__(self, network: BlockNetwork, layers: tuple[int, ...], vocabulary: Tensor | None, settings: Settings):
-        super().__init__(network.copy, network.device, layers, vocabulary, settings)
-        self._network = network
+    _network: BlockNetwork
 
     def _drafted(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         starts = [len(prefix) for prefix in prefixes]

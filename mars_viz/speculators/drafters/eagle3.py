@@ -92,7 +92,6 @@ class Checkpoint:
 
     @property
     def note(self) -> str:
-        """A sentence about the layout and the features."""
         note = f"{self.layout} layout, {self.reading.words} of the target"
         if self.reading.layers != (NORMED,):
             note = f"{note}, counted from 0"

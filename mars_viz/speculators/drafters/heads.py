@@ -7,7 +7,7 @@ target's own states; rows with the head's own states are overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from mars_viz.speculators.draft import Draft, Drafter, Target, rows_at
 from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
 from mars_viz.speculators.drafters.token_trees import Level, tree_drafted
 from mars_viz.speculators.networks.base import TreeMask
+from mars_viz.speculators.networks.dflash import BlockNetwork
 from mars_viz.speculators.networks.eagle3_head import HeadNetwork
 from mars_viz.speculators.targets import UNREAD, ModelTarget, PrefixRows
 from mars_viz.walk import Prefix
@@ -35,17 +36,19 @@ class FollowingDrafter(Drafter):
 
     def __init__(
         self,
-        copy: Callable[[int, int, int], None],
-        device: torch.device,
+        network: HeadNetwork | BlockNetwork,
         layers: tuple[int, ...],
         vocabulary: Tensor | None,
         settings: Settings,
+        guess: str | None = None,
     ):
         """Read these `layers` of the target; see `LayerInputs`. `vocabulary`, int64 [V'], ascending, are the target's
-        ids of the drafter's tokens; None if they are the same. `copy` copies a row of its cache."""
-        self.device, self.layers, self.vocabulary = device, layers, vocabulary
+        ids of the drafter's tokens; None if they are the same. `guess` is the reason why other layers may be meant,
+        empty if they are named; None if there are no others."""
+        self._network, self.device = network, network.device
+        self.layers, self.vocabulary, self.guess = layers, vocabulary, guess
         self._settings, self._pick = settings, Picking.by(settings, vocabulary)
-        self._shape, self._rows = shape_named(settings.tree), PrefixRows(copy)
+        self._shape, self._rows = shape_named(settings.tree), PrefixRows(network.copy)
         self._target: ModelTarget | None = None
 
     def follow(self, target: Target) -> None:
@@ -56,13 +59,11 @@ class FollowingDrafter(Drafter):
         self._target = target
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts, which the target has read."""
         if prompts:
             self._read(prompts, self._rows.settle([(*prompt, UNREAD) for prompt in prompts]), prompts)
             self._rows.note(prompts)
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Return `count` tokens after each prefix."""
         if not count:
             return Draft(torch.zeros(len(prefixes), 0, dtype=torch.int64, device=self.device))
         return self._drafted(prefixes, count)
@@ -88,17 +89,7 @@ class HeadDrafter(FollowingDrafter):
     rows, the last of which predicts the next token; a text of a single token is read as if it were there twice.
     """
 
-    def __init__(
-        self,
-        network: HeadNetwork,
-        layers: tuple[int, ...],
-        vocabulary: Tensor | None,
-        settings: Settings,
-        guess: str | None = None,
-    ):
-        """`guess` is the reason why other layers may be meant, empty if they are named; None if there are no others."""
-        super().__init__(network.copy, network.device, layers, vocabulary, settings)
-        self._network, self.guess = network, guess
+    _network: HeadNetwork
 
     def _drafted(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         starts = [len(prefix) for prefix in prefixes]

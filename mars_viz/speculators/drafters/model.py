@@ -52,7 +52,6 @@ class Picking:
 
     @classmethod
     def by(cls, settings: Settings, vocabulary: Tensor | None = None) -> Picking:
-        """Return the picking for these settings."""
         return cls(settings.law, vocabulary, 0 if vocabulary is None else len(vocabulary))
 
     def __call__(self, logits: Tensor, uniforms: Tensor | None) -> Tensor:
@@ -81,7 +80,6 @@ class ModelDrafter(Drafter):
         self._shape = shape_named(settings.tree)
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts."""
         self._model.prefill(self._read(prompts))
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
@@ -115,7 +113,6 @@ class ModelDrafter(Drafter):
         return [tuple(token if token < count else other for token in prefix) for prefix in prefixes]
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Receive the drafted tokens once they are on the host; the last token of a chain was never read."""
         self._model.observe([tokens[:-1] if self._shape.is_chain else () for tokens in drafted])
 
 

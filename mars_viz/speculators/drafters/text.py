@@ -27,11 +27,9 @@ class TextDrafter(Drafter):
         self._before = np.array([*before, BETWEEN], np.int32)
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Return at most `count` tokens after each prefix."""
         return Draft.of_chains([self.continued(prefix, count) for prefix in prefixes], self.device)
 
     def continued(self, prefix: Prefix, count: int) -> Sequence[int]:
-        """Return at most `count` tokens after the prefix."""
         raise NotImplementedError
 
     def whole(self, prefix: Prefix) -> np.ndarray:

@@ -45,11 +45,9 @@ class UniversalDrafter(Drafter):
         self._model, self._translation, self.spent = CachedModel(network), translation, spent
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Read the prompts' text."""
         self._model.prefill([read for read in map(self._translation.read, prompts) if read])
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """Return at most `count` tokens after each prefix."""
         texts = [Continuation(self._translation, prefix) for prefix in prefixes]
         read = [self._translation.read(prefix) for prefix in prefixes]
         able = [i for i, tokens in enumerate(read) if tokens]  # nothing can be drafted after a text without words
@@ -166,7 +164,6 @@ class Continuation:
         self.done = False  # true if further passes would settle no more tokens
 
     def take(self, token: int) -> None:
-        """Add a token written by the drafter."""
         translation, piece = self._translation, self._translation.pieces[token]
         self.passes += 1
         self._idle += 1
