@@ -32,7 +32,7 @@ from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.rules.lossless import left_of_p
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.speculators.drafter_names import has_no_model
+from mars_viz.speculators.drafters import has_no_model
 from mars_viz.trees import first_path
 from mars_viz.words import counted, number, setting
 
