@@ -51,7 +51,6 @@ class Cost:
 
     @property
     def unsure(self) -> float:
-        """Half of the interval, relative to the cost."""
         return (self.high - self.low) / 2 / self.seconds
 
 
@@ -90,7 +89,6 @@ class Costs:
 
     @property
     def gamma(self) -> int:
-        """The longest measured block."""
         return len(self.rest)
 
     @property
@@ -101,12 +99,10 @@ class Costs:
 
     @property
     def unsure(self) -> float:
-        """The largest relative half-width of all costs."""
         rounds = (round_cost(self, 1), round_cost(self, self.gamma))
         return max(each.unsure for each in (*self.target_pass, self.drafter_step, *self.drafting, *rounds))
 
     def cover(self, gamma: int, tree: str) -> bool:
-        """True if they include rounds with drafts of this shape and length."""
         return self.tree == tree and gamma <= self.gamma
 
 
@@ -128,7 +124,6 @@ class BatchCosts:
 
     @property
     def unsure(self) -> float:
-        """The largest relative half-width of all costs."""
         return max(each.unsure for row in self.rounds for each in row)
 
 

@@ -102,7 +102,6 @@ class DraftAndScore:
             return self._waiting.complete(speculations)
 
     def _speculate(self, prefixes: Sequence[Prefix], steps: int, count: int | None = None) -> list[Answer]:
-        """Draft `steps` tokens after each prefix and score the first `count` of them (None: all)."""
         began, share = time.perf_counter(), 1 / len(prefixes)
         full = self._drafter.draft(prefixes, steps)
         draft = full if count is None else full.first(count)
@@ -168,7 +167,6 @@ class Part(Generic[Open]):
 
     @property
     def weights(self) -> int:
-        """Bytes of its weights on the device."""
         return 0 if self.passes is None or self.passes.model is None else bytes_of(self.passes.model)
 
 
@@ -207,7 +205,6 @@ class Backend:
         return target, drafter
 
     def check(self, settings: Settings) -> None:
-        """Raise BadInput if these models do not support the settings."""
         if self.drafter.by_text and (settings.temperature > 0 or settings.drafts_trees):
             raise SettingError(
                 f"{self.drafter.name} has another tokenizer than {self.target.name}, so it drafts by text: chains at "
@@ -224,12 +221,10 @@ class Backend:
             )
 
     def has_made(self, made_with: Provenance) -> bool:
-        """Return True if a result was made with these weights in this dtype."""
         ours = (self.target.revision, self.drafter.revision, self.dtype)
         return ours == (made_with.target_revision, made_with.drafter_revision, made_with.dtype)
 
     def ending(self, settings: Settings) -> Ending:
-        """Return the ending of a text with these settings."""
         return Ending.of(settings, self.eos_ids, self.tokenizer.pieces if settings.stop else {})
 
     def pieces_of(self, token_ids: Iterable[int]) -> dict[int, Piece]:
@@ -271,7 +266,6 @@ class Backend:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the models and present limits on their speed."""
         notes = [f"{part.name}: {part.note}" for part in (self.target, self.drafter) if part.note]
         return tuple(f"{each}." for each in (*notes, *self._lacks()))
 

@@ -40,7 +40,6 @@ class Trees:
     draws: tuple[np.ndarray, ...] | None = None  # int32 [N] each, if tokens were drawn; see `Speculation.draws`
 
     def some(self, chosen: Sequence[int]) -> Trees:
-        """Return these trees."""
         draws = self.draws and tuple(self.draws[i] for i in chosen)
         return Trees(tuple(self.parents[i] for i in chosen), tuple(self.budgets[i] for i in chosen), draws)
 
@@ -77,7 +76,6 @@ class Draft:
         return cls(ids, lengths=tuple(map(len, chains)), passes=passes, by=by)
 
     def first(self, count: int) -> Draft:
-        """Return the first `count` tokens of chains of one length."""
         logits = None if self.logits is None else self.logits[:, :count]
         passes = self.passes and tuple(each[: count + 1] for each in self.passes)
         return replace(self, tokens=self.tokens[:, :count], logits=logits, passes=passes)
@@ -232,7 +230,6 @@ class DraftBatch:
 
     @property
     def kind(self) -> Of:
-        """The kind of drafts."""
         if self.trees is None:
             return Of.CHAINS
         return Of.LIKELIEST if self.trees.draws is None else Of.DRAWN

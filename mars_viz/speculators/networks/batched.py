@@ -224,7 +224,6 @@ class CachePool:
         self.trouble = ""  # why recordings were given up, as the end of a sentence
 
     def take(self) -> PooledCache:
-        """Return an empty cache."""
         with torch.inference_mode():
             try:
                 room = self._empty.pop()
@@ -236,7 +235,6 @@ class CachePool:
             return room
 
     def leave(self, room: PooledCache) -> None:
-        """Take back a cache that is no longer used."""
         if not self._empty and room.cache.nbytes <= max(IDLE, self.body.bytes // 8):
             self._empty.append(room)
 
@@ -273,7 +271,6 @@ class RaggedNetwork(Network):
     def score(
         self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Slots = None, tree: TreeMask | None = None
     ) -> Tensor:
-        """Return raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         scored, left, slots = [], tokens.shape[1], slots or range(len(starts))
         for part in torch.split(tokens, CHUNK, 1):
             cut = tokens.shape[1] - left
@@ -294,7 +291,6 @@ class RaggedNetwork(Network):
     def chain(
         self, tokens: Tensor, starts: Sequence[int], count: int, pick: Pick, uniforms: Tensor | None, slots: Slots
     ) -> tuple[Tensor, Tensor]:
-        """Draft `count` tokens after the tokens [B, n]; see `Network.chain`."""
         if tokens.shape[1] > CHUNK:  # far from what was read
             self.score(tokens[:, :-1], starts, 1, slots)
             starts = [start + tokens.shape[1] - 1 for start in starts]
@@ -307,7 +303,6 @@ class RaggedNetwork(Network):
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._room.reserve(max(source, slot) + 1, length)
         self._room.cache[:, slot, :length] = self._room.cache[:, source, :length]
         self.inputs.copy(source, slot, length)

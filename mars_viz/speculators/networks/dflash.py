@@ -95,7 +95,6 @@ class BlockNetwork:
         self._rows = Rows(like.new_empty(0, 0, len(weights.layers), 2 * heads.keys, heads.size))
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Copy the first `length` places of row `source` of the cache to row `slot`."""
         self._rows.copy(source, slot, length)
 
     def remember(self, features: Tensor, starts: Sequence[int], first: int = 0) -> None:

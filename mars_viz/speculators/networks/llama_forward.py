@@ -77,11 +77,9 @@ class Norm:
 
     @classmethod
     def of(cls, module: LlamaRMSNorm) -> Norm:
-        """Return the norm of transformers' module."""
         return cls(module.weight, float(module.variance_epsilon))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return x [..., width], scaled to mean square 1 and multiplied by the weight."""
         return rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
@@ -105,7 +103,6 @@ class Matrix:
         return cls(_joined([module.weight for module in modules]), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return [..., out] from x [..., in]."""
         if self.reordered is None:
             return linear(x, self.weight, self.bias)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.reordered, self.bias, "none", [], "")
@@ -219,7 +216,6 @@ class Attention:
         cache.flatten(0, 1).index_copy_(0, self._places, both.flatten(0, 1))
 
     def _turn(self, heads: Tensor) -> None:
-        """Turn queries or keys [B, n, heads, D] in place by their positions."""
         other = heads.roll(self._heads.size // 2, -1)
         heads.mul_(self._cosine).addcmul_(other, self._sine)
 
