@@ -75,12 +75,9 @@ class DraftAndScore:
         lengths = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
         answers: dict[int, Answer] = {}
         with inference():
-            if len(set(lengths)) == 1:
-                return [cut_by(self._control, answer) for answer in self._speculate(prefixes, lengths[0])]
             for length in sorted(set(lengths), reverse=True):
                 batch = [i for i, each in enumerate(lengths) if each == length]
-                batch_answers = self._speculate([prefixes[i] for i in batch], length)
-                answers |= dict(zip(batch, batch_answers, strict=True))
+                answers |= zip(batch, self._speculate([prefixes[i] for i in batch], length), strict=True)
         return [cut_by(self._control, answers[i]) for i in range(len(prefixes))]
 
     def drafted(self, prefix: Prefix, steps: int, count: int) -> Answer:
@@ -245,15 +242,14 @@ class Backend:
                 f"The prompt's token {outside}{called} is outside the vocabulary of {self.vocabulary_size} tokens that "
                 f"{self.target.name} scores; leave it out."
             )
-        turns, context, new = len(history.turns), self.context, settings.max_new_tokens
-        what = f"conversation with its {turns + 1} turns" if turns else "prompt"
-        remedy = "begin a new conversation" if turns else "shorten the prompt"
-        if len(ids) >= context:
-            raise PromptError(f"The {what} has {len(ids)} tokens but the models' context is {context}; {remedy}.")
-        if len(ids) + new > context:
+        if len(ids) + settings.max_new_tokens > self.context:
+            turns, room = len(history.turns), self.context - len(ids)
+            what = f"conversation with its {turns + 1} turns" if turns else "prompt"
+            remedy = "begin a new conversation" if turns else "shorten the prompt"
             raise PromptError(
-                f"The {what} has {len(ids)} tokens and {new} new ones are asked for, but the models' context is "
-                f"{context}; ask for at most {context - len(ids)} new tokens, or {remedy}."
+                f"The {what} has {len(ids)} tokens and {settings.max_new_tokens} new ones are asked for, but the "
+                f"models' context is {self.context}; "
+                + (f"ask for at most {room} new tokens, or {remedy}." if room > 0 else f"{remedy}.")
             )
         return ids
 

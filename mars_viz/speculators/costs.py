@@ -33,7 +33,7 @@ BATCH_SECONDS = 20.0  # the same for rounds of several texts
 SLOW = 0.2  # seconds of a task after which the share is yielded, not only after all tasks
 ROUNDS = 8  # full rounds after which a decoded text begins again
 PLACES = 6  # number of places in a text at which a drafter that counts its passes drafts once
-C = TypeVar("C", Costs, BatchCosts)
+C = TypeVar("C", bound=Costs | BatchCosts)
 
 
 class Measuring(Generic[C]):
@@ -132,7 +132,7 @@ class Measuring(Generic[C]):
         """Yield the timed tasks by name; a round returns its own timing."""
         backend, gamma, settings, length = self._backend, self._gamma, self._settings, self._length
         target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
-        prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
+        prefix: Prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
         if drafter.spent is not None:  # how many depends on the text, so it has words
             words = backend.tokenizer.encode(" ".join(STORIES))
             prefix = tuple(itertools.islice(itertools.cycle(words), length + 1))

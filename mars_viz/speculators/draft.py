@@ -250,17 +250,11 @@ class DraftBatch:
             return
         for at in range(0, chains, step):
             some = slice(at, at + step)
-            yield replace(
-                self,
-                starts=self.starts[some],
-                tokens=self.tokens[some],
-                drafter=None if self.drafter is None else self.drafter[some],
-                target=self.target[some],
-                trees=self.trees and self.trees.some(range(chains)[some]),
-                passes=None if self.passes is None else self.passes[some],
-                judging=None if self.judging is None else self.judging[some],
-                columns={},
-            )
+            fields = {
+                name: getattr(self, name) for name in ("starts", "tokens", "drafter", "target", "passes", "judging")
+            }
+            fields = {name: None if value is None else value[some] for name, value in fields.items()}
+            yield replace(self, **fields, trees=self.trees and self.trees.some(range(chains)[some]), columns={})
 
 
 def at_nodes(rows: Tensor, judging: Tensor | None, n: int) -> Tensor:

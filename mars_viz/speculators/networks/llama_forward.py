@@ -155,6 +155,12 @@ class Layer:
         self.act: Callable[[Tensor], Tensor] = mlp.act_fn  # activation of the gate
         self.down = Matrix.of(mlp.down_proj)  # [E, I]
 
+    def __call__(self, x: Tensor, attention: Attention, cache: Tensor) -> Tensor:
+        """Return the layer's output from its input x [B, n, E], which is added to the layer's cache."""
+        x = x + self.out(attention(self.qkv(self.before(x)), self.norms, cache))
+        gate, up = self.gate_up(self.between(x)).chunk(2, -1)
+        return x + self.down(self.act(gate) * up)
+
 
 Inputs = dict[int, Tensor] | None  # of layers
 At = tuple[Tensor, Tensor, int, int]
@@ -255,9 +261,7 @@ class Body:
         for i, (layer, layer_cache) in enumerate(zip(self.layers, cache.unbind(0), strict=True)):
             if entered is not None:
                 entered[i] = x
-            x = x + layer.out(attention(layer.qkv(layer.before(x)), layer.norms, layer_cache))
-            gate, up = layer.gate_up(layer.between(x)).chunk(2, -1)
-            x = x + layer.down(layer.act(gate) * up)
+            x = layer(x, attention, layer_cache)
         if entered is not None:
             entered[len(self.layers)], entered[NORMED] = x, self.norm(x)
         return self.head(self.norm(x[:, x.shape[1] - rows :])).float()
