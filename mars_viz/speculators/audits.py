@@ -1,13 +1,11 @@
 """Checks of drafters and of vLLM servers with local models.
 
-A drafter is checked along texts that the target writes greedily. After each of their tokens it drafts. Its first token
-uses only the target's true features; each further one uses the drafter's own states. So the first tokens of consecutive
-drafts show the agreement at each depth with true features, and the drafts themselves the actual agreement; the gap
-between the two is the cost of its own states. A head also drafts along the texts with other layers of the target.
+A drafter drafts after each token of texts that the target writes greedily. Its first token uses only the target's true
+features; each further one uses the drafter's own states. So the first tokens of consecutive drafts show the agreement
+at each depth with true features, and the drafts the actual agreement. A head also tries other layers of the target.
 
 A server's acceptance is compared with strict speculation, and its logits at the tokens that it writes with a local
-model's, to see whether it runs the model that it claims. The latter is DiFR's idea (arXiv 2511.20621): a trusted
-reference reads the server's text. Prompts are sent one by one, as token ids.
+model's, to see whether it runs the model that it claims (DiFR, arXiv 2511.20621).
 """
 
 from __future__ import annotations

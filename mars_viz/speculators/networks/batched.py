@@ -3,13 +3,11 @@
 Knows rows, places and transfers to the device; the arithmetic is `Body`'s.
 
 A row's result equals the one it has alone up to rounding, since kernels depend on the amount of work. In float32 this
-changes a token only if the two best logits differ by no more than rounding. In bfloat16 and float16 such ties are
-common, and a text may continue differently after one.
+changes a token only at a tie within rounding; in bfloat16 and float16 such ties are common.
 
 A recording repeats a function's work on buffers at fixed addresses, so that the host starts one graph instead of
-hundreds of kernels. A shape is recorded when it recurs; the first replays are compared with the function. If recording
-or comparison fails, recordings are given up with a sentence, and the function is called each time. Sources: PyTorch's
-notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html) and torch/cuda/graphs.py.
+hundreds of kernels. A shape is recorded when it recurs, and its first replays are compared with the function. Source:
+PyTorch's notes on CUDA graphs (docs.pytorch.org/docs/stable/notes/cuda.html).
 """
 
 from __future__ import annotations
