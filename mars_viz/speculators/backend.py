@@ -75,12 +75,9 @@ class DraftAndScore:
         lengths = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
         answers: dict[int, Answer] = {}
         with inference():
-            if len(set(lengths)) == 1:
-                return [cut_by(self._control, answer) for answer in self._speculate(prefixes, lengths[0])]
             for length in sorted(set(lengths), reverse=True):
                 batch = [i for i, each in enumerate(lengths) if each == length]
-                batch_answers = self._speculate([prefixes[i] for i in batch], length)
-                answers |= dict(zip(batch, batch_answers, strict=True))
+                answers |= zip(batch, self._speculate([prefixes[i] for i in batch], length), strict=True)
         return [cut_by(self._control, answers[i]) for i in range(len(prefixes))]
 
     def drafted(self, prefix: Prefix, steps: int, count: int) -> Answer:
@@ -102,7 +99,6 @@ class DraftAndScore:
             return self._waiting.complete(speculations)
 
     def _speculate(self, prefixes: Sequence[Prefix], steps: int, count: int | None = None) -> list[Answer]:
-        """Draft `steps` tokens after each prefix and score the first `count` of them (None: all)."""
         began, share = time.perf_counter(), 1 / len(prefixes)
         full = self._drafter.draft(prefixes, steps)
         draft = full if count is None else full.first(count)
@@ -168,7 +164,6 @@ class Part(Generic[Open]):
 
     @property
     def weights(self) -> int:
-        """Bytes of its weights on the device."""
         return 0 if self.passes is None or self.passes.model is None else bytes_of(self.passes.model)
 
 
@@ -207,7 +202,6 @@ class Backend:
         return target, drafter
 
     def check(self, settings: Settings) -> None:
-        """Raise BadInput if these models do not support the settings."""
         if self.drafter.by_text and (settings.temperature > 0 or settings.drafts_trees):
             raise SettingError(
                 f"{self.drafter.name} has another tokenizer than {self.target.name}, so it drafts by text: chains at "
@@ -224,12 +218,10 @@ class Backend:
             )
 
     def has_made(self, made_with: Provenance) -> bool:
-        """Return True if a result was made with these weights in this dtype."""
         ours = (self.target.revision, self.drafter.revision, self.dtype)
         return ours == (made_with.target_revision, made_with.drafter_revision, made_with.dtype)
 
     def ending(self, settings: Settings) -> Ending:
-        """Return the ending of a text with these settings."""
         return Ending.of(settings, self.eos_ids, self.tokenizer.pieces if settings.stop else {})
 
     def pieces_of(self, token_ids: Iterable[int]) -> dict[int, Piece]:
@@ -250,15 +242,14 @@ class Backend:
                 f"The prompt's token {outside}{called} is outside the vocabulary of {self.vocabulary_size} tokens that "
                 f"{self.target.name} scores; leave it out."
             )
-        turns, context, new = len(history.turns), self.context, settings.max_new_tokens
-        what = f"conversation with its {turns + 1} turns" if turns else "prompt"
-        remedy = "begin a new conversation" if turns else "shorten the prompt"
-        if len(ids) >= context:
-            raise PromptError(f"The {what} has {len(ids)} tokens but the models' context is {context}; {remedy}.")
-        if len(ids) + new > context:
+        if len(ids) + settings.max_new_tokens > self.context:
+            turns, room = len(history.turns), self.context - len(ids)
+            what = f"conversation with its {turns + 1} turns" if turns else "prompt"
+            remedy = "begin a new conversation" if turns else "shorten the prompt"
             raise PromptError(
-                f"The {what} has {len(ids)} tokens and {new} new ones are asked for, but the models' context is "
-                f"{context}; ask for at most {context - len(ids)} new tokens, or {remedy}."
+                f"The {what} has {len(ids)} tokens and {settings.max_new_tokens} new ones are asked for, but the "
+                f"models' context is {self.context}; "
+                + (f"ask for at most {room} new tokens, or {remedy}." if room > 0 else f"{remedy}.")
             )
         return ids
 
@@ -271,7 +262,6 @@ class Backend:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the models and present limits on their speed."""
         notes = [f"{part.name}: {part.note}" for part in (self.target, self.drafter) if part.note]
         return tuple(f"{each}." for each in (*notes, *self._lacks()))
 

@@ -130,7 +130,6 @@ class Waiting:
         self._completed: dict[Speculation, Speculation] = {}
 
     def take(self, blocks: DraftBatch, records: Sequence[Speculation]) -> None:
-        """Accept chains and their records for later completion."""
         if self._batches and blocks.like != self._batches[0].like:
             self._work()
         self._batches.append(blocks)
