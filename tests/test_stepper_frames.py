@@ -143,6 +143,9 @@ def test_payloads_of_odd_runs(monkeypatch):
     assert not any(each in said.lower() for each in ("both caches", "the drafter's", "one after the other"))
     theirs = [replace(frame, words=(), drafter_cache=None) for frame in playback(run).frames]
     assert [replace(frame, words=()) for frame in frames] == theirs
+    block = playback(replace(run, provenance=replace(run.provenance, drafter="dflash"))).frames
+    drafts = [frame for frame in block if frame.stage is Stage.DRAFT]
+    assert all(frame.drafter_cache == frame.certain - 1 and "in one pass" in words(frame) for frame in drafts)
     empty = playback(replace(toy_run(), rounds=()))
     assert [frame.stage for frame in empty.frames] == [Stage.START, Stage.END]
     assert "no rounds" in words(empty.frames[-1])

@@ -32,7 +32,7 @@ from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.rules.lossless import left_of_p
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.speculators.drafters import has_no_model
+from mars_viz.speculators.drafters import Mixed, drafter_told, has_no_model
 from mars_viz.trees import first_path
 from mars_viz.words import counted, number, setting
 
@@ -120,7 +120,13 @@ def _frames(run: Run, shown: int) -> Iterator[Frame]:
 
 def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
     n, drafted, drafter_cached = frame.certain, len(round_.speculation), frame.drafter_cache is not None
+    drafter = drafter_told(run.provenance.drafter)
+    if isinstance(drafter, Mixed):
+        drafter = drafter.second if drafted and round_.speculation.drafted_by.any() else drafter.first
+    reads = drafter_cached and (drafter is None or drafter.keeps_cache)  # the drafter of this round has a cache
     fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes with drafted children
+    if not reads or (drafter is not None and drafter.at_once):  # masks take the place of drafted tokens
+        fed = fed[:0]
     words = f"Round {number(frame.round + 1)}: "
     if drafted:
         if round_.speculation.is_tree:
@@ -129,15 +135,15 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
                 f"the drafter proposes a tree of {counted(drafted, 'token')}, {number(depth)} deep, level by level."
             )
         else:
-            order = ", one after the other" if drafted > 1 and drafter_cached else ""
+            order = ", one after the other" if len(fed) > 1 else " in one pass" if reads and not len(fed) else ""
             words += f"the drafter proposes {counted(drafted, 'token')}{order}."
-        cached, marks = n - 1 + len(fed) if drafter_cached else None, (Mark.DRAFTED,) * drafted
+        cached, marks = n - 1 + len(fed) if reads else frame.drafter_cache, (Mark.DRAFTED,) * drafted
         frame = replace(frame, stage=Stage.DRAFT, words=(words,), marks=marks, drafter_cache=cached)
         yield frame
         places = f"its own choice at each of {number(drafted + 1)} positions"
         words = f"The target scores all {number(drafted)} in one pass, which gives {places}."
     else:
-        words += "there is no room for a draft, so the target scores the last token alone."
+        words += "there is no draft, so the target scores the last token alone."
     marks = (Mark.READ,) * drafted
     frame = replace(frame, stage=Stage.VERIFY, words=(words,), marks=marks, target_cache=n + drafted)
     yield frame
@@ -149,9 +155,9 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     if tree:  # keeps the accepted nodes that are stored like a chain
         first = first_path(round_.speculation.parents.tolist())
         target_cache = n + next((i for i, node in enumerate(kept) if node != i or i >= first), len(kept))
-    read, cached = frame.drafter_cache, None
-    if drafter_cached:
-        cached = n - 1 + (drafted > 0) + (0 if tree else int(np.isin(fed, np.array(kept, np.int64)).sum()))
+    read = cached = frame.drafter_cache
+    if reads:
+        cached = n - 1 + (len(fed) > 0) + (0 if tree else int(np.isin(fed, np.array(kept, np.int64)).sum()))
     frame = replace(frame, judged=None, diverges=False, target_cache=target_cache, drafter_cache=cached)
     if len(kept) < drafted:
         marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)

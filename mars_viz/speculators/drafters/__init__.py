@@ -44,6 +44,7 @@ class NamedDrafter:
     module: ClassVar[str]  # its module in this package
     keeps_cache: ClassVar[bool] = True  # True if it reads with a model
     drafts_trees: ClassVar[bool] = True  # True if it may draft trees
+    at_once: ClassVar[bool] = False  # True if one pass drafts all tokens
     reads_inside: ClassVar[bool] = False  # True if it needs the target's weights or hidden states
     head: str = ""  # folder or hub id of its model or checkpoint; empty for the target's own
     text: str = ""  # a file whose text it reads; empty for none
@@ -191,7 +192,7 @@ class Dflash(NamedDrafter, family="dflash"):
 
     head: str = setting(Words("", "DIR"), "")
     module = "dflash"
-    reads_inside = True
+    at_once = reads_inside = True
 
 
 @dataclass(frozen=True)
