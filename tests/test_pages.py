@@ -32,8 +32,7 @@ from mars_viz.ui.session import Session
 from tests import tabs
 from tests.factories import ToyRecorder, toy_run, until
 from tests.staged import of_the_pair
-from tests.tab_tools import notes, press, wait
-from tests.tabs import PATIENCE, settled, titles
+from tests.tabs import PATIENCE, notes, press, settled, titles, wait
 from tests.test_explorer_map import mapped_run
 
 

@@ -31,11 +31,10 @@ from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs.models import JobState, Models, background_task
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune import detail, sweep_requests
-from mars_viz.ui.tune.catalogue import jobs_in, shelf
-from mars_viz.ui.tune.jobs import Sweeping, sweep_job, timed_check
+from mars_viz.ui.tune.catalogue import Sweeping, jobs_in, shelf, sweep_job, timed_check
 from tests.factories import PATIENCE, until
-from tests.tab_tools import keys, notes
 from tests.tables import table_backend
+from tests.tabs import keys, notes
 from tests.test_grid import GRID, VLLM, toy_grid
 from tests.test_tune_page import clicked, empty, frames, opened, section, settled
 

@@ -32,7 +32,7 @@ from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.rules.lossless import left_of_p
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.speculators.drafter_names import has_no_model
+from mars_viz.speculators.drafters import has_no_model
 from mars_viz.trees import first_path
 from mars_viz.words import counted, number, setting
 
@@ -167,7 +167,7 @@ def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Fram
     """Yield a frame for each drafted token that the rule judges, in order, until the walk or the text ends. A frame
     diverges if the strict end decides differently about the node, or stops here too with a different token."""
     spec, ours = round_.speculation, round_.decision
-    strict = settle(spec, round_.verdicts, None if rule.dial is None else rule.dial.strict)
+    strict = settle(spec, round_.verdicts, rule.strict)
     kept_by_rule = round_.verdicts.keeps(math.nan if run.settings.dial is None else run.settings.dial)
     marks, diverged, row = list(frame.marks), False, 0
     ahead: list[int | None] = [*ours.kept[: round_.kept]]

@@ -29,8 +29,7 @@ from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.jobs.models import Job, Report, background_task, models_that_made
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
-from mars_viz.ui.tune.jobs import sweep_job, timed_check
+from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_job, sweep_label, timed_check
 from mars_viz.words import exact_setting
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)  # rules that can be swept
