@@ -119,15 +119,14 @@ class Decoded(Progress):
     tokens: int = 0
     rounds: int = 0
     so_far: Run | None = None  # the rounds so far, updated less often than `rounds`
-    complete: bool = False  # True after the last round
     saved: str = ""  # the run's name in the store; empty until it is saved
     unsaved: str = ""  # why the run could not be saved, in a sentence; empty if there was no error
     exact: float = 0.0  # share of the dial's range with a known text, over all draft lengths
 
     @property
     def run(self) -> Run | None:
-        """The run, after it has ended or was cancelled; None if no round was decoded."""
-        return self.so_far if self.complete or self.state.finished else None
+        """The run, after its last round or when it was cancelled; None if no round was decoded."""
+        return self.so_far if self.state.readable else None
 
     @property
     def ending(self) -> str:
@@ -173,7 +172,7 @@ def finished_job(run: Run, saved: str) -> Job[Decoded]:
 
 def map_job(run: Run, saved: str, ways: Ways, choice: BackendChoice = BUILT_IN) -> Job[Decoded]:
     """Return a job that only maps `run`, resuming its map. `saved` is the run's name in the store, if it has one."""
-    progress = Decoded(prompt=run.prompt, settings=run.settings, so_far=run, complete=True, saved=saved)
+    progress = Decoded(prompt=run.prompt, settings=run.settings, so_far=run, saved=saved)
     return Job(progress, partial(_map, run, saved, ways), choice, Rank.MAP, new_tokens=run.settings.max_new_tokens)
 
 
@@ -203,7 +202,7 @@ def _decode(prompt: str, settings: Settings, ways: Ways, pair: Any) -> Events:
         run = recorder.run()
         if store is not None and journal is not None:
             saved = tried(store.finish, journal, run) or ""
-        yield {"so_far": run, "complete": True, "saved": saved, "unsaved": unsaved}
+        yield {"so_far": run, "saved": saved, "unsaved": unsaved}
     finally:
         if store is not None and journal is not None and not saved:
             store.leave(journal)
