@@ -144,30 +144,23 @@ class Walker:
         prefixes = dict.fromkeys(branch.prefix for branch in going[: self._budget.branches])
         self.missing = tuple(prefix for prefix in prefixes if prefix not in self.answers)
 
-    def _grown(self, branch: Branch) -> Iterator[Branch]:
-        """Yield the pieces into which one more round splits the branch; itself if finished or without answer."""
+    def _grown(self, branch: Branch) -> list[Branch]:
+        """Return the pieces into which one more round splits the branch; itself if finished or without answer."""
         if branch.finished or branch.prefix not in self.answers:
-            yield branch
-            return
-        text = branch.prefix[len(self._prompt) :]
-        piece: Branch | None = None
-        high = branch.low
-        while high < branch.high:
-            low = high
+            return [branch]
+        pieces, before = list[Branch](), None
+        text, low = branch.prefix[len(self._prompt) :], branch.low
+        while low < branch.high:
             round_, flip = self._decided(branch, low, text)
             high = min(flip, branch.high)
-            if piece is not None and piece.trail is not None:
-                last = piece.trail[1]
-                drafted = len(last.speculation) == len(round_.speculation)
-                if drafted and last.token_ids == round_.token_ids and last.decision.kept == round_.decision.kept:
-                    piece = replace(piece, high=high)
-                    continue
-                yield piece
-            finished = self._ending.reached(text + round_.token_ids)
-            grown = branch.prefix + round_.token_ids
-            piece = Branch(low, high, branch.gamma, grown, (branch.trail, round_), finished)
-        assert piece is not None  # an interval is never empty
-        yield piece
+            decided = len(round_.speculation), round_.token_ids, round_.decision.kept
+            if decided == before:
+                pieces[-1] = replace(pieces[-1], high=high)
+            else:
+                prefix, finished = branch.prefix + round_.token_ids, self._ending.reached(text + round_.token_ids)
+                pieces.append(Branch(low, high, branch.gamma, prefix, (branch.trail, round_), finished))
+            low, before = high, decided
+        return pieces
 
     def _decided(self, branch: Branch, at: float, text: Prefix) -> tuple[Round, float]:
         """Return the branch's next round at this value of the axis, and the next value that may change it."""

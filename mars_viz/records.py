@@ -81,10 +81,9 @@ class Column:
         if instance is None:
             return self
         try:
-            values: np.ndarray = instance.columns[self.name]
+            return instance.columns[self.name]
         except KeyError:
             return _unknown(self, len(instance.columns["tokens" if self.per is Per.NODE else "top_ids"]))
-        return values
 
     def required(self, temperature: float) -> bool:
         """True if every speculation at this temperature has the column."""
@@ -435,10 +434,10 @@ class Verdicts:
         return cls(**columns, policy=next(policies, Policy.DRAFT_ORDER))
 
     def cut(self, nodes: slice, rows: slice) -> Verdicts:
-        gaps = None if self.gap_from is None else self.gap_from[nodes]
         columns = {name: getattr(self, name)[nodes] for name in _OF_NODES}
         columns |= {name: getattr(self, name)[rows] for name in _OF_ROWS}
-        return replace(self, **columns, gap_from=None if gaps is None or np.isnan(gaps).all() else gaps)
+        has_gaps = self.gap_from is not None and not np.isnan(self.gap_from[nodes]).all()
+        return replace(self, **columns, gap_from=self.gaps[nodes] if has_gaps else None)
 
     @property
     def gaps(self) -> np.ndarray:

@@ -33,7 +33,7 @@ from mars_viz.components.mount import joined as joined_scripts
 from mars_viz.components.stepper import playback, playback_payload
 from mars_viz.documents import BASES
 from mars_viz.errors import RunFileError, StorageError, disk_refusals
-from mars_viz.escapes import Html, html, joined, visible
+from mars_viz.escapes import Html, html, visible
 from mars_viz.exploration import whole_threshold_map
 from mars_viz.figures import LIGHT, spoken_title
 from mars_viz.report import file_name, page
@@ -249,40 +249,31 @@ def _lesson_files(one: _Taught, around: Mapping[str, Sequence[_Taught]]) -> Iter
     yield _page("lesson.html", path, title, (*scripts, STEPPER), lessons=True, **about)
 
 
-_MARKED = re.compile(
-    r"\*\*(?P<bold>.+?)\*\*|\*(?P<italic>[^*]+)\*|`(?P<code>[^`]+)`|\$(?P<formula>[^$]+)\$"
-    r"|\[(?P<words>[^\]]+)\]\((?P<address>https://[^)\s\"]+)\)"
-)
+_MARKS = {
+    r"\*\*(.+?)\*\*": r"<strong>\1</strong>",
+    r"\*([^*]+)\*": r"<em>\1</em>",
+    r"`([^`]+)`": r"<code>\1</code>",
+    r"\[([^\]]+)\]\((https://[^)\s\"]+)\)": r'<a href="\2" rel="noopener">\1</a>',
+    r"\^\{([^{}]*)\}": r"<sup>\1</sup>",  # in formulas
+}
+"""The Markdown of lessons, which are part of the product, with its HTML."""
 _ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
-_FRACTION = re.compile(rf"\\dfrac{_ARGUMENT}{_ARGUMENT}")
 _SIGNS = {"\\alpha": "α", "\\gamma": "γ", "-": " − ", "+": " + "}
 
 
 def worded(text: str) -> Html:
     """Return a paragraph's HTML without the enclosing tags."""
-    parts, at = [], 0
-    for match in _MARKED.finditer(text):
-        parts += [html(text[at : match.start()]), _marked(match)]
-        at = match.end()
-    return joined([*parts, html(text[at:])])
+    written = re.sub(r"\$([^$]+)\$", _formula, html(text))
+    for mark, markup in _MARKS.items():
+        written = re.sub(mark, markup, written)
+    return Html(written)
 
 
-def _marked(match: re.Match[str]) -> Html:
-    match match.lastgroup:
-        case "bold":
-            return Html(f"<strong>{html(worded(match['bold']))}</strong>")
-        case "italic":
-            return Html(f"<em>{html(match['italic'])}</em>")
-        case "code":
-            return Html(f"<code>{html(match['code'])}</code>")
-        case "formula":
-            line = _FRACTION.sub(lambda fraction: f"({fraction[1]}) / ({fraction[2]})", match["formula"])
-            for name, sign in _SIGNS.items():
-                line = line.replace(name, sign)
-            parts = enumerate(re.split(r"\^\{([^{}]*)\}", line))
-            raised = joined(Html(f"<sup>{html(part)}</sup>") if place % 2 else html(part) for place, part in parts)
-            return Html(f'<span class="formula">{html(raised)}</span>')
-    return Html(f'<a href="{html(match["address"])}" rel="noopener">{html(match["words"])}</a>')
+def _formula(match: re.Match[str]) -> str:
+    line = re.sub(rf"\\dfrac{_ARGUMENT}{_ARGUMENT}", r"(\1) / (\2)", match[1])
+    for name, sign in _SIGNS.items():
+        line = line.replace(name, sign)
+    return f'<span class="formula">{line}</span>'
 
 
 def site_files(runs: Mapping[str, Run], told: Callable[[str], object]) -> Iterator[SiteFile]:

@@ -134,8 +134,8 @@ class Settled:
 
     def same_as(self, other: Settled) -> bool:
         """True if every decision is equal, wherever the text ends."""
-        pairs = ((self.kept, other.kept), (self.rows, other.rows), (self.emitted, other.emitted))
-        return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
+        names = ("kept", "rows", "emitted")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
 
 class Trace(Sequence[Round]):
@@ -151,8 +151,8 @@ class Trace(Sequence[Round]):
         """Build a trace from columns; the properties below describe them."""
         trace = cls()
         trace._rounds = [None] * len(speculations)
-        names = ("speculations", "verdicts", "recorded", "text", "timings")
-        vars(trace).update(zip(names, (speculations, verdicts, recorded, text, timings), strict=True))
+        trace.speculations, trace.verdicts, trace.recorded = speculations, verdicts, recorded
+        trace.text, trace.timings = text, timings
         return trace
 
     @cached_property
@@ -254,8 +254,7 @@ class Trace(Sequence[Round]):
         tokens in order and the emitted one, int64, and the number of tokens of each round, int64 [R]."""
         kept = settled.kept
         counts = np.bincount(self.round_index[kept], minlength=len(self))
-        lengths = counts + 1
-        ends = np.cumsum(lengths)
+        lengths, ends = counts + 1, np.cumsum(counts + 1)
         tokens = np.empty(int(lengths.sum()), np.int64)
         tokens[np.repeat(ends - lengths, counts) + self.places(kept)[kept] - 1] = self.tokens[kept]
         tokens[ends - 1] = settled.emitted
@@ -269,14 +268,11 @@ class Trace(Sequence[Round]):
 
     def in_text(self, text: Settled) -> np.ndarray:
         """Return the accepted positions that the end of the text does not cut off, bool [P]."""
-        included: np.ndarray = text.kept & (self.places(text.kept) <= text.lengths[self.round_index])
-        return included
+        return text.kept & (self.places(text.kept) <= text.lengths[self.round_index])
 
     def emits(self, text: Settled) -> np.ndarray:
         """Return True for each round whose correction or bonus belongs to the text, bool [R]."""
-        kept = np.bincount(self.round_index[text.kept], minlength=len(self))
-        emitting: np.ndarray = text.lengths > kept
-        return emitting
+        return text.lengths > np.bincount(self.round_index[text.kept], minlength=len(self))
 
     def outcomes(self, text: Settled) -> np.ndarray:
         """Return `Round.outcomes` of every round with these decisions, as indices of `OUTCOMES`, int8 [P]."""

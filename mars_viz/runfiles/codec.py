@@ -52,15 +52,11 @@ class FileColumn:
     wide: bool = False  # True for equally long lists of `type`
     optional: bool = False
 
-
-def _evidence(per: Per) -> dict[str, FileColumn]:
-    return {
-        name: FileColumn(
-            pa.from_numpy_dtype(column.dtype), column.holds, column.width != 1, column.decides is not Decides.ALWAYS
-        )
-        for name, column in COLUMNS.items()
-        if column.per is per
-    }
+    def fits(self, other: pa.DataType) -> bool:
+        """True if a file's column of that type may have these values."""
+        if not self.wide:
+            return other == self.type
+        return pa.types.is_fixed_size_list(other) and other.value_type == self.type and other.list_size <= WIDEST
 
 
 _FLAG, _DOUBLE = FileColumn(pa.bool_()), FileColumn(pa.float64())
@@ -69,8 +65,14 @@ _TOKENS = FileColumn(pa.list_(pa.int32()), within(0, VOCABULARY - 1))
 _INDEX = FileColumn(pa.int32(), within(0, TOKENS - 1))
 _PIECE = FileColumn(pa.binary(), lambda values: np.array([len(data) <= LONGEST_PIECE for data in values], bool))
 
-NODE_FIELDS = _evidence(Per.NODE)  # arrays of `Speculation` with a value per drafted token
-ROW_FIELDS = _evidence(Per.ROW)  # arrays of `Speculation` with a value per row
+_EVIDENCE = {
+    name: FileColumn(pa.from_numpy_dtype(each.dtype), each.holds, each.width != 1, each.decides is not Decides.ALWAYS)
+    for name, each in COLUMNS.items()
+}
+NODE_FIELDS = {name: each for name, each in _EVIDENCE.items() if COLUMNS[name].per is Per.NODE}
+"""Arrays of `Speculation` with a value per drafted token."""
+ROW_FIELDS = {name: each for name, each in _EVIDENCE.items() if COLUMNS[name].per is Per.ROW}
+"""Arrays of `Speculation` with a value per row."""
 NODE_VERDICTS = {"breakpoints": _DOUBLE, "keep_below": _FLAG, "keep_above": _FLAG, "keep_strict": _FLAG}
 """Arrays of `Verdicts` with a value per drafted token."""
 ROW_VERDICTS = {"row_breakpoints": _DOUBLE, "emit_below": _TOKEN, "emit_above": _TOKEN}
@@ -125,15 +127,15 @@ _TOKEN_COLUMNS = ("tokens", "draft_ids", "top_ids", "emissions", *EMITTED)
 
 
 def to_bytes(name: str, columns: Table) -> bytes:
-    """Return the Parquet file of a table. Raises BadInput for a column that does not match its description."""
+    """Return the Parquet file of a table's known columns; `from_bytes` checks them. Raises BadInput."""
+    sink = pa.BufferOutputStream()
     try:
-        arrays = {key: _to_arrow(TABLES[name][key], values) for key, values in columns.items() if key in TABLES[name]}
+        arrays = {key: _to_arrow(column, columns[key]) for key, column in TABLES[name].items() if key in columns}
+        schema = pa.schema([pa.field(key, array.type, nullable=False) for key, array in arrays.items()])
+        table = pa.table(list(arrays.values()), schema=schema)
+        pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
     except pa.ArrowException as error:
         raise RunFileError(f"A column of {name} is none that a run holds ({error}).") from error
-    present = _present(name, {key: array.type for key, array in arrays.items()})
-    schema = pa.schema([pa.field(key, arrays[key].type, nullable=False) for key in present])
-    table, sink = pa.table([arrays[key] for key in present], schema=schema), pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
     return bytes(sink.getvalue())
 
 
@@ -146,15 +148,18 @@ def from_bytes(name: str, data: bytes, most: int) -> Table:
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         about, schema = source.metadata, source.schema_arrow
         size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
-        if about.num_rows > min(most, MAX_VALUES) or size > MAX_BYTES:
-            raise RunFileError(
-                f"{name}.parquet is far larger than any run, or than its manifest says. Take a fresh copy."
-            )
-        if len(set(schema.names)) < len(schema.names):
+        small = about.num_rows <= min(most, MAX_VALUES) and size <= MAX_BYTES
+        require(name, small, "is far larger than any run, or than its manifest says")
+        types = dict(zip(schema.names, schema.types, strict=True))
+        if len(types) < len(schema.names):
             raise ValueError("a column twice")
-        present = _present(name, dict(zip(schema.names, schema.types, strict=True)))
+        for key, column in TABLES[name].items():
+            require(name, key in types or column.optional, f"lacks the column {key}")
+            if key in types and not column.fits(types[key]):
+                expected = f"{'equally long lists of ' * column.wide}{column.type}"
+                require(name, False, f"holds {types[key]} in the column {key}, and a run holds {expected}")
         # one column at a time, to release its buffers before the next
-        return {key: _column(name, source, key) for key in present}
+        return {key: _column(name, source, key) for key in TABLES[name] if key in types}
     except _UNREADABLE as error:
         raise RunFileError(f"{name}.parquet is damaged or is no Parquet file. Record the run again.") from error
 
@@ -172,8 +177,7 @@ def _column(name: str, source: pq.ParquetFile, key: str) -> np.ndarray:
         raise ValueError("a value is missing")
     values = _to_numpy(flat)
     with np.errstate(invalid="ignore"):  # comparing a signalling NaN
-        if not column.holds(values).all():
-            raise RunFileError(f"{name}.parquet holds an impossible value in the column {key}. Record again.")
+        require(name, column.holds(values).all(), f"holds an impossible value in the column {key}")
     if pa.types.is_list(array.type):
         listed, ends = values.tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
         return objects(listed[start:end] for start, end in itertools.pairwise([0, *ends]))
@@ -188,25 +192,6 @@ def objects(values: Iterable[Any]) -> np.ndarray:
     array = np.empty(len(listed), object)
     array[:] = listed
     return array
-
-
-def _present(name: str, types: Mapping[str, pa.DataType]) -> list[str]:
-    """Return the known columns among these, in their documented order. Raises BadInput for a missing column and one of
-    another type."""
-    for key, column in TABLES[name].items():
-        if key not in types:
-            if not column.optional:
-                raise RunFileError(
-                    f"{name}.parquet lacks the column {key}. Take a fresh copy, or record the run again."
-                )
-            continue
-        fits, type_ = types[key] == column.type, types[key]
-        if column.wide:
-            fits = pa.types.is_fixed_size_list(type_) and type_.value_type == column.type and type_.list_size <= WIDEST
-        if not fits:
-            expected = f"{'equally long lists of ' * column.wide}{column.type}"
-            raise RunFileError(f"The column {key} of {name}.parquet holds {type_}; a run holds {expected} there.")
-    return [key for key in TABLES[name] if key in types]
 
 
 def _to_arrow(column: FileColumn, values: np.ndarray) -> pa.Array:
@@ -327,14 +312,11 @@ def trace_of(tables: Mapping[str, Table], settings: Settings, prompt_length: int
     starts = prompt_length + np.cumsum(lengths) - lengths
     follow = (speculations.starts == starts).all()
     require("rounds", follow, "has a round that does not start where the one before ended")
+    columns = {name: nodes[name] for name in NODE_VERDICTS} | {name: rows[name] for name in ROW_VERDICTS}
+    policy = rule_named(settings.rule).policy if nodes["siblings"].any() else Policy.DRAFT_ORDER
     trace = Trace.of_columns(
         speculations,
-        Verdicts(
-            **{name: nodes[name] for name in NODE_VERDICTS},
-            **{name: rows[name] for name in ROW_VERDICTS},
-            gap_from=nodes.get("gap_from"),
-            policy=rule_named(settings.rule).policy if nodes["siblings"].any() else Policy.DRAFT_ORDER,
-        ),
+        Verdicts(**columns, gap_from=nodes.get("gap_from"), policy=policy),
         Settled(nodes["kept"], rounds["row"].astype(np.int64), rounds["emitted"], lengths),
         np.fromiter(itertools.chain.from_iterable(rounds["token_ids"]), np.int64),
         np.stack([rounds[name] for name in TIMING_FIELDS], axis=1),
@@ -436,10 +418,9 @@ def decode(files: Mapping[str, bytes]) -> Run:
     """Return the run. Raises BadInput if a file is missing, damaged, newer or contradicts another."""
     about = _checked_manifest(files)
     most: dict[str, int] = {}  # rows of each table; those that the manifest counts are read first
-    for (nodes, rows, owners, _), facts in ((ROUNDS, about.rounds), (ANSWERS, about.dial_map)):
-        if facts is not None:
-            count = facts.answers if isinstance(facts, MapFacts) else facts
-            most |= {owners: count, nodes: LONGEST_DRAFT * count, rows: (LONGEST_DRAFT + 1) * count}
+    mapped = {} if about.dial_map is None else {ANSWERS: about.dial_map.answers}
+    for (nodes, rows, owners, _), count in ({ROUNDS: about.rounds} | mapped).items():
+        most |= {owners: count, nodes: LONGEST_DRAFT * count, rows: (LONGEST_DRAFT + 1) * count}
     most["pieces"] = VOCABULARY
     tables = {name: from_bytes(name, files[f"{name}.parquet"], limit) for name, limit in most.items()}
     if about.rounds != len(tables["rounds"]["start"]):
