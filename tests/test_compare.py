@@ -23,7 +23,7 @@ from mars_viz.prompts import recognised
 from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome, first_difference
 from mars_viz.run import Piece
-from mars_viz.ui.compare import compare_words, page_state
+from mars_viz.ui.compare import page_state
 from mars_viz.ui.compare.page_state import Across, CompareView, Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.words import number
@@ -117,10 +117,10 @@ def test_differences_and_shares(run):
         assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
     assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
     assert {row.stands for row in differences(run, run, timed=True)} == {"exact", "measured"}
-    assert compare_words.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
-    share = compare_words.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
+    assert page_state.cells(replace(rows["τ"], left=3.4, right=4.2))[1:4] == ("3.40", "4.20", "+0.800")
+    share = page_state.cells(replace(rows["τ"], left=0.3, right=0.2, is_share=True))
     assert share[1:4] == ("30\u202f%", "20\u202f%", "−10.0\u202fpoints")
-    assert compare_words.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
+    assert page_state.cells(replace(rows["τ"], left=np.nan, is_share=True))[1] == "–"
 
 
 def test_exercises_alone_are_recognised_and_graded():
@@ -140,13 +140,13 @@ def test_exercises_alone_are_recognised_and_graded():
 
 
 def sentence(left, right):
-    found, names = align_runs(left.run, right.run), compare_words.named(left, right)
-    return compare_words.finding(left, right, found, names, Across.SETTINGS)
+    found, names = align_runs(left.run, right.run), page_state.named(left, right)
+    return page_state.finding(left, right, found, names, Across.SETTINGS)
 
 
 def names_of(*runs):
     shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
-    return compare_words.named(*(Comparison().contender(Choice(each), shelf) for each in "ab"))
+    return page_state.named(*(Comparison().contender(Choice(each), shelf) for each in "ab"))
 
 
 def with_models(run, target, drafter, **changed):
@@ -159,18 +159,18 @@ def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     strict, own, blocks = (Comparison().contender(Choice("a", *at), shelf) for at in ((1.0,), (None,), (1.0, 2)))
     found, text = align_runs(strict.run, own.run), sentence(strict, own)
     for one in (own, strict):
-        assert f"writes “{compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
+        assert f"writes “{page_state.quoted(one.run.pieces[one.run.token_ids[found.prefix]])}”" in text
     assert f"{number(own.run.tau)} against {number(strict.run.tau)}" in text
-    assert compare_words.named(strict, blocks).right == "strict, γ = 2"
+    assert page_state.named(strict, blocks).right == "strict, γ = 2"
     assert "same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
     assert "by characters" in sentence(own, Comparison().contender(Choice("b"), shelf))
     full, none = (Comparison().contender(Choice(each), shelf) for each in "cd")
     assert "writes nothing" in sentence(full, none) and "τ" not in sentence(full, none)
     assert "Both write nothing" in sentence(none, replace(none, choice=Choice("c")))
-    said = compare_words.quoted(Piece("\u202eevil\u2069".encode()))
+    said = page_state.quoted(Piece("\u202eevil\u2069".encode()))
     assert "\u202e" not in said and said.count("\u2069") == 1 and "U+202E" in said
-    assert compare_words.quoted(Piece(b"\n")).strip("\u2068\u2069") == "⏎"
-    assert len(compare_words.quoted(Piece(b"x" * 900))) < 40
+    assert page_state.quoted(Piece(b"\n")).strip("\u2068\u2069") == "⏎"
+    assert len(page_state.quoted(Piece(b"x" * 900))) < 40
 
 
 def test_names_of_runs_without_a_common_dial():
@@ -194,7 +194,7 @@ def test_names_of_runs_without_a_common_dial():
         made = [replace(toy_run(rule="strict", seed=seed), title="One title", prompt=prompt) for prompt, seed in asked]
         shelf = shelf_of(**dict(zip(keys, made, strict=True)))
         lanes = [Comparison().contender(Choice(key), shelf) for key in keys]
-        called = compare_words.lane_names(*lanes[:2], lanes)
+        called = page_state.lane_names(*lanes[:2], lanes)
         assert len(set(called)) == 4 and all(name.count("One title") <= 1 for name in called)
 
 
@@ -204,9 +204,9 @@ def test_no_two_texts_of_the_strip_have_one_name():
     alike = {"a": toy_run()} | {f"{20 * 'long'}-{name}": replace(strict, title="One title") for name in "bcde"}
     for shelf, names in ((shelf_of(**runs), runs), (shelf_of(**alike), alike)):
         left, right, *others = (Comparison().contender(Choice(name), shelf) for name in names)
-        called = compare_words.lane_names(left, right, [left, right, *others])
+        called = page_state.lane_names(left, right, [left, right, *others])
         assert len(set(called)) == len(names) and all(name.count("One title") <= 1 for name in called)
-        pair = compare_words.named(left, right)
+        pair = page_state.named(left, right)
         assert called[:2] == [pair.left, pair.right]
 
 

@@ -166,8 +166,6 @@ class Room:
 
 
 def sweeps(steps: int = 3, fail: bool = False) -> Job[Progress]:
-    """A job that keeps its pair between its turns, as a sweep does."""
-
     def work(pair: Any) -> Events:
         for _ in range(steps):
             yield {}

@@ -28,7 +28,7 @@ from mars_viz.rules import RULES, rule_named, rules_and, settle
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import codec, load_run, read_zip, write_zip
 from mars_viz.shapes import SHAPES, shape_named
-from mars_viz.speculators.drafter_names import DRAFTERS, drafter_named
+from mars_viz.speculators.drafters import DRAFTERS, drafter_named
 from mars_viz.sweep.document import EngineSetting, engine_settings
 from mars_viz.ui.links import from_parameters, to_parameters
 from mars_viz.ui.live import LiveView
