@@ -321,7 +321,6 @@ class ServedAcceptance:
 
     @classmethod
     def of(cls, requests: Sequence[AcceptanceCounts]) -> ServedAcceptance:
-        """Compute the acceptance of at least one request."""
         tokens, passes = np.array([tau_of(each) for each in requests]).T
         names = ("accepted_total", "drafted_total", "drafts")
         accepted, drafted, drafts = (np.array([getattr(each, name) for each in requests]) for name in names)
@@ -373,7 +372,6 @@ class ServerWatch:
 
     @property
     def ties(self) -> int:
-        """Number of prompts whose first difference is a tie within rounding."""
         return sum(each.difference is not None and each.difference.tie for each in self.prompts)
 
     @property

@@ -112,18 +112,15 @@ class RejectionBound:
 
     @classmethod
     def of(cls, texts: Sequence[ServedRounds]) -> RejectionBound:
-        """Return the bound of these texts together."""
         ratios = np.concatenate([np.empty(0), *(each.ratio[each.corrected] for each in texts)])
         best = np.concatenate([np.empty((0, 2)), *(each.best[each.corrected] for each in texts)])
         return cls(len(ratios), int(np.isnan(best).any(1).sum()), np.sort(ratios[~np.isnan(ratios)]))
 
     def at(self, dial: float) -> int:
-        """Return the maximum number at this θ."""
         return self.unknown + int(np.count_nonzero(self.ratios > dial))
 
     @property
     def sentence(self) -> str:
-        """The meaning of the bound."""
         lacking = f" At {counted(self.unknown, 'rejection')} the engine reports no logits; they count as forgiven."
         return (
             "The engine does not report rejected tokens, so this is a bound: MARS forgives only the target's "
@@ -264,12 +261,10 @@ class LoggedText:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The emitted tokens."""
         return tuple(token for each in self.rounds for token in each.emitted)
 
     @property
     def prefixes(self) -> list[tuple[int, ...]]:
-        """The tokens before each round."""
         return list(accumulate((each.emitted for each in self.rounds[:-1]), initial=self.prompt_ids))
 
     @property
@@ -402,7 +397,6 @@ class EngineFile:
 
     @property
     def summary(self) -> str:
-        """A sentence about the counted requests."""
         engines = ", ".join(dict.fromkeys(engine for engine, _ in self.requests))
         if not self.scrapes:
             without = f"; {counted(self.without, 'request')} without counts left out" if self.without else ""

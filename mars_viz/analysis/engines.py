@@ -79,7 +79,6 @@ class AcceptanceCounts:
 
     @property
     def accepted_total(self) -> int:
-        """Number of accepted drafted tokens."""
         return int(self.accepted.sum())
 
     @property

@@ -302,12 +302,10 @@ class Positions:
 
     @property
     def scale(self) -> Scale | None:
-        """The quantity to draw the dial's value against, if the dial moves a verdict here."""
         return self.rule.scale if self.dial is not None and self.movable.any() else None
 
     @property
     def words(self) -> str:
-        """The basis of figures in a line or two."""
         if self.dial is None or (self.basis is Basis.EXACT) == (self.courses is not None):
             return self.basis.words
         if self.courses is not None:

@@ -36,7 +36,6 @@ class Judgement:
 
     @property
     def verdicts(self) -> Verdicts:
-        """Verdicts on all nodes and rows of the run, concatenated."""
         return self.trace.verdicts
 
 
@@ -312,7 +311,6 @@ class AllRules:
 
     @property
     def able(self) -> tuple[str, ...]:
-        """Names of the rules that can judge the run."""
         return tuple(name for name, judgement in self.opinions.items() if not judgement.lacks)
 
     def equivalents(self, name: str, dial: float | None) -> dict[str, Equivalent]:

@@ -25,19 +25,16 @@ if TYPE_CHECKING:
 
 
 def drafter_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `drafter-check`."""
     _arguments(parser)
     add(parser, "--depth", "tokens of a draft", 6)
 
 
 def server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `server`."""
     add(parser, "server", "a vLLM server's, http://HOST:PORT, with raw logits", metavar="ADDRESS")
     _arguments(parser, drafter=False)
 
 
 def watch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `watch`."""
     about = "a vLLM server's, http://HOST:PORT, started with its --speculative-config and with "
     add(parser, "server", f"{about}--per-request-spec-decode-metrics detailed", metavar="ADDRESS")
     _arguments(parser)
@@ -71,7 +68,6 @@ def _address(options: argparse.Namespace) -> str:
 
 
 def drafter_check(options: argparse.Namespace) -> None:
-    """Diagnose the acceptance of a drafter, and print the findings. Raises BadInput."""
     prompts = prompt_sets.first_turns(options)
     backend = opened_backend(options)
     from mars_viz.speculators.audits import checked_drafter
@@ -87,7 +83,6 @@ def drafter_check(options: argparse.Namespace) -> None:
 
 
 def server(options: argparse.Namespace) -> None:
-    """Check whether a served model matches a local one, and print the result. Raises BadInput."""
     prompts, address = prompt_sets.first_turns(options), _address(options)
     if server_named(options.target):
         raise ModelError("A server is compared with a model of this machine. Name its hub id or folder as --target.")

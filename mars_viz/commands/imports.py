@@ -31,7 +31,6 @@ _LARGEST = 200 << 20  # largest file in bytes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     about = (
         "an engine's responses (JSON, an object a line, or a captured stream), the text of its /metrics, or a log of "
     )

@@ -53,7 +53,6 @@ class Dial:
 
     @property
     def strict(self) -> float:
-        """The value at the strict end."""
         return self.high if self.strict_is_high else self.low
 
     def checked(self, value: float | None) -> float:
@@ -132,7 +131,6 @@ class Rule(ABC):
 
     @property
     def family(self) -> str:
-        """The name without settings; shared by variants."""
         return type(self).name
 
     @property
@@ -142,7 +140,6 @@ class Rule(ABC):
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """Settings that may follow the rule's name."""
         example = self.policies[-1].value if len(self.policies) > 1 else ""
         choices = " or ".join(each.value for each in self.policies)
         siblings = Words(SIBLINGS, example, choices, lambda text: Policy(text.strip().lower()))
@@ -174,18 +171,15 @@ class Rule(ABC):
         return self.title if self.dial is None or dial is None else f"{self.title}, {setting(self.dial.symbol, dial)}"
 
     def at(self, dial: float | None) -> str:
-        """Return `titled` for a sentence, such as 'MARS at θ = 0.90'."""
         return self.title if self.dial is None or dial is None else f"{self.title} at {setting(self.dial.symbol, dial)}"
 
     @property
     def emits(self) -> str:
-        """The token that it emits on rejection, in words."""
         of_trees = "; in a tree of drawn paths from what it has left of p there" * (self.on_trees is OnTrees.DRAWN)
         return _EMITTED[self.on_rejection] + of_trees
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """All that the rule declares: names with sentences or values."""
         dial, first, *others = self.dial, *(policy.value for policy in self.policies)
         bounds = dial and f"{dial.low:g} to {dial.high:g}, default {dial.default:g}, strict at {dial.strict:g}"
         siblings = f"; of kept siblings {first}, or {' or '.join(others)}; {self.family}:{SIBLINGS}=…" if others else ""
@@ -205,7 +199,6 @@ class Rule(ABC):
         return [*facts, ("draft trees", trees), ("source", self.source)]
 
     def among_siblings(self, temperature: float) -> str:
-        """Return a clause that describes the choice among siblings."""
         if not self.tries:
             return _TAKEN[self.policy]
         return self.tries if temperature > 0 else "of siblings only the target's best token is kept"
