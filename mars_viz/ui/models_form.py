@@ -17,7 +17,7 @@ from mars_viz.escapes import visible
 from mars_viz.options import changed
 from mars_viz.speculators.drafters import Model
 from mars_viz.speculators.names import NO_SERVER, check_id, pair_named, server_named
-from mars_viz.ui import faults, links, tab_jobs, theme, visitors
+from mars_viz.ui import links, tab_jobs, theme, visitors
 from mars_viz.ui.classroom import rights
 from mars_viz.ui.decode_form import option_field
 from mars_viz.ui.documents import draw as draw_blocks
@@ -112,9 +112,7 @@ def draw() -> None:
             if not rights.is_student():
                 _choose(session)
             if (job := session.models_job) is not None and not job.progress.state.finished:
-                faults.fragment(tab_jobs.watch, run_every=tab_jobs.pace())(
-                    job, lambda: (0.0, "Loading the models …"), key="stop-loading"
-                )
+                tab_jobs.watch(job, lambda: (0.0, "Loading the models …"), key="stop-loading")
             else:
                 _loaded(session)
     theme.note(*session.models_notices)
