@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.options import changed, declared, option
 from mars_viz.shapes import CHAIN, sized_tree
+from mars_viz.speculators.drafters import DRAFTERS
 from mars_viz.speculators.names import DEVICES, DTYPES, check_names
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def read_backend_file(path: str | PathLike[str]) -> BackendChoice:
             if names.get(name, "").startswith("."):
                 names[name] = str((path.parent / names[name]).resolve())
         kind, _, head = names.get("drafter", "").partition(":")
-        if kind in ("eagle3", "dflash", "mtp") and head.startswith("."):
+        if kind in DRAFTERS and head.startswith("."):
             names["drafter"] = f"{kind}:{(path.parent / head).resolve()}"
         return checked_choice(BackendChoice(**names, folders=True))
     except BadInput as error:

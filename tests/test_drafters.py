@@ -165,8 +165,8 @@ def test_two_drafters_take_turns_and_each_token_names_its_own(tmp_path: Path) ->
     with pytest.raises(SettingError, match="drafts chains"):
         mixed.check(Settings(tree="dynamic"))
     shorter = load_backend(drafter="ngram:n=16,min=16+hf:prompt_lookup_num_tokens=2", device="cpu", dtype="float32")
-    answers = shorter.speculator(Settings(gamma=4)).speculate(prefixes)
-    assert [len(answer.speculation) for answer in answers] == [2, 0]  # nothing is added to the shorter draft
+    lengths = [len(each.speculation) for each in shorter.speculator(Settings(gamma=4)).speculate(prefixes)]
+    assert lengths == [2, 0] and shorter.drafter.name.endswith("hf:prompt_lookup_num_tokens=2")  # no longer drafts
 
 
 def test_transformers_own_generators_draft_the_same(pair: Backend) -> None:
@@ -191,7 +191,7 @@ def test_transformers_own_generators_draft_the_same(pair: Backend) -> None:
         ("suffix:n=2,text=no-such-file", "cannot be read as text"),
         ("trigram:n=3", "trigram:text=FILE"),
         ("trimmed:m=0", "from 1 to"),
-        ("trimmed:m=9,of=ngram", "no distribution"),
+        *((f"trimmed:m=9,of={each}", "no distribution") for each in ("ngram", "hf:prompt_lookup_num_tokens=2")),
         ("trimmed:m=9,text=no-such-file", "cannot be read as text"),
         ("trimmed:m=9,of=no-such-model/here", "without a target"),
         ("trimmed:m=100000", "100,000"),

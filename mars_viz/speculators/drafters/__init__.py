@@ -162,19 +162,15 @@ class Layers(NamedDrafter, family="layers"):
         if (self.skip is None) == (self.exit is None):
             raise SettingError(f"{self.name} needs one setting. Write layers:skip=3-5 or layers:exit=4, for instance.")
 
-    def kept(self, count: int) -> range | list[int]:
+    def kept(self, count: int) -> list[int]:
         """Return its layers out of `count`. Raises SettingError if the settings keep none, or all."""
-        if self.skip is None:
-            kept: range | list[int] = range(min(count, self.exit or 0))
-        else:
-            first, last = self.skip
-            kept = [i for i in range(count) if not first <= i <= last] if first <= last < count else []
-        if not 0 < len(kept) < count:
+        left_out = range(self.exit or 0, count) if self.skip is None else range(self.skip[0], self.skip[1] + 1)
+        if not 0 < len(left_out) < count or left_out[-1] >= count:
             raise SettingError(
                 f"{self.name} does not fit a target of {count} layers, 0 to {count - 1}; leave out some of them, and "
                 f"not all: layers:exit={max(1, count // 2)}, for instance."
             )
-        return kept
+        return [layer for layer in range(count) if layer not in left_out]
 
 
 @dataclass(frozen=True)
@@ -251,7 +247,7 @@ class Trimmed(NamedDrafter, family="trimmed"):
 
     def __post_init__(self) -> None:
         whole = self.parts[-1]
-        if self.of and (isinstance(whole, Trimmed | Mixed) or not whole.keeps_cache):
+        if self.of and (isinstance(whole, Trimmed | Mixed | Transformers) or not whole.keeps_cache):
             raise SettingError(
                 f"{whole.name} has no distribution whose vocabulary could be trimmed; trim a model, layers or an "
                 "EAGLE-3 head, such as trimmed:m=1000,of=eagle3."

@@ -104,7 +104,7 @@ def ready(named: Transformers, _: Origin) -> Ready:
         with inference():
             TransformersDrafter(*shared, greedy=True).draft([tuple(range(8))], 1)  # refused at once if at all
         return Part(
-            replace(named, head=named.head.replace(name, files.short_name(name))).name,
+            replace(named, head=named.head.replace(name, files.short_name(name))).name if name else named.name,
             lambda settings: TransformersDrafter(*shared, greedy=settings.temperature == 0),
             files.revision_of(name) if name else site.target.revision,
             note="reads the whole text in every round",
