@@ -106,7 +106,6 @@ class DataSet:
             raise self.damaged(name) from error
 
     def damaged(self, name: str) -> RunFileError:
-        """Return the error for a damaged file."""
         return RunFileError(f"{self.folder / name} is damaged or is not of this sweep{self.remedy}")
 
     def _put(self, name: str, table: pa.Table) -> None:
