@@ -84,7 +84,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
 
     @classmethod
     def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> MarsVizLM:
-        """Create from --model_args as text."""
         return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
@@ -104,7 +103,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
         return texts
 
     def _runs(self, asked: Sequence[tuple[str, Settings]]) -> Iterator[Run]:
-        """Decode consecutive prompts with equal settings together."""
         for settings, group in groupby(asked, key=lambda each: each[1]):
             prompts = [prompt for prompt, _ in group]
             yield from record_all(self._backend, prompts, settings, chat=self._chat, batch=self._batch)
@@ -127,13 +125,11 @@ class MarsVizLM(LM):  # type: ignore[misc]
         return {"tau": tau, "tokens_per_second": self._tokens / self._seconds if self._seconds else float("nan")}
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return entries for `config` in the harness's results: settings, models and totals."""
         facts = {"settings": asdict(self._settings), "provenance": asdict(self._backend.provenance(chat=self._chat))}
         totals = {"prompts": self._prompts, "tokens": self._tokens, "rounds": self._rounds, "seconds": self._seconds}
         return {"mars_viz": facts | {"decoded": totals | self._pace()}}
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:
-        """Raise SettingError."""
         raise SettingError(_NO_TEXT)
 
     loglikelihood_rolling = loglikelihood
@@ -144,7 +140,6 @@ class MarsVizLM(LM):  # type: ignore[misc]
 
     @property
     def tokenizer_name(self) -> str:
-        """The target's name."""
         return self._backend.target.name
 
 

@@ -29,10 +29,9 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import decode_alone
 from mars_viz.speculators.costs import Measuring, MeasuringBatches, _opened, measure_costs
 from mars_viz.sweep import document, load_sweep
-from mars_viz.sweep.load import keep_batch_costs, kept_batch_costs, load_table
 from mars_viz.sweep.measures import EVEN, measures, value_at
 from mars_viz.sweep.pairing import SweepSetting, compared, pair
-from mars_viz.sweep.report import CachedSweep
+from mars_viz.sweep.report import CachedSweep, keep_batch_costs, kept_batch_costs, load_table
 from mars_viz.sweep.store import keep_costs
 from tests.sweep_cases import BATCHES, COSTS, TREES, summary_of, timing, toy_sweep
 from tests.tables import table_backend

@@ -218,9 +218,11 @@ def test_folders_and_ranges_that_cannot_be_swept_are_refused(tmp_path):
 
 def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path):
     items = (*ITEMS[:3], PromptItem("long", "odd", "x" * 50, "w1", "contains"), *ITEMS[3:5])
-    span = Span(0.0, 1.0, (3,))
-    sweep = Sweep(table_backend(letters=20), PromptSet("mixed", items), SETTINGS, span, tmp_path / "sweep")
-    result, expected = sweep.finish(), toy_sweep(tmp_path / "without", 5).finish()
+    more = PromptSet("mixed", items), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep"
+    with pytest.raises(BadInput, match="None of the 6 prompts can be swept.*shorten"):
+        sweep_prompts(table_backend(letters=5), *more)
+    assert not (tmp_path / "sweep").exists()
+    result, expected = Sweep(table_backend(letters=20), *more).finish(), toy_sweep(tmp_path / "without", 5).finish()
     assert [(failure.id, "shorten" in failure.reason) for failure in result.failures] == [("long", True)]
     assert result.complete and list(result.prompts["id"]) == ["p0", "p1", "p2", "p3", "p4"]
     assert all(np.array_equal(ours, expected.lines[name]) for name, ours in result.lines.items() if name != "seconds")
@@ -296,12 +298,10 @@ def test_a_sweep_goes_on_in_its_own_order(tmp_path):
     mixed, folder, span = toy_prompts(8), tmp_path / "sweep", Span(0.0, 1.0, (3,))
     before = replace(mixed, items=mixed.items[::-1])
     next(now for now in Sweep(BACKEND, before, SETTINGS, span, folder, costs=COSTS) if now.finished == 3)
-    assert store_module.in_begun_order(folder, mixed).items == before.items
     sweep = sweep_prompts(BACKEND, mixed, SETTINGS, span, folder, resume=True)
     assert [*dict.fromkeys(each.finished for each in sweep)] == [3, 4, 5, 6, 7, 8]
     result = sweep.result()
     assert result.complete and result.prompts["id"].tolist() == [item.id for item in before.items]
-    assert store_module.in_begun_order(tmp_path / "other", mixed) is mixed
     assert store_module.in_begun_order(folder, toy_prompts(3)) == toy_prompts(3), "not all that was swept"
 
 

@@ -52,7 +52,6 @@ class Interval:
     method: Method
 
     def scaled(self, factor: float) -> tuple[float, float, float]:
-        """Return the estimate and both ends, times a factor."""
         return factor * self.estimate, factor * self.low, factor * self.high
 
     @property
@@ -84,7 +83,6 @@ class Band:
 
     @property
     def only(self) -> Interval:
-        """The interval of a band with one segment."""
         return self.at(0)
 
 
@@ -96,7 +94,6 @@ class Bootstrap:
     method: Method = Method.BCA  # PERCENTILE or BCA
 
     def __post_init__(self) -> None:
-        """Raise BadInput for a confidence out of range."""
         if not 0 < self.confidence < 1:
             why = f"A confidence of {self.confidence:g} is not one. Give a number between 0 and 1, such as 0.95."
             raise SettingError(why)
@@ -250,7 +247,6 @@ class Frontier:
         return max(0, int(np.searchsorted(self.dials, dial, side="right")) - 1)
 
     def through(self, dial: float, accuracy: Interval, speed_up: Interval) -> Frontier:
-        """Return the path with this setting added."""
         if dial in self.dials:
             return self
         place = int(np.searchsorted(self.dials, dial))
@@ -281,7 +277,6 @@ class Steps:
     values: np.ndarray  # [S] or [P, S]; the value on each segment
 
     def __post_init__(self) -> None:
-        """Raise BadInput for edges that do not ascend or do not fit the values."""
         edges, segments = np.asarray(self.edges), np.asarray(self.values).shape[-1:]
         fits = edges.ndim == 1 and len(edges) > 1 and segments == (len(edges) - 1,)
         if not (fits and np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
@@ -292,12 +287,10 @@ class Steps:
 
     @property
     def low(self) -> float:
-        """Start of the first segment."""
         return float(self.edges[0])
 
     @property
     def high(self) -> float:
-        """End of the last segment."""
         return float(self.edges[-1])
 
     def segment(self, dial: float) -> int:

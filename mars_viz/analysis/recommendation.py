@@ -92,7 +92,6 @@ class Changed:
 
     @property
     def unit(self) -> str:
-        """The counted unit in words."""
         return "questions" if self.kinds else "prompts"
 
     def drawn(self) -> tuple[QuestionKind, ...]:
@@ -115,12 +114,10 @@ class Changed:
 
     @property
     def words(self) -> str:
-        """The numbers in words."""
         return f"of {_counted(self)} it loses {self.lost} and wins {self.won}"
 
     @property
     def loss(self) -> float:
-        """Accuracy lost, as a share."""
         return (self.lost - self.won) / self.prompts
 
     @property

@@ -17,7 +17,6 @@ NO_PREFIX = "\0"  # an option prefix that no argument starts with, so that all a
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a catch-all for the harness's arguments."""
     parser.add_argument("arguments", nargs="*")
 
 

@@ -56,7 +56,6 @@ def first_turns(options: argparse.Namespace) -> list[EncodedPrompt]:
 
 
 def task_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a task."""
     about = (
         "generate_until task of lm-evaluation-harness in place of --set, by name or as a YAML file, with its own "
         "prompts, stop strings, grading and, without --max-new-tokens, length limit (pip install mars-viz[eval]); a "
@@ -74,7 +73,6 @@ def task_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_task(options: argparse.Namespace) -> None:
-    """Raise BadInput for options that conflict."""
     if options.task is None:
         for name in ("fewshot", "metric"):
             if getattr(options, name) is not None:

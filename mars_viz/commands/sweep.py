@@ -9,7 +9,7 @@ import argparse
 import os
 import re
 import sys
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,11 +36,10 @@ from mars_viz.speculators.names import pair_named
 from mars_viz.sweep import document, store
 from mars_viz.sweep.evidence import Evidence, table_of
 from mars_viz.sweep.grid import Grid, chosen_dial, grid_of
-from mars_viz.sweep.load import keep_batch_costs, kept_batch_costs
 from mars_viz.sweep.measures import METHODS, Terms
-from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, check_ray, sweep_on_ray
+from mars_viz.sweep.on_ray import LOCAL, NamedModels, RayRequest, WorkerPool, check_ray, joined_cluster, sweep_with
 from mars_viz.sweep.plan import Plan, check_span, set_notes
-from mars_viz.sweep.report import Advised, CachedSweep, best_of, missing
+from mars_viz.sweep.report import Advised, CachedSweep, best_of, keep_batch_costs, kept_batch_costs, missing
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import SweepStore
 from mars_viz.sweep.sweep import SweepLoop, sweep_prompts
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the set, the swept range, timing and output."""
     about = "N prompts or conversations, the file's tasks in turn; built-in: N of each task (default: 20); with "
     prompt_sets.arguments(parser, prompt_sets.BUILTIN, f"{about}--resume, a larger N adds prompts to the sweep")
     prompt_sets.task_arguments(parser)
@@ -103,7 +101,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check all options before loading the models; then sweep and print the results."""
     if options.resume and not options.out:
         raise SettingError("--resume continues the sweep in --out DIR; name its folder.")
     name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{rule_named(options.rule).slug}"
@@ -126,19 +123,20 @@ def run(options: argparse.Namespace) -> None:
     for sentence in set_notes(prompts):
         note(sentence)
     dtype, out = "auto" if begun is None else _dtype_of(begun.plan), Path(options.out)
-    keywords = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
+    keywords: dict[str, Any] = {"chat": options.chat, "resume": options.resume}
     pair: Any = None if asked_ray is not None else decoding.opened_backend(options, dtype)
-    sweep: SweepLoop
-    if asked_ray is not None:
-        models = NamedModels(decoding.models_of(options, dtype), threads=asked_ray.cpus, folder=os.getcwd())
-        sweep = sweep_on_ray(models, prompts, settings, span, out, asked_ray, tell=note, **keywords)
-    else:
-        asked, folders = (settings, out) if variants is None else (variants.settings(settings), variants.folders(out))
-        sweep = sweep_prompts(pair, prompts, asked, span, folders, **keywords)
-    swept(sweep, f"in {out}" if variants is None else "for every variant")
+    with ExitStack() as cluster:
+        if asked_ray is not None:
+            models = NamedModels(decoding.models_of(options, dtype), threads=asked_ray.cpus, folder=os.getcwd())
+            cluster.enter_context(joined_cluster(asked_ray.address))
+            pool = WorkerPool(models, settings, asked_ray, models.arguments["device"], note, options.batch)
+            sweep = sweep_with(cluster.enter_context(closing(pool)), prompts, settings, span, out, **keywords)
+        else:
+            asked = settings if variants is None else variants.settings(settings)
+            folders = out if variants is None else variants.folders(out)
+            sweep = sweep_prompts(pair, prompts, asked, span, folders, batch=options.batch, **keywords)
+        swept(sweep, f"in {out}" if variants is None else "for every variant")
     results = sweep.results()
-    if not len(results[0]):
-        raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     terms = terms_of(options)
     every = Advised.each([CachedSweep(result, terms.how) for result in results], terms)
     best = best_of(every)
@@ -231,7 +229,6 @@ def _batches(result: SweepResult, pair: Backend | None, dial: float, options: ar
 
 
 def _report(result: SweepResult, dial: float, options: argparse.Namespace, **about: Any) -> None:
-    """Write the evidence, and print the results. `about` has options of `Evidence`."""
     evidence = Evidence(result, dial, terms=terms_of(options), **about)
     sweep, terms, found = evidence.sweep, evidence.terms, evidence.recommendation
     if options.evidence is not None:
@@ -311,7 +308,6 @@ def swept(sweep: SweepLoop, where: str) -> None:
 
 
 def terms_of(options: argparse.Namespace) -> Terms:
-    """Return the terms of --loss, --confidence and --intervals. Raises SettingError for invalid numbers."""
     if not 0 < options.confidence < 1:
         raise SettingError("--confidence must be at least 0.5 and below 1.")
     how = Bootstrap(options.confidence, METHODS[options.intervals])

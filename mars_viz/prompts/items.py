@@ -40,7 +40,6 @@ class PromptItem:
 
     @property
     def graded(self) -> bool:
-        """True if texts for this prompt are right or wrong."""
         return self.grader != "none"
 
     @property
@@ -78,7 +77,6 @@ class PromptSet:
     system: str = field(default="", compare=False)  # system prompt set for all; empty if each has its own
 
     def __post_init__(self) -> None:
-        """Raise BadInput if a later turn does not follow its predecessor."""
         for before, item in pairwise((None, *self.items)):
             if item is not None and item.turn > 1:
                 follows = before is not None and (before.question, before.turn + 1) == (item.question, item.turn)
@@ -91,7 +89,6 @@ class PromptSet:
         return len(self.items)
 
     def first(self, count: int) -> PromptSet:
-        """Return the first `count` prompts."""
         return replace(self, items=self.items[:count])
 
     def limited(self, units: int) -> PromptSet:
@@ -150,17 +147,14 @@ class PromptSet:
 
     @property
     def graded(self) -> int:
-        """Number of graded prompts."""
         return sum(item.graded for item in self.items)
 
     @property
     def turns(self) -> Turns:
-        """ALL if the set contains later turns."""
         return Turns.ALL if any(item.turn > 1 for item in self.items) else Turns.FIRST
 
     @property
     def later_turns(self) -> int:
-        """Number of skipped turns."""
         return sum(item.later_turns for item in self.items)
 
 

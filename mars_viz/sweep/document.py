@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,19 +13,29 @@ from mars_viz.analysis.engines import EngineRow, Within, synthetic_settings
 from mars_viz.analysis.intervals import RESAMPLES
 from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.controllers import CONTROLLERS
-from mars_viz.costs import Cost, Costs, disturbance, position_cost, slower
+from mars_viz.costs import Cost, Costs, Factor, disturbance, position_cost, ratio, slower
 from mars_viz.documents import BASES, Block, Code, Section, Sentence, Table
+from mars_viz.escapes import visible
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.shapes import CHAIN, shape_named
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.sweep.load import LoadTable
 from mars_viz.sweep.measures import EVEN, Terms, cell, spread, told
-from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.report import PACES, CachedSweep, GridTable, drawn, losing, missing, settings_of
+from mars_viz.sweep.plan import Plan, turns_words
+from mars_viz.sweep.report import PACES, CachedSweep, GridTable, LoadTable, drawn, losing, missing, settings_of
 from mars_viz.sweep.result import SweepResult, together
 from mars_viz.sweep.wall_clock import Checks, TimingCheck, excluded
-from mars_viz.words import counted, decimals_within, exact_setting, exactly, number, ranged, short_device, times
+from mars_viz.words import (
+    counted,
+    decimals_within,
+    exact_setting,
+    exactly,
+    number,
+    ranged,
+    setting,
+    short_device,
+    times,
+)
 
 COMPUTED = f"from {RESAMPLES:,} resamples that depend on the number of prompts alone: the same data, the same interval"
 MOST_FAILURES = 10  # maximum number of failed prompts listed
@@ -479,6 +489,52 @@ def summary(
     return [Sentence(span), Sentence(coverage(sweep)), *failures(result), *in_sections(sections)]
 
 
+SHOWN = ("tau", "answer", "acceptance")  # figures of each drafter, if its sweep has them
+
+
+def only_drafter_differs(one: Plan, other: Plan) -> bool:
+    """Return True if both sweeps have the same prompts, target, settings, axis and device, and different drafters."""
+
+    def shared(plan: Plan) -> tuple[object, ...]:
+        made = plan.provenance
+        models = made.target, made.target_revision, made.dtype, made.device
+        return plan.prompt_set_sha256, plan.chat, plan.settings, plan.over, *models
+
+    return shared(one) == shared(other) and one.provenance.drafter != other.provenance.drafter
+
+
+def drafting_share(sweep: CachedSweep) -> Factor | None:
+    """Return the time of a whole draft over that of the target's pass for one token; None without costs."""
+    costs, gamma = sweep.result.costs, sweep.plan.settings.gamma
+    if costs is None or not costs.cover(gamma, sweep.plan.settings.tree):
+        return None
+    step = costs.drafter_step
+    whole = costs.drafting[-1] if costs.drafting else Cost(step.seconds * gamma, step.low * gamma, step.high * gamma)
+    return ratio(whole, costs.passes[0])
+
+
+def by_drafter(sweeps: Sequence[CachedSweep], dial: float) -> Table:
+    """Return a row per drafter, the fastest first: τ, speed-up, acceptance, cost of a draft, and conditional acceptance
+    by position at this setting, which all sweeps must cover."""
+    ordered = sorted(sweeps, key=lambda sweep: -sweep.value(sweep.pace, dial).estimate)
+    names = [name for name in SHOWN if any(name in sweep.measures for sweep in ordered)]
+    titles = {name: sweep.measures[name].title for sweep in ordered for name in names if name in sweep.measures}
+    accepted = [sweep.positions(dial)["conditional"] for sweep in ordered]
+    depth, rows = max(map(len, accepted)), []
+    for sweep, shares in zip(ordered, accepted, strict=True):
+        drafting = drafting_share(sweep)
+        draft = "" if drafting is None else f"{drafting.estimate:.2f} ({drafting.low:.2f} to {drafting.high:.2f})"
+        figures = [
+            cell(sweep.measures[name], sweep.value(name, dial)) if name in sweep.measures else "" for name in names
+        ]
+        positions = [number(each.estimate) for each in shares] + [""] * (depth - len(shares))
+        rows.append([visible(sweep.plan.provenance.drafter or ""), *figures, draft, *positions])
+    heads = ["drafter", *(titles[name] for name in names), "a draft, in target passes", *map(str, range(1, depth + 1))]
+    about = {str(at): "Acceptance at this position of the draft, if all before it are accepted" for at in (1, depth)}
+    at = setting(sweeps[0].plan.symbol, dial)
+    return Table(heads, rows, "by-drafter", f"Every drafter on these prompts at {at}", about)
+
+
 def in_sections(blocks: Mapping[str, Sequence[Block]]) -> list[Block]:
     """Return sections by title, without empty ones."""
     return [Section(title, each) for title, each in blocks.items() if each]
@@ -500,124 +556,95 @@ class EngineSetting:
 def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:
     """Return the settings of each engine for the rule at this dial value, in the order of `ENGINES`."""
     rule = rule_named(settings.rule)
-    found = {each.engine: each for each in (build(rule, dial, settings) for build in _KNOWN.get(rule.family, ()))}
+    known, drafts = _rule_settings(rule, dial, settings), _draft_settings(settings)
     alone = f"The rule {rule.title} does not exist there; this sets the draft alone."
     if rule.lossless:
         alone = f"{rule.title} keeps the target's law, as the engine does; this sets the draft."
-    made = [found.get(engine) or EngineSetting(engine, _DRAFTS[engine](settings), alone, False) for engine in ENGINES]
+    made = [EngineSetting(name, *known.get(name, (drafts[name], alone)), name in known) for name in ENGINES]
     if not settings.drafts_trees:
         return tuple(made)
     chains = f"It drafts chains, so there is nothing to set; swept was a {settings.draft}."
     return tuple(each if each.engine == "SGLang" else replace(each, text="", note=chains) for each in made)
 
 
-def _llama_cpp(settings: Settings) -> str:
-    """Return llama.cpp's options: it stops a draft after a token with less than p-min, as 'confidence' does."""
-    control = settings.control
-    least = f" --spec-draft-p-min {exactly(control.threshold)}" if control and control.controller.name == LEAST else ""
-    return f"--spec-draft-n-max {settings.gamma}{least}"
-
-
-def _sglang_draft(settings: Settings) -> str:
-    """Return SGLang's options. Its draft tokens include the text's last token, the root of the verified tree."""
-    shape = shape_named(settings.tree).within(settings.gamma)
-    return (
-        f"--speculative-num-steps {shape.depth or settings.gamma} --speculative-eagle-topk {shape.children} "
-        f"--speculative-num-draft-tokens {settings.gamma + 1}"
+def _draft_settings(settings: Settings) -> dict[str, str]:
+    """Return the draft's length in each engine's configuration. llama.cpp stops a draft after a token with less than
+    p-min, as the controller 'confidence' does. SGLang counts the text's last token, the root of the verified tree."""
+    gamma, control, shape = settings.gamma, settings.control, shape_named(settings.tree).within(settings.gamma)
+    least = (
+        f" --spec-draft-p-min {exactly(control.threshold)}"
+        if control and control.controller.name == "confidence"
+        else ""
     )
+    return {
+        "vLLM": _vllm(gamma),
+        "SGLang": f"--speculative-num-steps {shape.depth or gamma} --speculative-eagle-topk {shape.children} "
+        f"--speculative-num-draft-tokens {gamma + 1}",
+        "TensorRT-LLM": f"MTPDecodingConfig(max_draft_len={gamma})",
+        "llama.cpp": f"--spec-draft-n-max {gamma}{least}",
+        "MAX": f"SpeculativeConfig(num_speculative_tokens={gamma})",
+    }
 
 
-LEAST = "confidence"  # name of the controller that llama.cpp has
-_DRAFTS: dict[str, Callable[[Settings], str]] = {
-    "vLLM": lambda settings: _vllm(settings, "").text,
-    "SGLang": _sglang_draft,
-    "TensorRT-LLM": lambda settings: f"MTPDecodingConfig(max_draft_len={settings.gamma})",
-    "llama.cpp": _llama_cpp,
-    "MAX": lambda settings: f"SpeculativeConfig(num_speculative_tokens={settings.gamma})",
-}
-"""The draft's length in each engine's configuration."""
+def _vllm(gamma: int, **options: object) -> str:
+    return f"--speculative-config '{json.dumps({'num_speculative_tokens': gamma, **options})}'"
 
 
-def _vllm(settings: Settings, note: str, **options: object) -> EngineSetting:
-    config = json.dumps({"num_speculative_tokens": settings.gamma, **options})
-    return EngineSetting("vLLM", f"--speculative-config '{config}'", note)
+def _rule_settings(rule: Rule, dial: float, settings: Settings) -> dict[str, tuple[str, str]]:
+    """Return the configuration, with a note, of each engine that has the rule."""
+    gamma, at, best = settings.gamma, exactly(dial), int(rule.values.get("k", 3))
+    match rule.family:
+        case "vllm-thinking":
+            note = (
+                "In no release: pull request 45229 (closed) has this one field, with r = 0.5 and the 3 best tokens "
+                "fixed, and relaxes only while the model thinks, greedily. Here the rule applied to the whole text."
+            )
+            if changes := [f"r = {at}"] * (dial != 0.5) + [f"the {best} best tokens"] * (best != 3):
+                note += f" For {' and '.join(changes)} its constant{'s' * (len(changes) > 1)} must be changed."
+            return {"vLLM": (_vllm(gamma, relaxed_thinking=True), note)}
+        case "vllm-fly" | "fly":
+            return {"vLLM": _fly(rule, dial, settings)}
+        case "sglang-single" | "sglang-acc":
+            single, acc = (at, "1") if rule.family == "sglang-single" else ("1", at)
+            thresholds = f"--speculative-accept-threshold-single {single} --speculative-accept-threshold-acc {acc}"
+            text = f"{_draft_settings(settings)['SGLang']} {thresholds}"
+            return {"SGLang": (text, "Without effect on greedy requests.")}
+        case "tensorrt-llm":
+            relaxed = f"use_relaxed_acceptance_for_thinking=True, relaxed_topk={best}, relaxed_delta={at}"
+            note = (
+                "Relaxes only while the model thinks (set begin_thinking_phase_token and end_thinking_phase_token), "
+                "greedily, and with its MTP drafter. Here the rule applied to the whole text."
+            )
+            maximum = "Relaxes only while the model thinks. Here the rule applied to the whole text."
+            return {
+                "TensorRT-LLM": (f"MTPDecodingConfig(max_draft_len={gamma}, {relaxed})", note),
+                "MAX": (f"SpeculativeConfig(num_speculative_tokens={gamma}, {relaxed})", maximum),
+            }
+    return {}
 
 
-def _vllm_thinking(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    note = (
-        "In no release: pull request 45229 (closed) has this one field, with r = 0.5 and the 3 best tokens fixed, and "
-        "relaxes only while the model thinks, greedily. Here the rule applied to the whole text."
-    )
-    best = int(rule.values["k"])
-    changes = [f"r = {exactly(dial)}"] * (dial != 0.5) + [f"the {best} best tokens"] * (best != 3)
-    if changes:
-        note += f" For {' and '.join(changes)} its constant{'s' * (len(changes) > 1)} must be changed."
-    return _vllm(settings, note, relaxed_thinking=True)
-
-
-def _vllm_fly(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    window = int(rule.values["w"])
-    if window >= settings.gamma:
+def _fly(rule: Rule, dial: float, settings: Settings) -> tuple[str, str]:
+    """Return vLLM's setting for its own rule or the paper's. vLLM's window excludes the mismatch, the paper's includes
+    it."""
+    gamma, window, best, note = settings.gamma, int(rule.values["w"]), 3, "vLLM 0.33.0 or later."
+    if rule.family == "vllm-fly":
+        best = int(rule.values["k"])
+        if window >= gamma:
+            return "", (
+                f"vLLM refuses a window of {window} with {gamma} drafted tokens: it must be smaller. The rule "
+                "relaxes nothing then, as the engine does when nothing is set."
+            )
+    else:
+        window -= 1
+        if not 0 < window < gamma:
+            note = f"vLLM's window is from 1 to γ − 1; W = {window + 1} with γ = {gamma} would need {window}."
+            return "", note
+        swept = rule_named(f"vllm-fly:w={window}").name
         note = (
-            f"vLLM refuses a window of {window} with {settings.gamma} drafted tokens: it must be smaller. The rule "
-            "relaxes nothing then, as the engine does when nothing is set."
+            "The nearest setting of vLLM 0.33.0 or later, not the same rule: it also forgives a rejection that exactly "
+            f"{window} drafted tokens follow, and above temperature 0 it verifies by rejection sampling and takes the "
+            f"entropy after temperature, top-k and top-p. The rule {swept} is vLLM's; sweep that one."
         )
-        return EngineSetting("vLLM", "", note)
-    return _fly(window, dial, int(rule.values["k"]), settings, "vLLM 0.33.0 or later.")
-
-
-def _papers_fly(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    """Return vLLM's setting for the paper's rule. vLLM's window excludes the mismatch, the paper's includes it."""
-    window = int(rule.values["w"]) - 1
-    if not 0 < window < settings.gamma:
-        note = f"vLLM's window is from 1 to γ − 1; W = {window + 1} with γ = {settings.gamma} would need {window}."
-        return EngineSetting("vLLM", "", note)
-    swept = rule_named(f"vllm-fly:w={window}").name
-    note = (
-        "The nearest setting of vLLM 0.33.0 or later, not the same rule: it also forgives a rejection that exactly "
-        f"{window} drafted tokens follow, and above temperature 0 it verifies by rejection sampling and takes the "
-        f"entropy after temperature, top-k and top-p. The rule {swept} is vLLM's; sweep that one."
-    )
-    return _fly(window, dial, 3, settings, note)
-
-
-def _fly(window: int, dial: float, best: int, settings: Settings, note: str) -> EngineSetting:
-    options = {"fly_window_size": window, "fly_entropy_threshold": dial, "fly_entropy_top_k": best}
-    drawn = {"draft_sample_method": "probabilistic"} if settings.temperature > 0 else {}
-    return _vllm(settings, note, rejection_sample_method="fly", **options, **drawn)
-
-
-def _sglang(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    single, acc = (exactly(dial), "1") if rule.family == "sglang-single" else ("1", exactly(dial))
-    thresholds = f"--speculative-accept-threshold-single {single} --speculative-accept-threshold-acc {acc}"
-    return EngineSetting("SGLang", f"{_sglang_draft(settings)} {thresholds}", "Without effect on greedy requests.")
-
-
-def _relaxed(rule: Rule, dial: float) -> str:
-    best = int(rule.values["k"])
-    return f"use_relaxed_acceptance_for_thinking=True, relaxed_topk={best}, relaxed_delta={exactly(dial)}"
-
-
-def _tensorrt_llm(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    text = f"MTPDecodingConfig(max_draft_len={settings.gamma}, {_relaxed(rule, dial)})"
-    note = (
-        "Relaxes only while the model thinks (set begin_thinking_phase_token and end_thinking_phase_token), greedily, "
-        "and with its MTP drafter. Here the rule applied to the whole text."
-    )
-    return EngineSetting("TensorRT-LLM", text, note)
-
-
-def _max(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
-    text = f"SpeculativeConfig(num_speculative_tokens={settings.gamma}, {_relaxed(rule, dial)})"
-    return EngineSetting("MAX", text, "Relaxes only while the model thinks. Here the rule applied to the whole text.")
-
-
-_KNOWN: dict[str, tuple[Callable[[Rule, float, Settings], EngineSetting], ...]] = {
-    "vllm-thinking": (_vllm_thinking,),
-    "vllm-fly": (_vllm_fly,),
-    "fly": (_papers_fly,),
-    "sglang-single": (_sglang,),
-    "sglang-acc": (_sglang,),
-    "tensorrt-llm": (_tensorrt_llm, _max),
-}
-"""Builders of the settings of engines that have a rule."""
+    options: dict[str, object] = {"fly_window_size": window, "fly_entropy_threshold": dial, "fly_entropy_top_k": best}
+    options |= {"draft_sample_method": "probabilistic"} if settings.temperature > 0 else {}
+    return _vllm(gamma, rejection_sample_method="fly", **options), note

@@ -31,7 +31,6 @@ from mars_viz.sweep import document
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.document import engine_settings
 from mars_viz.sweep.grid import chosen_dial
-from mars_viz.sweep.load import load_table
 from mars_viz.sweep.measures import Terms, band_at, told
 from mars_viz.sweep.plan import Plan, turns_words
 from mars_viz.sweep.report import (
@@ -40,6 +39,7 @@ from mars_viz.sweep.report import (
     CachedSweep,
     cells_at,
     grid_table,
+    load_table,
     losing,
     settings_of,
     stretches,

@@ -39,7 +39,6 @@ class Grid:
     values: tuple[float, ...]  # ascending, without repeats
 
     def settings(self, base: Settings) -> list[Settings]:
-        """Return the settings of each variant's sweep."""
         base = replace(base, rule=self.rule.name)
         return [self.axis.apply(base, value) for value in self.values]
 

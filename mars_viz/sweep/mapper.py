@@ -16,14 +16,14 @@ from mars_viz.chat import History
 from mars_viz.controllers import NONE, Control
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.exploration import DialMap, Walker, advance, walk
-from mars_viz.prompts import PromptItem
+from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, joined
 from mars_viz.sweep.columns import Lines, ReferenceTexts, lines_of
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.texts import PromptTexts, texts_of
-from mars_viz.walk import AT_ONCE, Answer, Ending, Prefix, Speculator, cut_by
+from mars_viz.walk import AT_ONCE, Answer, Prefix, Speculator, cut_by
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -37,6 +37,19 @@ class MappedPrompt:
     results: Mapping[int, tuple[Lines, PromptTexts]] = field(default_factory=dict)
     """By the plan's number, lines of the table and texts along the dial; empty without results."""
     error: str = ""  # reason for missing results; empty otherwise
+
+
+def check_fit(backend: Backend, plan: Plan, prompts: PromptSet) -> None:
+    """Raise SettingError if no prompt fits in the context; of a conversation the first turn counts."""
+    reasons = []
+    for item in prompts.items:
+        if item.turn == 1:
+            try:
+                backend.prompt_ids(item.prompt, plan.settings, item.opening, chat=plan.chat)
+                return
+            except BadInput as error:
+                reasons.append(error)
+    raise SettingError(f"None of the {len(prompts)} prompts can be swept. {reasons[0]}")
 
 
 @dataclass(slots=True)
@@ -62,14 +75,18 @@ class LocalMapper:
 
     def __init__(self, backend: Backend, *plans: Plan, batch: int = AT_ONCE) -> None:
         """Map `batch` prompts at once. Raises SettingError for no prompts."""
-        self.reach = batch
-        if self.reach < 1:
+        if batch < 1:
             raise SettingError(f"{batch} prompts at once are none; take at least 1.")
+        self.reach = batch
         self._backend, self._plans, self._plan = backend, plans, plans[0]
+        self._ending = backend.ending(plans[0].settings)
         self._hand: dict[int, ActivePrompt] = {}
         self._refused: list[MappedPrompt] = []
         self.shared: dict[Prefix, Answer] = {}
         """The answers of active prompts, for several plans."""
+
+    def check(self, prompts: PromptSet) -> None:
+        check_fit(self._backend, self._plan, prompts)
 
     def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
         """Add the prompt with this index, after the turns in `history`, for the plans with these numbers."""
@@ -111,7 +128,6 @@ class LocalMapper:
         return sum(walker.progress.exact for walker in walkers) / len(walkers)
 
     def clear(self) -> None:
-        """Drop all unfinished prompts."""
         self._hand.clear()
         self._refused.clear()
         self.shared.clear()
@@ -171,10 +187,6 @@ class LocalMapper:
         """Second speculators, which leave the batch's caches unchanged."""
         return self._opened()
 
-    @property
-    def _ending(self) -> Ending:
-        return self._backend.ending(self._plan.settings)
-
 
 class Remembering:
     """Speculator with remembered answers, cut by a controller; opens the models only for unknown prefixes."""
@@ -185,7 +197,6 @@ class Remembering:
         self._known, self._open, self._control = known, open_, control
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """Return one answer per prefix."""
         missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known]
         if missing:
             for prefix, answer in zip(missing, self._open().speculate(missing), strict=True):

@@ -53,7 +53,6 @@ class Terms:
     looping: float = 1.0  # tolerated increase of answers that loop, in points
 
     def __post_init__(self) -> None:
-        """Raise SettingError for an invalid limit or confidence."""
         limits = (self.points, *self.increases.values())
         if not (all(0 < limit <= 100 for limit in limits) and 0.5 <= self.how.confidence < 1):
             raise SettingError(
@@ -68,12 +67,10 @@ class Terms:
 
     @property
     def increases(self) -> dict[str, float]:
-        """The tolerated increases by the sweep's column."""
         return {"cut_off": self.cut_off, "looping": self.looping}
 
     @property
     def safe(self) -> str:
-        """A sentence that defines a safe setting."""
         lost, cut, looping = (
             f"{limit:.4g} point{'' if limit == 1 else 's'}" for limit in (self.points, *self.increases.values())
         )
@@ -96,7 +93,6 @@ class Terms:
         return f"{words} Of fewer than {number(ROUGH)} {drawn} they are rough." if count < ROUGH else words
 
     def facts(self) -> dict[str, Any]:
-        """Return the terms as JSON values."""
         limits = {"loss_points": self.points} | {f"{name}_points": each for name, each in self.increases.items()}
         return limits | {"confidence": self.confidence, "method": self.how.method.value}
 

@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -36,7 +36,7 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, DeviceLost, ModelError, SettingError
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
-from mars_viz.sweep.mapper import LocalMapper, MappedPrompt
+from mars_viz.sweep.mapper import LocalMapper, MappedPrompt, check_fit
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.sweep import SweepLoop, measured
 from mars_viz.walk import AT_ONCE
@@ -67,7 +67,6 @@ class RayRequest:
     gpus: float | None = None  # GPUs of each worker, or a share of one; None for one if the device needs it
 
     def __post_init__(self) -> None:
-        """Raise SettingError for values that no cluster supports."""
         if self.workers is not None and self.workers < 1:
             raise SettingError(f"--ray-workers {self.workers} are none; take at least 1.")
         if self.cpus < 1:
@@ -190,8 +189,14 @@ class SweepWorker:
         return self._backend.provenance()
 
     def measured(self, settings: Settings) -> Costs | None:
-        """Return this machine's costs; None if it is too busy."""
         return measured(self._backend, settings)
+
+    def check(self, plan: Plan, prompts: PromptSet) -> str:
+        try:
+            check_fit(self._backend, plan, prompts)
+        except BadInput as error:
+            return str(error)
+        return ""
 
     async def map(self, sweep: int, plan: Plan, task: Task) -> MappedPrompt | str:
         """Map a prompt of the plan of the sweep with this number. Concurrent calls advance all of their prompts in
@@ -257,27 +262,31 @@ class WorkerPool:
         self._provenance: Provenance | None = None  # the first worker's
         self._turned_away = 0
         self._hopeful = time.monotonic()  # when there was a worker or room for one
-        self._check_room()
+        available, most, cpus = room(request.cpus, self._gpus), request.workers or 1, request.cpus
+        if not available or (request.address == LOCAL and most > available):
+            takes = counted(cpus, "core") + (f" and {self._gpus:g} GPU" if self._gpus else "")
+            raise SettingError(
+                f"There is room for {counted(available, 'worker')} of {takes}, not for {most}; ask for fewer "
+                "(--ray-workers), or for less each (--ray-cpus, --ray-gpus)."
+            )
 
     def mapping(self, plan: Plan) -> WorkerPool:
         """Return the pool, which maps prompts of this plan from now on."""
         import ray
 
-        self._sweeps, self._sent = self._sweeps + 1, ray.put(plan)
+        self._sweeps, self._plan, self._sent = self._sweeps + 1, plan, ray.put(plan)
         self._losses.clear()
         return self
 
     @property
     def ready(self) -> list[RayWorker]:
-        """Workers with loaded models."""
         return [worker for worker in self.workers if worker.provenance is not None]
 
     @property
     def wanted(self) -> int:
         """Target number of workers with the present room."""
-        present = room(self._request.cpus, self._gpus)
         requested = self._request.workers
-        return max(0, (present if requested is None else requested) - self._turned_away)
+        return max(0, (requested or room(self._request.cpus, self._gpus)) - self._turned_away)
 
     @property
     def reach(self) -> int:
@@ -297,18 +306,23 @@ class WorkerPool:
             self.settle(1.0)
         return self._provenance
 
+    def check(self, prompts: PromptSet) -> None:
+        if reason := self._asked("check", self._plan, prompts):
+            raise SettingError(reason)
+
     def measured(self, settings: Settings) -> Costs | None:
-        """Return the costs of the first ready worker's machine; None if it is too busy."""
+        costs: Costs | None = self._asked("measured", settings)
+        return costs
+
+    def _asked(self, method: str, *arguments: Any) -> Any:
+        """Return what the first ready worker answers."""
         import ray
 
         self.provenance()
         try:
-            costs: Costs | None = ray.get(self.workers[0].actor.measured.remote(settings))
+            return ray.get(getattr(self.workers[0].actor, method).remote(*arguments))
         except ray.exceptions.RayActorError as error:
-            raise ModelError(
-                f"The worker ended while costs were measured ({_one_line(error)}). Begin again."
-            ) from error
-        return costs
+            raise ModelError(f"The worker ended before the sweep began ({_one_line(error)}). Begin again.") from error
 
     def begin(self, index: int, item: PromptItem, history: History, plans: Sequence[int] = (0,)) -> None:
         """Add a prompt for the only plan."""
@@ -321,7 +335,6 @@ class WorkerPool:
         return self.settle(_TICK)
 
     def share(self, index: int) -> float:
-        """Return 0: workers report no partial progress."""
         return 0.0
 
     def clear(self) -> None:
@@ -396,7 +409,6 @@ class WorkerPool:
         return mapped
 
     def close(self) -> None:
-        """End all workers."""
         for worker in [*self.workers]:
             self._drop(worker)
 
@@ -427,19 +439,6 @@ class WorkerPool:
                     "--resume, and with fewer prompts at once (--batch) if memory was short."
                 )
 
-    def _check_room(self) -> None:
-        available, most, local = (
-            room(self._request.cpus, self._gpus),
-            self._request.workers,
-            self._request.address == LOCAL,
-        )
-        takes = counted(self._request.cpus, "core") + (f" and {self._gpus:g} GPU" if self._gpus else "")
-        if not available or (local and (most or 0) > available):
-            raise SettingError(
-                f"There is room for {counted(available, 'worker')} of {takes}, not for {most or 1}; ask for fewer "
-                "(--ray-workers), or for less each (--ray-cpus, --ray-gpus)."
-            )
-
     def _objection(self, found: Provenance) -> str:
         """Return the reason why this worker cannot join the others, if any: results depend on how a machine rounds."""
         theirs, ours = (  # without times and threads, which do not change results
@@ -458,29 +457,3 @@ def sweep_with(
     before others start. `how` has `chat` and `resume`. Raises BadInput like `Sweep`, and if no worker is available."""
     costs = partial(pool.measured, settings)
     return SweepLoop(prompts, {Path(out): settings}, span, pool.provenance(), pool.mapping, costs=costs, **how)
-
-
-def sweep_on_ray(
-    models: NamedModels,
-    prompts: PromptSet,
-    settings: Settings,
-    span: Span,
-    out: str | PathLike[str],
-    request: RayRequest,
-    *,
-    tell: Callable[[str], object] = lambda said: None,
-    batch: int = AT_ONCE,
-    **how: Any,
-) -> SweepLoop:
-    """Return a sweep on workers of a cluster that is joined or started for it; both end with it.
-
-    `tell` receives sentences about lost and rejected workers. `how` has `chat` and `resume`. Raises BadInput like
-    `sweep_with`, and if the cluster cannot be joined.
-    """
-    with ExitStack() as stack:
-        stack.enter_context(joined_cluster(request.address))
-        pool = WorkerPool(models, settings, request, models.arguments["device"], tell, batch)
-        stack.enter_context(closing(pool))
-        loop = sweep_with(pool, prompts, settings, span, out, **how)
-        loop.resources = stack.pop_all()
-    return loop

@@ -76,12 +76,10 @@ class Pairing:
 
     @property
     def one_sweep(self) -> bool:
-        """True if both are settings of one sweep."""
         return self.left.result is self.right.result
 
     @property
     def one_setting(self) -> bool:
-        """True if they are the same setting."""
         return self.one_sweep and self.left.dial == self.right.dial
 
     @property
@@ -128,7 +126,6 @@ class Pairing:
 
     @property
     def coverage(self) -> str:
-        """Sentences about the overlap of the two sets."""
         ours, theirs, shared = len(self.left.result), len(self.right.result), len(self.ids)
         if shared == ours == theirs:
             return f"Both sweeps hold the same {shared} prompts." if shared > 1 else "Both sweeps hold the same prompt."

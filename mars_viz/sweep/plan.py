@@ -57,12 +57,10 @@ class Plan:
 
     @property
     def rule(self) -> Rule:
-        """The rule that judges."""
         return rule_named(self.settings.rule)
 
     @property
     def axis(self) -> Axis:
-        """The swept axis."""
         return axis_of(self.rule, self.settings.gamma, self.over)
 
     @property
@@ -82,7 +80,6 @@ class Plan:
 
     @property
     def span(self) -> Span:
-        """The swept part of the axis."""
         return Span(self.low, self.high, (self.settings.gamma,), self.over)
 
     @property
@@ -96,12 +93,10 @@ class Plan:
         return self.axis.end(self.span, away=True)
 
     def at(self, value: float) -> Settings:
-        """Return the settings of a decode at this value of the axis."""
         return self.axis.apply(self.settings, value)
 
     @property
     def symbol(self) -> str:
-        """The axis's symbol."""
         return self.axis.symbol
 
     @property

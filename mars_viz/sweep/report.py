@@ -1,4 +1,4 @@
-"""A sweep's figures at its settings, by task, and along the dial; and those of a grid of sweeps at equal dial values.
+"""A sweep's figures at its settings, by task, along the dial, and with several texts at once; and those of a grid.
 
 A task is a prompt's category. Between the ends of a stretch of the dial every printed figure is equal at all settings,
 not only at sampled ones.
@@ -18,8 +18,9 @@ import numpy as np
 from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, Steps
 from mars_viz.analysis.recommendation import Finding, Recommendation
-from mars_viz.costs import Costs, objection
-from mars_viz.errors import SettingError
+from mars_viz.bounds import parsed, strict_json
+from mars_viz.costs import BatchCosts, Costs, objection, ratio
+from mars_viz.errors import RunFileError, SettingError, disk_refusals
 from mars_viz.figures.frontier import DialCurve
 from mars_viz.samples import is_sample_sweep
 from mars_viz.sweep.grid import GridAxis, advised, chosen_dial, varied_axis
@@ -30,18 +31,21 @@ from mars_viz.sweep.measures import (
     Terms,
     alone,
     band_at,
+    costed,
     curve,
     frontier,
     measures,
     places,
     positions_at,
     relaxed_at,
+    scaled,
+    tau_of_lengths,
     told,
     value_at,
 )
 from mars_viz.sweep.result import SweepResult
 from mars_viz.words import exact_setting
-from mars_viz.writer import csv_of, picked
+from mars_viz.writer import csv_of, json_of, picked, to_read, write_file
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -160,7 +164,6 @@ class CachedSweep:
         self._cache: dict[Hashable, object] = {}
 
     def by(self, how: Bootstrap) -> CachedSweep:
-        """Return the same sweep with other intervals."""
         if how == self.how:
             return self
         return self.kept(("intervals", how), lambda: CachedSweep(self.result, how))
@@ -182,7 +185,6 @@ class CachedSweep:
 
     @cached
     def recommendation(self, terms: Terms, among: int = 1) -> Recommendation:
-        """Return `advised`."""
         return advised(self.result, terms, among)
 
     def dial(self, requested: float | None, terms: Terms) -> float:
@@ -191,7 +193,6 @@ class CachedSweep:
 
     @cached
     def value(self, name: str, dial: float) -> Interval:
-        """Return a figure at a setting, with its interval."""
         return value_at(self.result, self.measures[name], dial, self.how)
 
     @cached
@@ -229,7 +230,6 @@ class CachedSweep:
 
     @cached
     def curve(self, name: str) -> DialCurve:
-        """Return a figure over the dial."""
         measure, dials = self.measures[name], places(self.result, BANDS)
         return DialCurve(
             title=measure.title,
@@ -245,12 +245,10 @@ class CachedSweep:
 
     @cached
     def relaxed(self, dial: float) -> dict[str, tuple[np.ndarray, Band]]:
-        """Return `relaxed_at`."""
         return relaxed_at(self.result, dial, self.how)
 
     @cached
     def positions(self, dial: float) -> dict[str, list[Interval]]:
-        """Return `positions_at`."""
         return positions_at(self.result, dial, self.how)
 
     @cached
@@ -293,7 +291,6 @@ class GridTable:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The setting's value in each variant."""
         return tuple(self.axis.value_of(each.sweep.plan.settings) for each in self.variants)
 
     @property
@@ -304,7 +301,6 @@ class GridTable:
 
     @property
     def symbol(self) -> str:
-        """The dial's symbol."""
         return self.variants[0].sweep.plan.symbol
 
     def facts(self) -> dict[str, Any]:
@@ -398,3 +394,73 @@ def missing(costs: Costs | None, folder: Path) -> str:
         f"No speed-up over the target alone. {why} Measure again on a quiet machine: the same command with --resume "
         f"({folder})."
     )
+
+
+_LOAD = "load.json"  # rounds of several texts at once, in the sweep's folder
+
+
+def keep_batch_costs(folder: Path, costs: BatchCosts) -> None:
+    """Store the costs with a sweep, in place of earlier ones. Raises BadInput if the disk refuses."""
+    with disk_refusals(folder):
+        write_file(folder / _LOAD, json_of(costs).encode() + b"\n", synced=True)
+
+
+def kept_batch_costs(folder: Path) -> BatchCosts | None:
+    """Return the costs stored with a sweep; None if there are none. Raises BadInput for a damaged file."""
+    if not (folder / _LOAD).exists():
+        return None
+    with disk_refusals(folder / _LOAD, "read", "Remove it, and measure again.", RunFileError):
+        costs = parsed(BatchCosts, strict_json(to_read(folder, _LOAD).read_bytes(), _LOAD), _LOAD)
+    sizes, lengths = costs.sizes, {len(row) for row in costs.rounds}
+    sound = all(0 < each.low <= each.seconds <= each.high for row in costs.rounds for each in row)
+    sound = sound and len(lengths) == 1 and min(lengths) > 1
+    if not (sound and len(sizes) == len(costs.rounds) and list(sizes) == sorted({*sizes})):
+        raise RunFileError(f"{folder / _LOAD} contradicts itself. Remove it, and measure again.")
+    return costs
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTable:
+    """Modelled tokens per second of a setting relative to the target alone, with equally many texts at once."""
+
+    costs: BatchCosts
+    gamma: int  # the setting's number of drafted tokens
+    counted: bool  # True if the tokens per round of all lengths were counted, False if those of shorter drafts follow
+    speed_ups: tuple[tuple[Interval, ...], ...]  # [sizes, lengths]; drafts of 0, 1, … tokens; NaN for ones not swept
+    best: tuple[int, ...]  # [sizes]; the fastest number of drafted tokens, 0 if none pays
+    schedule: list[list[int]]
+    """The fastest numbers as [first size, last size, tokens]: the form of vLLM's num_speculative_tokens_per_batch_size
+    (docs/features/speculative_decoding/dynamic_speculative_decoding.md at 015a47e), which keeps the last entry for
+    larger sizes. A measured size is taken for all up to the next one."""
+
+
+def load_table(sweep: CachedSweep, dial: float, costs: BatchCosts) -> LoadTable:
+    """Return the table of a setting. Raises BadInput if its drafts are no chains of one length, or not measured."""
+    plan, gamma = sweep.plan, sweep.plan.length_at(dial)
+    if gamma is None:
+        raise SettingError("Several texts at once are modelled for chains of one length. Sweep such drafts.")
+    names = plan.provenance.target, plan.provenance.drafter
+    if (costs.target, costs.drafter) != names or len(costs.rounds[0]) <= plan.settings.gamma:
+        raise SettingError("The batches were measured for other models or shorter drafts. Measure them again.")
+    lengths = range(int(plan.low), int(plan.high) + 1) if plan.over else range(1, gamma + 1)
+    taus, rows = tau_of_lengths(sweep.result, dial, lengths, sweep.how), []
+    none = Interval(1.0, 1.0, 1.0, taus.confidence, taus.method)
+    for target_pass, *others in costs.rounds:
+        row = [none, *[replace(none, estimate=math.nan, low=math.nan, high=math.nan)] * (lengths[0] - 1)]
+        for place, length in enumerate(lengths):
+            factor = ratio(target_pass, others[length - 1])
+            found = scaled(taus.at(place), factor.estimate)
+            row.append(costed(found, (found.estimate, factor)).only)
+        rows.append(tuple(row))
+    best = tuple(int(np.nanargmax([each.estimate for each in row])) for row in rows)
+    return LoadTable(costs, gamma, bool(plan.over), tuple(rows), best, _schedule(costs.sizes, best))
+
+
+def _schedule(sizes: tuple[int, ...], best: tuple[int, ...]) -> list[list[int]]:
+    ranges: list[list[int]] = []
+    for first, following, length in zip((1, *sizes[1:]), (*sizes[1:], sizes[-1] + 1), best, strict=True):
+        if ranges and ranges[-1][2] == length:
+            ranges[-1][1] = following - 1
+        else:
+            ranges.append([first, following - 1, length])
+    return ranges

@@ -60,7 +60,6 @@ class SweepResult:
 
     @property
     def complete(self) -> bool:
-        """True if every prompt of the set is finished."""
         return self.finished == self.plan.prompts
 
     @property

@@ -220,7 +220,6 @@ class SweepEntry:
 
     @property
     def complete(self) -> bool:
-        """True if every prompt of the set is finished."""
         return self.plan is not None and self.finished == self.plan.prompts
 
 

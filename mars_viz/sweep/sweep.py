@@ -69,34 +69,38 @@ class SweepLoop:
         """Start in new folders, each with its settings, or with `resume` continue the sweeps in them, extended by
         further `prompts`. `provenance` is of the mapper's models. `mapper_of` takes the plans and returns a
         `LocalMapper` or a `WorkerPool`. `costs` may be a function that measures them; resumed sweeps keep reliable
-        ones. Raises BadInput if a folder or a plan prevents it; before writing anything if `costs` is a function."""
+        ones. Raises BadInput if a folder, a plan or the length of all prompts prevents it; before writing anything if
+        `costs` is a function."""
         begun = [folder for folder in variants if resume and store.holds_sweep(folder)]
         if begun:
             prompts = store.in_begun_order(begun[0], prompts)
             chat = store.open_store(begun[0]).plan.chat if chat is None else chat
         plans = {folder: plan_of(each, span, chat, prompts, provenance) for folder, each in variants.items()}
-        costs = costs_for(plans, prompts, resume, costs) if callable(costs) else costs
         self._mapper, self._prompts = mapper_of(*plans.values()), prompts
-        self.resources = ExitStack()  # which end with the sweep
+        self._mapper.check(prompts)
+        costs = costs_for(plans, prompts, resume, costs) if callable(costs) else costs
         begin = store.begin if resume else store.create
         self._stores = [begin(folder, plan, costs, prompts) for folder, plan in plans.items()]
+        self.folders = [each.folder for each in self._stores]  # of the results
         self._done = [each.finished() for each in self._stores]  # number of prompts finished in each
         self._failed = 0
 
     @property
-    def folders(self) -> list[Path]:
-        """Folders of the results."""
-        return [each.folder for each in self._stores]
+    def progress(self) -> SweepProgress:
+        return self._progress(0.0)
+
+    def _progress(self, share: float) -> SweepProgress:
+        return SweepProgress(self._finished, len(self._prompts), self._failed, share, self._mapper.done_by)
 
     @property
-    def progress(self) -> SweepProgress:
-        """The present progress."""
-        return self._progress(0.0)
+    def _finished(self) -> int:
+        """Number of prompts finished in every sweep."""
+        return min(self._done)
 
     def __iter__(self) -> Generator[SweepProgress, None, None]:
         """Sweep to the end, holding the folders. Raises BadInput if another process holds one, the disk refuses, or the
         device runs out of memory."""
-        with self.resources, ExitStack() as folders:
+        with ExitStack() as folders:
             for each in self._stores:
                 folders.enter_context(held(each.folder))
             for each in self._stores:
@@ -109,10 +113,13 @@ class SweepLoop:
                 self._mapper.clear()
 
     def _steps(self) -> Iterator[SweepProgress]:
-        begun: set[int] = set()  # and not written yet
+        items, begun = self._prompts.items, set[int]()  # prompts that are begun and not written yet
         ready: dict[int, MappedPrompt] = {}  # that wait for those before them
-        items = self._prompts.items
-        answers = self._resumed()  # the target's own texts after each turn of an unfinished conversation; None without
+        answers: dict[int, str | None] = {}  # the target's own texts after turns of unfinished conversations
+        if self._finished < len(items):
+            first = self._finished - items[self._finished].turn + 1
+            told = self._stores[0].told(first, self._finished)
+            answers = {index: None if error else answer for index, (answer, error) in enumerate(told, first)}
         while self._finished < len(items):
             self._begin(begun, ready, answers)
             if (mapped := ready.pop(self._finished, None)) is not None:
@@ -125,47 +132,6 @@ class SweepLoop:
                 texts = (lines["answer"][0] for lines, _ in each.results.values())  # of every plan the same
                 answers[each.index] = next(texts, None)
             yield self._progress(1.0 if self._finished in ready else self._mapper.share(self._finished))
-
-    @property
-    def _finished(self) -> int:
-        """Number of prompts finished in every sweep."""
-        return min(self._done)
-
-    def _resumed(self) -> dict[int, str | None]:
-        items, finished = self._prompts.items, self._finished
-        if finished == len(items) or items[finished].turn == 1:
-            return {}
-        begins = finished - items[finished].turn + 1
-        told = self._stores[0].told(begins, finished)
-        return {index: None if error else answer for index, (answer, error) in enumerate(told, begins)}
-
-    def _write(self, mapped: MappedPrompt) -> None:
-        index, item = mapped.index, self._prompts.items[mapped.index]
-        self._failed += not mapped.results
-        for number, each in enumerate(self._stores):
-            if self._done[number] == index:
-                if mapped.results:
-                    each.append(index, *mapped.results[number])
-                else:
-                    each.append(index, failed_lines(each.plan, index, item, mapped.error))
-                self._done[number] += 1
-
-    def finish(self) -> SweepResult:
-        """Sweep to the end and return the first result."""
-        for _ in self:
-            pass
-        return self.result()
-
-    def result(self) -> SweepResult:
-        """Return the finished part of the first sweep."""
-        return self.results()[0]
-
-    def results(self) -> list[SweepResult]:
-        """Return the finished part of every sweep."""
-        return [load_sweep(each.folder) for each in self._stores]
-
-    def _progress(self, share: float) -> SweepProgress:
-        return SweepProgress(self._finished, len(self._prompts), self._failed, share, self._mapper.done_by)
 
     def _begin(self, begun: set[int], ready: dict[int, MappedPrompt], answers: dict[int, str | None]) -> None:
         """Begin the prompts in reach whose earlier turns have answers. These are the target's own texts, so that a
@@ -187,6 +153,30 @@ class SweepLoop:
             else:
                 wanted = [number for number, done in enumerate(self._done) if done <= index]
                 self._mapper.begin(index, item, History(item.system, turns), wanted)
+
+    def _write(self, mapped: MappedPrompt) -> None:
+        index, item = mapped.index, self._prompts.items[mapped.index]
+        self._failed += not mapped.results
+        for number, each in enumerate(self._stores):
+            if self._done[number] == index:
+                if mapped.results:
+                    each.append(index, *mapped.results[number])
+                else:
+                    each.append(index, failed_lines(each.plan, index, item, mapped.error))
+                self._done[number] += 1
+
+    def finish(self) -> SweepResult:
+        for _ in self:
+            pass
+        return self.result()
+
+    def result(self) -> SweepResult:
+        """Return the finished part of the first sweep."""
+        return load_sweep(self.folders[0])
+
+    def results(self) -> list[SweepResult]:
+        """Return the finished part of every sweep."""
+        return [load_sweep(folder) for folder in self.folders]
 
 
 class Sweep(SweepLoop):
@@ -214,16 +204,10 @@ class Sweep(SweepLoop):
 
 
 def sweep_prompts(
-    backend: Backend,
-    prompts: PromptSet,
-    settings: Settings | Sequence[Settings],
-    span: Span,
-    out: str | PathLike[str] | Sequence[Path],
-    **how: Any,
+    backend: Backend, prompts: PromptSet, settings: Settings | Sequence[Settings], span: Span, out: Any, **how: Any
 ) -> Sweep:
-    """Return a sweep with local models, or the sweeps of a grid, after measuring this device's costs unless the machine
-    is too busy. A resumed sweep measures again if its costs are unreliable. `how` has `chat`, `resume` and `batch`.
-    Raises BadInput like `Sweep`."""
+    """Return a `Sweep` after measuring this device's costs unless the machine is too busy. A resumed sweep measures
+    again if its costs are unreliable. `how` has `chat`, `resume` and `batch`. Raises BadInput like `Sweep`."""
     first = settings[0] if isinstance(settings, Sequence) else settings
     return Sweep(backend, prompts, settings, span, out, costs=lambda: measured(backend, first), **how)
 

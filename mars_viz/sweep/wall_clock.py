@@ -77,7 +77,6 @@ class Way:
         return np.median(self.seconds, axis=1)
 
     def facts(self) -> dict[str, Any]:
-        """Return the numbers as JSON values."""
         return {name: getattr(self, name).tolist() for name in ("tokens", "rounds", "seconds")}
 
 
@@ -133,16 +132,13 @@ class TimingCheck:
 
     @property
     def objection(self) -> str:
-        """A sentence if the measured speed-up over the target alone is impossible; otherwise empty."""
         tau, speed_up = self.chosen.tokens.sum() / self.chosen.rounds.sum(), self.pace_over(self.target).estimate
         return too_fast(speed_up, float(tau), "check the wall clock again") if speed_up > tau else ""
 
     def pace(self, way: Way) -> Interval:
-        """Return tokens per second."""
         return interval(divided, way.tokens, way.typical, how=self.how)
 
     def facts(self) -> dict[str, Any]:
-        """Return everything as JSON values, with NaN."""
         impossible, ways = bool(self.objection), (self.target, self.strict, self.chosen)
         names = ("created", "device", "rule", "dial", "gamma", "controller", "against", "objection")
         return picked(self, *names, "modelled_over_strict", "modelled_over_target") | {
@@ -162,7 +158,6 @@ class TimingCheck:
         }
 
     def to_json(self) -> str:
-        """Return the measurements as JSON; the method of intervals is not included."""
         facts = {each.name: getattr(self, each.name) for each in fields(self) if each.type in _KINDS}
         ways = {way.name: way.facts() for way in (self.target, self.strict, self.chosen)}
         contents = {"format": FORMAT, "schema": SCHEMA, **facts, "ways": ways}
@@ -217,7 +212,6 @@ class Checks:
     problems: tuple[str, ...] = ()  # a sentence with a remedy for each invalid file
 
     def latest(self, dial: float) -> TimingCheck | None:
-        """Return the newest check of this setting."""
         return next((check for check in reversed(self.found) if check.dial == dial), None)
 
 
@@ -310,7 +304,6 @@ class WallClock:
                 turn += 1
 
     def finish(self) -> TimingCheck:
-        """Decode to the end and return the result."""
         for _ in self:
             pass
         return self.check()
@@ -423,7 +416,6 @@ class _Stopping:
     gamma: int  # maximum number of tokens
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """Return one answer per prefix, one after the other."""
         drafted = [(prefix, self.lengths[prefix]) for prefix in prefixes]
         return [
             self.speculator.drafted(prefix, self.controller.steps(count, self.gamma), count)

@@ -20,7 +20,7 @@ from mars_viz.controllers import CONTROLLERS
 from mars_viz.documents import Table
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown, visible
-from mars_viz.sweep import SweepResult, drafters, pairing
+from mars_viz.sweep import SweepResult, document, pairing
 from mars_viz.sweep.columns import GRADES, RIGHT, UNGRADED
 from mars_viz.sweep.measures import DRAFTED, cell, told
 from mars_viz.sweep.pairing import Change, Paired, Pairing, SweepSetting
@@ -300,12 +300,12 @@ def _by_drafter(catalog: SweepCatalogue, name: str, dial: float) -> Table | None
     base, names = catalog.entries[name].plan, [name]
     for other, entry in catalog.entries.items():
         within = entry.complete and entry.plan is not None and entry.plan.low <= dial <= entry.plan.high
-        if within and base is not None and entry.plan is not None and drafters.only_drafter_differs(base, entry.plan):
+        if within and base is not None and entry.plan is not None and document.only_drafter_differs(base, entry.plan):
             names.append(other)
     if len(names) < 2:
         return None
     theme.section("Every drafter on these prompts")
-    table = drafters.by_drafter([opened_sweep(catalog, each) for each in names], dial)
+    table = document.by_drafter([opened_sweep(catalog, each) for each in names], dial)
     theme.small(f"{table.alt}. The columns 1 to γ hold the acceptance at each position of the draft.")
     draw([table])
     return table

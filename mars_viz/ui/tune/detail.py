@@ -33,9 +33,18 @@ from mars_viz.report.page import bibtex
 from mars_viz.sweep import SweepResult, document
 from mars_viz.sweep.columns import GRADES, RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.evidence import dial_grid, evidence_zip
-from mars_viz.sweep.load import LoadTable, keep_batch_costs, kept_batch_costs, load_table
 from mars_viz.sweep.measures import METHODS, cell
-from mars_viz.sweep.report import BANDS, Advised, CachedSweep, best_of, grid_table
+from mars_viz.sweep.report import (
+    BANDS,
+    Advised,
+    CachedSweep,
+    LoadTable,
+    best_of,
+    grid_table,
+    keep_batch_costs,
+    kept_batch_costs,
+    load_table,
+)
 from mars_viz.sweep.wall_clock import Checks, kept_checks
 from mars_viz.ui import tab_jobs, theme
 from mars_viz.ui.classroom import rights
