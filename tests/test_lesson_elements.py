@@ -21,7 +21,7 @@ from mars_viz.analysis.lesson_sums import (
     trials,
 )
 from mars_viz.components.lesson import ELEMENT, Knob
-from mars_viz.ui.lessons import lossless, ratio, why
+from mars_viz.ui.lessons import seven
 from tests.factories import toy_run
 from tests.in_node import in_node_with
 from tests.test_learn_page import with_map
@@ -47,7 +47,7 @@ def test_the_speed_up_in_the_browser_is_pythons(js):
     asked = list(product(np.linspace(0, 1, 101).round(2).tolist(), [1, 6, 16], [0.0, 0.17, 0.5, 1.0]))
     found = js(
         "given.asked.map((at) => Object.values(lesson.theoryAt(given.theory, ...at)))",
-        {"theory": why.theory(), "asked": asked},
+        {"theory": seven.drafting_theory(), "asked": asked},
     )
     for (alpha, gamma, c), (tokens, speed_up) in zip(asked, found, strict=True):
         assert tokens == pytest.approx(float(expected_tokens(alpha, gamma)), rel=1e-5)
@@ -63,7 +63,7 @@ def calls_of(*logits: tuple[float, float]) -> RunnerUps:
 
 def test_a_runner_ups_curve_begins_at_nought_and_never_falls(js):
     logits = ((9.0, 8.5), (3.0, -2.0), (60.0, 50.0), (20.0, 16.9996))
-    drawn = js("given.map((each) => lesson.pointsOf(each, 40))", ratio.curves(calls_of(*logits), 0.9)["curves"])
+    drawn = js("given.map((each) => lesson.pointsOf(each, 40))", seven.ratio_curves(calls_of(*logits), 0.9)["curves"])
     for (z1, z2), points in zip(logits, drawn, strict=True):
         x, y = np.array(points).T
         assert x[0] == pytest.approx(max(-z2, -40), abs=1e-3) and x[-1] == 40 and (np.diff(x) > 0).all()
@@ -73,11 +73,11 @@ def test_a_runner_ups_curve_begins_at_nought_and_never_falls(js):
 
 
 def test_a_runner_ups_ratios_are_those_of_its_shifted_logits():
-    (drawn,) = ratio.curves(calls_of((5.0, 5.0)), 0.9)["curves"]
+    (drawn,) = seven.ratio_curves(calls_of((5.0, 5.0)), 0.9)["curves"]
     assert drawn["steep"][:2] == [(-5.0, None), (-4.98, 1.0)] and drawn["ratios"][34:37] == [None, None, 1.0]
     calls = close_calls(toy_run(temperature=1.0, max_new_tokens=60))
-    sent = ratio.curves(calls, 0.9)
-    assert len(sent["curves"]) == min(len(calls), ratio.DRAWN)
+    sent = seven.ratio_curves(calls, 0.9)
+    assert len(sent["curves"]) == min(len(calls), seven.DRAWN)
     for place, drawn in enumerate(sent["curves"]):
         wanted = calls.ratio(np.arange(-40.0, 41))[:, place]
         assert np.array(drawn["ratios"], float) == pytest.approx(wanted, rel=1e-3, nan_ok=True)
@@ -90,8 +90,8 @@ def test_a_runner_ups_ratios_are_those_of_its_shifted_logits():
 def test_the_runner_ups_above_theta_are_those_that_mars_keeps():
     run = toy_run(temperature=1.0, vocabulary=64, max_new_tokens=150, dial=0.8)
     calls = close_calls(run)
-    found = ratio.verdicts(run, calls)
-    by_hand = [int((calls.ratio(float(c)) > 0.8).sum()) for c in range(-ratio.REACH, ratio.REACH + 1)]
+    found = seven.shifted_verdicts(run, calls)
+    by_hand = [int((calls.ratio(float(c)) > 0.8).sum()) for c in range(-seven.REACH, seven.REACH + 1)]
     assert found["above"] == by_hand and len(set(by_hand)) > 1 and found["runnerUps"] == len(calls)
 
 
@@ -124,10 +124,10 @@ def test_trials_follow_the_target_whatever_the_drafter():
 
 
 def test_more_trials_go_on_where_fewer_stopped_and_come_closer():
-    found = lossless.told(LAWS, ["a", "b", "c", "rest"])
+    found = seven.sampling_data(LAWS, ["a", "b", "c", "rest"])
     written, shown = np.array(found["written"]), np.array(found["draws"])
     assert (np.diff(written, axis=0) >= 0).all() and (written.sum(1) == shown).all()
-    assert set(lossless.DRAWS) <= set(shown.tolist()) and (np.diff(shown) > 0).all()
+    assert set(seven.DRAWS) <= set(shown.tolist()) and (np.diff(shown) > 0).all()
     assert found["apart"][-1] < 0.015 < found["apart"][0]
     assert found["apart"] == pytest.approx([np.abs(one / one.sum() - LAWS.p).sum() / 2 for one in written], rel=1e-3)
     assert total_variation(LAWS.p, LAWS.q) == pytest.approx(np.abs(LAWS.p - LAWS.q).sum() / 2)

@@ -27,8 +27,8 @@ from mars_viz.records import Timing
 from mars_viz.rules import rule_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.lessons import lossless, ratio, rollback, trees, why
-from mars_viz.ui.lessons.lossless import DRAWS, SHOWN, told
+from mars_viz.ui.lessons import seven
+from mars_viz.ui.lessons.seven import DRAWS, SHOWN, sampling_data
 from mars_viz.walk import Ending
 from tests.factories import PROMPT, ToySpeculator, make_speculation, processed, toy_map, toy_run
 from tests.in_node import in_node_with
@@ -36,8 +36,8 @@ from tests.in_node import in_node_with
 LAWS = sums.Overlap((1, 2), p=np.array([0.5, 0.5]), q=np.array([0.2, 0.8]), shared=np.array([0.2, 0.5]))
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
 SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "rounds": 9, "right": None, "same": "a", "other": "", "words": "Words."}
-CALLS = ratio.curves(sums.RunnerUps(*np.array([[20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
-COUNTED = {"runnerUps": 3, "above": [0] * ratio.REACH + [1, 2] + [3] * (ratio.REACH - 1)}
+CALLS = seven.ratio_curves(sums.RunnerUps(*np.array([[20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": seven.REACH}
+COUNTED = {"runnerUps": 3, "above": [0] * seven.REACH + [1, 2] + [3] * (seven.REACH - 1)}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
 READINGS = {
     **{"symbol": "θ", "chart": "frontier", "mark": "dial"},
@@ -52,13 +52,13 @@ READINGS = {
 FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
     Kind.DRAFTING: (
         (Knob("alpha", "α", 0.8, step=0.01), Knob("block", "γ", 6, 1, 16), Knob("cost", "c", 0.17, step=0.01)),
-        {"runs": [], "own": "Its own.", "theory": why.theory()},
+        {"runs": [], "own": "Its own.", "theory": seven.drafting_theory()},
     ),
     Kind.ROLLBACK: ((Knob("drafted", "γ", 3, stops=(3,)),), {"prices": [PRICE]}),
-    Kind.LOSSLESS: ((Knob("draws", "Trials", 1000, stops=DRAWS),), told(LAWS, ["a", "b"])),
+    Kind.LOSSLESS: ((Knob("draws", "Trials", 1000, stops=DRAWS),), sampling_data(LAWS, ["a", "b"])),
     Kind.SHIFT: (
-        (Knob("shift", "c", 0, -ratio.REACH, ratio.REACH),),
-        {**CALLS, **COUNTED, "rules": [{"name": "MARS", "changes": [1] * ratio.REACH + [0] + [1] * ratio.REACH}]},
+        (Knob("shift", "c", 0, -seven.REACH, seven.REACH),),
+        {**CALLS, **COUNTED, "rules": [{"name": "MARS", "changes": [1] * seven.REACH + [0] + [1] * seven.REACH}]},
     ),
     Kind.CHOOSING: (
         (DIAL,),
@@ -66,11 +66,11 @@ FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
     ),
     Kind.BRANCHING: (
         (
-            Knob("alpha", "α", 0.6, stops=trees.ALPHAS),
-            Knob("second", "b", 0.5, stops=trees.SECONDS),
-            Knob("wider", "v", 0.05, high=trees.WIDEST, step=0.005),
+            Knob("alpha", "α", 0.6, stops=seven.ALPHAS),
+            Knob("second", "b", 0.5, stops=seven.SECONDS),
+            Knob("wider", "v", 0.05, high=seven.WIDEST, step=0.005),
         ),
-        {**trees.theory(), "widest": trees.WIDEST, "own": "Its own."},
+        {**seven.branching_theory(), "widest": seven.WIDEST, "own": "Its own."},
     ),
     Kind.SETTING: ((replace(DIAL, exact=True),), READINGS),
 }
@@ -115,7 +115,7 @@ def test_every_lesson_s_finding_is_a_status_that_screen_readers_read(pages):
 
 TIMED = [{"name": "a", "alpha": 0.5, "gamma": gamma, "c": 0.2, "speedUp": 1.5} for gamma in (6, 3)]
 PRECISE = {"position": {"dial": 0.9876543}, "knobs": [asdict(replace(DIAL, exact=True, start=0.9876543))]}
-APART = told(replace(LAWS, shared=np.array([0.2, 0.4])), ["a", "b"])
+APART = sampling_data(replace(LAWS, shared=np.array([0.2, 0.4])), ["a", "b"])
 WORDS = [
     (Kind.DRAFTING, {}, {}, "lesson-sum", r".*\(1 − 0.807\) / \(\(1 − 0.80\)\(6 × 0.17 \+ 1\)\) = 1.96 .*"),
     (Kind.DRAFTING, {"position": {"alpha": 1.0, "block": 6, "cost": 0.5}}, {}, "lesson-sum",
@@ -208,14 +208,14 @@ def test_new_figures_come_under_a_knob_that_is_held_and_leave_it_in_the_hand(pag
 
 
 def test_trees_and_chains_are_fastest_where_python_says(pages):
-    nodes = np.arange(1, trees.MOST + 1)
+    nodes = np.arange(1, seven.MOST_NODES + 1)
     settings = [(0.6, 0.5, 0.05), (0.9, 0.0, 0.0), (0.05, 1.0, 0.2)]
     positions = [dict(zip(("alpha", "second", "wider"), each, strict=True)) for each in settings]
     title = "return at.found('chart-title')[0].textContent;"
     rows = [(title, Kind.BRANCHING, {"position": each}, {}) for each in positions]
     for (alpha, second, wider), words in zip(settings, pages(*rows), strict=True):
         chain = np.array([float(sums.expected_tokens(alpha, n)) for n in nodes])
-        paces = [each / (1 + wider * nodes) for each in (tree_tokens(alpha, second, trees.MOST), chain)]
+        paces = [each / (1 + wider * nodes) for each in (tree_tokens(alpha, second, seven.MOST_NODES), chain)]
         counts = re.search(r"a tree of (\d+) nodes? is (\S+) times .*, of (\d+), (\S+) times", words)
         assert counts is not None
         for found, pace in zip((int(counts[1]), int(counts[3])), paces, strict=True):
@@ -247,7 +247,7 @@ def test_a_runs_own_letters_by_hand():
 def test_prices_are_those_of_decoding_at_the_strict_end():
     run = toy_run(dial=0.9)
     run = mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (1, 3, 6))[0])
-    found, prices = sums.strict_runs(run), rollback.picture(run, ()).figure["prices"]
+    found, prices = sums.strict_runs(run), seven.rollbacks(run, ()).figure["prices"]
     assert list(found) == [price["gamma"] for price in prices] == [1, 3, 6]
     for price, (gamma, strict) in zip(prices, found.items(), strict=True):
         settings = replace(run.settings, gamma=gamma)
@@ -256,17 +256,17 @@ def test_prices_are_those_of_decoding_at_the_strict_end():
         assert price["passes"] == len(rounds) and price["kept"] == sum(r.kept for r in rounds)
         assert price["kept"] + price["lost"] == sum(len(r.speculation) for r in rounds)
         assert strict.token_ids == tuple(t for r in rounds for t in r.token_ids)
-        assert rollback.strict_text(run, {"drafted": gamma}).token_ids == strict.token_ids
-    assert rollback.strict_text(run, {}).settings.gamma == 6
+        assert seven.strict_text(run, {"drafted": gamma}).token_ids == strict.token_ids
+    assert seven.strict_text(run, {}).settings.gamma == 6
 
 
 def test_a_small_share_of_wasted_drafts_is_some_and_without_a_strict_text_there_is_no_price():
     strict = toy_run(rule="strict")
     for lost, of, share in ((1, 300, "0.333"), (7, 100, "7"), (0, 0, "0")):
         numbers = replace(summary(strict), drafted=of, rolled_back=lost)
-        assert rollback.heading(3, numbers).endswith(f", {share} % of drafted tokens rolled back (exact)")
-    assert sums.strict_runs(toy_run(dial=0.7)) == {} and rollback.picture(toy_run(dial=0.7), ()) is None
-    assert sums.strict_runs(strict) == {6: strict} and rollback.strict_text(strict, {}) is strict
+        assert seven.rollback_heading(3, numbers).endswith(f", {share} % of drafted tokens rolled back (exact)")
+    assert sums.strict_runs(toy_run(dial=0.7)) == {} and seven.rollbacks(toy_run(dial=0.7), ()) is None
+    assert sums.strict_runs(strict) == {6: strict} and seven.strict_text(strict, {}) is strict
 
 
 def test_the_areas_are_those_of_the_full_laws():
@@ -292,7 +292,7 @@ def test_the_areas_are_those_of_the_full_laws():
 
 def test_places_are_those_whose_laws_are_known_and_the_lesson_says_what_is_missing():
     run = toy_run(rule="rejection-sampling", temperature=1.0)
-    lacks = lossless.LESSON.lacks
+    lacks = seven.LOSSLESS.lacks
     assert sums.places(run) and lacks(run) == ""
     assert all(node < len(run.rounds[index].speculation) for index, node in sums.places(run))
     assert "greedy" in lacks(toy_run())
@@ -336,7 +336,7 @@ def test_the_accuracy_curve_counts_and_its_axis_stands_still_and_holds_every_int
 def test_what_comes_along_tells_the_lessons_point(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(samples.VARIABLE, raising=False)
     costs, graded = samples.recorded_costs(), samples.recorded_grades()
-    assert costs.gamma == why.MEASURED and (costs.target, costs.drafter) == ("built-in/target", "built-in/drafter")
+    assert costs.gamma == seven.MEASURED and (costs.target, costs.drafter) == ("built-in/target", "built-in/drafter")
     times = [each.seconds for each in costs.target_pass]
     assert times[-1] < 2 * times[0], "nine positions take little more time than one"
     assert costs.drafter_step.seconds < times[0] and graded.exercises == 300
